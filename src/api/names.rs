@@ -1,0 +1,122 @@
+//! Names that are parsed once, at the edge: of a control plane, of a workload cluster, of a namespace.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A name that Kubernetes or the service would refuse.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Empty text.
+    #[error("the {what} is empty")]
+    Empty {
+        /// What was to be named.
+        what: &'static str,
+    },
+    /// Over the limit.
+    #[error("the {what} `{name}` has {length} characters; at most {limit} are allowed")]
+    TooLong {
+        /// What was to be named.
+        what: &'static str,
+        /// What was given.
+        name: String,
+        /// Its length in characters.
+        length: usize,
+        /// The limit in characters.
+        limit: usize,
+    },
+    /// Not a DNS label.
+    #[error("the {what} `{name}` is not a valid name: use lower-case letters, digits and `-`, starting and ending with a letter or digit")]
+    NotALabel {
+        /// What was to be named.
+        what: &'static str,
+        /// What was given.
+        name: String,
+        /// A name close to what was given that would be accepted, when there is one.
+        suggestion: Option<String>,
+    },
+}
+
+fn is_label(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && edge(text.chars().next())
+        && edge(text.chars().last())
+}
+
+fn close_label(text: &str) -> Option<String> {
+    let lower: String =
+        text.to_lowercase().chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' }).collect();
+    let trimmed = lower.trim_matches('-');
+    is_label(trimmed).then(|| trimmed.to_owned())
+}
+
+/// Checks a DNS label (RFC 1123) of at most `limit` characters.
+fn check(what: &'static str, text: &str, limit: usize) -> Result<String, NameError> {
+    if text.is_empty() {
+        return Err(NameError::Empty { what });
+    }
+    if !is_label(text) {
+        return Err(NameError::NotALabel { what, name: text.to_owned(), suggestion: close_label(text) });
+    }
+    if text.len() > limit {
+        return Err(NameError::TooLong { what, name: text.to_owned(), length: text.len(), limit });
+    }
+    Ok(text.to_owned())
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $limit:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                check($what, text, $limit).map(Self)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// The name of a control plane: also its kubectl context and its folder under `~/.fleet`.
+    ControlPlaneName, "control plane name", 50
+);
+name!(
+    /// The name of a workload cluster, unique in its control plane.
+    ClusterName, "workload cluster name", 50
+);
+name!(
+    /// A Kubernetes namespace.
+    NamespaceName, "namespace", 63
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_dns_labels_and_errors_offer_a_close_one() {
+        assert_eq!("prod-1".parse::<ControlPlaneName>().unwrap().as_str(), "prod-1");
+        let error = "My_Cluster".parse::<ClusterName>().unwrap_err();
+        assert!(matches!(error, NameError::NotALabel { suggestion: Some(ref s), .. } if s == "my-cluster"), "{error:?}");
+        for text in ["", "-a", "a-", "a.b", "ä", "a b", "../x", &"x".repeat(51)] {
+            assert!(text.parse::<ControlPlaneName>().is_err(), "{text}");
+        }
+    }
+}

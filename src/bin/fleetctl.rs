@@ -1,0 +1,3 @@
+//! The program `fleetctl`: arguments in, exit code out, nothing else.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The checks behind preflight, health and status.

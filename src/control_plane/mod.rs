@@ -1,0 +1,1 @@
+//! What it means to install, check and remove a control plane.

@@ -1,0 +1,14 @@
+//! `fleetctl` installs, checks and removes a multi-cluster Kubernetes scheduling service.
+//!
+//! The rooms, in the order in which they may import one another (each only what stands below it):
+//! `cli` → `control_plane`, `workload_cluster` → `check`, `apply`, `chart`, `pki` → `api`.
+//! The long-running programs `scheduler` and `agent` import `apply`, `pki` and `api`.
+
+pub mod api;
+pub mod apply;
+pub mod chart;
+pub mod check;
+pub mod cli;
+pub mod control_plane;
+pub mod pki;
+pub mod scheduler;
