@@ -4,6 +4,9 @@
 //! work and inventory between the scheduler and one agent. The CRDs in the charts are generated from these types by
 //! [`crds::crds`].
 
+// Each printer column of a kind is one more attribute with the same keys.
+#![allow(clippy::duplicated_attributes)]
+
 pub mod cluster;
 pub mod condition;
 pub mod crds;

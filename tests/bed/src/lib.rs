@@ -10,11 +10,14 @@ mod client;
 mod cluster;
 pub mod cli;
 mod go;
+mod images;
 mod kubeconfig;
 mod network;
+mod packages;
 mod parts;
 mod place;
 mod process;
+mod registry;
 mod run;
 pub mod say;
 mod spec;
@@ -78,9 +81,18 @@ impl Bed {
                 parts.push(part);
             }
         }
+        let nodes = clusters.iter().any(|cluster| cluster.spec.node);
+        if nodes {
+            packages::ensure()?;
+        }
         go::build(&self.place, &self.cache, &parts)?;
+        let subnet = self.place.subnet(&self.cache)?;
         let hub = network::hold(&self.hub(), &self.cache)?;
-        network::build_hub(&self.place, hub, self.place.subnet(&self.cache)?)?;
+        network::build_hub(&self.place, hub, subnet)?;
+        if nodes {
+            images::build(&self.cache, &parts)?;
+            registry::up(&self.place, &self.cache, &self.hub(), subnet)?;
+        }
         in_parallel(&clusters, |cluster| cluster.up(hub))
     }
 

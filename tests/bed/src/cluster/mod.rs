@@ -74,7 +74,10 @@ impl Cluster {
     pub fn parts(&self) -> Result<Vec<Part>> {
         let mut parts = vec![parts::ETCD, self.part()?];
         if self.spec.node {
-            parts.extend([parts::REGISTRY, parts::COREDNS, parts::LOCAL_PATH]);
+            parts.extend([parts::REGISTRY, parts::COREDNS]);
+        }
+        if self.spec.storage {
+            parts.push(parts::LOCAL_PATH);
         }
         Ok(parts)
     }
