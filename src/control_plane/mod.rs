@@ -1,1 +1,4 @@
 //! What it means to install, check and remove a control plane.
+
+pub mod secrets;
+pub mod values;

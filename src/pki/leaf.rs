@@ -78,15 +78,13 @@ pub enum Leaf {
     Admin,
     /// The controller manager.
     ControllerManager,
-    /// The scheduler in its daily work.
+    /// The scheduler, which also brings up the inside of the control plane.
     Scheduler,
-    /// The scheduler while it brings up the inside of a control plane, before any role exists there.
-    Bootstrap,
 }
 
 impl Leaf {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::ApiServer,
         Self::ApiServerEtcdClient,
         Self::FrontProxyClient,
@@ -96,7 +94,6 @@ impl Leaf {
         Self::Admin,
         Self::ControllerManager,
         Self::Scheduler,
-        Self::Bootstrap,
     ];
 
     /// The authority that issues it.
@@ -106,9 +103,7 @@ impl Leaf {
             Self::ApiServerEtcdClient | Self::EtcdServer | Self::EtcdPeer | Self::EtcdHealthClient => {
                 AuthorityKind::Etcd
             }
-            Self::ApiServer | Self::Admin | Self::ControllerManager | Self::Scheduler | Self::Bootstrap => {
-                AuthorityKind::Cluster
-            }
+            Self::ApiServer | Self::Admin | Self::ControllerManager | Self::Scheduler => AuthorityKind::Cluster,
         }
     }
 
@@ -133,17 +128,17 @@ impl Leaf {
             Self::Admin => "fleet-admin",
             Self::ControllerManager => "system:kube-controller-manager",
             Self::Scheduler => "fleet:scheduler",
-            Self::Bootstrap => "fleet:bootstrap",
         }
     }
 
     /// Its organisation: the group that RBAC sees.
     ///
-    /// Only [`Leaf::Bootstrap`] is in `system:masters`: in an empty API nobody else may make the first role.
+    /// Only [`Leaf::Scheduler`] is in `system:masters`: in an empty API somebody has to make the first role, and
+    /// whoever may make roles and issue certificates for others holds that power in any case.
     pub const fn organization(self) -> Option<&'static str> {
         match self {
             Self::Admin => Some("fleet:admins"),
-            Self::Bootstrap => Some("system:masters"),
+            Self::Scheduler => Some("system:masters"),
             _ => None,
         }
     }
@@ -166,7 +161,6 @@ impl Leaf {
             Self::Admin => LeafStore::Kubeconfig("admin.kubeconfig"),
             Self::ControllerManager => LeafStore::Kubeconfig("controller-manager.kubeconfig"),
             Self::Scheduler => LeafStore::Kubeconfig("scheduler.kubeconfig"),
-            Self::Bootstrap => LeafStore::Kubeconfig("bootstrap.kubeconfig"),
         }
     }
 

@@ -69,11 +69,11 @@ fn every_leaf_has_one_use_and_its_own_authority() {
 }
 
 #[test]
-fn only_the_bootstrap_identity_is_a_master() {
+fn only_the_scheduler_is_a_master() {
     let files = fresh().files;
     for leaf in Leaf::ALL {
         let master = facts(&files, leaf).organizations.contains(&"system:masters".to_owned());
-        assert_eq!(master, leaf == Leaf::Bootstrap, "{leaf:?}");
+        assert_eq!(master, leaf == Leaf::Scheduler, "{leaf:?}");
     }
     assert_eq!(facts(&files, Leaf::Admin).organizations, ["fleet:admins"]);
     assert_eq!(facts(&files, Leaf::Scheduler).common_name, "fleet:scheduler");
