@@ -1,1 +1,3 @@
-fn main() { println!("cargo::rerun-if-changed=charts"); }
+fn main() {
+    println!("cargo::rerun-if-changed=charts");
+}
