@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 //! Compiles the charts and the presets of values into the binary, as a list of (path, text).
 //!
 //! A list written here, rather than a folder macro: a new file leads to a new build, a file that
@@ -59,4 +60,8 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let code: String = FOLDERS.iter().map(|(folder, extensions)| list(&root, folder, extensions)).collect();
     fs::write(out.join("embedded.rs"), code).expect("a writable OUT_DIR");
+=======
+fn main() {
+    println!("cargo::rerun-if-changed=charts");
+>>>>>>> engine
 }
