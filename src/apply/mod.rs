@@ -24,12 +24,14 @@
 
 mod absence;
 mod api_error;
+pub mod causes;
 pub mod client;
 mod conflict;
 mod diagnosis;
 mod engine;
 mod error;
 mod event;
+mod evidence;
 mod fields;
 mod journal;
 pub mod kinds;
@@ -42,6 +44,8 @@ mod retry;
 mod run;
 mod server;
 pub mod status;
+mod wait;
+mod watch;
 
 pub use api_error::{ApiError, Cause};
 pub use client::{ClientError, Connected, Target};
@@ -58,3 +62,4 @@ pub use plan::{Action, Plan, Step};
 pub use record::{Holder, Item, Lock, Origin, Phase, Record, Release, State};
 pub use run::{Applied, Run};
 pub use server::{ApplyOptions, Selection, Server, Written};
+pub use wait::{WaitOptions, WaitTarget};
