@@ -2,3 +2,6 @@
 
 pub mod secrets;
 pub mod values;
+
+#[cfg(test)]
+mod chart_tests;
