@@ -10,3 +10,6 @@ pub mod progress;
 pub mod secrets;
 pub mod uninstall;
 pub mod values;
+
+#[cfg(test)]
+mod chart_tests;
