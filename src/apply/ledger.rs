@@ -202,8 +202,8 @@ impl Ledger {
             }
             Err(error) => return Err(Error::on("write the record", &target, error)),
         };
-        next.uid = super::object::uid(&stored).to_owned();
-        next.version = super::object::text(&stored, "/metadata/resourceVersion").unwrap_or_default().to_owned();
+        super::object::uid(&stored).clone_into(&mut next.uid);
+        super::object::text(&stored, "/metadata/resourceVersion").unwrap_or_default().clone_into(&mut next.version);
         self.state = next;
         Ok(true)
     }

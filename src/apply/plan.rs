@@ -72,8 +72,6 @@ pub struct Plan {
     pub(crate) install_uid: String,
     /// Whether the record itself would change.
     pub(crate) record_changes: bool,
-    /// Whether our namespace is there.
-    pub(crate) namespace_exists: bool,
 }
 
 impl Plan {
@@ -177,16 +175,7 @@ impl Engine {
             step.action = if same && intact { Action::Unchanged } else { Action::Change };
         }
         steps.sort_by_key(|step| step.stage);
-        Ok(Plan {
-            steps,
-            prune: Vec::new(),
-            foreign,
-            release: None,
-            namespace_exists: namespace.is_some(),
-            install_uid,
-            record_changes: false,
-            state,
-        })
+        Ok(Plan { steps, prune: Vec::new(), foreign, release: None, install_uid, record_changes: false, state })
     }
 
     async fn steps(&self, server: &Server, objects: &[Planned]) -> Result<Vec<Step>, Error> {
@@ -203,14 +192,13 @@ impl Engine {
                     key.1
                 )));
             }
-            let kind = match kinds.get(&key) {
-                Some(kind) => kind.clone(),
-                None => {
-                    let kind = server.kind_of(&key.0, &key.1).await;
-                    let kind = kind.map_err(|e| Error::api(format!("find the kind {} of {}", key.1, key.0), e))?;
-                    kinds.insert(key, kind.clone());
-                    kind
-                }
+            let kind = if let Some(kind) = kinds.get(&key) {
+                kind.clone()
+            } else {
+                let kind = server.kind_of(&key.0, &key.1).await;
+                let kind = kind.map_err(|e| Error::api(format!("find the kind {} of {}", key.1, key.0), e))?;
+                kinds.insert(key, kind.clone());
+                kind
             };
             let mut manifest = planned.object.clone();
             if kind.namespaced && text(&manifest, "/metadata/namespace").is_none() {

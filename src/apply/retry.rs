@@ -17,9 +17,8 @@ const RETRY_AFTER_CAP: Duration = Duration::from_secs(10);
 pub(crate) fn can_heal(error: &ApiError) -> bool {
     match error.code {
         0 => matches!(error.reason.as_str(), "Transport" | "Timeout"),
-        429 | 502 | 503 | 504 => true,
-        // A webhook or the storage had a hiccup; but a 500 with a cause of its own stays as it is.
-        500 => true,
+        // 500: a webhook or the storage had a hiccup.
+        429 | 500 | 502 | 503 | 504 => true,
         // The object changed between the server's read and write. With a manager's name in it, it is a real conflict.
         409 => {
             !error.is_conflict_with_manager()

@@ -301,7 +301,7 @@ impl Run {
             let live = self.server.get(&kind, target.namespace.as_deref(), &target.name).await;
             match live.map_err(|e| Error::on("read", target, e))? {
                 Some(live) if uid(&live) == item.uid && self.engine.owner.labelled(&live) => {
-                    doomed.push((item, kind, live))
+                    doomed.push((item, kind, live));
                 }
                 // Someone made another one of that name, or took our labels off: it is theirs now.
                 Some(_) => self.engine.events.send(Event::Object { object: target.clone(), done: Done::Kept }),

@@ -66,7 +66,7 @@ pub struct Written {
 }
 
 /// Which objects of a kind.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Selection<'a> {
     /// One namespace, or the whole cluster.
     pub namespace: Option<&'a str>,

@@ -128,6 +128,9 @@ impl Engine {
     /// [`Error::Wait`] when time runs out or a cause that cannot heal has lasted long enough, with the chain of causes;
     /// [`Error::Api`] when the objects may not be read.
     pub async fn wait(&self, targets: &[WaitTarget], options: WaitOptions) -> Result<(), Error> {
+        if targets.is_empty() {
+            return Ok(());
+        }
         let begun = Instant::now();
         let end = begun + options.timeout;
         let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
@@ -144,7 +147,7 @@ impl Engine {
             .collect();
         let (sender, mut updates) = mpsc::unbounded_channel();
         // Dropping the set at the end stops all watches.
-        let mut watches = JoinSet::new();
+        let mut followers = JoinSet::new();
         let mut groups: BTreeMap<(&Kind, Option<&str>), Vec<&str>> = BTreeMap::new();
         for target in targets {
             groups.entry((&target.kind, target.object.namespace.as_deref())).or_default().push(&target.object.name);
@@ -153,7 +156,7 @@ impl Engine {
         for ((kind, namespace), names) in groups {
             let one = (names.len() == 1).then(|| format!("metadata.name={}", names[0]));
             let labels = one.is_none().then(|| selector.clone());
-            watches.spawn(follow(
+            followers.spawn(follow(
                 server.clone(),
                 kind.clone(),
                 namespace.map(str::to_owned),
