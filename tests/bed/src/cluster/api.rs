@@ -29,11 +29,16 @@ impl Cluster {
         let ca = Authority::in_folder(&dir)?;
         write_service_account_keys(&dir)?;
         let own = self.ip();
-        let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
-        let names: Vec<_> =
-            names.iter().map(ToString::to_string).chain(["localhost", "127.0.0.1", API_SERVICE, &own].map(String::from)).collect();
+        let names =
+            ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+        let names: Vec<_> = names
+            .iter()
+            .map(ToString::to_string)
+            .chain(["localhost", "127.0.0.1", API_SERVICE, &own].map(String::from))
+            .collect();
         ca.issue("kube-apiserver", &[], &names, Use::Server)?.write(&dir, "apiserver")?;
-        ca.issue("kube-apiserver-kubelet-client", &["system:masters"], &[], Use::Client)?.write(&dir, "kubelet-client")?;
+        ca.issue("kube-apiserver-kubelet-client", &["system:masters"], &[], Use::Client)?
+            .write(&dir, "kubelet-client")?;
         let server = format!("https://{own}:6443");
         let admin = ca.issue("kubernetes-admin", &["system:masters"], &[], Use::Client)?;
         kubeconfig::write(&self.kubeconfig(), &self.name, &server, &ca.cert, &admin)?;

@@ -4,7 +4,7 @@ mod addons;
 mod api;
 mod node;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -94,7 +94,7 @@ impl Cluster {
 
     /// Brings it up. One that runs is left alone; one that lost a component gets it back; one that was never
     /// complete is made anew.
-    pub(crate) fn up(&self, hub: i32) -> Result<()> {
+    pub(crate) fn up(&self, hub: i32, program: &Path) -> Result<()> {
         let began = Instant::now();
         let supervisor = self.supervisor();
         if self.is_up() {
@@ -123,13 +123,23 @@ impl Cluster {
             self.start_node()?;
             self.apply_addons()?;
         }
+        if self.spec.load_balancer {
+            self.start_load_balancer(program)?;
+        }
         self.wait_ready()?;
         fs::write(self.dir().join("up"), "")?;
-        say(format!("{}: Kubernetes {} at {}, ready in {}", self.name, self.part()?.version, self.ip(), seconds(began.elapsed())));
+        say(format!(
+            "{}: Kubernetes {} at {}, ready in {}",
+            self.name,
+            self.part()?.version,
+            self.ip(),
+            seconds(began.elapsed())
+        ));
         Ok(())
     }
 
-    fn wait_ready(&self) -> Result<()> {
+    /// Waits until it answers, and its node and add-ons are ready.
+    pub(crate) fn wait_ready(&self) -> Result<()> {
         self.wait_api()?;
         if self.spec.node {
             self.wait_node()?;
@@ -139,12 +149,18 @@ impl Cluster {
     }
 
     /// Starts one of its components inside its namespaces.
-    fn start(&self, component: &str, program: &std::path::Path, args: Vec<String>) -> Result<()> {
+    fn start(&self, component: &str, program: &Path, args: Vec<String>) -> Result<()> {
         let mut argv = vec![program.display().to_string()];
         argv.extend(args);
         self.supervisor()
             .start(component, Record { argv, env: Default::default(), inside: true, process: None })
             .with_context(|| format!("in cluster `{}`", self.name))
+    }
+
+    /// The loop that gives addresses to Services; it runs outside, as the machine's cloud would.
+    fn start_load_balancer(&self, program: &Path) -> Result<()> {
+        let argv = [&program.display().to_string(), "load-balancer", &self.name].map(str::to_owned).into();
+        self.supervisor().start("load-balancer", Record { argv, env: Default::default(), inside: false, process: None })
     }
 
     /// A program of the cache, by the path that it has inside the cluster's namespaces.
@@ -168,7 +184,12 @@ impl Cluster {
         })
         .with_context(|| {
             let log = self.supervisor().log(blame);
-            format!("cluster `{}`: {blame} is not ready; {} ends:\n{}\n", self.name, log.display(), self.log_tail(blame))
+            format!(
+                "cluster `{}`: {blame} is not ready; {} ends:\n{}\n",
+                self.name,
+                log.display(),
+                self.log_tail(blame)
+            )
         })
     }
 }

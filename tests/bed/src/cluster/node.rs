@@ -91,7 +91,12 @@ impl Cluster {
         while !socket.exists() {
             if containerd.state() == State::Stopped || Instant::now() > end {
                 let log = self.supervisor().log("containerd");
-                bail!("cluster `{}`: containerd is not ready; {} ends:\n{}", self.name, log.display(), self.log_tail("containerd"));
+                bail!(
+                    "cluster `{}`: containerd is not ready; {} ends:\n{}",
+                    self.name,
+                    log.display(),
+                    self.log_tail("containerd")
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
