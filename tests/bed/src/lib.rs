@@ -72,9 +72,23 @@ impl std::error::Error for Unfit {}
 impl Bed {
     /// The bed of this checkout.
     pub fn here() -> Result<Self> {
-        let place = Place::here()?;
+        Self::at(Place::here()?)
+    }
+
+    /// A second bed of this checkout, apart from the one that somebody may be working with. The command line finds it
+    /// when `FLEETBED_NAME` is its name.
+    pub fn second(name: &str) -> Result<Self> {
+        Self::at(Place::named(name)?)
+    }
+
+    fn at(place: Place) -> Result<Self> {
         let spec = Spec::read(&place)?;
         Ok(Self { cache: Cache::here()?, spec, place })
+    }
+
+    /// Eight digits that are in the name of everything that this bed makes on the machine.
+    pub fn id(&self) -> &str {
+        &self.place.id
     }
 
     /// Brings the named clusters up, at once, and returns when all are ready. Building what the cache lacks is part

@@ -28,14 +28,18 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place of the checkout that this crate was compiled in.
+    /// The place of the checkout that this crate was compiled in; `FLEETBED_NAME` names a second one.
     pub(crate) fn here() -> Result<Self> {
+        Self::named(&std::env::var(NAME).unwrap_or_default())
+    }
+
+    /// A further place of this checkout; the one without a name is the first.
+    pub(crate) fn named(name: &str) -> Result<Self> {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let checkout = fs::canonicalize(&checkout).context(
             "the checkout that this program was built in has moved; build it again there with `cargo build -p bed`",
         )?;
-        let name = std::env::var(NAME).unwrap_or_default();
-        Ok(Self::of(checkout, &name))
+        Ok(Self::of(checkout, name))
     }
 
     fn of(checkout: PathBuf, name: &str) -> Self {
