@@ -247,6 +247,8 @@ impl Engine {
                 }
                 Some(why) => result.kept.push(Kept { object: namespace, why }),
             }
+        } else if created_namespace(state) {
+            result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
         }
         let Some(ledger) = ledger else { return Ok(()) };
         let mut ledger = ledger.lock().await;
@@ -391,6 +393,11 @@ fn kept_item(found: &Found, state: &State) -> Item {
         policy: Policy::Keep,
         digest: String::new(),
     })
+}
+
+fn created_namespace(state: &State) -> bool {
+    state.record.as_ref().is_some_and(|record| record.namespace_created)
+        || state.journal.as_ref().is_some_and(|journal| journal.namespace_created)
 }
 
 /// A claim that was never bound holds no data, and may lack the class that it needs.
