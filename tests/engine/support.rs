@@ -19,21 +19,21 @@ use tower::{Layer, Service};
 
 /// What the client does with writes.
 #[derive(Clone, Default)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     writes: Arc<AtomicUsize>,
     reads: Arc<AtomicUsize>,
     log: Arc<Mutex<Vec<String>>>,
     /// From this many writes on nothing is answered any more: for the cluster, the process is dead.
-    dead_after: Arc<Mutex<Option<usize>>>,
+    dead_after: Arc<Mutex<Option<(usize, bool)>>>,
     /// What happens to the n-th request, counted from 1.
     fault: Arc<Mutex<Option<(usize, Fault)>>>,
     requests: Arc<AtomicUsize>,
-    pub died: Arc<tokio::sync::Notify>,
+    pub(crate) died: Arc<tokio::sync::Notify>,
 }
 
 /// A fault on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The connection breaks before the request arrives.
     Dropped,
     /// The connection breaks after the server did what was asked.
@@ -51,29 +51,29 @@ pub enum Fault {
 }
 
 impl Traffic {
-    pub fn writes(&self) -> usize {
+    pub(crate) fn writes(&self) -> usize {
         self.writes.load(Ordering::SeqCst)
     }
 
-    pub fn reads(&self) -> usize {
+    pub(crate) fn reads(&self) -> usize {
         self.reads.load(Ordering::SeqCst)
     }
 
-    pub fn requests(&self) -> usize {
+    pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
 
-    pub fn log(&self) -> Vec<String> {
+    pub(crate) fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
     }
 
-    /// Lets this many more writes through, then nothing.
-    pub fn die_after(&self, writes: usize) {
+    /// Lets this many more writes through, then nothing. With `sent`, the server still does the next one.
+    pub(crate) fn die_after(&self, writes: usize, sent: bool) {
         self.writes.store(0, Ordering::SeqCst);
-        *self.dead_after.lock().unwrap() = Some(writes);
+        *self.dead_after.lock().unwrap() = Some((writes, sent));
     }
 
-    pub fn fail(&self, request: usize, fault: Fault) {
+    pub(crate) fn fail(&self, request: usize, fault: Fault) {
         self.requests.store(0, Ordering::SeqCst);
         *self.fault.lock().unwrap() = Some((request, fault));
     }
@@ -88,7 +88,7 @@ impl<S> Layer<S> for Traffic {
 }
 
 #[derive(Clone)]
-pub struct Watched<S> {
+pub(crate) struct Watched<S> {
     inner: S,
     traffic: Traffic,
 }
@@ -120,9 +120,21 @@ where
             traffic.log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
             traffic.writes.fetch_add(1, Ordering::SeqCst);
         }
-        if traffic.dead_after.lock().unwrap().is_some_and(|limit| traffic.writes() > limit) {
-            traffic.died.notify_one();
-            return Box::pin(std::future::pending());
+        let dead = *traffic.dead_after.lock().unwrap();
+        if let Some((_, sent)) = dead.filter(|(limit, _)| traffic.writes() > *limit) {
+            let last = sent
+                && dead.is_some_and(|(limit, _)| traffic.writes() == limit + 1)
+                && request.method() != http::Method::GET;
+            if !last {
+                traffic.died.notify_one();
+                return Box::pin(std::future::pending());
+            }
+            let answer = self.inner.call(request);
+            return Box::pin(async move {
+                let _ = answer.await;
+                traffic.died.notify_one();
+                std::future::pending().await
+            });
         }
         let fault = *traffic.fault.lock().unwrap();
         let Some((_, fault)) = fault.filter(|(n, _)| *n == number) else {
@@ -161,14 +173,14 @@ fn refusal<B>(code: u16, reason: &str, message: &str) -> Answer<B> {
 }
 
 /// The cluster of the bed that the tests run in.
-pub fn kubeconfig() -> std::path::PathBuf {
+pub(crate) fn kubeconfig() -> std::path::PathBuf {
     let name = std::env::var("FLEET_TEST_CLUSTER").unwrap_or_else(|_| "api-old".to_owned());
     let path = bed::Bed::here().and_then(|bed| bed.kubeconfig(&name));
     path.unwrap_or_else(|error| panic!("`cargo bed up {name}` first: {error:#}"))
 }
 
 /// A client that counts, and does to requests what the test asks for.
-pub async fn client() -> (Client, Traffic) {
+pub(crate) async fn client() -> (Client, Traffic) {
     let kubeconfig = Kubeconfig::read_from(kubeconfig()).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.default_retry = false;
@@ -178,28 +190,28 @@ pub async fn client() -> (Client, Traffic) {
 }
 
 /// One installation of a test.
-pub struct Case {
-    pub engine: Engine,
-    pub traffic: Traffic,
-    pub namespace: String,
-    pub events: Arc<Mutex<Vec<Event>>>,
-    pub folder: tempfile::TempDir,
+pub(crate) struct Case {
+    pub(crate) engine: Engine,
+    pub(crate) traffic: Traffic,
+    pub(crate) namespace: String,
+    pub(crate) events: Arc<Mutex<Vec<Event>>>,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Case {
     /// An installation `name` in a namespace of the same name; the name is made unique.
-    pub async fn new(name: &str) -> Self {
+    pub(crate) async fn new(name: &str) -> Self {
         Self::with(name, |_| {}).await
     }
 
-    pub async fn with(name: &str, change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) async fn with(name: &str, change: impl FnOnce(&mut Options)) -> Self {
         let namespace = format!("e-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff);
         let folder = tempfile::tempdir().unwrap();
         Self::again(&namespace, folder, change).await
     }
 
     /// The same installation as a new process would see it.
-    pub async fn reborn(self) -> Self {
+    pub(crate) async fn reborn(self) -> Self {
         Self::again(&self.namespace.clone(), self.folder, |_| {}).await
     }
 
@@ -213,17 +225,19 @@ impl Case {
             lock_wait: Duration::from_secs(45),
             ..Options::default()
         };
+        // No such process: whoever comes after it may take its lock at once.
+        options.holder.pid = u32::MAX - (rand::random::<u32>() >> 8);
         change(&mut options);
         let owner = Owner::new("control-plane", namespace, namespace);
         let engine = Engine::new(client, owner, options, Events::new(move |e| sink.lock().unwrap().push(e.event)));
         Self { engine, traffic, namespace: namespace.to_owned(), events, folder }
     }
 
-    pub fn server(&self) -> Server {
+    pub(crate) fn server(&self) -> Server {
         self.engine.server()
     }
 
-    pub async fn install(&self, objects: &[Planned]) -> Result<(), fleetctl::apply::Error> {
+    pub(crate) async fn install(&self, objects: &[Planned]) -> Result<(), fleetctl::apply::Error> {
         let plan = self.engine.plan(&release(), objects).await?;
         if plan.is_noop() {
             return Ok(());
@@ -236,13 +250,13 @@ impl Case {
         run.commit().await.map(|_| ())
     }
 
-    pub async fn get(&self, group: &str, kind: &str, name: &str) -> Option<Value> {
+    pub(crate) async fn get(&self, group: &str, kind: &str, name: &str) -> Option<Value> {
         let kind = Kind::versions(group, kind).remove(0);
         self.server().get(&kind, Some(&self.namespace), name).await.unwrap()
     }
 
     /// Removes everything, whatever a test left.
-    pub async fn sweep(&self) {
+    pub(crate) async fn sweep(&self) {
         let namespaces = Kind::versions("", "Namespace").remove(0);
         if let Ok(Some(live)) = self.server().get(&namespaces, None, &self.namespace).await {
             let object = fleetctl::apply::ObjectRef::of(&live).unwrap();
@@ -252,7 +266,7 @@ impl Case {
     }
 }
 
-pub fn release() -> Release {
+pub(crate) fn release() -> Release {
     Release {
         chart: "test/v1".into(),
         version: "v1.0.0".into(),
@@ -262,7 +276,7 @@ pub fn release() -> Release {
 }
 
 /// An installation with a bit of everything, in three stages.
-pub fn objects(case: &Case) -> Vec<Planned> {
+pub(crate) fn objects(case: &Case) -> Vec<Planned> {
     let name = &case.namespace;
     let pod = |app: &str| {
         json!({"metadata": {"labels": {"app": app}}, "spec": {"containers": [
@@ -322,7 +336,7 @@ pub fn objects(case: &Case) -> Vec<Planned> {
 }
 
 /// Everything in a namespace and everything cluster-scoped that carries its name, without what moves by itself.
-pub async fn dump(case: &Case) -> BTreeMap<String, Value> {
+pub(crate) async fn dump(case: &Case) -> BTreeMap<String, Value> {
     let server = case.server();
     let mut found = BTreeMap::new();
     for kind in Kind::all() {
