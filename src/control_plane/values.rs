@@ -33,6 +33,7 @@ pub struct ControlPlaneValues {
     #[serde(default)]
     pub priority_class_name: Option<String>,
     /// How strictly replicas of one component keep to different nodes.
+    #[schemars(extend("x-since" = "v0.8"))]
     pub spread: Spread,
     /// The namespace of the control plane in the hosting cluster.
     pub namespace: NamespaceValues,
@@ -234,7 +235,7 @@ pub struct Quantity(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EtcdValues {
     /// Members: 1, or 3 to survive the loss of one.
-    #[schemars(extend("enum" = [1, 3]))]
+    #[schemars(extend("enum" = [1, 3], "x-since" = "v0.8"))]
     pub replicas: i32,
     /// Image.
     pub image: ImageValues,
@@ -266,7 +267,7 @@ pub struct StorageValues {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApiServerValues {
     /// Replicas.
-    #[schemars(range(min = 1, max = 9))]
+    #[schemars(range(min = 1, max = 9), extend("x-since" = "v0.8"))]
     pub replicas: i32,
     /// Image.
     pub image: ImageValues,
@@ -283,7 +284,7 @@ pub struct ApiServerValues {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ComponentValues {
     /// Replicas; one leads, the others wait.
-    #[schemars(range(min = 1, max = 9))]
+    #[schemars(range(min = 1, max = 9), extend("x-since" = "v0.8"))]
     pub replicas: i32,
     /// Image.
     pub image: ImageValues,
@@ -298,7 +299,7 @@ pub struct ComponentValues {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SchedulerValues {
     /// Replicas; one leads, the others wait.
-    #[schemars(range(min = 1, max = 9))]
+    #[schemars(range(min = 1, max = 9), extend("x-since" = "v0.8"))]
     pub replicas: i32,
     /// Image.
     pub image: ImageValues,
