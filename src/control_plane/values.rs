@@ -164,7 +164,7 @@ pub struct ExposureValues {
     pub kind: ExposureType,
     /// Address that kubeconfigs name. Without it: that of the load balancer, or of a node.
     #[serde(default)]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:-]+$"))]
     pub host: Option<String>,
     /// Port that kubeconfigs name. Without it: 443, or the node port.
     #[serde(default)]
@@ -179,7 +179,7 @@ pub struct ExposureValues {
     pub extra_sans: Vec<String>,
     /// `host:port` that agents use, where it is not the one that people use.
     #[serde(default)]
-    #[schemars(length(min = 3))]
+    #[schemars(regex(pattern = r"^[A-Za-z0-9.:\[\]-]+:[0-9]{1,5}$"))]
     pub agent_endpoint: Option<String>,
     /// Annotations of the API server's Service, which many load balancers are configured by.
     pub annotations: BTreeMap<String, String>,

@@ -50,7 +50,7 @@ pub(super) fn input(chart: &Chart, values: &ControlPlaneValues, pki: &Files) -> 
             "name": "demo", "namespace": "fleet", "line": chart.line().to_string(), "managedBy": "fleetctl",
             "version": chart.row().unwrap().default.to_string(),
         }),
-        facts: json!({"exposure": {
+        facts: json!({"server": "https://10.0.0.1:32222", "exposure": {
             "type": "NodePort", "host": "10.0.0.1", "port": 32222, "nodePort": values.exposure.node_port, "sans": [],
         }}),
         pki: pki.expose().map(|(name, text)| (name.to_owned(), text.to_owned())).collect(),

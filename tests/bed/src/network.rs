@@ -102,6 +102,8 @@ pub fn build_hub(place: &Place, hub: i32, subnet: u8) -> Result<()> {
 
 /// Plugs a cluster into the hub.
 pub fn join(hub: i32, cluster: i32, subnet: u8, last: u8) -> Result<()> {
+    // The cable of a cluster that was just taken away may still wait for the kernel to collect it.
+    inside(hub, &format!("ip link del c{last} 2>/dev/null || true"))?;
     run::line(&format!("ip link add name c{last} netns {hub} type veth peer name eth0 netns {cluster}"))?;
     inside(hub, &format!("ip link set c{last} master br0 up"))?;
     let (own, machine) = (address(subnet, last), address(subnet, MACHINE));

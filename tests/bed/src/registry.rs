@@ -25,13 +25,15 @@ pub fn endpoint(subnet: u8) -> String {
 /// Starts the bed's registry with the images of the cache in it; one that runs is left alone.
 pub fn up(place: &Place, cache: &Cache, hub: &Supervisor, subnet: u8) -> Result<()> {
     let root = place.state.join("hub/registry");
-    let ready = place.state.join("hub/registry.filled");
-    if !ready.exists() {
-        fs::create_dir_all(&root)?;
-        for image in crate::images::stored(cache) {
+    // Images that were built after the registry came up are added to it; one that a test took away stays away.
+    let filled = place.state.join("hub/registry.filled");
+    fs::create_dir_all(&filled)?;
+    for image in crate::images::stored(cache) {
+        let mark = filled.join(image.file_name().unwrap_or_default());
+        if !mark.exists() {
             fill(&image, &root)?;
+            fs::write(mark, "")?;
         }
-        fs::write(&ready, "")?;
     }
     let endpoint = endpoint(subnet);
     if hub.state("registry") != State::Running {

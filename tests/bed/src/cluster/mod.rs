@@ -155,7 +155,8 @@ impl Cluster {
     /// The end of a component's log, for errors.
     fn log_tail(&self, component: &str) -> String {
         let text = fs::read_to_string(self.supervisor().log(component)).unwrap_or_default();
-        crate::run::last_lines(&text, 8)
+        let short = |line: &str| line.chars().take(240).collect::<String>();
+        crate::run::last_lines(&text, 6).lines().map(short).collect::<Vec<_>>().join("\n")
     }
 
     /// Waits for an answer of the API; on failure the error ends with the log of whoever should have given it.
