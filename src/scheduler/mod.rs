@@ -50,11 +50,12 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let state = Arc::new(State::default());
     let admin =
         Admin::bind(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
+    let address = admin.address()?;
     tokio::spawn(admin.serve(state.clone(), metrics.clone(), stop.clone()));
 
     let identity =
         args.identity.clone().unwrap_or_else(|| format!("fleet-scheduler-{:08x}", rand::rng().random::<u32>()));
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, admin = %args.admin_address, "starting");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, admin = %address, "starting");
     let args = Arc::new(args);
     let started_with = inputs::kubeconfig_digest(&args);
     let client = client::client(&args.kubeconfig).await?;
