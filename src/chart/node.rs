@@ -1,6 +1,7 @@
 //! A tree of values in which every node knows the place it comes from, and what it overrode.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde_json::{Map, Number, Value};
 
@@ -55,11 +56,6 @@ impl Sources {
                 secret.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { char::from(byte) } else { '*' }).collect();
             masked.replace_range(range, &stars);
         }
-    }
-
-    /// The text of an origin.
-    pub(super) fn slice(&self, origin: Origin) -> &str {
-        self.get(origin).text.get(origin.start as usize..origin.end as usize).unwrap_or_default()
     }
 }
 
@@ -210,7 +206,7 @@ pub(super) fn show_path(path: &[String]) -> String {
     let mut text = String::new();
     for part in path {
         if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
-            text.push_str(&format!("[{part}]"));
+            let _ = write!(text, "[{part}]");
         } else if part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
             && !part.is_empty()
         {
@@ -219,7 +215,7 @@ pub(super) fn show_path(path: &[String]) -> String {
             }
             text.push_str(part);
         } else {
-            text.push_str(&format!("[{part:?}]"));
+            let _ = write!(text, "[{part:?}]");
         }
     }
     text

@@ -120,10 +120,10 @@ impl<'t> Reader<'t> {
     }
 
     fn collection_tag(&mut self, tag: Option<Cow<'t, Tag>>, expected: &str, origin: Origin) {
-        if let Some(tag) = tag {
-            if !tag.is_yaml_core_schema_tag(expected) {
-                self.unknown_tag(&tag, origin);
-            }
+        if let Some(tag) = tag
+            && !tag.is_yaml_core_schema_tag(expected)
+        {
+            self.unknown_tag(&tag, origin);
         }
     }
 
@@ -342,10 +342,10 @@ pub(super) fn read(sources: &Sources, source: u32) -> Result<Option<Node>, Vec<D
         Ok(_) => Err(reader.problems),
         Err(Stop(first)) => {
             // A few JSON texts are not YAML.
-            if text.trim_start().starts_with('{') {
-                if let Ok(value) = serde_json::from_str::<serde_json::Value>(text) {
-                    return Ok(Some(Node::from_json(&value, whole)));
-                }
+            if text.trim_start().starts_with('{')
+                && let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
+            {
+                return Ok(Some(Node::from_json(&value, whole)));
             }
             reader.problems.push(first);
             Err(reader.problems)
@@ -395,10 +395,9 @@ mod tests {
         assert_eq!(code("? [a]\n: b\n"), "bad-key");
         assert_eq!(code("a: &x [*x]\n"), "alias-cycle");
         assert_eq!(code("<<: 1\n"), "bad-merge");
-        let bomb = (0..30).fold("a0: &a0 [x, x]\n".to_owned(), |mut text, n| {
-            text.push_str(&format!("a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1));
-            text
-        });
+        let levels = (0..30).map(|n| format!("a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1));
+        let bomb: Vec<String> = std::iter::once("a0: &a0 [x, x]\n".to_owned()).chain(levels).collect();
+        let bomb = bomb.concat();
         assert_eq!(code(&bomb), "alias-bomb");
         assert_eq!(code(&"[".repeat(5000)), "yaml-syntax");
     }

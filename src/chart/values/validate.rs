@@ -108,14 +108,16 @@ impl Check<'_> {
 
     /// Decides by the schema what a plain scalar is: text keeps the text as it was written.
     fn settle(&mut self, node: &mut Node, views: &Views<'_>, path: &mut Vec<String>) {
-        if let (Some(since), Some(line)) = (views.since(), self.line) {
-            if since > line && node.origin.source >= self.user_from && node.data != Data::Null {
-                let message = format!("`{}` needs {since} or newer; this is {line}", show_path(path));
-                let diagnostic = Diagnostic::error("needs-newer-version", message)
-                    .help(format!("leave it out, or choose `--version {since}`"));
-                self.wrong(path, node.origin, diagnostic, None);
-                return;
-            }
+        if let (Some(since), Some(line)) = (views.since(), self.line)
+            && since > line
+            && node.origin.source >= self.user_from
+            && node.data != Data::Null
+        {
+            let message = format!("`{}` needs {since} or newer; this is {line}", show_path(path));
+            let diagnostic = Diagnostic::error("needs-newer-version", message)
+                .help(format!("leave it out, or choose `--version {since}`"));
+            self.wrong(path, node.origin, diagnostic, None);
+            return;
         }
         match &mut node.data {
             Data::Map(map) => {
@@ -155,14 +157,14 @@ impl Check<'_> {
             self.settle_unclear(node, why, &raw, views, path);
         } else if views.allows("string") {
             node.data = Data::Text(raw.into());
-        } else if let Data::Number(number) = &node.data {
-            if number.is_f64() && views.allows("integer") {
-                let shown = if views.is_secret() { "this" } else { &*raw };
-                let message = format!("`{shown}` is not written as an integer");
-                let diagnostic =
-                    Diagnostic::error("wrong-type", message).label(format!("expected {}", views.expected()));
-                self.wrong(path, node.origin, diagnostic, Some(views));
-            }
+        } else if let Data::Number(number) = &node.data
+            && number.is_f64()
+            && views.allows("integer")
+        {
+            let shown = if views.is_secret() { "this" } else { &*raw };
+            let message = format!("`{shown}` is not written as an integer");
+            let diagnostic = Diagnostic::error("wrong-type", message).label(format!("expected {}", views.expected()));
+            self.wrong(path, node.origin, diagnostic, Some(views));
         }
     }
 
@@ -225,7 +227,7 @@ impl Check<'_> {
                 self.add(self.head(node), diagnostic);
             }
             Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
-                self.alternatives(root, node, &path, context, &shown)
+                self.alternatives(root, node, &path, context, &shown);
             }
             Kind::Type { .. } => {
                 let message = format!("`{place}` is {}", node.type_name());
