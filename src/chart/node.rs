@@ -47,15 +47,25 @@ impl Sources {
 
     /// Replaces what is at these origins wherever a place is shown from now on.
     pub(super) fn mask(&mut self, origins: &[Origin]) {
-        for origin in origins {
-            let source = &mut self.0[origin.source as usize];
-            let range = origin.start as usize..origin.end as usize;
-            let masked = source.masked.get_or_insert_with(|| source.text.clone());
-            let Some(secret) = masked.get(range.clone()) else { continue };
-            let stars: String =
-                secret.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { char::from(byte) } else { '*' }).collect();
-            masked.replace_range(range, &stars);
+        for (number, source) in self.0.iter_mut().enumerate() {
+            let own = || origins.iter().filter(|origin| origin.source as usize == number);
+            if own().next().is_none() {
+                continue;
+            }
+            let mut bytes = source.text.clone().into_bytes();
+            for origin in own() {
+                let range = origin.start as usize..origin.end as usize;
+                if source.text.get(range.clone()).is_some() {
+                    bytes[range].iter_mut().filter(|byte| !matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b'*');
+                }
+            }
+            source.masked = String::from_utf8(bytes).ok();
         }
+    }
+
+    /// The text of an origin.
+    pub(super) fn slice(&self, origin: Origin) -> &str {
+        self.get(origin).text.get(origin.start as usize..origin.end as usize).unwrap_or_default()
     }
 }
 
