@@ -213,8 +213,9 @@ impl<'t> Reader<'t> {
             return self.report(origin, || Diagnostic::error("bad-key", "a key must be text"));
         };
         if let Some(first) = map.entries.get(&key) {
-            let line = self.text[..first.key.start as usize].bytes().filter(|&byte| byte == b'\n').count() + 1;
+            let before = &self.text[..first.key.start as usize];
             self.report(origin, || {
+                let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
                 Diagnostic::error("duplicate-key", format!("the key `{}` is given twice", shorten(&key)))
                     .label("second time here")
                     .note(format!("the first is on line {line}"))
