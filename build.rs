@@ -53,7 +53,28 @@ fn list(root: &Path, folder: &str, extensions: &[&str]) -> String {
     code
 }
 
+/// What a git command prints, or nothing outside a checkout.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = std::process::Command::new("git").args(arguments).env("TZ", "UTC").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (output.status.success() && !text.is_empty()).then_some(text)
+}
+
+/// Gives `--version` the commit and its time. The commit's time, not the build's: the same source gives the same binary.
+fn stamp() {
+    for file in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", file]) {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    let commit = git(&["rev-parse", "--short=8", "HEAD"]).unwrap_or_else(|| "00000000".to_owned());
+    let time = git(&["log", "-1", "--date=format-local:%Y%m%d%H%M%S", "--format=%cd"]);
+    println!("cargo::rustc-env=FLEETCTL_GIT={commit}");
+    println!("cargo::rustc-env=FLEETCTL_BUILT={}", time.unwrap_or_else(|| "00000000000000".to_owned()));
+}
+
 fn main() {
+    stamp();
     println!("cargo::rerun-if-changed=build.rs");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));

@@ -1,1 +1,310 @@
-//! bed
+//! Real Kubernetes clusters on one machine, for whoever develops or tests this project: `cargo bed`, and this library.
+//!
+//! A [`Bed`] belongs to one checkout. Its clusters are those of `tests/bed/clusters.yaml`; their programs are built
+//! from source into a cache that all checkouts share, their images come from a registry of the bed's own, and nothing
+//! that they do leaves the machine.
+
+mod bench;
+mod cache;
+mod certs;
+pub mod cli;
+mod client;
+mod cluster;
+mod demo;
+mod dump;
+mod faults;
+mod go;
+mod images;
+mod kubeconfig;
+mod load;
+mod load_balancer;
+mod network;
+mod packages;
+mod parts;
+mod place;
+mod process;
+mod product;
+pub mod proxy;
+mod registry;
+mod run;
+mod say;
+mod spec;
+pub mod steps;
+mod teardown;
+mod test;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use fs_err as fs;
+
+pub use cluster::Cluster;
+pub use dump::differences;
+pub use faults::NODE;
+pub use process::State;
+pub use spec::ClusterSpec;
+
+use cache::Cache;
+use place::Place;
+use process::Supervisor;
+use spec::Spec;
+
+/// The clusters of one checkout.
+#[derive(Debug, Clone)]
+pub struct Bed {
+    place: Place,
+    cache: Cache,
+    spec: Spec,
+}
+
+/// An error that is the caller's to mend before anything can work; the command line ends with exit code 2 for it.
+#[derive(Debug)]
+pub struct Unfit(pub String);
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+impl Bed {
+    /// The bed of this checkout.
+    pub fn here() -> Result<Self> {
+        let place = Place::here()?;
+        let spec = Spec::read(&place)?;
+        Ok(Self { cache: Cache::here()?, spec, place })
+    }
+
+    /// Brings the named clusters up, at once, and returns when all are ready. Building what the cache lacks is part
+    /// of it. Clusters that run are left alone, so a test can call this first thing.
+    pub fn up(&self, names: &[&str]) -> Result<()> {
+        require_root()?;
+        let _lock = self.lock()?;
+        self.make_state_folder()?;
+        let clusters = names.iter().map(|name| self.cluster(name)).collect::<Result<Vec<_>>>()?;
+        if clusters.iter().all(Cluster::is_up) {
+            return Ok(());
+        }
+        let mut parts: Vec<parts::Part> = Vec::new();
+        for part in clusters.iter().map(Cluster::parts).collect::<Result<Vec<_>>>()?.concat() {
+            if !parts.iter().any(|known| known.key() == part.key()) {
+                parts.push(part);
+            }
+        }
+        let nodes = clusters.iter().any(|cluster| cluster.spec.node);
+        if nodes {
+            packages::ensure()?;
+        }
+        go::build(&self.place, &self.cache, &parts)?;
+        let hub = self.start_hub()?;
+        if nodes {
+            images::build(&self.cache, &parts)?;
+            self.start_registry()?;
+        }
+        let program = if clusters.iter().any(|cluster| cluster.spec.load_balancer) {
+            self.own_program()?
+        } else {
+            PathBuf::new()
+        };
+        in_parallel(&clusters, |cluster| cluster.up(hub, &program))
+    }
+
+    /// Builds the images of this project's own programs with a profile of Cargo.toml and pushes them, under each tag,
+    /// to the bed's registry, which is started if need be. Returns their names.
+    pub fn images(&self, profile: &str, tags: &[String]) -> Result<Vec<String>> {
+        require_root()?;
+        let _lock = self.lock()?;
+        self.make_state_folder()?;
+        packages::ensure()?;
+        go::build(&self.place, &self.cache, &[parts::REGISTRY])?;
+        self.start_hub()?;
+        let endpoint = self.start_registry()?;
+        product::push(&self.place, profile, tags, &endpoint)
+    }
+
+    /// Puts the images of a docker-archive into the bed's registry, which is started if need be; returns their names.
+    pub fn load(&self, archive: &Path) -> Result<Vec<String>> {
+        require_root()?;
+        let _lock = self.lock()?;
+        self.make_state_folder()?;
+        packages::ensure()?;
+        go::build(&self.place, &self.cache, &[parts::REGISTRY])?;
+        self.start_hub()?;
+        load::archive(archive, &self.start_registry()?)
+    }
+
+    /// Fills the cache: all programs, all schemas, all images.
+    pub fn build(&self) -> Result<()> {
+        require_root()?;
+        packages::ensure()?;
+        go::build(&self.place, &self.cache, &parts::all())?;
+        images::build(&self.cache, &parts::all())
+    }
+
+    /// Removes the cache and returns its size in bytes. Clusters must be down: their programs are in there.
+    pub fn clean(&self) -> Result<u64> {
+        if !process::all_marked().is_empty() {
+            bail!("clusters run from the cache; stop them with `cargo bed down` in every checkout that has some");
+        }
+        self.cache.clean()
+    }
+
+    /// The OpenAPI v3 documents of a Kubernetes minor (`1.25`), one file a group and version, as its API serves them.
+    pub fn openapi(&self, minor: &str) -> Result<PathBuf> {
+        let dir = self.cache.openapi(minor);
+        if !dir.is_dir() {
+            bail!("no schemas of Kubernetes {minor} are in the cache; run `cargo bed build`");
+        }
+        Ok(dir)
+    }
+
+    /// The root of the checkout that this bed belongs to.
+    pub fn checkout(&self) -> &Path {
+        &self.place.checkout
+    }
+
+    /// The address of the bed's registry, `IP:PORT`; clusters pull from it whatever name an image has.
+    pub fn registry(&self) -> Result<String> {
+        Ok(registry::endpoint(self.place.subnet(&self.cache)?))
+    }
+
+    fn start_hub(&self) -> Result<i32> {
+        let subnet = self.place.subnet(&self.cache)?;
+        let hub = network::hold(&self.hub(), &self.cache)?;
+        network::build_hub(&self.place, hub, subnet)?;
+        Ok(hub)
+    }
+
+    fn start_registry(&self) -> Result<String> {
+        let subnet = self.place.subnet(&self.cache)?;
+        registry::up(&self.place, &self.cache, &self.hub(), subnet)?;
+        Ok(registry::endpoint(subnet))
+    }
+
+    /// The program `bed`, for the parts that go on when this process ends. A test that uses the library is another
+    /// program, so it has cargo build the real one.
+    fn own_program(&self) -> Result<PathBuf> {
+        let own = std::env::current_exe()?;
+        let built = if own.file_name().is_some_and(|name| name == "bed") {
+            own
+        } else {
+            let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+            cargo.current_dir(&self.place.checkout);
+            cargo.args(["build", "--quiet", "--package", "bed", "--bin", "bed", "--message-format=json"]);
+            product::executables(&run::output_of(&mut cargo)?).pop().context("cargo built no `bed`")?
+        };
+        // A copy: a build that replaces the program later does not matter then.
+        let (staged, kept) = (self.place.state.join("bed.part"), self.place.state.join("bed"));
+        fs::copy(built, &staged)?;
+        fs::rename(staged, &kept)?;
+        Ok(kept)
+    }
+
+    /// Takes the named clusters away, or with no name the whole bed, and leaves nothing of it on the machine.
+    pub fn down(&self, names: &[&str]) -> Result<()> {
+        require_root()?;
+        let _lock = self.lock()?;
+        if names.is_empty() {
+            return teardown::bed(&self.place);
+        }
+        for name in names {
+            self.spec.get(name)?;
+            teardown::unit(&self.place, name)?;
+        }
+        Ok(())
+    }
+
+    /// What of this bed is on the machine, a line each; empty after [`Bed::down`].
+    pub fn remains(&self) -> Vec<String> {
+        teardown::remains(&self.place)
+    }
+
+    /// A cluster of the file, running or not.
+    pub fn cluster(&self, name: &str) -> Result<Cluster> {
+        let (index, spec) = self.spec.get(name)?;
+        let subnet = self.place.subnet(&self.cache)?;
+        Ok(Cluster::new(&self.place, &self.cache, subnet, name, index, spec))
+    }
+
+    /// All clusters of the file.
+    pub fn clusters(&self) -> Result<Vec<Cluster>> {
+        self.spec.names().map(|name| self.cluster(name)).collect()
+    }
+
+    /// A running cluster's kubeconfig; its only context has the cluster's name and is the administrator's.
+    pub fn kubeconfig(&self, name: &str) -> Result<PathBuf> {
+        let file = self.cluster(name)?.kubeconfig();
+        if !file.exists() {
+            bail!("cluster `{name}` is not up; start it with `cargo bed up {name}`");
+        }
+        Ok(file)
+    }
+
+    /// Runs kubectl, of the cluster's own version, as its administrator, and returns what it printed.
+    pub fn kubectl(&self, name: &str, args: &[&str]) -> Result<String> {
+        let kubeconfig = self.kubeconfig(name)?;
+        let mut command = std::process::Command::new(self.kubectl_of(name)?);
+        run::output_of(command.arg("--kubeconfig").arg(kubeconfig).args(args))
+            .with_context(|| format!("in cluster `{name}`"))
+    }
+
+    /// The kubectl of the oldest Kubernetes that is built.
+    pub fn kubectl_path(&self) -> Result<PathBuf> {
+        let built = parts::KUBERNETES.iter().find(|part| self.cache.has(part));
+        let part = built.context("no kubectl is built yet; run `cargo bed build`")?;
+        Ok(self.cache.program(part, "kubectl"))
+    }
+
+    /// The kubectl of a cluster's own version.
+    pub fn kubectl_of(&self, name: &str) -> Result<PathBuf> {
+        Ok(self.cache.program(&self.cluster(name)?.part()?, "kubectl"))
+    }
+
+    /// The address of a cluster's node, for its API (port 6443) and its NodePorts.
+    pub fn node_ip(&self, name: &str) -> Result<String> {
+        Ok(self.cluster(name)?.ip())
+    }
+
+    /// One run of the bed at a time changes this checkout's clusters.
+    fn lock(&self) -> Result<cache::Lock> {
+        self.cache.lock(&format!("bed-{}", self.place.id))
+    }
+
+    fn hub(&self) -> Supervisor {
+        Supervisor { id: self.place.id.clone(), unit: "hub".to_owned(), dir: self.place.state.join("hub") }
+    }
+
+    fn make_state_folder(&self) -> Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        fs::create_dir_all(&self.place.state)?;
+        // Keys of administrators are in there.
+        fs::set_permissions(&self.place.state, std::fs::Permissions::from_mode(0o700))?;
+        Ok(())
+    }
+}
+
+fn require_root() -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let how = "the bed makes namespaces, mounts and cgroups, so it needs root: run it as root, or with `sudo -E env PATH=\"$PATH\" cargo bed …`";
+    Err(Unfit(how.to_owned()).into())
+}
+
+/// Runs `work` for each at the same time; of several errors, all are told.
+fn in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
+    let errors: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| work(item))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+            thread.join().unwrap_or_else(|_| bail!("a thread of the bed panicked")).err()
+        };
+        threads.into_iter().filter_map(join).collect()
+    });
+    match errors.len() {
+        0 => Ok(()),
+        1 => Err(errors.into_iter().next().unwrap_or_else(|| anyhow::anyhow!("no error"))),
+        _ => bail!("{}", errors.iter().map(|error| format!("{error:#}")).collect::<Vec<_>>().join("\n\n")),
+    }
+}

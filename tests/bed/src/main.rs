@@ -1,1 +1,5 @@
-fn main() {}
+//! `cargo bed`: arguments in, exit code out.
+
+fn main() -> std::process::ExitCode {
+    bed::cli::main()
+}

@@ -1,0 +1,9 @@
+//go:build tools
+
+// Package tools names the programs that the bed builds, so that go.mod and go.sum hold all they need.
+package tools
+
+import (
+	_ "go.etcd.io/etcd/server/v3"
+	_ "go.etcd.io/etcd/etcdctl/v3"
+)

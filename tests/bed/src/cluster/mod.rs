@@ -1,0 +1,195 @@
+//! One cluster: its names, addresses and files, and how its parts come up together.
+
+mod addons;
+mod api;
+mod node;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use fs_err as fs;
+
+use crate::cache::Cache;
+use crate::network::{self, address};
+use crate::parts::{self, Part};
+use crate::place::Place;
+use crate::process::{Record, State, Supervisor};
+use crate::say::{say, seconds};
+use crate::spec::ClusterSpec;
+
+/// One cluster of the file, started or not.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// Its name: of the context, of its node, of its folder.
+    pub name: String,
+    /// What it is made of.
+    pub spec: ClusterSpec,
+    pub(crate) place: Place,
+    pub(crate) cache: Cache,
+    pub(crate) subnet: u8,
+    index: u8,
+}
+
+impl Cluster {
+    pub(crate) fn new(place: &Place, cache: &Cache, subnet: u8, name: &str, index: u8, spec: &ClusterSpec) -> Self {
+        Self { name: name.to_owned(), spec: spec.clone(), place: place.clone(), cache: cache.clone(), subnet, index }
+    }
+
+    /// Its folder.
+    pub fn dir(&self) -> PathBuf {
+        self.place.state.join(&self.name)
+    }
+
+    /// Its address, reachable from this machine and from the other clusters.
+    pub fn ip(&self) -> String {
+        address(self.subnet, self.last())
+    }
+
+    fn last(&self) -> u8 {
+        network::FIRST_CLUSTER + self.index
+    }
+
+    /// The addresses that its load balancer gives out: twenty of its own.
+    pub fn load_balancer_ips(&self) -> Vec<String> {
+        (0..20).map(|step| address(self.subnet, 100 + 20 * self.index + step)).collect()
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir().join("kubeconfig")
+    }
+
+    /// Its processes.
+    pub fn supervisor(&self) -> Supervisor {
+        Supervisor { id: self.place.id.clone(), unit: self.name.clone(), dir: self.dir() }
+    }
+
+    /// The Kubernetes that it runs.
+    pub fn part(&self) -> Result<Part> {
+        parts::kubernetes(&self.spec.kubernetes)
+    }
+
+    /// What must be built before it can start.
+    pub fn parts(&self) -> Result<Vec<Part>> {
+        let mut parts = vec![parts::ETCD, self.part()?];
+        if self.spec.node {
+            parts.extend([parts::REGISTRY, parts::COREDNS]);
+        }
+        if self.spec.storage {
+            parts.push(parts::LOCAL_PATH);
+        }
+        Ok(parts)
+    }
+
+    /// Whether it came up completely and nothing of it has ended since.
+    pub fn is_up(&self) -> bool {
+        let supervisor = self.supervisor();
+        self.was_up() && supervisor.components().iter().all(|component| supervisor.state(component) == State::Running)
+    }
+
+    fn was_up(&self) -> bool {
+        self.dir().join("up").exists()
+    }
+
+    /// Brings it up. One that runs is left alone; one that lost a component gets it back; one that was never
+    /// complete is made anew.
+    pub(crate) fn up(&self, hub: i32, program: &Path) -> Result<()> {
+        let began = Instant::now();
+        let supervisor = self.supervisor();
+        if self.is_up() {
+            return Ok(());
+        }
+        if self.was_up() && supervisor.state("holder") == State::Running {
+            for component in supervisor.components() {
+                supervisor.start(&component, supervisor.record(&component)?)?;
+            }
+            self.wait_ready()?;
+            say(format!("{}: repaired in {}", self.name, seconds(began.elapsed())));
+            return Ok(());
+        }
+        crate::teardown::unit(&self.place, &self.name)?;
+        fs::create_dir_all(self.dir())?;
+        let holder = network::hold(&supervisor, &self.cache)?;
+        network::join(hub, holder, self.subnet, self.last())?;
+        self.write_identities()?;
+        self.start_api()?;
+        if self.spec.node {
+            self.prepare_node()?;
+        }
+        self.wait_api()?;
+        self.start_controllers()?;
+        if self.spec.node {
+            self.start_node()?;
+            self.apply_addons()?;
+        }
+        if self.spec.load_balancer {
+            self.start_load_balancer(program)?;
+        }
+        self.wait_ready()?;
+        fs::write(self.dir().join("up"), "")?;
+        say(format!(
+            "{}: Kubernetes {} at {}, ready in {}",
+            self.name,
+            self.part()?.version,
+            self.ip(),
+            seconds(began.elapsed())
+        ));
+        Ok(())
+    }
+
+    /// Waits until it answers, and its node and add-ons are ready.
+    pub(crate) fn wait_ready(&self) -> Result<()> {
+        self.wait_api()?;
+        if self.spec.node {
+            self.wait_node()?;
+            self.wait_addons()?;
+        }
+        Ok(())
+    }
+
+    /// Starts one of its components inside its namespaces.
+    fn start(&self, component: &str, program: &Path, args: Vec<String>) -> Result<()> {
+        let mut argv = vec![program.display().to_string()];
+        argv.extend(args);
+        self.supervisor()
+            .start(component, Record { argv, env: Default::default(), inside: true, process: None })
+            .with_context(|| format!("in cluster `{}`", self.name))
+    }
+
+    /// The loop that gives addresses to Services; it runs outside, as the machine's cloud would.
+    fn start_load_balancer(&self, program: &Path) -> Result<()> {
+        let argv = [&program.display().to_string(), "load-balancer", &self.name].map(str::to_owned).into();
+        self.supervisor().start("load-balancer", Record { argv, env: Default::default(), inside: false, process: None })
+    }
+
+    /// A program of the cache, by the path that it has inside the cluster's namespaces.
+    fn program(&self, part: &Part, name: &str) -> PathBuf {
+        self.dir().join("cache/bin").join(part.key()).join(name)
+    }
+
+    /// The end of a component's log, for errors.
+    fn log_tail(&self, component: &str) -> String {
+        let text = fs::read_to_string(self.supervisor().log(component)).unwrap_or_default();
+        let short = |line: &str| line.chars().take(240).collect::<String>();
+        crate::run::last_lines(&text, 6).lines().map(short).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Waits for an answer of the API; on failure the error ends with the log of whoever should have given it.
+    fn poll(&self, path: &str, limit: Duration, blame: &str, done: impl FnMut(&str) -> bool + Send) -> Result<()> {
+        let kubeconfig = self.kubeconfig();
+        crate::client::block_on(|| async move {
+            let client = crate::client::client(&kubeconfig).await?;
+            crate::client::poll(&client, path, limit, done).await
+        })
+        .with_context(|| {
+            let log = self.supervisor().log(blame);
+            format!(
+                "cluster `{}`: {blame} is not ready; {} ends:\n{}\n",
+                self.name,
+                log.display(),
+                self.log_tail(blame)
+            )
+        })
+    }
+}

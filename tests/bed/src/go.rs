@@ -1,0 +1,113 @@
+//! Building the parts: Go modules pinned in `tests/bed/go`, into the cache, once.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use fs_err as fs;
+
+use crate::cache::{Cache, remove_tree};
+use crate::parts::Part;
+use crate::place::Place;
+use crate::say::{say, seconds};
+
+/// Builds the parts that the cache lacks. Go's own caches grow to many gigabytes, so they live inside the bed's
+/// cache for the time of the build and go when it ends well; after a failure they stay, so that a second try is short.
+pub(crate) fn build(place: &Place, cache: &Cache, parts: &[Part]) -> Result<()> {
+    let missing = |parts: &[Part]| parts.iter().filter(|part| !cache.has(part)).copied().collect::<Vec<_>>();
+    if missing(parts).is_empty() {
+        return Ok(());
+    }
+    let _lock = cache.lock("build")?;
+    // The other run may have built it all.
+    let parts = missing(parts);
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let go = crate::run::find("go").context(
+        "`go` is not in PATH, and Kubernetes is built from source: install Go 1.24 or newer from https://go.dev/dl/",
+    )?;
+    for part in &parts {
+        build_part(place, cache, &go, part)?;
+    }
+    remove_tree(&cache.work().join("gocache"))?;
+    remove_tree(&cache.work().join("gomod"))
+}
+
+fn build_part(place: &Place, cache: &Cache, go: &Path, part: &Part) -> Result<()> {
+    let staged = cache.work().join(format!("bin-{}", part.key()));
+    fs::create_dir_all(&staged)?;
+    let module = place.crate_dir().join("go").join(part.module);
+    for (index, (program, package)) in part.programs.iter().enumerate() {
+        let what = format!("{program} {} ({} of {})", part.version, index + 1, part.programs.len());
+        say(format!("building {what}"));
+        let began = Instant::now();
+        let log = cache.work().join("build.log");
+        let mut command = Command::new(go);
+        command
+            .current_dir(&module)
+            .args(["build", "-trimpath", "-ldflags", &part.linker_flags(), "-o"])
+            .arg(staged.join(program))
+            .arg(package)
+            .env("CGO_ENABLED", "0")
+            .env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false")
+            .env("GOTOOLCHAIN", "local")
+            .env("GOMODCACHE", cache.work().join("gomod"))
+            .env("GOCACHE", cache.work().join("gocache"))
+            .stdin(Stdio::null())
+            .stderr(fs::File::create(&log)?.into_parts().0);
+        wait(command, &what, &log)?;
+        say(format!("built {what} in {}", seconds(began.elapsed())));
+    }
+    if part.name == "kube" {
+        keep_schemas(cache, part)?;
+    }
+    fs::create_dir_all(cache.root().join("bin"))?;
+    fs::rename(&staged, cache.programs(part))?;
+    Ok(())
+}
+
+/// Waits for a build that may be silent for minutes, and says every half minute that it goes on.
+fn wait(mut command: Command, what: &str, log: &Path) -> Result<()> {
+    let began = Instant::now();
+    let mut child = command.spawn().context("cannot start `go build`")?;
+    let mut said = Duration::ZERO;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if began.elapsed() > said + Duration::from_secs(30) {
+            said = began.elapsed();
+            say(format!("  still building {what}, {} so far", seconds(said)));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    if !status.success() {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        bail!(
+            "`go build` of {what} failed ({status}); the whole log is {}:\n{}",
+            log.display(),
+            crate::run::last_lines(&text, 15)
+        );
+    }
+    Ok(())
+}
+
+/// Keeps the API's schemas of this minor: rendered objects of every version can then be validated without a server.
+fn keep_schemas(cache: &Cache, part: &Part) -> Result<()> {
+    let target = cache.openapi(part.minor());
+    if target.is_dir() {
+        return Ok(());
+    }
+    let source = cache.work().join(format!("gomod/k8s.io/kubernetes@v{}/api/openapi-spec/v3", part.version));
+    let staged = cache.work().join(format!("openapi-{}", part.minor()));
+    fs::create_dir_all(&staged)?;
+    for file in fs::read_dir(source)? {
+        let file = file?;
+        fs::copy(file.path(), staged.join(file.file_name()))?;
+    }
+    fs::create_dir_all(cache.root().join("openapi"))?;
+    fs::rename(staged, target)?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The system's own programs that nodes need: installed on Debian, asked for elsewhere.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fs_err as fs;
+
+use crate::Unfit;
+use crate::run;
+use crate::say::say;
+
+/// Package and the file that shows it is there.
+const NEEDED: &[(&str, &str)] = &[
+    ("buildah", "buildah"),
+    ("busybox-static", BUSYBOX),
+    ("conntrack", "conntrack"),
+    ("containerd", "containerd"),
+    ("containernetworking-plugins", "/usr/lib/cni/bridge"),
+    ("ethtool", "ethtool"),
+    ("iproute2", "ip"),
+    ("ipset", "ipset"),
+    ("iptables", "iptables"),
+    ("runc", "runc"),
+    ("skopeo", "skopeo"),
+    ("socat", "socat"),
+    ("util-linux", "nsenter"),
+];
+
+/// The shell of the images that need one.
+pub(crate) const BUSYBOX: &str = "/bin/busybox";
+
+/// Installs what is missing, after saying so; where that cannot be done, says how the user can.
+pub(crate) fn ensure() -> Result<()> {
+    let missing: Vec<_> = NEEDED.iter().filter(|(_, file)| !present(file)).map(|(package, _)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let install = format!("apt-get install --yes --no-install-recommends {}", missing.join(" "));
+    if !Path::new("/etc/debian_version").exists() || !rustix::process::geteuid().is_root() {
+        let how = format!(
+            "these packages are missing (Debian's names): {}\ninstall them and run this again; on Debian or Ubuntu:\n  apt-get update && {install}",
+            missing.join(" ")
+        );
+        return Err(Unfit(how).into());
+    }
+    say(format!("installing packages that nodes need: {}", missing.join(" ")));
+    let script = format!("export DEBIAN_FRONTEND=noninteractive; apt-get update -q && {install}");
+    run::output("sh", &["-ec", &script]).context("cannot install the packages; run the command by hand to see why")?;
+    Ok(())
+}
+
+fn present(file: &str) -> bool {
+    if file == BUSYBOX {
+        // Debian's other busybox is dynamic, and an image from scratch has no loader for it.
+        return fs::read(file).is_ok_and(|elf| is_static(&elf).unwrap_or(false));
+    }
+    if file.starts_with('/') { PathBuf::from(file).exists() } else { run::find(file).is_some() }
+}
+
+/// Whether a 64-bit little-endian ELF program names no loader (program header 3, `PT_INTERP`).
+pub(crate) fn is_static(elf: &[u8]) -> Option<bool> {
+    let word = |at: usize, size: usize| {
+        let bytes = elf.get(at..at + size)?;
+        usize::try_from(bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte))).ok()
+    };
+    let (table, entry, count) = (word(0x20, 8)?, word(0x36, 2)?, word(0x38, 2)?);
+    let kinds = (0..count).map(|index| word(table + index * entry, 4)).collect::<Option<Vec<_>>>()?;
+    Some(elf.starts_with(b"\x7fELF") && !kinds.contains(&3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_program_is_dynamic_and_a_text_is_no_program() {
+        let own = std::env::current_exe().and_then(fs::read).expect("this program can be read");
+        assert_eq!(is_static(&own), Some(false));
+        assert_ne!(is_static(b"#!/bin/sh"), Some(true));
+    }
+}

@@ -1,0 +1,105 @@
+//! What the bed builds from source: programs, their versions, and the Go module in `tests/bed/go` that pins each.
+
+use anyhow::{Context, Result};
+
+/// One Go module and the programs built from it, all of one version.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// The name in the cache, before the version.
+    pub name: &'static str,
+    /// The version, in the cache's folder name and in the programs themselves.
+    pub version: &'static str,
+    /// The folder below `tests/bed/go`.
+    pub module: &'static str,
+    /// Program and package, in the order in which they are built.
+    pub programs: &'static [(&'static str, &'static str)],
+}
+
+const KUBE_PROGRAMS: &[(&str, &str)] = &[
+    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+    ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+];
+
+/// The store behind every API.
+pub(crate) const ETCD: Part = Part {
+    name: "etcd",
+    version: "3.5.21",
+    module: "etcd",
+    programs: &[("etcd", "go.etcd.io/etcd/server/v3"), ("etcdctl", "go.etcd.io/etcd/etcdctl/v3")],
+};
+
+/// Cluster DNS.
+pub(crate) const COREDNS: Part = Part {
+    name: "coredns",
+    version: "1.11.4",
+    module: "coredns",
+    programs: &[("coredns", "github.com/coredns/coredns")],
+};
+
+/// Dynamic PersistentVolumes on the node's own disk.
+pub(crate) const LOCAL_PATH: Part = Part {
+    name: "local-path-provisioner",
+    version: "0.0.30",
+    module: "local-path-provisioner",
+    programs: &[("local-path-provisioner", "github.com/rancher/local-path-provisioner")],
+};
+
+/// The registry that every image of the bed comes from.
+pub(crate) const REGISTRY: Part = Part {
+    name: "registry",
+    version: "3.0.0",
+    module: "registry",
+    programs: &[("registry", "github.com/distribution/distribution/v3/cmd/registry")],
+};
+
+/// Kubernetes by minor. The patch is the last one of that minor whose modules can all be had.
+pub(crate) const KUBERNETES: &[Part] = &[
+    Part { name: "kube", version: "1.25.4", module: "kube-1.25", programs: KUBE_PROGRAMS },
+    Part { name: "kube", version: "1.31.4", module: "kube-1.31", programs: KUBE_PROGRAMS },
+];
+
+/// Kubernetes of a minor, `1.25`.
+pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
+    KUBERNETES.iter().find(|part| part.minor() == minor).copied().with_context(|| {
+        let known = KUBERNETES.iter().map(Part::minor).collect::<Vec<_>>().join(", ");
+        format!("Kubernetes {minor} is not among the bed's versions ({known}); add it in tests/bed/src/parts.rs and tests/bed/go")
+    })
+}
+
+/// Every part, in the order in which someone who waits needs them.
+pub(crate) fn all() -> Vec<Part> {
+    let [old, newer @ ..] = KUBERNETES else { return Vec::new() };
+    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH].into_iter().chain(newer.iter().copied()).collect()
+}
+
+impl Part {
+    /// The folder's name in the cache.
+    pub fn key(&self) -> String {
+        format!("{}-{}", self.name, self.version)
+    }
+
+    /// `1.25` of 1.25.4.
+    pub fn minor(&self) -> &'static str {
+        self.version.rsplit_once('.').map_or(self.version, |(minor, _)| minor)
+    }
+
+    /// What the linker writes into the programs. Kubernetes says its version from two packages;
+    /// with only one set, a 1.25 server calls itself `v0.0.0-master` at `/version`.
+    pub fn linker_flags(&self) -> String {
+        let mut flags = "-s -w".to_owned();
+        if self.name == "kube" {
+            let (major, minor) = self.minor().split_once('.').unwrap_or(("1", "0"));
+            for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+                flags += &format!(
+                    " -X {package}.gitVersion=v{} -X {package}.gitMajor={major} -X {package}.gitMinor={minor} -X {package}.gitTreeState=clean",
+                    self.version
+                );
+            }
+        }
+        flags
+    }
+}

@@ -1,0 +1,55 @@
+//! Running other programs to their end, with errors that say what was run and what it answered.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// Runs `program` and returns its stdout. Anything but exit code 0 is an error that carries its stderr.
+pub(crate) fn output<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<String> {
+    let mut command = Command::new(program);
+    command.args(args);
+    output_of(&mut command)
+}
+
+/// As [`output`], for a command that is already put together.
+pub(crate) fn output_of(command: &mut Command) -> Result<String> {
+    let shown = shown(command);
+    let out = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{shown}`"))?;
+    if !out.status.success() {
+        bail!("`{shown}` failed ({}): {}", out.status, last_lines(&String::from_utf8_lossy(&out.stderr), 12));
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// Runs a shell-like line whose words hold no spaces: `line("ip link set lo up")`.
+pub(crate) fn line(words: &str) -> Result<String> {
+    let mut words = words.split_whitespace();
+    let program = words.next().context("an empty command")?;
+    output(program, &words.collect::<Vec<_>>())
+}
+
+/// The last `count` lines of a text: what a reader needs of a long log.
+pub(crate) fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<_> = text.trim_end().lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// The first file of this name in PATH or in the folders where system programs live.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/go/bin"].map(PathBuf::from))
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let line = words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
