@@ -3,9 +3,8 @@
 use anyhow::Result;
 
 use crate::Bed;
+use crate::cli::LEFT;
 use crate::steps::Steps;
-
-const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
 
 /// The steps, in order.
 pub(crate) fn run(bed: &Bed) -> Result<()> {

@@ -3,9 +3,8 @@
 use anyhow::Result;
 
 use crate::Bed;
+use crate::cli::LEFT;
 use crate::steps::Steps;
-
-const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes everything";
 
 /// The steps, in order.
 pub(crate) fn run(bed: &Bed) -> Result<()> {

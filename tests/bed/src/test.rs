@@ -5,9 +5,8 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::Bed;
+use crate::cli::LEFT;
 use crate::steps::Steps;
-
-const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
 
 /// The steps, in order. Without root they fail at once, rather than skip what needs a cluster.
 pub(crate) fn run(bed: &Bed, args: &[String]) -> Result<()> {
