@@ -1,4 +1,25 @@
 //! The types that every room shares: the custom resources of the control plane's API, and names and versions.
+//!
+//! [`Cluster`], [`SchedulePolicy`] and [`ScheduleGroup`] are what users see; [`Schedule`] and [`ClusterReport`] carry
+//! work and inventory between the scheduler and one agent. The CRDs in the charts are generated from these types by
+//! [`crds::crds`].
 
+// Each printer column of a kind is one more attribute with the same keys.
+#![allow(clippy::duplicated_attributes)]
+
+pub mod cluster;
+pub mod condition;
+pub mod crds;
+pub mod group;
+pub mod keys;
 pub mod names;
+pub mod policy;
+pub mod schedule;
+mod schema;
 pub mod version;
+
+pub use cluster::{Cluster, ClusterSpec, ClusterStatus};
+pub use condition::Condition;
+pub use group::{ScheduleGroup, ScheduleGroupSpec, ScheduleGroupStatus};
+pub use policy::{SchedulePolicy, SchedulePolicySpec, SchedulePolicyStatus};
+pub use schedule::{ClusterReport, ClusterReportSpec, Schedule, ScheduleSpec, ScheduleStatus};

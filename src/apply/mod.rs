@@ -1,1 +1,73 @@
-//! The engine: plan, apply, wait, record, roll back, prune. Knows objects, not what they are for.
+//! The engine: plan, apply, wait, record, roll back, prune, delete. Knows objects, not what they are for.
+//!
+//! # How an installation is made
+//! ```text
+//! let connected = Target { kubeconfig, context }.connect().await?;
+//! let engine = Engine::new(connected.client, Owner::new("control-plane", "demo", "fleet"), Options { .. }, Events::new(sink));
+//! let plan = engine.plan(&release, &objects).await?;      // reads only
+//! if plan.is_noop() { /* nothing to write; wait or finish */ }
+//! let mut run = engine.begin(plan).await?;                // namespace, lock, journal
+//! run.apply().await?;                                     // or apply_stage(n), with waits in between
+//! engine.wait(&targets, &wait_options).await?;            // ends early with a Diagnosis
+//! run.commit().await?;                                    // prune, record, lock released
+//! ```
+//! On an error: `run.rollback().await` undoes the run, `run.release().await` leaves it for a later `begin`, which
+//! resumes, or for [`Engine::rollback`] or [`Engine::uninstall`].
+//!
+//! Where an early object must exist before the later ones can be rendered, begin with [`Engine::plan_part`] and go on
+//! with [`Run::extend`].
+//!
+//! # What is written where
+//! Every object gets the labels of [`Owner::labels`]. The Secret [`Owner::record_name`] in the owner's namespace holds
+//! the record (what is installed, with uids), and while a run is under way its journal and lock. A second run with
+//! the same inputs writes nothing at all, not even the lock.
+
+mod absence;
+mod api_error;
+pub mod causes;
+pub mod client;
+mod conflict;
+mod diagnosis;
+mod discovery;
+mod engine;
+mod error;
+mod event;
+mod evidence;
+mod fields;
+mod journal;
+pub mod kinds;
+mod ledger;
+mod leftovers;
+mod namespace;
+mod object;
+mod owner;
+mod plan;
+mod record;
+mod retry;
+mod rollback;
+mod run;
+mod server;
+pub mod status;
+mod uninstall;
+mod wait;
+mod watch;
+
+pub use api_error::{ApiError, Cause};
+pub use client::{ClientError, Connected, Target};
+pub use conflict::Conflict;
+pub use diagnosis::{CauseId, Diagnosis, Link, WaitFailure};
+pub use engine::{Engine, Options};
+pub use error::{Error, Foreign, StuckObject};
+pub use event::{Done, Event, Events, Numbered};
+pub use journal::{Journal, JournalStep, Undo};
+pub use kinds::Kind;
+pub use leftovers::Leftover;
+pub use object::{ObjectRef, Planned, Policy};
+pub use owner::*;
+pub use plan::{Action, Plan, Step};
+pub use record::{Holder, Item, Lock, Origin, Phase, Record, Release, State};
+pub use rollback::RolledBack;
+pub use run::{Applied, Run};
+pub use server::{ApplyOptions, Selection, Server, Written};
+pub use uninstall::{Kept, Removal, Removed};
+pub use wait::{WaitOptions, WaitTarget};

@@ -1,3 +1,7 @@
 //! The program `fleetctl`: arguments in, exit code out, nothing else.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fleetctl::cli::main()
+}

@@ -1,1 +1,92 @@
 //! The packager: find a chart, merge values, validate, render, list objects. Knows nothing of clusters or the network.
+//!
+//! ```no_run
+//! use fleetctl::chart::{Chart, Kind, RenderInput, SetKind, output, read_file, select, versions};
+//! # fn schema() -> serde_json::Value { serde_json::json!(true) }
+//! # fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! // Which version: `--version`, else `--image-tag`, else v0.6.1; `select::check_cluster` compares it with a cluster.
+//! let request = select::Request { image_tag: Some("v0.6.1"), ..select::Request::default() };
+//! let selection = select::select(versions(), request)?;
+//! let chart = Chart::load(Kind::ControlPlane, selection.row.charts[&Kind::ControlPlane])?;
+//!
+//! // Values: chart defaults < files < sets < dedicated flags, in the order of the calls within each group.
+//! // Errors of all of them come at once, out of `build`, as `Diagnostics` that print like a compiler's.
+//! let values = chart
+//!     .values()
+//!     .file_result("my.yaml", read_file("my.yaml"))
+//!     .set(SetKind::Value, "etcd.replicas=3")
+//!     .flag("--image-tag", "images.scheduler.tag", &selection.image_tag)
+//!     .build(schema)?; // a closure: the JSON Schema of the type below, only made if the user gave values
+//! // let typed: control_plane::values::Values = values.deserialize()?;
+//!
+//! // Objects: pure, the same input gives the same bytes. `values` are the typed ones as JSON again, so that every
+//! // optional one is there as null: templates ask `is none`, and anything undefined is an error.
+//! let rendered = chart.render(&RenderInput {
+//!     values: values.to_json(),
+//!     release: serde_json::json!({"name": "prod", "namespace": "fleet", "line": chart.line()}),
+//!     facts: serde_json::json!({}),
+//!     pki: std::collections::BTreeMap::new(),
+//! })?;
+//! for object in &rendered.objects {
+//!     // In the order in which they are applied; `object.stage` rises.
+//!     let text = output::yaml(&object.json);
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # A chart
+//!
+//! `charts/<kind>/<line>/` with kind `control-plane` or `agent` and line `v0.6` …:
+//!
+//! | file | |
+//! |---|---|
+//! | `chart.yaml` | `kind`, `line`; `description`; `extends:` the line below; `remove:` files of it that are gone (`templates/x.yaml`); `stages:` a list of `{name, title, templates: [x.yaml, …]}`; `images:` a map from an image of the row to the value that takes it (left out: `images.<name>` for all) |
+//! | `values.yaml` | the defaults, merged over those of the line below |
+//! | `templates/*.yaml` | each in exactly one stage, rendered in that order |
+//! | `bootstrap/*.yaml` | rendered first, in the order of their names; templates get the objects of each file as a JSON list, so that `data: {{ bootstrap }}` of a ConfigMap holds them all |
+//! | `_*.yaml` in both | macros and parts for the others, not rendered themselves; those of `templates/` serve `bootstrap/` too |
+//!
+//! # A template
+//!
+//! YAML with minijinja's `{{ }}`, `{% %}` and `{# #}`. It sees `values`, `release`, `facts`, `pki` and, in `templates/`,
+//! `bootstrap`. Values are never printed into text, so nothing has to be quoted or indented:
+//!
+//! - `key: {{ e }}` takes the value with its type, be it a list, a mapping or null; `<<: {{ e }}` merges a mapping.
+//! - `key: a-{{ e }}` and `key: "{{ e }}"` are text, for which `e` has to be text, a number or a boolean.
+//! - A key may be a value if that is text. Comments, anchors, tags, `apiVersion` and `kind` may not.
+//! - Filters on values: `b64encode digest json default join length string lower upper trim replace split first last sort
+//!   unique merge keys items`. On the outcome of a macro or `include`: `indent` alone. `default` stands in for null only:
+//!   what is undefined is an error, always.
+//! - Tests: `none boolean string number integer mapping sequence odd even in startingwith endingwith`.
+//!   Functions: `range dict namespace`. Macros, `import`, `include`, `set`, `for`, `if`, `call` as usual;
+//!   `extends`, `block`, `autoescape`, `safe` and `{{-` are refused.
+//! - A document that comes out empty is skipped. Line breaks after a block tag and spaces before it are dropped.
+
+// A diagnostic is larger than clippy likes an error to be. It is made once in a failing run, and boxing it would only
+// make the code that fills it longer.
+#![allow(clippy::result_large_err)]
+
+mod diagnostic;
+pub mod explain;
+mod files;
+mod load;
+mod node;
+pub mod output;
+mod read;
+pub mod render;
+mod scalar;
+pub mod select;
+pub mod show;
+pub mod usage;
+pub mod values;
+pub mod versions;
+
+pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
+pub use files::{Files, Preset, presets, values_file};
+pub use load::{Chart, ChartError, Kind, KindError, Stage};
+pub use render::{Object, RenderInput, Rendered};
+pub use values::{SetKind, ValuesBuilder, ValuesTree, read_file};
+pub use versions::{Image, Row, Versions, versions};
+
+#[cfg(test)]
+mod tests;

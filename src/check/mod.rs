@@ -1,1 +1,174 @@
-//! The checks behind preflight, health and status.
+//! The checks behind preflight, health and status: identifiers, dependencies and pure evaluation.
+//!
+//! A check looks at facts that were collected before (`F`), so evaluating it needs no cluster. Checks may
+//! need one another; what cannot be judged because an earlier check failed is skipped, not failed.
+
+pub mod hosting;
+pub mod inside;
+
+/// How bad it is when a check does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Nothing may be written.
+    Error,
+    /// Said, and gone on.
+    Warning,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// As it should be, with what was seen.
+    Good(String),
+    /// Not as it should be, at the check's own severity.
+    Bad(Problem),
+    /// Not as it should be, but never a reason to stop.
+    Doubtful(Problem),
+}
+
+impl Finding {
+    /// A problem at the check's own severity.
+    pub fn bad(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Bad(Problem { what: what.into(), remedy: remedy.into() })
+    }
+
+    /// A problem that is only warned about.
+    pub fn doubtful(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Doubtful(Problem { what: what.into(), remedy: remedy.into() })
+    }
+}
+
+/// What is wrong and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What was found, naming the object.
+    pub what: String,
+    /// What to do next; commands stand in backticks.
+    pub remedy: String,
+}
+
+/// One check over facts of type `F`.
+#[derive(Debug)]
+pub struct Check<F> {
+    /// Stable identifier, as `--skip-preflight` takes it.
+    pub id: &'static str,
+    /// What it looks at, as a noun phrase.
+    pub title: &'static str,
+    /// How bad it is when it does not hold.
+    pub severity: Severity,
+    /// Checks that must hold before this one can be judged.
+    pub needs: &'static [&'static str],
+    /// The judgement: a pure function of the facts.
+    pub evaluate: fn(&F) -> Finding,
+}
+
+/// What became of one check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It holds.
+    Passed(String),
+    /// It does not hold, and nothing may be written.
+    Failed(Problem),
+    /// It does not hold; a warning.
+    Warned(Problem),
+    /// It could not be judged because of the named check.
+    Skipped(&'static str),
+}
+
+/// One line of a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judged {
+    /// The check's identifier.
+    pub id: &'static str,
+    /// What it looks at.
+    pub title: &'static str,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// All verdicts of a run, in the order of the checks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// One entry a check.
+    pub judged: Vec<Judged>,
+}
+
+impl Report {
+    /// The checks that refuse, with their problems.
+    pub fn failures(&self) -> impl Iterator<Item = (&Judged, &Problem)> {
+        self.judged.iter().filter_map(|judged| match &judged.verdict {
+            Verdict::Failed(problem) => Some((judged, problem)),
+            _ => None,
+        })
+    }
+
+    /// The checks that warn, with their problems.
+    pub fn warnings(&self) -> impl Iterator<Item = (&Judged, &Problem)> {
+        self.judged.iter().filter_map(|judged| match &judged.verdict {
+            Verdict::Warned(problem) => Some((judged, problem)),
+            _ => None,
+        })
+    }
+}
+
+/// Judges `facts`; a check named in `lenient` only warns.
+pub fn run<F>(checks: &[Check<F>], facts: &F, lenient: &[String]) -> Report {
+    let mut report = Report::default();
+    for check in checks {
+        let blocker = check.needs.iter().copied().find(|needed| {
+            report
+                .judged
+                .iter()
+                .any(|done| done.id == *needed && matches!(done.verdict, Verdict::Failed(_) | Verdict::Skipped(_)))
+        });
+        let verdict = match blocker {
+            Some(needed) => Verdict::Skipped(needed),
+            None => match (check.evaluate)(facts) {
+                Finding::Good(seen) => Verdict::Passed(seen),
+                Finding::Doubtful(problem) => Verdict::Warned(problem),
+                Finding::Bad(problem) => {
+                    let warns = check.severity == Severity::Warning || lenient.iter().any(|id| id == check.id);
+                    if warns { Verdict::Warned(problem) } else { Verdict::Failed(problem) }
+                }
+            },
+        };
+        report.judged.push(Judged { id: check.id, title: check.title, verdict });
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHECKS: [Check<bool>; 2] = [
+        Check {
+            id: "first",
+            title: "the first",
+            severity: Severity::Error,
+            needs: &[],
+            evaluate: |good| if *good { Finding::Good(String::new()) } else { Finding::bad("it is not", "mend it") },
+        },
+        Check {
+            id: "second",
+            title: "the second",
+            severity: Severity::Error,
+            needs: &["first"],
+            evaluate: |_| Finding::Good("seen".to_owned()),
+        },
+    ];
+
+    #[test]
+    fn what_cannot_be_judged_is_skipped_not_failed() {
+        let report = run(&CHECKS, &false, &[]);
+        assert_eq!(report.failures().count(), 1);
+        assert_eq!(report.judged[1].verdict, Verdict::Skipped("first"));
+    }
+
+    #[test]
+    fn a_lenient_check_warns_and_those_that_need_it_are_still_judged() {
+        let report = run(&CHECKS, &false, &["first".to_owned()]);
+        assert_eq!((report.failures().count(), report.warnings().count()), (0, 1));
+        assert_eq!(report.judged[1].verdict, Verdict::Passed("seen".to_owned()));
+    }
+}

@@ -1,1 +1,168 @@
 //! The command line: one file a command; only here is anything printed or asked.
+
+mod cluster_access;
+mod error;
+mod get;
+mod install;
+mod kubectl_install;
+mod objects;
+mod outcome;
+mod plan_args;
+mod report;
+mod status;
+mod template;
+mod ui;
+mod uninstall;
+mod values_args;
+mod versions;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::api::names::NamespaceName;
+use error::{CliError, Exit};
+use ui::Ui;
+
+/// Install, check and remove a multi-cluster Kubernetes scheduling service
+#[derive(Debug, Parser)]
+#[command(name = "fleetctl", disable_version_flag = true, subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+
+    /// Print version
+    #[arg(short = 'v', long = "version", action = ArgAction::Version)]
+    version: Option<bool>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+struct Global {
+    /// Kubernetes context to act on [default: the current context]
+    #[arg(long, global = true, value_name = "CONTEXT")]
+    context: Option<String>,
+
+    /// Namespace of the service's components
+    #[arg(long, short = 'n', global = true, value_name = "NAMESPACE", default_value = "fleet")]
+    namespace: NamespaceName,
+
+    /// Undo the changes of this run if it fails or is interrupted
+    #[arg(long, global = true)]
+    rollback: bool,
+
+    /// Kubeconfig file to use [default: $KUBECONFIG, then ~/.kube/config]
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Print results, warnings and errors only
+    #[arg(long, short = 'q', global = true)]
+    quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install a control plane or an agent
+    #[command(subcommand)]
+    Install(install::InstallCommand),
+    /// Remove a control plane or an agent
+    #[command(subcommand)]
+    Uninstall(uninstall::UninstallCommand),
+    /// Check the status of a control plane installation
+    Status(status::StatusArgs),
+    /// List what a control plane manages
+    #[command(subcommand)]
+    Get(get::GetCommand),
+    /// Print the objects of an install as manifests that can be applied
+    #[command(subcommand)]
+    Template(template::TemplateCommand),
+    /// List service versions and the Kubernetes versions they support
+    Versions(versions::VersionsArgs),
+    /// Install this program as a kubectl plugin, so that `kubectl fleet` works
+    KubectlInstall(kubectl_install::KubectlInstallArgs),
+}
+
+/// The name under which the user started the program: `fleetctl` or `kubectl fleet`.
+fn program_name(argv0: &OsString) -> &'static str {
+    let stem = std::path::Path::new(argv0).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    if stem.is_some_and(|stem| stem == "kubectl-fleet") { "kubectl fleet" } else { "fleetctl" }
+}
+
+/// The text of `--version`, without the program's name.
+fn version_text() -> String {
+    format!("version v{} (git: {}) built: {}", env!("CARGO_PKG_VERSION"), env!("FLEETCTL_GIT"), env!("FLEETCTL_BUILT"))
+}
+
+/// Runs the program on the process's arguments and gives its exit code.
+pub fn main() -> ExitCode {
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    let name = argv.first().map_or("fleetctl", program_name);
+    let version: &'static str = version_text().leak();
+    let command = Cli::command().name(name).bin_name(name).version(version);
+    let matches = match command.try_get_matches_from(argv) {
+        Ok(matches) => matches,
+        Err(error) => return clap_ended(&error),
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => return clap_ended(&error),
+    };
+    let ui = Ui::new(cli.global.quiet, name);
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return ended(&ui, Err(error.into())),
+    };
+    let result = runtime.block_on(dispatch(&ui, cli));
+    // Look-ups that a blocked resolver still runs must not hold the program back.
+    runtime.shutdown_background();
+    ended(&ui, result)
+}
+
+async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
+    let global = cli.global;
+    match cli.command {
+        Command::Install(command) => install::run(ui, &global, command).await,
+        Command::Uninstall(command) => uninstall::run(ui, &global, command).await,
+        Command::Status(args) => status::run(ui, &global, args).await,
+        Command::Get(command) => get::run(ui, &global, command).await,
+        Command::Template(command) => template::run(ui, &global, command),
+        Command::Versions(args) => versions::run(ui, &args),
+        Command::KubectlInstall(args) => kubectl_install::run(ui, &args),
+    }
+}
+
+/// Help and version are results; everything else that clap says is a usage error.
+fn clap_ended(error: &clap::Error) -> ExitCode {
+    // Help into a closed pipe is not an error.
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { Exit::Ok as u8 })
+}
+
+fn ended(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
+    match result {
+        Ok(exit) => ExitCode::from(exit as u8),
+        Err(error) if error.reason == BROKEN_PIPE => ExitCode::from(Exit::Ok as u8),
+        Err(error) => {
+            // Hints name the program as the user started it.
+            ui.err(error.render().replace("`fleetctl ", &format!("`{} ", ui.program)).trim_end());
+            ExitCode::from(error.exit as u8)
+        }
+    }
+}
+
+/// The reason of an error that only means that the reader has gone.
+const BROKEN_PIPE: &str = "BrokenPipe";
+
+impl From<io::Error> for CliError {
+    fn from(error: io::Error) -> Self {
+        let reason = if error.kind() == io::ErrorKind::BrokenPipe { BROKEN_PIPE } else { "Io" };
+        Self::new(Exit::Failed, reason, error.to_string())
+    }
+}

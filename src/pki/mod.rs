@@ -1,1 +1,31 @@
-//! Keys, certificates and kubeconfigs.
+//! Keys, certificates and kubeconfigs: made once, kept, and re-issued only where they are no longer good.
+//!
+//! What is kept for the life of a control plane is in [`Authorities`]; what those certify is listed in
+//! [`Leaf`]; [`ensure`] completes a set that was found, and is what an install calls. All of it travels as
+//! [`Files`]: a flat map from file name to text, which the Secrets of a chart and the folder in `~/.fleet`
+//! both hold. Time enters as an argument; nothing here reads a clock.
+
+mod authority;
+mod certificate;
+mod encryption;
+mod ensure;
+mod error;
+mod files;
+mod folder;
+mod kubeconfig;
+mod leaf;
+mod placeholder;
+mod san;
+#[cfg(test)]
+mod tests;
+
+pub use authority::{AUTHORITY_FILES, Authorities, AuthorityKind};
+pub use certificate::{CertificateFacts, facts_of};
+pub use ensure::{Completed, Subject, ensure};
+pub use error::PkiError;
+pub use files::{Files, SecretText};
+pub use folder::{FolderError, read_folder, write_file, write_folder};
+pub use kubeconfig::{Kubeconfig, KubeconfigUser};
+pub use leaf::{Leaf, LeafSpec, LeafStore, Lifetimes, Renewal, Usage, issue, still_good};
+pub use placeholder::{PLACEHOLDER, placeholders};
+pub use san::{Endpoint, San};

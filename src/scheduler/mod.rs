@@ -1,1 +1,116 @@
-//! The program `fleet-scheduler`.
+//! `fleet-scheduler`: the inside of the control plane.
+//!
+//! It runs beside the control plane's own API (the *hub*). Of several replicas one leads. The leader applies the
+//! objects that the chart wants inside the hub, keeps the Secret that agents start from, registers workload clusters
+//! and watches over them. All that it knows it finds again in the hub's API after a restart.
+//!
+//! Its client certificate is in `system:masters`: it makes the first RBAC binding, so none can have been made for it.
+
+pub mod bootstrap;
+pub mod init_secret;
+pub mod inputs;
+pub mod lead;
+pub mod leader;
+pub mod membership;
+pub mod monitor;
+pub mod objects;
+pub mod registrar;
+pub mod report;
+pub mod settings;
+pub mod state;
+pub mod token;
+pub mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rand::Rng as _;
+use tokio::sync::watch;
+
+use crate::daemon::admin::Admin;
+use crate::daemon::metrics::Metrics;
+use crate::daemon::stop::Stop;
+use crate::daemon::{client, log};
+use lead::Leader;
+use leader::Role;
+use settings::Args;
+use state::State;
+
+/// Runs until SIGTERM or SIGINT.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    log::start(args.log_format);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(serve(args));
+    // Whatever still runs is only waiting for the network.
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    result
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let stop = Stop::default();
+    stop.on_signals().context("cannot listen for signals")?;
+    let metrics = Metrics::default();
+    metrics.gauge("fleet_build_info", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    let state = Arc::new(State::default());
+    let admin =
+        Admin::bind(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
+    let address = admin.address()?;
+    tokio::spawn(admin.serve(state.clone(), metrics.clone(), stop.clone()));
+
+    let identity =
+        args.identity.clone().unwrap_or_else(|| format!("fleet-scheduler-{:08x}", rand::rng().random::<u32>()));
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, admin = %address, "starting");
+    let args = Arc::new(args);
+    let started_with = inputs::kubeconfig_digest(&args);
+    let client = client::client(&args.kubeconfig).await?;
+    let (role_sender, role) = watch::channel(Role::Starting);
+    let election = tokio::spawn(leader::run(client.clone(), identity, role_sender, stop.clone()));
+    let leader = Leader { client, args: args.clone(), state: state.clone(), metrics };
+    tokio::select! {
+        () = follow(leader, role) => {}
+        () = new_kubeconfig(&args, started_with) => {
+            tracing::info!("the kubeconfig changed; ending, to be started again with it");
+            stop.stop();
+        }
+        () = stop.wait() => {}
+    }
+    election.await.context("the election ended early")?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Leads whenever the election says so. Work in progress is dropped the moment it no longer does.
+async fn follow(leader: Leader, mut role: watch::Receiver<Role>) {
+    let mut term = None;
+    loop {
+        let now = role.borrow_and_update().clone();
+        let leads = now == Role::Leader;
+        leader.metrics.gauge("fleet_leader", "Whether this process leads.", &[], f64::from(u8::from(leads)));
+        if !leads {
+            // Dropping the set ends its tasks.
+            term = None;
+        }
+        leader.state.set_role(now);
+        if leads && term.is_none() {
+            let mut tasks = tokio::task::JoinSet::new();
+            tasks.spawn(lead::run(leader.clone()));
+            term = Some(tasks);
+        }
+        if role.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Returns when the kubeconfig file holds something else than at the start.
+async fn new_kubeconfig(args: &Args, started_with: Option<String>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let now = inputs::kubeconfig_digest(args);
+        // A file that is gone for a moment is being replaced.
+        if now.is_some() && now != started_with {
+            return;
+        }
+    }
+}

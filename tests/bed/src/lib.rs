@@ -21,6 +21,7 @@ mod load_balancer;
 mod network;
 mod packages;
 mod parts;
+mod picture;
 mod place;
 mod process;
 mod product;
@@ -175,6 +176,16 @@ impl Bed {
             bail!("no schemas of Kubernetes {minor} are in the cache; run `cargo bed build`");
         }
         Ok(dir)
+    }
+
+    /// The folder of the cache for development tools that are no part of a cluster.
+    pub(crate) fn tools(&self) -> PathBuf {
+        self.cache.root().join("tools")
+    }
+
+    /// A home directory for programs that the bed itself runs; it goes with the bed.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.place.state.join("home")
     }
 
     /// The root of the checkout that this bed belongs to.

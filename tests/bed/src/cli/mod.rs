@@ -99,7 +99,11 @@ enum Task {
     /// Give the cache's disk back
     Clean,
     /// A control plane in a real cluster, from nothing, and what to do with it
-    Demo,
+    Demo {
+        /// Draw what the commands print into this SVG file
+        #[arg(long, value_name = "FILE")]
+        picture: Option<std::path::PathBuf>,
+    },
     /// All tests, on real clusters
     Test {
         /// Handed to cargo test
@@ -108,6 +112,15 @@ enum Task {
     },
     /// Measure against peers, in one run
     Bench,
+    /// Measure one command; the benchmark runs this
+    #[command(hide = true)]
+    Measure {
+        /// How often it runs
+        runs: usize,
+        /// The command
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
     /// Break something on purpose, and mend it
     #[command(hide = true)]
     Fault {
@@ -150,9 +163,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Images { profile, tags } => bed.images(&profile, &tags)?.iter().for_each(print),
         Task::Build => bed.build()?,
         Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
-        Task::Demo => demo::run(&bed)?,
+        Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
         Task::Test { args } => test::run(&bed, &args)?,
         Task::Bench => bench::run(&bed)?,
+        Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
         Task::LoadBalancer { name } => crate::load_balancer::serve(&bed.cluster(&name)?)?,
     }

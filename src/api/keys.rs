@@ -1,0 +1,67 @@
+//! Names that the programs agree on: API groups, label and annotation keys, users, groups and objects of the hub.
+
+/// API group of [`super::Cluster`], [`super::Schedule`] and [`super::ClusterReport`].
+pub const CLUSTER_GROUP: &str = "cluster.fleet-scheduler.io";
+/// API group of [`super::SchedulePolicy`] and [`super::ScheduleGroup`].
+pub const POLICY_GROUP: &str = "policy.fleet-scheduler.io";
+/// The served version of both groups.
+pub const API_VERSION: &str = "v1alpha1";
+
+/// Label that repeats an object's own name, so that label selectors can pick by name.
+pub const LABEL_NAME: &str = "kubernetes.io/metadata.name";
+/// Cluster label: provider.
+pub const LABEL_PROVIDER: &str = "fleet-scheduler.io/cluster.provider";
+/// Cluster label: region.
+pub const LABEL_REGION: &str = "fleet-scheduler.io/cluster.region";
+/// Cluster label: zone.
+pub const LABEL_ZONE: &str = "fleet-scheduler.io/cluster.zone";
+/// Cluster label: Kubernetes version, as major.minor.
+pub const LABEL_VERSION: &str = "fleet-scheduler.io/cluster.version";
+/// Label on the namespace and Lease that belong to one registered cluster; the value is the cluster's name.
+pub const LABEL_CLUSTER: &str = "fleet-scheduler.io/cluster";
+/// Label on placed source objects and on groups: where they went.
+pub const LABEL_TARGET_CLUSTER: &str = "fleet-scheduler.io/target-cluster";
+/// Label on groups: the policy that made them.
+pub const LABEL_MATCHING_POLICY: &str = "fleet-scheduler.io/matching-policy";
+/// Annotation on source objects: place onto this cluster, without a policy.
+pub const ANNOTATION_CLUSTER: &str = "fleet-scheduler.io/cluster";
+/// Annotation on source objects: spread onto these clusters.
+pub const ANNOTATION_SPREAD_ONTO: &str = "fleet-scheduler.io/spread-onto";
+/// Annotation on the namespace of one cluster in the hub: the cluster's name as registered.
+pub const ANNOTATION_ORIGINAL_NAME: &str = "fleet-scheduler.io/cluster.original-name";
+/// Annotation on a Cluster and on a CSR: the UID of the workload cluster's `kube-system` namespace.
+pub const ANNOTATION_CLUSTER_ID: &str = "fleet-scheduler.io/cluster-id";
+/// Annotation on a Cluster: SHA-256 of the public key that its agent proved to hold.
+pub const ANNOTATION_KEY_FINGERPRINT: &str = "fleet-scheduler.io/key-fingerprint";
+/// Annotation by which an operator lets the next agent with the same cluster ID take the name with a new key.
+pub const ANNOTATION_ALLOW_NEW_KEY: &str = "fleet-scheduler.io/allow-new-key";
+/// Annotation on a CSR: version of the agent that asks.
+pub const ANNOTATION_AGENT_VERSION: &str = "fleet-scheduler.io/agent-version";
+
+/// User name of the scheduler in the hub.
+pub const SCHEDULER_USER: &str = "fleet:scheduler";
+/// Field manager of everything the scheduler applies.
+pub const SCHEDULER_MANAGER: &str = "fleet-scheduler";
+/// Field manager of everything an agent applies.
+pub const AGENT_MANAGER: &str = "fleet-agent";
+/// Group of every registered agent.
+pub const AGENTS_GROUP: &str = "fleet:agents";
+/// Prefix of an agent's user name: `fleet:agent:<cluster>:<first 8 hex digits of its ID>`.
+pub const AGENT_USER_PREFIX: &str = "fleet:agent:";
+/// Group of whoever holds an init token.
+pub const BOOTSTRAP_GROUP: &str = "system:bootstrappers:fleet";
+/// The Secret in the hub that agents start from.
+pub const INIT_SECRET: &str = "fleet-cluster-init-kubeconfig";
+/// Key of the kubeconfig in [`INIT_SECRET`].
+pub const INIT_SECRET_KEY: &str = "kubeconfig";
+/// The ConfigMap in the hub that says how far the bootstrap got.
+pub const BOOTSTRAP_STATUS: &str = "fleet-bootstrap-status";
+/// Prefix of the namespace that belongs to one cluster in the hub.
+pub const CLUSTER_NAMESPACE_PREFIX: &str = "fleet-c-";
+/// Name of an agent's Lease in its namespace of the hub.
+pub const AGENT_LEASE: &str = "fleet-agent";
+
+/// The namespace in the hub that belongs to the cluster `name`.
+pub fn cluster_namespace(name: &str) -> String {
+    format!("{CLUSTER_NAMESPACE_PREFIX}{name}")
+}

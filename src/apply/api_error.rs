@@ -1,0 +1,202 @@
+//! What a Kubernetes API server (or the way to it) answers when it does not do what was asked.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use http::HeaderMap;
+use serde_json::Value;
+
+use super::object::{list, text};
+
+/// One cause in a `Status`: a field with what is wrong about it, or with who holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// `FieldManagerConflict`, `FieldValueInvalid`, `UIDConflict` …
+    pub reason: String,
+    /// The field's path, such as `.spec.replicas`.
+    pub field: String,
+    /// The server's sentence.
+    pub message: String,
+}
+
+/// An answer that is not a success, or none at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiError {
+    /// The HTTP status; 0 when there was no answer.
+    pub code: u16,
+    /// The `Status` reason, such as `NotFound`; `Transport`, `Tls`, `Auth` or `Timeout` without an answer.
+    pub reason: String,
+    /// The server's sentence, or what went wrong on the way.
+    pub message: String,
+    /// Details.
+    pub causes: Vec<Cause>,
+    /// What the server asked to wait.
+    pub retry_after: Option<Duration>,
+    /// How often it was tried.
+    pub tries: u32,
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if self.code > 0 {
+            write!(f, " ({} {})", self.code, self.reason)?;
+        }
+        if self.tries > 1 {
+            write!(f, ", tried {} times", self.tries)?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for ApiError {}
+
+impl ApiError {
+    pub(crate) fn synthetic(code: u16, reason: &str, message: String) -> Self {
+        Self { code, reason: reason.to_owned(), message, causes: Vec::new(), retry_after: None, tries: 1 }
+    }
+
+    pub(crate) fn timeout(limit: Duration) -> Self {
+        Self::synthetic(0, "Timeout", format!("no answer from the API server within {} s", limit.as_secs().max(1)))
+    }
+
+    /// An error on the way: name look-up, connection, TLS, log-in.
+    pub(crate) fn transport(error: &(dyn StdError + 'static)) -> Self {
+        let mut chain: Vec<String> = Vec::new();
+        let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+        while let Some(error) = next {
+            let line = error.to_string();
+            // Outer errors of the client repeat the inner text: keep the innermost wording once.
+            chain.retain(|outer| !outer.contains(&line));
+            chain.push(line);
+            next = error.source();
+        }
+        let message = chain.join(": ");
+        let lower = message.to_lowercase();
+        let reason = if lower.contains("certificate") || lower.contains("tls") {
+            "Tls"
+        } else if lower.contains("auth error") || lower.contains("auth exec") {
+            "Auth"
+        } else {
+            "Transport"
+        };
+        Self::synthetic(0, reason, message)
+    }
+
+    /// An answer with a status of 300 or more. The body is a `Status`, or any text from something before the server.
+    pub(crate) fn answer(code: u16, headers: &HeaderMap, body: &[u8]) -> Self {
+        let status: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        let seconds = headers.get("retry-after").and_then(|v| v.to_str().ok()?.trim().parse().ok());
+        let seconds = seconds.or_else(|| status.pointer("/details/retryAfterSeconds").and_then(Value::as_u64));
+        let fallback = || {
+            let text = String::from_utf8_lossy(body);
+            let text = text.trim();
+            let phrase = http::StatusCode::from_u16(code).ok().and_then(|c| c.canonical_reason()).unwrap_or("refused");
+            if text.is_empty() || text.len() > 300 || text.starts_with('<') {
+                phrase.to_owned()
+            } else {
+                text.to_owned()
+            }
+        };
+        Self {
+            code,
+            reason: text(&status, "/reason").filter(|r| !r.is_empty()).unwrap_or("Unknown").to_owned(),
+            message: text(&status, "/message").filter(|m| !m.is_empty()).map_or_else(fallback, str::to_owned),
+            causes: list(&status, "/details/causes")
+                .iter()
+                .map(|cause| Cause {
+                    reason: text(cause, "/reason").unwrap_or_default().to_owned(),
+                    field: text(cause, "/field").unwrap_or_default().to_owned(),
+                    message: text(cause, "/message").unwrap_or_default().to_owned(),
+                })
+                .collect(),
+            retry_after: seconds.map(Duration::from_secs),
+            tries: 1,
+        }
+    }
+
+    pub(crate) fn after(self, tries: u32) -> Self {
+        Self { tries: tries.max(1), ..self }
+    }
+
+    /// The object, or the kind, does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.code == 404
+    }
+
+    /// The caller may not do this.
+    pub fn is_forbidden(&self) -> bool {
+        self.code == 403
+    }
+
+    /// Another manager holds a field that was applied.
+    pub fn is_conflict_with_manager(&self) -> bool {
+        self.code == 409 && self.causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
+    }
+
+    /// The object has another uid than the precondition of a delete.
+    pub(crate) fn is_uid_mismatch(&self) -> bool {
+        self.code == 409
+            && (self.message.contains("UID in precondition") || self.message.contains("Precondition failed"))
+    }
+
+    /// There is an object of that name already.
+    pub fn is_already_exists(&self) -> bool {
+        self.code == 409 && self.reason == "AlreadyExists"
+    }
+
+    /// The namespace is being deleted, so nothing can be made in it.
+    pub fn is_namespace_terminating(&self) -> bool {
+        self.code == 403 && self.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
+    /// A field that cannot be changed once set.
+    pub fn is_immutable(&self) -> bool {
+        let says = |text: &str| text.contains("immutable") || text.contains("updates to statefulset spec for fields");
+        self.code == 422 && (says(&self.message) || self.causes.iter().any(|cause| says(&cause.message)))
+    }
+
+    /// The error without anything that could be a value: for objects whose values are secret.
+    #[must_use]
+    pub fn without_values(mut self) -> Self {
+        let cut = |text: &str| {
+            text.find("Invalid value:")
+                .map_or_else(|| text.to_owned(), |at| format!("{}Invalid value (not shown)", &text[..at]))
+        };
+        self.message = cut(&self.message);
+        for cause in &mut self.causes {
+            cause.message = cut(&cause.message);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_gives_reason_causes_and_the_pause() {
+        let body = br#"{"kind":"Status","status":"Failure","message":"Apply failed with 1 conflict","reason":"Conflict","code":409,
+            "details":{"retryAfterSeconds":3,"causes":[{"reason":"FieldManagerConflict","message":"conflict with \"kubectl-edit\" using apps/v1","field":".spec.replicas"}]}}"#;
+        let error = ApiError::answer(409, &HeaderMap::new(), body);
+        assert!(error.is_conflict_with_manager() && !error.is_already_exists());
+        assert_eq!(error.causes[0].field, ".spec.replicas");
+        assert_eq!(error.retry_after, Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn a_page_of_html_from_a_proxy_is_not_printed() {
+        let error = ApiError::answer(502, &HeaderMap::new(), b"<html><body>bad</body></html>");
+        assert_eq!(error.to_string(), "Bad Gateway (502 Unknown)");
+    }
+
+    #[test]
+    fn a_refused_value_of_a_secret_is_cut_off() {
+        let body =
+            br#"{"message":"Secret \"a\" is invalid: data[k]: Invalid value: \"hunter2\": no","reason":"Invalid"}"#;
+        let error = ApiError::answer(422, &HeaderMap::new(), body).without_values();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Why a volume claim is not bound: no class, no such class, nobody who provisions.
+
+use serde_json::Value;
+
+use super::{Evidence, Finding, events_of};
+use crate::apply::diagnosis::{CauseId, Link};
+use crate::apply::object::{ObjectRef, annotation, text};
+
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+const DEFAULT_CLASS_BETA: &str = "storageclass.beta.kubernetes.io/is-default-class";
+
+pub(super) fn find(claim: &Value, evidence: &Evidence) -> Option<Finding> {
+    if text(claim, "/status/phase") == Some("Bound") {
+        return None;
+    }
+    let reference = ObjectRef::of(claim)?;
+    let own = |state: String| Link { object: reference.clone(), state };
+    let named =
+        text(claim, "/spec/storageClassName").or_else(|| annotation(claim, "volume.beta.kubernetes.io/storage-class"));
+    let classes = evidence.classes.as_deref();
+    let refused = events_of(claim, evidence).find(|event| text(event, "/reason") == Some("ProvisioningFailed"));
+    match (named, classes) {
+        (None, Some(classes)) if !classes.iter().any(is_default) => Some(
+            Finding::new(CauseId::NoDefaultStorageClass, class_link("", &no_default(classes)), remedy(classes))
+                .below(own("Pending, it names no StorageClass".to_owned())),
+        ),
+        (None, Some(classes)) => {
+            let default = classes
+                .iter()
+                .find(|class| is_default(class))
+                .and_then(|c| text(c, "/metadata/name"))
+                .unwrap_or_default();
+            Some(Finding::new(
+                CauseId::ClaimWithoutClass,
+                own(format!("Pending without a StorageClass: it was made before `{default}` became the default one")),
+                "uninstall and install again: a claim without data is made anew, and gets the default class",
+            ))
+        }
+        (Some(name), Some(classes))
+            if !name.is_empty() && !classes.iter().any(|class| text(class, "/metadata/name") == Some(name)) =>
+        {
+            let known: Vec<&str> = classes.iter().filter_map(|class| text(class, "/metadata/name")).collect();
+            let known =
+                if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
+            Some(
+                Finding::new(
+                    CauseId::StorageClassMissing,
+                    class_link(name, &format!("does not exist; {known}")),
+                    format!("make the StorageClass `{name}`, or name one that exists in the values"),
+                )
+                .below(own("Pending".to_owned())),
+            )
+        }
+        (Some(name), Some(classes)) => {
+            let class = classes.iter().find(|class| text(class, "/metadata/name") == Some(name));
+            let provisioner =
+                class.and_then(|class| text(class, "/provisioner")).unwrap_or("kubernetes.io/no-provisioner");
+            unprovisioned(claim, evidence, refused, name, provisioner)
+                .map(|finding| finding.below(own("Pending".to_owned())))
+        }
+        // Classes cannot be read: only events tell.
+        (_, None) => refused.map(|event| failed(&reference, event)),
+    }
+}
+
+fn unprovisioned(
+    claim: &Value,
+    evidence: &Evidence,
+    refused: Option<&Value>,
+    class: &str,
+    provisioner: &str,
+) -> Option<Finding> {
+    if let Some(event) = refused {
+        let message = text(event, "/message").unwrap_or_default();
+        return Some(Finding::new(
+            CauseId::ProvisioningFailed,
+            class_link(class, &format!("its provisioner `{provisioner}` refuses: {message}")),
+            "put right what the provisioner says, or name another StorageClass in the values",
+        ));
+    }
+    if provisioner == "kubernetes.io/no-provisioner" {
+        let waits = events_of(claim, evidence).any(|event| text(event, "/reason") == Some("WaitForFirstConsumer"));
+        let state = if waits { "it makes no volumes, and none that exists fits" } else { "it makes no volumes" };
+        return Some(Finding::new(
+            CauseId::NoProvisioner,
+            class_link(class, state),
+            "make a PersistentVolume that fits, or name a StorageClass with a provisioner in the values",
+        ));
+    }
+    // The controller waits for a provisioner outside of it. It says so at once, also when one is at work: the
+    // evidence only counts when it lasts.
+    events_of(claim, evidence).any(|event| text(event, "/reason") == Some("ExternalProvisioning")).then(|| {
+        Finding::new(
+            CauseId::NoProvisioner,
+            class_link(class, &format!("its provisioner `{provisioner}` does not answer")),
+            format!("check that the pods of the provisioner `{provisioner}` run"),
+        )
+    })
+}
+
+fn failed(reference: &ObjectRef, event: &Value) -> Finding {
+    let message = text(event, "/message").unwrap_or_default();
+    Finding::new(
+        CauseId::ProvisioningFailed,
+        Link { object: reference.clone(), state: format!("Pending: {message}") },
+        "put right what the provisioner says",
+    )
+}
+
+fn is_default(class: &Value) -> bool {
+    [DEFAULT_CLASS, DEFAULT_CLASS_BETA].iter().any(|key| annotation(class, key) == Some("true"))
+}
+
+fn class_link(name: &str, state: &str) -> Link {
+    let object = ObjectRef {
+        group: "storage.k8s.io".to_owned(),
+        kind: "StorageClass".to_owned(),
+        namespace: None,
+        name: name.to_owned(),
+    };
+    Link { object, state: state.to_owned() }
+}
+
+fn no_default(classes: &[Value]) -> String {
+    let names: Vec<&str> = classes.iter().filter_map(|class| text(class, "/metadata/name")).collect();
+    if names.is_empty() {
+        "the cluster has none".to_owned()
+    } else {
+        format!("none of {} is the default", names.join(", "))
+    }
+}
+
+fn remedy(classes: &[Value]) -> String {
+    classes.first().and_then(|class| text(class, "/metadata/name")).map_or_else(
+        || "install a storage provisioner with a default StorageClass, uninstall, and install again".to_owned(),
+        |name| {
+            format!(
+                "make one the default: `kubectl annotate storageclass {name} {DEFAULT_CLASS}=true`, uninstall, and install again; or name a class in the values"
+            )
+        },
+    )
+}

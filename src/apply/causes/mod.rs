@@ -1,0 +1,227 @@
+//! From what a cluster shows to the root cause of a wait: pure functions over a snapshot of pods, claims and events.
+//!
+//! Causes are followed in the order of dependency, from the object that waits to its pods, their claims and the storage
+//! class, so that what is named is the root and not its consequence.
+
+mod claim;
+mod pod;
+mod service;
+
+use serde_json::Value;
+
+use super::diagnosis::{CauseId, Diagnosis, Link};
+use super::object::{ObjectRef, condition, list, number, text, uid};
+use super::status::{State, Status};
+
+pub(super) use pod::crashing;
+
+/// What was read for a diagnosis. Lists that could not be read are empty, and `classes` is then none.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    /// Pods with our label.
+    pub pods: Vec<Value>,
+    /// ReplicaSets with our label.
+    pub replica_sets: Vec<Value>,
+    /// Volume claims of the namespace.
+    pub claims: Vec<Value>,
+    /// Storage classes of the cluster; none when they may not be read.
+    pub classes: Option<Vec<Value>>,
+    /// Events of the namespace, of the last minutes.
+    pub events: Vec<Value>,
+    /// The last lines of logs by `namespace/pod/container`.
+    pub logs: std::collections::BTreeMap<String, Vec<String>>,
+}
+
+/// What is found for one object: the rest of the chain, the cause and the remedy.
+pub(super) struct Finding {
+    cause: CauseId,
+    chain: Vec<Link>,
+    remedy: String,
+    logs: Vec<String>,
+}
+
+impl Finding {
+    fn new(cause: CauseId, link: Link, remedy: impl Into<String>) -> Self {
+        Self { cause, chain: vec![link], remedy: remedy.into(), logs: Vec::new() }
+    }
+
+    fn below(mut self, link: Link) -> Self {
+        self.chain.insert(0, link);
+        self
+    }
+}
+
+/// The root cause of an object that is not what it should be, as far as the evidence tells.
+pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
+    let reference = ObjectRef::of(object)?;
+    let head = Link { object: reference.clone(), state: status.message.clone() };
+    let finding = match reference.kind.as_str() {
+        "Pod" => pod::find(object, evidence),
+        "PersistentVolumeClaim" => claim::find(object, evidence),
+        "Service" => service::find(object, evidence),
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" | "Job" => workload(object, evidence),
+        _ => None,
+    };
+    if let Some(finding) = finding {
+        // A pod or a claim is the head of its own chain.
+        let chain = if finding.chain.first().is_some_and(|link| link.object == reference) {
+            finding.chain
+        } else {
+            std::iter::once(head).chain(finding.chain).collect()
+        };
+        return Some(Diagnosis { cause: finding.cause, chain, remedy: finding.remedy, logs: finding.logs });
+    }
+    (status.state == State::Failed).then(|| {
+        let job = reference.kind == "Job";
+        Diagnosis {
+            cause: if job { CauseId::JobFailed } else { CauseId::ControllerGaveUp },
+            remedy: format!(
+                "look at it with `kubectl{} describe {} {}`",
+                namespace_flag(&reference),
+                reference.kind.to_lowercase(),
+                reference.name
+            ),
+            chain: vec![head],
+            logs: Vec::new(),
+        }
+    })
+}
+
+fn namespace_flag(object: &ObjectRef) -> String {
+    object.namespace.as_ref().map_or_else(String::new, |namespace| format!(" -n {namespace}"))
+}
+
+/// Pods that were refused, else the first pod with a cause; causes nearer to the root win over mere consequences.
+fn workload(object: &Value, evidence: &Evidence) -> Option<Finding> {
+    let pods = pods_of(object, evidence);
+    let found = pods.iter().filter_map(|pod| pod::find(pod, evidence)).min_by_key(|finding| rank(finding.cause));
+    let wanted = number(object, "/spec/replicas").or_else(|| number(object, "/spec/completions")).unwrap_or(1);
+    let refused = if i64::try_from(pods.len()).unwrap_or(i64::MAX) < wanted { refusal(object, evidence) } else { None };
+    // A pod that waits for storage is behind a set that cannot make its next pod, never the other way round.
+    match (found, refused) {
+        (Some(found), Some(refused)) => Some(if rank(found.cause) <= rank(refused.cause) { found } else { refused }),
+        (found, refused) => found.or(refused),
+    }
+}
+
+/// Roots before consequences: storage and placement, then images, then what containers do.
+fn rank(cause: CauseId) -> u8 {
+    match cause {
+        CauseId::NoDefaultStorageClass
+        | CauseId::ClaimWithoutClass
+        | CauseId::StorageClassMissing
+        | CauseId::NoProvisioner
+        | CauseId::ProvisioningFailed => 0,
+        CauseId::QuotaExceeded | CauseId::PodSecurity | CauseId::PodsRefused => 1,
+        CauseId::Unschedulable => 2,
+        CauseId::MountFailed | CauseId::ContainerConfig => 3,
+        CauseId::ImageNotFound | CauseId::ImagePullDenied | CauseId::ImagePullFailed => 4,
+        CauseId::OutOfMemory | CauseId::CrashLoop => 5,
+        _ => 6,
+    }
+}
+
+/// The pods of a workload that count: of the newest ReplicaSet, and neither on their way out nor evicted leftovers.
+fn pods_of<'a>(object: &Value, evidence: &'a Evidence) -> Vec<&'a Value> {
+    let owners: Vec<&str> = if text(object, "/kind") == Some("Deployment") {
+        newest_replica_set(object, evidence).map(uid).into_iter().collect()
+    } else {
+        vec![uid(object)]
+    };
+    let job = text(object, "/kind") == Some("Job");
+    evidence
+        .pods
+        .iter()
+        .filter(|pod| owned_by(pod, &owners))
+        .filter(|pod| text(pod, "/metadata/deletionTimestamp").is_none())
+        .filter(|pod| job || !matches!(text(pod, "/status/phase"), Some("Failed" | "Succeeded")))
+        .collect()
+}
+
+fn newest_replica_set<'a>(deployment: &Value, evidence: &'a Evidence) -> Option<&'a Value> {
+    let revision = |set: &&Value| {
+        super::object::annotation(set, "deployment.kubernetes.io/revision")
+            .and_then(|r| r.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    evidence.replica_sets.iter().filter(|set| owned_by(set, &[uid(deployment)])).max_by_key(revision)
+}
+
+fn owned_by(object: &Value, owners: &[&str]) -> bool {
+    list(object, "/metadata/ownerReferences")
+        .iter()
+        .any(|owner| text(owner, "/uid").is_some_and(|uid| owners.contains(&uid)))
+}
+
+/// Why a workload's pods were not even made.
+fn refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
+    let set = (text(object, "/kind") == Some("Deployment")).then(|| newest_replica_set(object, evidence)).flatten();
+    let maker = set.unwrap_or(object);
+    let failed = condition(object, "ReplicaFailure").filter(|c| text(c, "/status") == Some("True"));
+    let message = events_of(maker, evidence)
+        .find(|event| text(event, "/reason") == Some("FailedCreate"))
+        .and_then(|event| text(event, "/message"))
+        .or_else(|| failed.and_then(|c| text(c, "/message")))?;
+    let reference = ObjectRef::of(maker)?;
+    let namespace = reference.namespace.clone().unwrap_or_default();
+    let (cause, remedy) = if message.contains("exceeded quota") {
+        (
+            CauseId::QuotaExceeded,
+            format!(
+                "raise the quota of the namespace or free some of it: `kubectl -n {namespace} describe resourcequota`"
+            ),
+        )
+    } else if message.contains("violates PodSecurity") {
+        (
+            CauseId::PodSecurity,
+            format!(
+                "the namespace enforces a stricter Pod Security level than these pods meet; see `kubectl get namespace {namespace} --show-labels`"
+            ),
+        )
+    } else {
+        (CauseId::PodsRefused, "the API server or a webhook refuses the pods for the reason above".to_owned())
+    };
+    let link = Link { object: reference.clone(), state: format!("cannot make its pods: {message}") };
+    // The head of the chain is the workload itself: say it once.
+    let finding = Finding::new(cause, link, remedy);
+    if ObjectRef::of(object).is_some_and(|own| own == reference) {
+        let link = Link {
+            object: ObjectRef { group: String::new(), kind: "Pod".to_owned(), namespace: None, name: String::new() },
+            state: format!("cannot be made: {message}"),
+        };
+        return Some(Finding { chain: vec![link], ..finding });
+    }
+    Some(finding)
+}
+
+/// The events about an object, the latest first.
+fn events_of<'a>(object: &Value, evidence: &'a Evidence) -> impl Iterator<Item = &'a Value> + use<'a> {
+    let (own, kind, name) = (
+        uid(object).to_owned(),
+        text(object, "/kind").unwrap_or_default().to_owned(),
+        text(object, "/metadata/name").unwrap_or_default().to_owned(),
+    );
+    let mut events: Vec<&Value> = evidence
+        .events
+        .iter()
+        .filter(move |event| match text(event, "/involvedObject/uid") {
+            Some(uid) if !uid.is_empty() => uid == own,
+            _ => {
+                text(event, "/involvedObject/kind") == Some(&kind) && text(event, "/involvedObject/name") == Some(&name)
+            }
+        })
+        .collect();
+    events.sort_by_key(|event| std::cmp::Reverse(event_time(event).to_owned()));
+    events.into_iter()
+}
+
+/// When an event was last seen, RFC 3339; empty when it does not say.
+pub(super) fn event_time(event: &Value) -> &str {
+    ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"]
+        .iter()
+        .find_map(|pointer| text(event, pointer))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! What keeps a pod from being ready: storage, placement, images, containers that end, in this order.
+
+use serde_json::Value;
+
+use super::{Evidence, Finding, events_of};
+use crate::apply::diagnosis::{CauseId, Link};
+use crate::apply::object::{ObjectRef, condition, list, number, text};
+
+/// From how many restarts on a container counts as crashing for good. Two restarts happen to healthy pods that start
+/// before what they depend on.
+const RESTARTS: i64 = 3;
+
+pub(super) fn find(pod: &Value, evidence: &Evidence) -> Option<Finding> {
+    if condition(pod, "Ready").is_some_and(|c| text(c, "/status") == Some("True")) {
+        return None;
+    }
+    let reference = ObjectRef::of(pod)?;
+    unbound_claim(pod, &reference, evidence)
+        .or_else(|| unschedulable(pod, &reference, evidence))
+        .or_else(|| containers(pod, &reference, evidence))
+        .or_else(|| mount(pod, &reference, evidence))
+        .or_else(|| probe(pod, &reference, evidence))
+}
+
+fn link(reference: &ObjectRef, state: impl Into<String>) -> Link {
+    Link { object: reference.clone(), state: state.into() }
+}
+
+fn unbound_claim(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let names = list(pod, "/spec/volumes").iter().filter_map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
+    let finding = names
+        .filter_map(|name| {
+            evidence.claims.iter().find(|claim| {
+                text(claim, "/metadata/name") == Some(name)
+                    && text(claim, "/metadata/namespace") == reference.namespace.as_deref()
+            })
+        })
+        .find_map(|claim| super::claim::find(claim, evidence))?;
+    Some(finding.below(link(reference, "Pending, its volume is not there")))
+}
+
+fn unschedulable(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let refused = condition(pod, "PodScheduled")
+        .filter(|c| text(c, "/status") == Some("False") && text(c, "/reason") == Some("Unschedulable"))?;
+    let message = text(refused, "/message").unwrap_or("no node takes it");
+    // The scheduler says this while a claim is bound; the claim itself tells why it is not.
+    if message.contains("unbound immediate PersistentVolumeClaims") || message.contains("waiting for") {
+        return None;
+    }
+    // A node is on its way, or one that exists is starting.
+    let scaling = events_of(pod, evidence).any(|event| text(event, "/reason") == Some("TriggeredScaleUp"));
+    if scaling || message.contains("node.kubernetes.io/not-ready") {
+        return None;
+    }
+    let remedy = if message.contains("Insufficient") {
+        "free or add capacity, or ask for less: the requests are in the values of the chart"
+    } else if message.contains("taint") {
+        "take the taint off a node, or add one that has none"
+    } else if message.contains("affinity") || message.contains("spread") {
+        "add nodes, or use a smaller number of replicas"
+    } else {
+        "make a node fit for the reason above"
+    };
+    Some(Finding::new(CauseId::Unschedulable, link(reference, format!("Pending, no node takes it: {message}")), remedy))
+}
+
+fn containers(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let statuses = || {
+        let init = list(pod, "/status/initContainerStatuses").iter();
+        init.chain(list(pod, "/status/containerStatuses"))
+    };
+    statuses()
+        .find_map(|container| image(pod, container, reference, evidence))
+        .or_else(|| statuses().find_map(|container| config(container, reference)))
+        .or_else(|| statuses().find_map(|container| crash(container, reference, evidence)))
+}
+
+fn image(pod: &Value, container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let reason = text(container, "/state/waiting/reason")?;
+    if !matches!(
+        reason,
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" | "RegistryUnavailable"
+    ) {
+        return None;
+    }
+    let image = text(container, "/image").unwrap_or_default();
+    // During the back-off the waiting message is empty talk; the registry's answer is in the event.
+    let answer = events_of(pod, evidence)
+        .filter(|event| text(event, "/reason") == Some("Failed"))
+        .filter_map(|event| text(event, "/message"))
+        .find(|message| message.contains(image) && message.contains("pull"))
+        .or_else(|| text(container, "/state/waiting/message"))
+        .unwrap_or("no answer");
+    let lower = answer.to_lowercase();
+    let denied = ["unauthorized", "denied", "forbidden", "authentication", "authorization", "401", "403"];
+    let missing = ["not found", "manifest unknown", "404", "name unknown", "couldn't parse image", "invalid reference"];
+    let namespace = reference.namespace.as_deref().unwrap_or_default();
+    let (cause, remedy) = if reason == "InvalidImageName" || missing.iter().any(|word| lower.contains(word)) {
+        (
+            CauseId::ImageNotFound,
+            format!(
+                "check the repository and the tag of `{image}`, and that the registry has it for this architecture"
+            ),
+        )
+    } else if denied.iter().any(|word| lower.contains(word)) {
+        (
+            CauseId::ImagePullDenied,
+            format!("give the pods a pull secret for the registry of `{image}` in namespace {namespace}"),
+        )
+    } else {
+        (CauseId::ImagePullFailed, format!("check that the nodes reach the registry of `{image}`"))
+    };
+    Some(Finding::new(cause, link(reference, format!("image `{image}` cannot be pulled: {answer}")), remedy))
+}
+
+fn config(container: &Value, reference: &ObjectRef) -> Option<Finding> {
+    let reason = text(container, "/state/waiting/reason")?;
+    if !matches!(reason, "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError") {
+        return None;
+    }
+    let name = text(container, "/name").unwrap_or_default();
+    let message = text(container, "/state/waiting/message").unwrap_or(reason);
+    Some(Finding::new(
+        CauseId::ContainerConfig,
+        link(reference, format!("container `{name}` cannot be made: {message}")),
+        "check that the Secrets and ConfigMaps it names exist and have these keys",
+    ))
+}
+
+fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let restarts = number(container, "/restartCount").unwrap_or(0);
+    let waits = text(container, "/state/waiting/reason") == Some("CrashLoopBackOff");
+    let ended = [container.pointer("/lastState/terminated"), container.pointer("/state/terminated")];
+    let ended = ended.into_iter().flatten().next()?;
+    if !(waits && restarts >= RESTARTS || restarts > RESTARTS) {
+        return None;
+    }
+    let name = text(container, "/name").unwrap_or_default();
+    let why = text(ended, "/reason").unwrap_or("Error");
+    let code = number(ended, "/exitCode").unwrap_or_default();
+    let message = text(ended, "/message").map_or_else(String::new, |message| format!(": {}", message.trim()));
+    let memory = why == "OOMKilled";
+    let place = format!("{}/{}/{name}", reference.namespace.as_deref().unwrap_or_default(), reference.name);
+    let mut finding = Finding::new(
+        if memory { CauseId::OutOfMemory } else { CauseId::CrashLoop },
+        link(
+            reference,
+            format!("container `{name}` ended {restarts} times, last with {why}, exit code {code}{message}"),
+        ),
+        if memory {
+            "raise its memory limit in the values of the chart".to_owned()
+        } else {
+            format!(
+                "read its log: `kubectl -n {} logs {} -c {name} --previous`",
+                reference.namespace.as_deref().unwrap_or_default(),
+                reference.name
+            )
+        },
+    );
+    finding.logs = evidence.logs.get(&place).cloned().unwrap_or_default();
+    Some(finding)
+}
+
+/// A mount that fails keeps the pod pending; an event of a pod that got over it is history. A kubelet that has not yet
+/// read a Secret says so in an event of the same reason and tries again at once.
+fn mount(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    if text(pod, "/status/phase") != Some("Pending") {
+        return None;
+    }
+    let event = events_of(pod, evidence).find(|event| {
+        matches!(text(event, "/reason"), Some("FailedMount" | "FailedAttachVolume" | "FailedCreatePodSandBox"))
+            && !text(event, "/message").unwrap_or_default().contains("cache: timed out")
+    })?;
+    let message = text(event, "/message").unwrap_or_default();
+    Some(Finding::new(
+        CauseId::MountFailed,
+        link(reference, format!("{}: {message}", text(event, "/reason").unwrap_or_default())),
+        "make what the message names available to the node",
+    ))
+}
+
+fn probe(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let event = events_of(pod, evidence).find(|event| text(event, "/reason") == Some("Unhealthy"))?;
+    let message = text(event, "/message").unwrap_or_default();
+    let namespace = reference.namespace.as_deref().unwrap_or_default();
+    Some(Finding::new(
+        CauseId::ProbeFailing,
+        link(reference, message),
+        format!("read its log: `kubectl -n {namespace} logs {}`", reference.name),
+    ))
+}
+
+/// The containers whose last log is worth reading: those that crash.
+pub(in crate::apply) fn crashing(pod: &Value) -> Vec<&str> {
+    let init = list(pod, "/status/initContainerStatuses").iter();
+    init.chain(list(pod, "/status/containerStatuses"))
+        .filter(|container| number(container, "/restartCount").unwrap_or(0) >= RESTARTS)
+        .filter_map(|container| text(container, "/name"))
+        .collect()
+}

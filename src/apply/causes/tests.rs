@@ -1,0 +1,248 @@
+//! One case a cause: what the API shows in it, and what must be said.
+
+use super::*;
+use crate::apply::status::evaluate;
+use serde_json::json;
+
+fn set() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet", "uid": "s", "generation": 1},
+        "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "replicas": 1}})
+}
+
+fn deployment() -> (Value, Value) {
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "api", "namespace": "fleet", "uid": "d", "generation": 1},
+        "spec": {"replicas": 1}, "status": {"observedGeneration": 1}});
+    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "api-1", "namespace": "fleet", "uid": "r",
+        "ownerReferences": [{"uid": "d"}], "annotations": {"deployment.kubernetes.io/revision": "2"}}});
+    (deployment, set)
+}
+
+fn pod(owner: &str, spec: Value, status: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etcd-0", "namespace": "fleet", "uid": "p", "ownerReferences": [{"uid": owner}]},
+        "spec": spec, "status": status})
+}
+
+fn container(state: Value) -> Value {
+    let mut container = json!({"name": "c", "image": "registry/etcd:1", "ready": false});
+    super::super::fields::merge(&mut container, &state);
+    json!({"phase": "Pending", "containerStatuses": [container]})
+}
+
+fn event(uid: &str, reason: &str, message: &str) -> Value {
+    json!({"involvedObject": {"uid": uid}, "reason": reason, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z"})
+}
+
+fn claim(class: Option<&str>) -> Value {
+    json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data-etcd-0", "namespace": "fleet", "uid": "c"},
+        "spec": {"storageClassName": class}, "status": {"phase": "Pending"}})
+}
+
+fn class(name: &str, provisioner: &str, default: bool) -> Value {
+    json!({"metadata": {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": default.to_string()}}, "provisioner": provisioner})
+}
+
+fn with_claim(claim: Value, classes: Vec<Value>, events: Vec<Value>) -> Evidence {
+    let volumes = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-etcd-0"}}]});
+    let status = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims."}]});
+    Evidence {
+        pods: vec![pod("s", volumes, status)],
+        claims: vec![claim],
+        classes: Some(classes),
+        events,
+        ..Evidence::default()
+    }
+}
+
+fn with_pod(status: Value, events: Vec<Value>) -> Evidence {
+    Evidence { pods: vec![pod("s", json!({}), status)], events, ..Evidence::default() }
+}
+
+fn found(object: &Value, evidence: &Evidence) -> (CauseId, String) {
+    let diagnosis = diagnose(object, &evaluate(object, None), evidence).expect("a cause");
+    assert!(!diagnosis.remedy.is_empty());
+    (diagnosis.cause, diagnosis.to_string())
+}
+
+#[test]
+fn a_claim_without_a_class_leads_from_the_set_to_the_missing_storage_class() {
+    let (cause, chain) = found(&set(), &with_claim(claim(None), vec![], vec![]));
+    assert_eq!(cause, CauseId::NoDefaultStorageClass);
+    assert_eq!(
+        chain,
+        "StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending, its volume is not there → \
+         PersistentVolumeClaim fleet/data-etcd-0: Pending, it names no StorageClass → StorageClass: the cluster has none"
+    );
+    let (cause, chain) = found(&set(), &with_claim(claim(None), vec![class("slow", "p", false)], vec![]));
+    assert_eq!(cause, CauseId::NoDefaultStorageClass);
+    assert!(chain.ends_with("none of slow is the default"), "{chain}");
+}
+
+#[test]
+fn each_kind_of_missing_storage_has_its_own_cause() {
+    let cases = [
+        (
+            claim(Some("fast")),
+            vec![class("slow", "p", true)],
+            vec![],
+            CauseId::StorageClassMissing,
+            "StorageClass fast: does not exist; there are slow",
+        ),
+        (
+            claim(None),
+            vec![class("slow", "p", true)],
+            vec![],
+            CauseId::ClaimWithoutClass,
+            "before `slow` became the default",
+        ),
+        (
+            claim(Some("local")),
+            vec![class("local", "kubernetes.io/no-provisioner", true)],
+            vec![],
+            CauseId::NoProvisioner,
+            "it makes no volumes",
+        ),
+        (
+            claim(Some("csi")),
+            vec![class("csi", "x.csi", true)],
+            vec![event("c", "ExternalProvisioning", "waiting")],
+            CauseId::NoProvisioner,
+            "`x.csi` does not answer",
+        ),
+        (
+            claim(Some("csi")),
+            vec![class("csi", "x.csi", true)],
+            vec![event("c", "ProvisioningFailed", "no space")],
+            CauseId::ProvisioningFailed,
+            "no space",
+        ),
+    ];
+    for (claim, classes, events, expected, part) in cases {
+        let (cause, chain) = found(&set(), &with_claim(claim, classes, events));
+        assert_eq!(cause, expected, "{chain}");
+        assert!(chain.contains(part), "{part} in {chain}");
+    }
+    let fine = with_claim(claim(Some("csi")), vec![class("csi", "x.csi", true)], vec![]);
+    assert!(diagnose(&set(), &evaluate(&set(), None), &fine).is_none(), "a claim may take its time");
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_is_told_with_the_registrys_answer() {
+    let waiting = |reason: &str| {
+        container(json!({"state": {"waiting": {"reason": reason, "message": "Back-off pulling image"}}}))
+    };
+    let cases = [
+        (
+            "rpc error: code = NotFound desc = failed to pull and unpack image \"registry/etcd:1\": not found",
+            CauseId::ImageNotFound,
+        ),
+        ("failed to pull image \"registry/etcd:1\": 401 Unauthorized", CauseId::ImagePullDenied),
+        ("failed to pull image \"registry/etcd:1\": dial tcp: i/o timeout", CauseId::ImagePullFailed),
+    ];
+    for (answer, expected) in cases {
+        for reason in ["ErrImagePull", "ImagePullBackOff"] {
+            let (cause, chain) = found(&set(), &with_pod(waiting(reason), vec![event("p", "Failed", answer)]));
+            assert_eq!(cause, expected, "{answer}");
+            assert!(chain.contains(answer), "{chain}");
+        }
+    }
+    assert_eq!(found(&set(), &with_pod(waiting("InvalidImageName"), vec![])).0, CauseId::ImageNotFound);
+}
+
+#[test]
+fn a_crash_counts_from_the_third_restart_and_brings_its_log() {
+    let crashing = |restarts: i64, why: &str| {
+        container(json!({"restartCount": restarts, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"reason": why, "exitCode": 1}}}))
+    };
+    let early = with_pod(crashing(2, "Error"), vec![]);
+    assert!(diagnose(&set(), &evaluate(&set(), None), &early).is_none());
+    let mut evidence = with_pod(crashing(3, "Error"), vec![]);
+    evidence.logs.insert("fleet/etcd-0/c".into(), vec!["cannot listen: address in use".into()]);
+    let diagnosis = diagnose(&set(), &evaluate(&set(), None), &evidence).unwrap();
+    assert_eq!((diagnosis.cause, diagnosis.logs.len()), (CauseId::CrashLoop, 1));
+    assert_eq!(found(&set(), &with_pod(crashing(3, "OOMKilled"), vec![])).0, CauseId::OutOfMemory);
+}
+
+#[test]
+fn pods_that_are_refused_are_told_by_quota_or_pod_security() {
+    let cases = [
+        ("pods \"api-1-x\" is forbidden: exceeded quota: q, requested: pods=1", CauseId::QuotaExceeded),
+        (
+            "pods \"api-1-x\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot",
+            CauseId::PodSecurity,
+        ),
+        ("Internal error occurred: failed calling webhook \"w\"", CauseId::PodsRefused),
+    ];
+    let (deployment, replica_set) = deployment();
+    for (message, expected) in cases {
+        let evidence = Evidence {
+            replica_sets: vec![replica_set.clone()],
+            events: vec![event("r", "FailedCreate", message)],
+            ..Evidence::default()
+        };
+        let (cause, chain) = found(&deployment, &evidence);
+        assert_eq!(cause, expected);
+        assert!(chain.contains("ReplicaSet fleet/api-1: cannot make its pods") && chain.contains(message), "{chain}");
+        let evidence = Evidence { events: vec![event("s", "FailedCreate", message)], ..Evidence::default() };
+        assert_eq!(found(&set(), &evidence).0, expected);
+    }
+}
+
+#[test]
+fn a_pod_that_no_node_takes_is_told_with_the_schedulers_reasons() {
+    let pending = |message: &str| json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]});
+    let message = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {gpu: true}.";
+    let (cause, chain) = found(&set(), &with_pod(pending(message), vec![]));
+    assert_eq!(cause, CauseId::Unschedulable);
+    assert!(chain.contains(message));
+    let scaling = with_pod(pending(message), vec![event("p", "TriggeredScaleUp", "pod triggered scale-up")]);
+    assert!(diagnose(&set(), &evaluate(&set(), None), &scaling).is_none(), "a node is on its way");
+}
+
+#[test]
+fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "v"}, "spec": {"type": "LoadBalancer"}});
+    assert_eq!(found(&service, &Evidence::default()).0, CauseId::LoadBalancerUnanswered);
+    let working =
+        Evidence { events: vec![event("v", "EnsuringLoadBalancer", "Ensuring load balancer")], ..Evidence::default() };
+    assert!(diagnose(&service, &evaluate(&service, None), &working).is_none());
+    let failed = Evidence { events: vec![event("v", "SyncLoadBalancerFailed", "quota")], ..Evidence::default() };
+    assert_eq!(found(&service, &failed).0, CauseId::LoadBalancerFailed);
+}
+
+#[test]
+fn pods_of_an_older_revision_and_pods_on_their_way_out_say_nothing() {
+    let (deployment, replica_set) = deployment();
+    let mut old = replica_set.clone();
+    old["metadata"]["uid"] = "old".into();
+    old["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "1".into();
+    let broken = container(json!({"state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}));
+    let mut leaving = pod("r", json!({}), broken.clone());
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    let evidence = Evidence {
+        replica_sets: vec![old, replica_set],
+        pods: vec![pod("old", json!({}), broken), leaving],
+        ..Evidence::default()
+    };
+    assert!(diagnose(&deployment, &evaluate(&deployment, None), &evidence).is_none());
+}
+
+#[test]
+fn a_missing_secret_or_a_failing_probe_is_told_in_the_kubelets_words() {
+    let mount = with_pod(json!({"phase": "Pending"}), vec![event("p", "FailedMount", "secret \"pki\" not found")]);
+    assert_eq!(found(&set(), &mount).0, CauseId::MountFailed);
+    let cache = "MountVolume.SetUp failed for volume \"pki\" : failed to sync secret cache: timed out waiting for the condition";
+    for passing in [
+        with_pod(json!({"phase": "Pending"}), vec![event("p", "FailedMount", cache)]),
+        with_pod(json!({"phase": "Running"}), vec![event("p", "FailedMount", "secret \"pki\" not found")]),
+    ] {
+        assert!(diagnose(&set(), &evaluate(&set(), None), &passing).is_none_or(|d| d.cause != CauseId::MountFailed));
+    }
+    let probe = with_pod(json!({"phase": "Running"}), vec![event("p", "Unhealthy", "Readiness probe failed: 503")]);
+    assert_eq!(found(&set(), &probe).0, CauseId::ProbeFailing);
+    let config = container(
+        json!({"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "secret \"a\" not found"}}}),
+    );
+    assert_eq!(found(&set(), &with_pod(config, vec![])).0, CauseId::ContainerConfig);
+}

@@ -1,0 +1,275 @@
+//! From kubeconfig files, a context and a namespace to a client, with errors that name the file and the contexts.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+/// How long a connection may take to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may stay silent. Longer than a request of ours and than the life of a watch of ours.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Where to connect and as whom.
+#[derive(Debug, Clone, Default)]
+pub struct Target {
+    /// Kubeconfig files given by flag; instead of them `KUBECONFIG` (a list), then `~/.kube/config`, then the pod.
+    pub kubeconfig: Vec<PathBuf>,
+    /// The context, else the current one.
+    pub context: Option<String>,
+}
+
+/// A client and what it was made from.
+#[derive(Clone)]
+pub struct Connected {
+    /// The client, with its own retries off.
+    pub client: Client,
+    /// The name of the context, none inside a pod.
+    pub context: Option<String>,
+    /// The API server's address.
+    pub server: String,
+    /// The namespace of the context, `default` if it names none.
+    pub namespace: String,
+}
+
+impl std::fmt::Debug for Connected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connected")
+            .field("context", &self.context)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No file, no pod.
+    #[error("no kubeconfig was found: {looked}")]
+    NoKubeconfig {
+        /// Where was looked.
+        looked: String,
+    },
+    /// A file that cannot be read or is no kubeconfig.
+    #[error("cannot use the kubeconfig {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: Box<KubeconfigError>,
+    },
+    /// The context that was asked for does not exist, or none is current.
+    #[error("{} in {files}; {}", missing(context.as_deref()), known(contexts))]
+    Context {
+        /// What was asked for; none when no context is current.
+        context: Option<String>,
+        /// The files that were read.
+        files: String,
+        /// The contexts that exist.
+        contexts: Vec<String>,
+    },
+    /// The context exists, and what it points to cannot be used.
+    #[error("the context `{context}` of {files} cannot be used")]
+    Unusable {
+        /// The context.
+        context: String,
+        /// The files that were read.
+        files: String,
+        /// What is wrong.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl ClientError {
+    /// A stable id for programs.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoKubeconfig { .. } => "NoKubeconfig",
+            Self::File { .. } => "BadKubeconfig",
+            Self::Context { .. } => "NoSuchContext",
+            Self::Unusable { .. } => "UnusableContext",
+        }
+    }
+
+    /// What to do next.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::NoKubeconfig { .. } => "set KUBECONFIG to the file of your cluster".to_owned(),
+            Self::File { path, .. } => format!("check the file {}", path.display()),
+            Self::Context { contexts, .. } if contexts.len() == 1 => format!("use `--context {}`", contexts[0]),
+            Self::Context { .. } => "name one of them with `--context`".to_owned(),
+            Self::Unusable { context, .. } => {
+                format!("try `kubectl --context {context} version` to see whether the context works")
+            }
+        }
+    }
+}
+
+fn missing(context: Option<&str>) -> String {
+    context.map_or_else(|| "no context is current".to_owned(), |context| format!("there is no context `{context}`"))
+}
+
+fn known(contexts: &[String]) -> String {
+    if contexts.is_empty() { "it has no contexts".to_owned() } else { format!("there are {}", contexts.join(", ")) }
+}
+
+impl Target {
+    /// Makes a client. Nothing is sent yet, but an exec plugin of the kubeconfig may run.
+    ///
+    /// # Errors
+    /// [`ClientError`], with the file or the context that does not work.
+    pub async fn connect(&self) -> Result<Connected, ClientError> {
+        let paths = self.paths();
+        let Some((kubeconfig, files)) = read(&paths, !self.kubeconfig.is_empty())? else {
+            return self.connect_in_pod(&paths);
+        };
+        let contexts: Vec<String> = kubeconfig.contexts.iter().map(|c| c.name.clone()).collect();
+        let context = self.context.clone().or_else(|| kubeconfig.current_context.clone()).filter(|c| !c.is_empty());
+        let Some(context) = context.filter(|wanted| contexts.contains(wanted)) else {
+            let context = self.context.clone().or(kubeconfig.current_context).filter(|c| !c.is_empty());
+            return Err(ClientError::Context { context, files, contexts });
+        };
+        let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+        let unusable = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Unusable {
+            context: context.clone(),
+            files: files.clone(),
+            source,
+        };
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| unusable(Box::new(e)))?;
+        finish(config, Some(context.clone())).map_err(|e| unusable(Box::new(e)))
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        if !self.kubeconfig.is_empty() {
+            return self.kubeconfig.clone();
+        }
+        let listed: Vec<PathBuf> = std::env::var_os("KUBECONFIG")
+            .map(|value| std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect())
+            .unwrap_or_default();
+        if !listed.is_empty() {
+            return listed;
+        }
+        std::env::home_dir().map(|home| home.join(".kube").join("config")).into_iter().collect()
+    }
+
+    fn connect_in_pod(&self, paths: &[PathBuf]) -> Result<Connected, ClientError> {
+        let looked = format!("{} does not exist, and this is not a pod", join(paths));
+        if let Some(context) = &self.context {
+            return Err(ClientError::Context { context: Some(context.clone()), files: looked, contexts: Vec::new() });
+        }
+        let config = Config::incluster().map_err(|_| ClientError::NoKubeconfig { looked })?;
+        finish(config, None).map_err(|source| ClientError::Unusable {
+            context: "in-cluster".to_owned(),
+            files: "the pod".to_owned(),
+            source: Box::new(source),
+        })
+    }
+}
+
+/// A client of a whole kubeconfig that is at hand, such as one just written.
+///
+/// # Errors
+/// [`ClientError`] when its current context cannot be used.
+pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientError> {
+    let context = kubeconfig.current_context.clone().unwrap_or_default();
+    let unusable = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Unusable {
+        context: context.clone(),
+        files: "the generated kubeconfig".to_owned(),
+        source,
+    };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|e| unusable(Box::new(e)))?;
+    finish(config, Some(context.clone())).map_err(|e| unusable(Box::new(e)))
+}
+
+fn finish(mut config: Config, context: Option<String>) -> Result<Connected, kube::Error> {
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    // Without it the time that a pooled connection lay idle counts against the next answer.
+    config.reset_reader_on_write = true;
+    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let namespace = config.default_namespace.clone();
+    Ok(Connected { client: Client::try_from(config)?, context, server, namespace })
+}
+
+/// Reads and merges files by client-go's rules. Files of a list may be missing, files given by flag may not.
+fn read(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)>, ClientError> {
+    let mut merged: Option<Kubeconfig> = None;
+    let mut used = Vec::new();
+    for path in paths {
+        if !required && !path.exists() {
+            continue;
+        }
+        let wrong = |source| ClientError::File { path: path.clone(), source: Box::new(source) };
+        let next = Kubeconfig::read_from(path).map_err(wrong)?;
+        merged = Some(match merged {
+            Some(former) => former.merge(next).map_err(wrong)?,
+            None => next,
+        });
+        used.push(path.clone());
+    }
+    Ok(merged.map(|config| (config, join(&used))))
+}
+
+fn join(paths: &[PathBuf]) -> String {
+    let names: Vec<String> = paths.iter().map(|path| Path::display(path).to_string()).collect();
+    if names.is_empty() { "~/.kube/config".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(folder: &Path, name: &str, context: &str, current: bool) -> PathBuf {
+        let path = folder.join(name);
+        let current = if current { format!("current-context: {context}\n") } else { String::new() };
+        let text = format!(
+            "apiVersion: v1\nkind: Config\n{current}clusters:\n- name: {context}\n  cluster: {{server: \"http://127.0.0.1:1/{context}\"}}\n\
+             contexts:\n- name: {context}\n  context: {{cluster: {context}, user: u, namespace: ns-{context}}}\nusers:\n- name: u\n  user: {{}}\n"
+        );
+        fs_err::write(&path, text).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn a_context_is_found_in_any_file_of_the_list() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = vec![file(folder.path(), "a", "one", true), file(folder.path(), "b", "two", false)];
+        let one = Target { kubeconfig: kubeconfig.clone(), context: None }.connect().await.unwrap();
+        assert_eq!((one.context.as_deref(), one.namespace.as_str()), (Some("one"), "ns-one"));
+        let two = Target { kubeconfig, context: Some("two".into()) }.connect().await.unwrap();
+        assert_eq!(two.server, "http://127.0.0.1:1/two");
+    }
+
+    #[tokio::test]
+    async fn a_context_that_does_not_exist_is_answered_with_those_that_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = vec![file(folder.path(), "a", "one", true)];
+        let error = Target { kubeconfig, context: Some("prod".into()) }.connect().await.unwrap_err();
+        assert_eq!(error.reason(), "NoSuchContext");
+        assert!(
+            error.to_string().contains("no context `prod`") && error.to_string().contains("there are one"),
+            "{error}"
+        );
+        assert_eq!(error.remedy(), "use `--context one`");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_broken_or_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("broken");
+        fs_err::write(&path, "contexts: [").unwrap();
+        let error = Target { kubeconfig: vec![path.clone()], context: None }.connect().await.unwrap_err();
+        assert!(matches!(error, ClientError::File { .. }), "{error:?}");
+        assert!(error.to_string().contains("broken"));
+        let missing = folder.path().join("missing");
+        let error = Target { kubeconfig: vec![missing], context: None }.connect().await.unwrap_err();
+        assert!(error.to_string().contains("missing"), "{error}");
+    }
+}

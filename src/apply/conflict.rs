@@ -1,0 +1,214 @@
+//! A field that another manager holds: who, since when, our value and theirs, and the flag that takes just it.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::api_error::ApiError;
+use super::object::{ObjectRef, list, text};
+
+/// How long a value may be in a message.
+const SHOWN: usize = 60;
+
+/// One field of one object that another manager holds with another value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// The object.
+    pub object: ObjectRef,
+    /// The field's path, as the server writes it: `.spec.replicas`.
+    pub field: String,
+    /// Who holds it.
+    pub manager: String,
+    /// Since when, RFC 3339, where the server knows.
+    pub since: Option<String>,
+    /// What we would set, as JSON, cut; `(not shown)` for Secrets.
+    pub ours: String,
+    /// What is there, as JSON, cut; `(not shown)` for Secrets.
+    pub theirs: String,
+}
+
+impl Conflict {
+    /// What to give to `--take-fields` for just this field: `Deployment/apiserver:.spec.replicas`.
+    pub fn flag(&self) -> String {
+        format!("{}/{}:{}", self.object.kind, self.object.name, self.field)
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {}: ours {}, theirs {}, held by `{}`",
+            self.object, self.field, self.ours, self.theirs, self.manager
+        )?;
+        self.since.as_ref().map_or(Ok(()), |since| write!(f, " since {since}"))
+    }
+}
+
+/// The conflicts in a server's answer to an apply.
+pub(crate) fn read(error: &ApiError, target: &ObjectRef, manifest: &Value, live: Option<&Value>) -> Vec<Conflict> {
+    let shown = |object: Option<&Value>, field: &str| {
+        if target.is_secret() {
+            return "(not shown)".to_owned();
+        }
+        object.and_then(|object| at(object, field)).map_or_else(|| "(not set)".to_owned(), show)
+    };
+    error
+        .causes
+        .iter()
+        .filter(|cause| cause.reason == "FieldManagerConflict")
+        .map(|cause| {
+            let manager = cause.message.split('"').nth(1).unwrap_or("another manager").to_owned();
+            let since = live.and_then(|live| {
+                list(live, "/metadata/managedFields")
+                    .iter()
+                    .find(|entry| text(entry, "/manager") == Some(&manager))
+                    .and_then(|entry| text(entry, "/time"))
+                    .map(str::to_owned)
+            });
+            Conflict {
+                object: target.clone(),
+                ours: shown(Some(manifest), &cause.field),
+                theirs: shown(live, &cause.field),
+                field: cause.field.clone(),
+                manager,
+                since,
+            }
+        })
+        .collect()
+}
+
+/// Whether the user allowed to take a field: a bare path allows it on every object, `Kind/name:path` on one.
+pub(crate) fn allowed(conflict: &Conflict, take: &[String]) -> bool {
+    take.iter().any(|wanted| {
+        let (scope, path) = wanted
+            .split_once(':')
+            .filter(|(s, _)| s.contains('/'))
+            .map_or((None, wanted.as_str()), |(s, p)| (Some(s), p));
+        let in_scope = scope.is_none_or(|scope| scope == format!("{}/{}", conflict.object.kind, conflict.object.name));
+        in_scope && path.trim_start_matches('.') == conflict.field.trim_start_matches('.')
+    })
+}
+
+fn show(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() <= SHOWN {
+        return text;
+    }
+    let cut: String = text.chars().take(SHOWN).collect();
+    format!("{cut}…")
+}
+
+/// The value at a path as the server writes it. Keys may contain dots, so the longest key that exists is taken.
+fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    if path.is_empty() {
+        return Some(value);
+    }
+    if let Some(rest) = path.strip_prefix('[') {
+        let end = closing(rest)?;
+        let item = value.as_array()?.iter().find(|item| selects(&rest[..end], item))?;
+        return at(item, &rest[end + 1..]);
+    }
+    let rest = path.strip_prefix('.')?;
+    let map = value.as_object()?;
+    let mut keys: Vec<&String> = map.keys().filter(|key| rest.starts_with(key.as_str())).collect();
+    keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
+    keys.into_iter().find_map(|key| {
+        let after = &rest[key.len()..];
+        let ends = after.is_empty() || after.starts_with(['.', '[']);
+        if ends { at(&map[key], after) } else { None }
+    })
+}
+
+/// The position of the `]` that is outside of quotes.
+fn closing(text: &str) -> Option<usize> {
+    let (mut quoted, mut escaped) = (false, false);
+    for (index, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            ']' if !quoted => return Some(index),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Whether `name="a",port=1` (keys) or `="a"` (a value of a set) selects a list item.
+fn selects(selector: &str, item: &Value) -> bool {
+    if let Some(value) = selector.strip_prefix('=') {
+        return serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item);
+    }
+    selector.split(',').all(|part| {
+        part.split_once('=').is_some_and(|(key, value)| {
+            serde_json::from_str::<Value>(value).is_ok_and(|value| item.get(key) == Some(&value))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::api_error::Cause;
+    use super::*;
+    use serde_json::json;
+
+    fn error(field: &str) -> ApiError {
+        let mut error = ApiError::synthetic(409, "Conflict", "conflict".into());
+        error.causes.push(Cause {
+            reason: "FieldManagerConflict".into(),
+            field: field.into(),
+            message: r#"conflict with "kubectl-edit" using apps/v1"#.into(),
+        });
+        error
+    }
+
+    fn deployment(image: &str) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "api", "namespace": "n",
+            "labels": {"app.kubernetes.io/name": image},
+            "managedFields": [{"manager": "kubectl-edit", "time": "2026-11-20T10:00:00Z"}]},
+            "spec": {"template": {"spec": {"containers": [{"name": "a", "image": image}]}}}})
+    }
+
+    #[test]
+    fn a_conflict_names_field_manager_time_and_both_values() {
+        let field = ".spec.template.spec.containers[name=\"a\"].image";
+        let target = ObjectRef::of(&deployment("x")).unwrap();
+        let conflicts = read(&error(field), &target, &deployment("ours:1"), Some(&deployment("theirs:2")));
+        let text = conflicts[0].to_string();
+        for part in ["Deployment n/api", field, "\"ours:1\"", "\"theirs:2\"", "`kubectl-edit`", "2026-11-20T10:00:00Z"]
+        {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(conflicts[0].flag(), format!("Deployment/api:{field}"));
+    }
+
+    #[test]
+    fn keys_with_dots_are_found() {
+        assert_eq!(at(&deployment("x"), ".metadata.labels.app.kubernetes.io/name"), Some(&json!("x")));
+    }
+
+    #[test]
+    fn the_value_of_a_secret_is_not_shown() {
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "aHVudGVyMg=="}});
+        let conflicts = read(&error(".data.k"), &ObjectRef::of(&secret).unwrap(), &secret, Some(&secret));
+        assert!(!conflicts[0].to_string().contains("aHVudGVyMg"), "{}", conflicts[0]);
+    }
+
+    #[test]
+    fn only_the_fields_that_were_named_may_be_taken() {
+        let target = ObjectRef::of(&deployment("x")).unwrap();
+        let conflict = read(&error(".spec.replicas"), &target, &deployment("x"), None).remove(0);
+        for (take, expected) in [
+            (".spec.replicas", true),
+            ("spec.replicas", true),
+            ("Deployment/api:.spec.replicas", true),
+            ("Deployment/other:.spec.replicas", false),
+            (".spec", false),
+            (".spec.paused", false),
+        ] {
+            assert_eq!(allowed(&conflict, &[take.to_owned()]), expected, "{take}");
+        }
+    }
+}

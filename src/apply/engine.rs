@@ -1,0 +1,87 @@
+//! The engine's settings: which cluster, whose installation, how careful, until when.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use kube::Client;
+
+use super::error::Error;
+use super::event::Events;
+use super::owner::Owner;
+use super::record::{Holder, State};
+use super::server::Server;
+
+/// What a caller can choose.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// When requests, retries and waits end. None: every request has its own limit only.
+    pub deadline: Option<Instant>,
+    /// The journal's copy on this machine.
+    pub journal: Option<PathBuf>,
+    /// Takes over objects of our names that were made by kubectl or Helm. Never those of another installation.
+    pub adopt: bool,
+    /// Fields to take from other managers: `.spec.replicas`, or `Deployment/apiserver:.spec.replicas`.
+    pub take_fields: Vec<String>,
+    /// How long to wait for another run's lock.
+    pub lock_wait: Duration,
+    /// Who the lock says is at work. Each run puts a fresh nonce into it.
+    pub holder: Holder,
+    /// How many requests are under way at once. The server shares 400 reads and 200 writes among all clients.
+    pub parallel: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            deadline: None,
+            journal: None,
+            adopt: false,
+            take_fields: Vec::new(),
+            lock_wait: Duration::ZERO,
+            holder: Holder::current(),
+            parallel: 32,
+        }
+    }
+}
+
+/// Applies, waits for, records, undoes and deletes the objects of one installation.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    pub(crate) server: Server,
+    pub(crate) owner: Owner,
+    pub(crate) options: Options,
+    pub(crate) events: Events,
+}
+
+impl Engine {
+    /// An engine. The client must have its own retries off, as those of [`super::client`] have.
+    pub fn new(client: Client, owner: Owner, options: Options, events: Events) -> Self {
+        Self { server: Server::new(client, events.clone()), owner, options, events }
+    }
+
+    /// Whose installation it is.
+    pub const fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// The same engine with another end of time.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Option<Instant>) -> Self {
+        let mut engine = self.clone();
+        engine.options.deadline = deadline;
+        engine
+    }
+
+    /// The cluster, with the deadline of this engine.
+    pub fn server(&self) -> Server {
+        self.server.until(self.options.deadline)
+    }
+
+    /// Record, journal and lock as the cluster has them.
+    ///
+    /// # Errors
+    /// A record that cannot be read, or a server that refuses.
+    pub async fn state(&self) -> Result<State, Error> {
+        super::ledger::load(&self.server(), &self.owner).await
+    }
+}

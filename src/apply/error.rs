@@ -1,0 +1,223 @@
+//! The errors of the engine: what failed, why, what to do next, and a stable id for programs.
+
+use std::path::PathBuf;
+
+use super::api_error::ApiError;
+use super::client::ClientError;
+use super::conflict::Conflict;
+use super::diagnosis::WaitFailure;
+use super::object::ObjectRef;
+
+/// Why the engine stopped. No variant carries a Secret's value.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No client.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The server refused something, or was not reached.
+    #[error("cannot {doing}")]
+    Api {
+        /// What was being done, as `apply StatefulSet fleet/etcd`.
+        doing: String,
+        /// The object, when it was about one.
+        object: Option<Box<ObjectRef>>,
+        /// The server's answer.
+        #[source]
+        source: Box<ApiError>,
+    },
+    /// Fields that we would set are held by others.
+    #[error("{} of {} held by another manager: {}", count(conflicts.len(), "field"), if conflicts.len() == 1 { "ours is" } else { "ours are" }, join(conflicts))]
+    Conflicts {
+        /// One a field.
+        conflicts: Vec<Conflict>,
+    },
+    /// Objects of our names exist and are not ours.
+    #[error("{} of that name already there, not made by this installation: {}", count(objects.len(), "object"), join_foreign(objects))]
+    NotOurs {
+        /// One an object.
+        objects: Vec<Foreign>,
+    },
+    /// Another run is at work.
+    #[error("another run holds the lock: {holder}, until {expires}")]
+    Locked {
+        /// Who: user, host, process, since when.
+        holder: String,
+        /// When the lock expires if it is not renewed.
+        expires: String,
+    },
+    /// Another run took the lock while this one worked.
+    #[error("the lock was lost to {holder}; nothing more was written")]
+    LockLost {
+        /// Who has it now.
+        holder: String,
+    },
+    /// Waiting came to an end without success.
+    #[error(transparent)]
+    Wait(#[from] Box<WaitFailure>),
+    /// The record or journal in the cluster cannot be read.
+    #[error("the record `{name}` in namespace `{namespace}` cannot be used: {why}")]
+    Record {
+        /// The Secret.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A local file cannot be written or read.
+    #[error("cannot use {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An input object lacks what every object has.
+    #[error("an object to apply is incomplete: {0}")]
+    Input(String),
+    /// Objects are still there at the end of the time for deleting.
+    #[error("timed out waiting for the condition: {} still there: {}", count(objects.len(), "object"), join_stuck(objects))]
+    Stuck {
+        /// Each with what holds it.
+        objects: Vec<StuckObject>,
+    },
+}
+
+/// An object that is there and is not ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foreign {
+    /// Which.
+    pub object: ObjectRef,
+    /// Who wrote it: the field managers, the newest first.
+    pub managers: Vec<String>,
+    /// The installation that it belongs to, when its labels name one.
+    pub install: Option<String>,
+}
+
+/// An object that does not go away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StuckObject {
+    /// Which.
+    pub object: ObjectRef,
+    /// The finalizer or the condition that holds it.
+    pub because: String,
+}
+
+impl Error {
+    pub(crate) fn api(doing: impl Into<String>, source: ApiError) -> Self {
+        Self::Api { doing: doing.into(), object: None, source: Box::new(source) }
+    }
+
+    pub(crate) fn on(doing: &str, object: &ObjectRef, source: ApiError) -> Self {
+        let source = if object.is_secret() { source.without_values() } else { source };
+        Self::Api {
+            doing: format!("{doing} {object}"),
+            object: Some(Box::new(object.clone())),
+            source: Box::new(source),
+        }
+    }
+
+    /// A stable id for programs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Client(error) => error.reason(),
+            Self::Api { source, .. } if source.is_namespace_terminating() => "NamespaceTerminating",
+            Self::Api { source, .. } if source.is_immutable() => "ImmutableField",
+            Self::Api { source, .. } => match (source.code, source.reason.as_str()) {
+                (0, "Tls") => "TlsFailed",
+                (0, "Auth") | (401, _) => "Unauthorized",
+                (0, _) => "ServerUnreachable",
+                (403, _) => "Forbidden",
+                (404, _) => "NotFound",
+                (422 | 400, _) => "Invalid",
+                _ => "ServerRefused",
+            },
+            Self::Conflicts { .. } => "FieldConflict",
+            Self::NotOurs { .. } => "NotOurs",
+            Self::Locked { .. } => "Locked",
+            Self::LockLost { .. } => "LockLost",
+            Self::Wait(failure) => failure.reason(),
+            Self::Record { .. } => "BadRecord",
+            Self::File { .. } => "FileError",
+            Self::Input(_) => "InvalidObject",
+            Self::Stuck { .. } => "DeletionStuck",
+        }
+    }
+
+    /// What to do next, when there is something.
+    pub fn remedy(&self) -> Option<String> {
+        Some(match self {
+            Self::Client(error) => error.remedy(),
+            Self::Api { source, .. } if source.is_namespace_terminating() => {
+                "the namespace is being deleted: wait until it is gone, then run the command again".to_owned()
+            }
+            Self::Api { source, object: Some(object), .. } if source.is_immutable() => format!(
+                "a field of {object} cannot be changed once it is set; delete the object and run the command again, or go back to the former value"
+            ),
+            Self::Api { source, .. } if source.is_forbidden() => {
+                "ask an administrator of the cluster for this right, or use a context that has it".to_owned()
+            }
+            Self::Api { source, .. } if source.code == 0 || source.code == 401 => {
+                "check with `kubectl version` that the cluster answers in this context".to_owned()
+            }
+            Self::Conflicts { conflicts } => {
+                let fields: Vec<String> = conflicts.iter().map(|c| format!("--take-fields '{}'", c.flag())).collect();
+                format!("to overwrite just these, add {}", fields.join(" "))
+            }
+            Self::NotOurs { .. } => {
+                "choose another name or namespace, delete the objects, or take them over with `--adopt`".to_owned()
+            }
+            Self::Locked { .. } => {
+                "wait for the other run (`--lock-wait 5m`); a lock that is not renewed is taken over when it expires"
+                    .to_owned()
+            }
+            Self::LockLost { .. } => "run the command again when the other run is done".to_owned(),
+            Self::Wait(failure) => return failure.remedy(),
+            Self::Record { namespace, name, .. } => {
+                format!("look at it with `kubectl -n {namespace} get secret {name} -o yaml`")
+            }
+            Self::Stuck { .. } => {
+                "run the command again when the finalizers are gone; it goes on where it stopped".to_owned()
+            }
+            Self::Api { .. } | Self::File { .. } | Self::Input(_) => return None,
+        })
+    }
+
+    /// Whether time ran out, as opposed to a failure.
+    pub fn is_timeout(&self) -> bool {
+        match self {
+            Self::Wait(failure) => failure.timed_out,
+            Self::Stuck { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+fn join(conflicts: &[Conflict]) -> String {
+    conflicts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn join_foreign(objects: &[Foreign]) -> String {
+    objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn join_stuck(objects: &[StuckObject]) -> String {
+    objects.iter().map(|o| format!("{} ({})", o.object, o.because)).collect::<Vec<_>>().join("; ")
+}
+
+impl std::fmt::Display for Foreign {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.object)?;
+        match (&self.install, self.managers.first()) {
+            (Some(install), _) => write!(f, " (of the installation `{install}`)"),
+            (None, Some(manager)) => write!(f, " (written by `{manager}`)"),
+            (None, None) => Ok(()),
+        }
+    }
+}

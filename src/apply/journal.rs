@@ -1,0 +1,227 @@
+//! What a run has begun, with what undoes it: written before the write it describes, in the cluster and on disk.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::error::Error;
+use super::object::{ObjectRef, Policy};
+
+/// What leads back to the state before a step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "undo", rename_all = "kebab-case")]
+pub enum Undo {
+    /// It was not there: delete it.
+    Delete,
+    /// It had other fields of ours: the merge patch from what the run applies to what was applied before.
+    Reapply {
+        /// RFC 7396; null in the local file for Secrets.
+        patch: Value,
+    },
+    /// It was there and not ours: let go of our fields, then merge these former values of fields taken from others.
+    Release {
+        /// RFC 7396, often empty; null in the local file for Secrets.
+        patch: Value,
+    },
+    /// It was deleted: make it again from this manifest.
+    Recreate {
+        /// Without uid, status and other things the server adds; null in the local file for Secrets.
+        manifest: Value,
+    },
+}
+
+/// One write.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JournalStep {
+    /// The object.
+    #[serde(flatten)]
+    pub object: ObjectRef,
+    /// The version it is written in, which is the version of the undo.
+    pub api_version: String,
+    /// What an uninstall does with the object.
+    #[serde(default)]
+    pub policy: Policy,
+    /// The way back.
+    #[serde(flatten)]
+    pub undo: Undo,
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Journal {
+    /// Random.
+    pub run: String,
+    /// What it does: `install`, `uninstall`.
+    pub command: String,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// The install uid, which the record may not have yet.
+    pub install_uid: String,
+    /// Whether this run, or a cut-off one that it continues, made the namespace.
+    #[serde(default)]
+    pub namespace_created: bool,
+    /// The writes, the first first.
+    pub steps: Vec<JournalStep>,
+}
+
+impl Journal {
+    /// An empty journal.
+    pub(crate) fn new(command: &str, install_uid: &str) -> Self {
+        Self {
+            run: super::record::random_id(),
+            command: command.to_owned(),
+            started: jiff::Timestamp::now().to_string(),
+            install_uid: install_uid.to_owned(),
+            namespace_created: false,
+            steps: Vec::new(),
+        }
+    }
+
+    /// The step of an object.
+    pub fn step(&self, object: &ObjectRef) -> Option<&JournalStep> {
+        self.steps.iter().find(|step| step.object == *object)
+    }
+
+    /// Whether this run, or a cut-off one that it continues, made an object.
+    pub fn created(&self, object: &ObjectRef) -> bool {
+        self.step(object).is_some_and(|step| step.undo == Undo::Delete)
+    }
+
+    /// Adds a step. An object's first step stays: it leads back to the state before the whole run.
+    pub(crate) fn add(&mut self, step: JournalStep) -> bool {
+        if self.step(&step.object).is_some() {
+            return false;
+        }
+        self.steps.push(step);
+        true
+    }
+}
+
+/// The journal's copy on this machine: one JSON line a step, on disk before the write.
+///
+/// It is needed for the very first write, the namespace, before which the cluster has no place for a journal; and it
+/// tells what happened when the cluster's copy is lost. Former values of Secrets are only in the cluster's copy.
+#[derive(Debug)]
+pub(crate) struct LocalJournal {
+    path: PathBuf,
+    file: std::fs::File,
+}
+
+impl LocalJournal {
+    /// Opens the file for appending and writes the head of a run.
+    pub(crate) fn open(path: &Path, journal: &Journal) -> Result<Self, Error> {
+        let wrap = |source| Error::File { path: path.to_owned(), source };
+        if let Some(folder) = path.parent() {
+            private_folder(folder).map_err(wrap)?;
+        }
+        let file = private_file(path).map_err(wrap)?;
+        let mut local = Self { path: path.to_owned(), file };
+        let head = serde_json::json!({"run": journal.run, "command": journal.command, "started": journal.started, "installUid": journal.install_uid});
+        local.line(&head)?;
+        Ok(local)
+    }
+
+    /// Appends steps and waits until they are on disk.
+    pub(crate) fn append(&mut self, steps: &[JournalStep]) -> Result<(), Error> {
+        for step in steps {
+            let mut step = step.clone();
+            if step.object.is_secret() {
+                match &mut step.undo {
+                    Undo::Reapply { patch } | Undo::Release { patch } => *patch = Value::Null,
+                    Undo::Recreate { manifest } => *manifest = Value::Null,
+                    Undo::Delete => {}
+                }
+            }
+            let line = serde_json::to_value(&step).map_err(|e| Error::Input(e.to_string()))?;
+            self.line(&line)?;
+        }
+        self.file.sync_data().map_err(|source| Error::File { path: self.path.clone(), source })
+    }
+
+    fn line(&mut self, line: &Value) -> Result<(), Error> {
+        writeln!(self.file, "{line}").map_err(|source| Error::File { path: self.path.clone(), source })
+    }
+
+    /// Removes the file: the run is complete or undone.
+    pub(crate) fn close(self) -> Result<(), Error> {
+        match std::fs::remove_file(&self.path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::File { path: self.path, source })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn private_folder(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(not(unix))]
+fn private_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)
+}
+
+fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
+    let mut options = std::fs::OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.mode(0o600);
+    }
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn step(kind: &str, undo: Undo) -> JournalStep {
+        let object =
+            ObjectRef { group: String::new(), kind: kind.into(), namespace: Some("n".into()), name: "a".into() };
+        JournalStep { object, api_version: "v1".into(), policy: Policy::Delete, undo }
+    }
+
+    #[test]
+    fn the_first_step_of_an_object_stays_because_it_leads_back_farthest() {
+        let mut journal = Journal::new("install", "u");
+        assert!(journal.add(step("ConfigMap", Undo::Delete)));
+        assert!(!journal.add(step("ConfigMap", Undo::Reapply { patch: json!({}) })));
+        assert!(journal.created(&journal.steps[0].object.clone()));
+        let text = serde_json::to_string(&journal).unwrap();
+        assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), journal);
+    }
+
+    #[test]
+    fn the_local_copy_has_every_step_and_no_value_of_a_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("demo").join("journal");
+        let mut local = LocalJournal::open(&path, &Journal::new("install", "u")).unwrap();
+        let patch = json!({"data": {"k": "hunter2"}});
+        local
+            .append(&[
+                step("Secret", Undo::Reapply { patch: patch.clone() }),
+                step("ConfigMap", Undo::Reapply { patch }),
+            ])
+            .unwrap();
+        let text = fs_err::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 3);
+        assert_eq!(text.matches("hunter2").count(), 1, "only the ConfigMap's: {text}");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(fs_err::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(fs_err::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+        }
+        local.close().unwrap();
+        assert!(!path.exists());
+    }
+}

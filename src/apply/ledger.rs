@@ -1,0 +1,224 @@
+//! Reading and writing the Secret with record, journal and lock: taking the lock, renewing it, noticing its loss.
+//!
+//! Every write carries the resource version of the last read, so two runs can never both hold the lock. A write whose
+//! answer was lost is recognised by its random id.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use super::engine::Options;
+use super::error::Error;
+use super::event::{Event, Events};
+use super::kinds::Kind;
+use super::object::ObjectRef;
+use super::owner::Owner;
+use super::record::{Holder, Lock, State, random_id};
+use super::server::Server;
+
+/// How long a lock lives without renewal.
+const LOCK_LIFE: Duration = Duration::from_secs(30);
+/// How often it is renewed.
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// How often a lock that is waited for is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The open ledger of a run that holds the lock.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    server: Server,
+    owner: Owner,
+    holder: Holder,
+    /// What is in the cluster.
+    pub(crate) state: State,
+}
+
+/// A ledger shared with the task that renews the lock.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    ledger: Arc<Mutex<Ledger>>,
+    renewal: JoinHandle<()>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.renewal.abort();
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(ledger: Ledger) -> Self {
+        let ledger = Arc::new(Mutex::new(ledger));
+        let renewed = Arc::clone(&ledger);
+        let renewal = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(RENEW_EVERY).await;
+                // A failure shows at the run's next own write, which says what it was doing.
+                let _ = renewed.lock().await.update(|_| {}).await;
+            }
+        });
+        Self { ledger, renewal }
+    }
+
+    pub(crate) async fn lock(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
+        self.ledger.lock().await
+    }
+}
+
+fn secrets() -> Kind {
+    Kind::known("", "Secret")
+}
+
+fn reference(owner: &Owner) -> ObjectRef {
+    ObjectRef::new(&secrets(), Some(&owner.namespace), &owner.record_name())
+}
+
+/// Reads record, journal and lock; an empty state when there is no Secret.
+pub(crate) async fn load(server: &Server, owner: &Owner) -> Result<State, Error> {
+    let found = server.get(&secrets(), Some(&owner.namespace), &owner.record_name()).await;
+    match found.map_err(|e| Error::on("read the record", &reference(owner), e))? {
+        None => Ok(State::default()),
+        Some(secret) => State::read(&secret).map_err(|why| Error::Record {
+            name: owner.record_name(),
+            namespace: owner.namespace.clone(),
+            why,
+        }),
+    }
+}
+
+impl Ledger {
+    /// Takes the lock and, in the same write, makes a first change to the state.
+    ///
+    /// A lock that is expired or whose process is gone is taken over; a live one is waited for, at most `lock_wait`.
+    pub(crate) async fn acquire(
+        server: &Server,
+        owner: &Owner,
+        options: &Options,
+        events: &Events,
+        change: impl Fn(&mut State),
+    ) -> Result<Self, Error> {
+        let begun = Instant::now();
+        let holder = Holder { nonce: random_id(), since: jiff::Timestamp::now().to_string(), ..options.holder.clone() };
+        let mut told = false;
+        loop {
+            let state = load(server, owner).await?;
+            if let Some(lock) = &state.lock {
+                if lock.is_dead(jiff::Timestamp::now(), &holder) {
+                    events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
+                } else if begun.elapsed() >= options.lock_wait {
+                    return Err(Error::Locked { holder: lock.holder.to_string(), expires: lock.expires.clone() });
+                } else {
+                    if !told {
+                        events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: false });
+                        told = true;
+                    }
+                    tokio::time::sleep(LOOK_EVERY).await;
+                    continue;
+                }
+            }
+            let mut ledger = Self { server: server.clone(), owner: owner.clone(), holder: holder.clone(), state };
+            let mut next = ledger.state.clone();
+            next.lock = Some(ledger.fresh_lock());
+            change(&mut next);
+            if ledger.write(next).await? {
+                return Ok(ledger);
+            }
+        }
+    }
+
+    /// Changes the state and renews the lock, in one write.
+    pub(crate) async fn update(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
+        self.store(|state, lock| {
+            state.lock = Some(lock);
+            change(state);
+        })
+        .await
+    }
+
+    /// Changes the state and lets go of the lock, in one write.
+    pub(crate) async fn finish(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
+        self.store(|state, _| {
+            state.lock = None;
+            change(state);
+        })
+        .await
+    }
+
+    /// Deletes the Secret: nothing is left to remember.
+    pub(crate) async fn remove(&mut self) -> Result<(), Error> {
+        let target = reference(&self.owner);
+        self.server.delete(&secrets(), &target, &self.state.uid).await.map_err(|e| Error::on("delete", &target, e))?;
+        Ok(())
+    }
+
+    async fn store(&mut self, change: impl Fn(&mut State, Lock)) -> Result<(), Error> {
+        loop {
+            let mut next = self.state.clone();
+            change(&mut next, self.fresh_lock());
+            if self.write(next).await? {
+                return Ok(());
+            }
+            // Someone wrote in between. If the lock is still ours it was only a label or an annotation.
+            let found = load(&self.server, &self.owner).await?;
+            match &found.lock {
+                Some(lock) if lock.holder.nonce == self.holder.nonce => {}
+                Some(lock) => return Err(Error::LockLost { holder: lock.holder.to_string() }),
+                None => return Err(Error::LockLost { holder: "a run that is done already".to_owned() }),
+            }
+            self.state.version = found.version;
+            self.state.uid = found.uid;
+        }
+    }
+
+    /// One write. False when the Secret is not the one that was read.
+    async fn write(&mut self, mut next: State) -> Result<bool, Error> {
+        next.write = random_id();
+        let target = reference(&self.owner);
+        let mut secret = next.secret(&self.owner);
+        let answer = if next.uid.is_empty() {
+            drop_nulls(&mut secret);
+            self.server.create(&secrets(), &secret).await
+        } else {
+            // The type of a Secret cannot be changed, and need not be said again.
+            if let Some(map) = secret.as_object_mut() {
+                map.remove("type");
+            }
+            secret["metadata"]["resourceVersion"] = next.version.clone().into();
+            secret["metadata"]["uid"] = next.uid.clone().into();
+            self.server.merge(&secrets(), &target, &secret).await
+        };
+        let stored = match answer {
+            Ok(written) => written.object,
+            // Ours after all, if the first answer was lost; otherwise somebody was faster.
+            Err(error) if error.code == 409 || error.is_not_found() && !next.uid.is_empty() => {
+                let found = load(&self.server, &self.owner).await?;
+                if found.write == next.write {
+                    self.state = State { uid: found.uid, version: found.version, ..next };
+                    return Ok(true);
+                }
+                return Ok(false);
+            }
+            Err(error) => return Err(Error::on("write the record", &target, error)),
+        };
+        super::object::uid(&stored).clone_into(&mut next.uid);
+        super::object::text(&stored, "/metadata/resourceVersion").unwrap_or_default().clone_into(&mut next.version);
+        self.state = next;
+        Ok(true)
+    }
+
+    fn fresh_lock(&self) -> Lock {
+        let expires = jiff::Timestamp::now() + jiff::SignedDuration::try_from(LOCK_LIFE).unwrap_or_default();
+        Lock { holder: self.holder.clone(), expires: expires.to_string() }
+    }
+}
+
+/// Nulls delete in a merge patch, but have no place in a new object.
+fn drop_nulls(value: &mut Value) {
+    if let Some(map) = value.as_object_mut() {
+        map.retain(|_, value| !value.is_null());
+        map.values_mut().for_each(drop_nulls);
+    }
+}

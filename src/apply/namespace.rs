@@ -1,0 +1,98 @@
+//! Deleting the namespace: only the one that we made, and only when nothing of anybody else is in it.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::absence::Doomed;
+use super::discovery;
+use super::engine::Engine;
+use super::error::Error;
+use super::event::{Done, Event};
+use super::kinds::Kind;
+use super::object::{ObjectRef, list, text, uid};
+use super::plan::made_by;
+use super::record::State;
+use super::server::{Selection, Server};
+
+/// How many strangers in a namespace are named.
+const NAMED: usize = 5;
+
+impl Engine {
+    /// Deletes the owner's namespace with what is left of us in it, and waits until it is gone.
+    ///
+    /// Returns why it stays, or nothing when it is gone.
+    pub(crate) async fn delete_namespace(
+        &self,
+        server: &Server,
+        end: Instant,
+        install_uid: &str,
+        state: &State,
+    ) -> Result<Option<String>, Error> {
+        let kind = Kind::known("", "Namespace");
+        let object = ObjectRef::new(&kind, None, &self.owner.namespace);
+        let live = server.get(&kind, None, &object.name).await.map_err(|e| Error::on("read", &object, e))?;
+        let Some(live) = live else { return Ok(None) };
+        let ours = self.owner.labelled(&live) && made_by(&live, install_uid, state, &self.owner.namespace);
+        if !ours {
+            return Ok(Some("it was there before this installation".to_owned()));
+        }
+        if text(&live, "/metadata/deletionTimestamp").is_none() {
+            if let Some(reason) = self.strangers(server).await? {
+                return Ok(Some(reason));
+            }
+            server.delete(&kind, &object, uid(&live)).await.map_err(|e| Error::on("delete", &object, e))?;
+        }
+        let doomed = Doomed { kind, object: object.clone(), uid: uid(&live).to_owned() };
+        self.wait_gone(server, vec![doomed], end).await?;
+        self.events.send(Event::Object { object, done: Done::Deleted });
+        Ok(None)
+    }
+
+    /// What is in our namespace and not ours, in words; nothing when it is empty but for ourselves.
+    async fn strangers(&self, server: &Server) -> Result<Option<String>, Error> {
+        let (kinds, silent) = discovery::kinds(server, self.options.parallel)
+            .await
+            .map_err(|e| Error::api("list the kinds of the API", e))?;
+        let kinds: Vec<Kind> = kinds.into_iter().filter(|kind| kind.namespaced).collect();
+        let selection =
+            Selection { namespace: Some(&self.owner.namespace), metadata_only: true, ..Selection::default() };
+        let (objects, refused) = discovery::metadata(server, &kinds, &selection, self.options.parallel).await;
+        let unseen: Vec<String> = silent.into_iter().chain(refused).collect();
+        if !unseen.is_empty() {
+            return Ok(Some(format!(
+                "whether it holds anything else could not be found out: no answer about {}",
+                unseen.join(", ")
+            )));
+        }
+        let strangers: Vec<String> = objects
+            .iter()
+            .filter(|(kind, object)| !self.is_incidental(kind, object))
+            .filter_map(|(_, object)| ObjectRef::of(object))
+            .map(|object| format!("{} {}", object.kind, object.name))
+            .collect();
+        Ok(match strangers.len() {
+            0 => None,
+            n if n > NAMED => Some(format!("it holds {n} other objects, among them {}", strangers[..NAMED].join(", "))),
+            _ => Some(format!("it holds {}", strangers.join(", "))),
+        })
+    }
+
+    /// Whether an object in our namespace does not count: made by the cluster in every namespace, our own record, what
+    /// an owner that is gone leaves to the garbage collector, or on its way out.
+    fn is_incidental(&self, kind: &Kind, object: &Value) -> bool {
+        let name = text(object, "/metadata/name").unwrap_or_default();
+        let own_record = kind.kind == "Secret" && name == self.owner.record_name();
+        let default_account = kind.kind == "ServiceAccount" && name == "default";
+        let default_token = kind.kind == "Secret" && name.starts_with("default-token-");
+        let trust = kind.kind == "ConfigMap"
+            && matches!(name, "kube-root-ca.crt" | "openshift-service-ca.crt" | "istio-ca-root-cert");
+        // Endpoints are not owned by their Service, but carry its labels.
+        let shadow =
+            matches!(kind.kind.as_ref(), "Endpoints" | "EndpointSlice") && self.owner.labelled_as_dependent(object);
+        let collected =
+            self.owner.labelled_as_dependent(object) && !list(object, "/metadata/ownerReferences").is_empty();
+        let leaving = text(object, "/metadata/deletionTimestamp").is_some();
+        own_record || default_account || default_token || trust || shadow || collected || leaving
+    }
+}

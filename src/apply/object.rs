@@ -1,0 +1,157 @@
+//! What goes into the engine and how one object is named: `Planned`, `ObjectRef`, and small readers of JSON objects.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::kinds::{Kind, split_api_version};
+
+/// What removing the installation does with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Deleted by an uninstall and by a prune.
+    #[default]
+    Delete,
+    /// Cannot be made again (data, keys): stays unless the deletion of data was asked for, and is never pruned.
+    Keep,
+}
+
+/// One object to apply.
+///
+/// `object` is the whole manifest with `apiVersion`, `kind` and `metadata.name`; a namespaced object without
+/// `metadata.namespace` goes into the owner's namespace. Objects of a lower `stage` are applied, all of them, before
+/// the first of a higher one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// The position in the order of applying; only the order of the numbers counts.
+    pub stage: u32,
+    /// The manifest.
+    pub object: Value,
+    /// What removing does with it.
+    pub policy: Policy,
+}
+
+impl Planned {
+    /// An object that is deleted with the installation.
+    pub const fn new(stage: u32, object: Value) -> Self {
+        Self { stage, object, policy: Policy::Delete }
+    }
+
+    /// An object that an uninstall keeps unless data is to be deleted too.
+    pub const fn kept(stage: u32, object: Value) -> Self {
+        Self { stage, object, policy: Policy::Keep }
+    }
+}
+
+/// The name of one object in a cluster: everything but the version, which may change between servers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ObjectRef {
+    /// The API group, empty for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace, none for cluster-scoped objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+}
+
+impl ObjectRef {
+    /// The reference to `name` of a kind; the namespace is dropped for cluster-scoped kinds.
+    pub fn new(kind: &Kind, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            group: kind.group.to_string(),
+            kind: kind.kind.to_string(),
+            namespace: namespace.filter(|_| kind.namespaced).map(str::to_owned),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The reference to an object as a server returns it, or nothing when it lacks a kind or a name.
+    pub fn of(object: &Value) -> Option<Self> {
+        let (group, _) = split_api_version(text(object, "/apiVersion")?);
+        Some(Self {
+            group: group.to_owned(),
+            kind: text(object, "/kind")?.to_owned(),
+            namespace: text(object, "/metadata/namespace").map(str::to_owned),
+            name: text(object, "/metadata/name")?.to_owned(),
+        })
+    }
+
+    /// Whether the object's values must never be shown.
+    pub fn is_secret(&self) -> bool {
+        self.group.is_empty() && self.kind == "Secret"
+    }
+
+    pub(crate) fn is(&self, group: &str, kind: &str) -> bool {
+        self.group == group && self.kind == kind
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    /// `StatefulSet fleet/etcd`, `Namespace fleet`: the words that people use for objects.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// The text at a JSON pointer.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
+    object.pointer(pointer).and_then(Value::as_str)
+}
+
+/// The whole number at a JSON pointer.
+pub(crate) fn number(object: &Value, pointer: &str) -> Option<i64> {
+    object.pointer(pointer).and_then(Value::as_i64)
+}
+
+/// The list at a JSON pointer, empty when there is none.
+pub(crate) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A label's value.
+pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("labels")?.get(key)?.as_str()
+}
+
+/// An annotation's value.
+pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+}
+
+/// The uid, empty when there is none.
+pub(crate) fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid").unwrap_or_default()
+}
+
+/// A condition of `status.conditions` by its type.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    list(object, "/status/conditions").iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_reference_reads_as_kind_namespace_and_name_and_knows_no_version() {
+        let object =
+            json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet"}});
+        let reference = ObjectRef::of(&object).unwrap();
+        assert_eq!(reference.to_string(), "StatefulSet fleet/etcd");
+        assert_eq!(
+            serde_json::to_value(&reference).unwrap(),
+            json!({"group": "apps", "kind": "StatefulSet", "namespace": "fleet", "name": "etcd"})
+        );
+        assert!(ObjectRef::of(&json!({"kind": "Pod"})).is_none());
+    }
+}

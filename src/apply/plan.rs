@@ -1,0 +1,314 @@
+//! What an apply would do, found out with reads alone: create, change, adopt, leave, prune.
+//!
+//! An object needs no write when we applied exactly this manifest before (digest in the record, same uid) and every
+//! field of it is still in our `managedFields` entry, which the server takes away as soon as anyone else changes one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use serde_json::{Value, json};
+
+use super::engine::Engine;
+use super::error::{Error, Foreign};
+use super::fields;
+use super::kinds::Kind;
+use super::object::{ObjectRef, Planned, Policy, annotation, label, text, uid};
+use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
+use super::record::{Item, Phase, Record, Release, State, digest, random_id};
+use super::server::{Selection, Server};
+
+/// What happens to one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// It is not there (or is going away) and will be made.
+    Create,
+    /// It is ours and gets other fields, or fields back that others changed.
+    Change,
+    /// It is there, not ours, and will be taken over.
+    Adopt,
+    /// Nothing to do.
+    Unchanged,
+    /// It is there, not ours, and stays as it is: an existing namespace.
+    Leave,
+}
+
+/// One object of a plan.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The stage that it is applied in.
+    pub stage: u32,
+    /// Its kind, with the path.
+    pub kind: Kind,
+    /// Its name.
+    pub target: ObjectRef,
+    /// The manifest as it will be sent, with our labels.
+    pub manifest: Value,
+    /// What removing does with it.
+    pub policy: Policy,
+    /// What will be done.
+    pub action: Action,
+    /// Our fields that others changed since: paths into the manifest.
+    pub drift: Vec<String>,
+    /// Metadata of the live object.
+    pub(crate) live: Option<Value>,
+    /// The digest of the manifest, for the record.
+    pub(crate) digest: String,
+}
+
+/// The outcome of planning.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Every object, by stage and then in the order given.
+    pub steps: Vec<Step>,
+    /// Objects of the record that are planned no more, to be deleted.
+    pub prune: Vec<Item>,
+    /// Objects that are in the way. An apply refuses when there are any, unless adopting is allowed.
+    pub foreign: Vec<Foreign>,
+    /// What will be recorded; none for a part of an installation.
+    pub release: Option<Release>,
+    /// What the cluster knew when the plan was made.
+    pub state: State,
+    /// The uid of the installation: found, or new.
+    pub(crate) install_uid: String,
+    /// Whether the record itself would change.
+    pub(crate) record_changes: bool,
+}
+
+impl Plan {
+    /// Whether there is nothing to write: an apply of this plan makes no write request of any kind.
+    pub fn is_noop(&self) -> bool {
+        self.writes() == 0 && self.prune.is_empty() && !self.record_changes
+    }
+
+    /// The number of objects that would be written.
+    pub fn writes(&self) -> usize {
+        self.steps.iter().filter(|step| step.action.writes()).count()
+    }
+
+    /// The number of objects with an action.
+    pub fn count(&self, action: Action) -> usize {
+        self.steps.iter().filter(|step| step.action == action).count()
+    }
+
+    /// The stages, ascending.
+    pub fn stages(&self) -> Vec<u32> {
+        self.steps.iter().map(|step| step.stage).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+}
+
+impl Action {
+    /// Whether it sends a write.
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Create | Self::Change | Self::Adopt)
+    }
+}
+
+impl Engine {
+    /// Plans a whole installation: what is recorded and not among `objects` will be pruned.
+    ///
+    /// # Errors
+    /// Inputs without kind or name, a record that cannot be read, or a read that the server refuses.
+    pub async fn plan(&self, release: &Release, objects: &[Planned]) -> Result<Plan, Error> {
+        let mut plan = self.compare(objects).await?;
+        let planned: BTreeSet<&ObjectRef> = plan.steps.iter().map(|step| &step.target).collect();
+        if let Some(record) = &plan.state.record {
+            plan.prune =
+                record.inventory.iter().filter(|i| prunable(i) && !planned.contains(&i.object)).cloned().collect();
+        }
+        plan.record_changes = plan.state.journal.is_some()
+            || plan.state.record.as_ref().is_none_or(|r| r.phase != Phase::Installed || r.release != *release);
+        plan.release = Some(release.clone());
+        Ok(plan)
+    }
+
+    /// Plans objects that are a part of an installation: nothing is pruned, and the record is not completed.
+    ///
+    /// # Errors
+    /// As [`Engine::plan`].
+    pub async fn plan_part(&self, objects: &[Planned]) -> Result<Plan, Error> {
+        self.compare(objects).await
+    }
+
+    async fn compare(&self, objects: &[Planned]) -> Result<Plan, Error> {
+        let server = self.server();
+        let namespaces = Kind::known("", "Namespace");
+        let (state, namespace) = futures::try_join!(super::ledger::load(&server, &self.owner), async {
+            let found = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
+            found.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))
+        })?;
+        let install_uid =
+            known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.labelled(n))).unwrap_or_else(random_id);
+        let mut steps = self.steps(&server, objects).await?;
+        let live = self.live(&server, &steps, namespace.as_ref()).await?;
+        let mut foreign = Vec::new();
+        for step in &mut steps {
+            step.live = live.get(&step.target).cloned();
+            if step.target.is("", "Namespace") {
+                let ours = step.live.as_ref().is_none_or(|live| {
+                    self.owner.labelled(live) && made_by(live, &install_uid, &state, &self.owner.namespace)
+                });
+                if !ours {
+                    step.action = Action::Leave;
+                    continue;
+                }
+                step.manifest["metadata"]["annotations"][NAMESPACE_CREATED_ANNOTATION] = install_uid.clone().into();
+            }
+            step.digest = digest(&install_uid, &step.manifest);
+            let Some(live) = &step.live else { continue };
+            if text(live, "/metadata/deletionTimestamp").is_some() {
+                continue;
+            }
+            if !self.is_ours(live, &step.target, &state) {
+                let install = label(live, INSTALL_LABEL).map(str::to_owned);
+                let other = install.as_deref().is_some_and(|name| name != self.owner.name);
+                step.action = Action::Adopt;
+                if other || !self.options.adopt {
+                    foreign.push(Foreign { object: step.target.clone(), managers: fields::managers(live), install });
+                }
+                continue;
+            }
+            let recorded = state.record.as_ref().and_then(|record| record.item(&step.target));
+            let same = recorded
+                .is_some_and(|item| item.uid == uid(live) && item.digest == step.digest && item.policy == step.policy);
+            step.drift = fields::ours(live).map(|ours| fields::not_owned(&step.manifest, ours)).unwrap_or_default();
+            let intact = fields::ours(live).is_some() && step.drift.is_empty();
+            step.action = if same && intact { Action::Unchanged } else { Action::Change };
+        }
+        steps.sort_by_key(|step| step.stage);
+        Ok(Plan { steps, prune: Vec::new(), foreign, release: None, install_uid, record_changes: false, state })
+    }
+
+    async fn steps(&self, server: &Server, objects: &[Planned]) -> Result<Vec<Step>, Error> {
+        let mut kinds: HashMap<(String, String), Kind> = HashMap::new();
+        let mut steps = Vec::with_capacity(objects.len());
+        let mut seen = BTreeSet::new();
+        for planned in objects {
+            let of = |pointer: &str| text(&planned.object, pointer).unwrap_or_default().to_owned();
+            let (api_version, name) = (of("/apiVersion"), of("/metadata/name"));
+            let key = (api_version.clone(), of("/kind"));
+            if api_version.is_empty() || key.1.is_empty() || name.is_empty() {
+                return Err(Error::Input(format!(
+                    "it needs apiVersion, kind and metadata.name (has `{api_version}`, `{}`, `{name}`)",
+                    key.1
+                )));
+            }
+            let kind = if let Some(kind) = kinds.get(&key) {
+                kind.clone()
+            } else {
+                let kind = server.kind_of(&key.0, &key.1).await;
+                let kind = kind.map_err(|e| Error::api(format!("find the kind {} of {}", key.1, key.0), e))?;
+                kinds.insert(key, kind.clone());
+                kind
+            };
+            let mut manifest = planned.object.clone();
+            if kind.namespaced && text(&manifest, "/metadata/namespace").is_none() {
+                manifest["metadata"]["namespace"] = self.owner.namespace.clone().into();
+            }
+            self.owner.stamp(&mut manifest);
+            if planned.policy == Policy::Keep {
+                manifest["metadata"]["annotations"][KEEP_ANNOTATION] = json!("true");
+            }
+            let target = ObjectRef::new(&kind, text(&manifest, "/metadata/namespace"), &name);
+            if !seen.insert(target.clone()) {
+                return Err(Error::Input(format!("{target} is there twice")));
+            }
+            steps.push(Step {
+                stage: planned.stage,
+                kind,
+                target,
+                manifest,
+                policy: planned.policy,
+                action: Action::Create,
+                drift: Vec::new(),
+                live: None,
+                digest: String::new(),
+            });
+        }
+        Ok(steps)
+    }
+
+    /// The metadata of what exists: one list a kind and namespace, or one read where only one object is asked for.
+    ///
+    /// Cluster-scoped objects are read one by one: lists of those hold everybody's.
+    async fn live(
+        &self,
+        server: &Server,
+        steps: &[Step],
+        namespace: Option<&Value>,
+    ) -> Result<BTreeMap<ObjectRef, Value>, Error> {
+        let mut groups: BTreeMap<(&Kind, Option<&str>), Vec<&ObjectRef>> = BTreeMap::new();
+        let mut found = BTreeMap::new();
+        for step in steps {
+            let place = step.target.namespace.as_deref();
+            if step.target.is("", "Namespace") && step.target.name == self.owner.namespace {
+                found.extend(namespace.map(|live| (step.target.clone(), live.clone())));
+            } else if place == Some(&self.owner.namespace) && namespace.is_none() {
+                // Nothing can be in a namespace that is not there.
+            } else {
+                groups.entry((&step.kind, place)).or_default().push(&step.target);
+            }
+        }
+        let reads = groups.into_iter().flat_map(|((kind, place), targets)| {
+            let single = place.is_none() || targets.len() == 1;
+            if single {
+                targets.into_iter().map(|target| (kind, place, Some(target))).collect::<Vec<_>>()
+            } else {
+                vec![(kind, place, None)]
+            }
+        });
+        let answers: Vec<Vec<Value>> = stream::iter(reads)
+            .map(|(kind, place, target)| async move {
+                let answer = match target {
+                    Some(target) => {
+                        server.get_metadata(kind, place, &target.name).await.map(|o| o.into_iter().collect())
+                    }
+                    None => {
+                        server
+                            .list(kind, &Selection { namespace: place, metadata_only: true, ..Selection::default() })
+                            .await
+                    }
+                };
+                answer.map_err(|e| Error::api(format!("read {}", kind.plural), e))
+            })
+            .buffer_unordered(self.options.parallel)
+            .try_collect()
+            .await?;
+        let wanted: BTreeSet<&ObjectRef> = steps.iter().map(|step| &step.target).collect();
+        for object in answers.into_iter().flatten() {
+            if let Some(reference) = ObjectRef::of(&object).filter(|reference| wanted.contains(reference)) {
+                found.insert(reference, object);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a live object (or its metadata) is ours: by record and uid, or by labels together with our apply entry.
+    pub(crate) fn is_ours(&self, live: &Value, target: &ObjectRef, state: &State) -> bool {
+        let recorded = state.record.as_ref().is_some_and(|record| record.has(target, uid(live)));
+        recorded || (self.owner.labelled(live) && fields::ours(live).is_some())
+    }
+}
+
+/// Data, keys and definitions are never pruned; a namespace is never deleted by a prune.
+fn prunable(item: &Item) -> bool {
+    item.policy == Policy::Delete
+        && !item.object.is("", "Namespace")
+        && !item.object.is("", "PersistentVolumeClaim")
+        && !item.object.is("apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+fn known_install_uid(state: &State, namespace: Option<&Value>) -> Option<String> {
+    let record = state.record.as_ref().map(|record: &Record| record.install_uid.clone());
+    record
+        .or_else(|| state.journal.as_ref().map(|journal| journal.install_uid.clone()))
+        .or_else(|| namespace.and_then(|n| annotation(n, NAMESPACE_CREATED_ANNOTATION)).map(str::to_owned))
+}
+
+/// Whether a namespace was made by this installation.
+pub(crate) fn made_by(namespace: &Value, install_uid: &str, state: &State, own: &str) -> bool {
+    let annotated = annotation(namespace, NAMESPACE_CREATED_ANNOTATION) == Some(install_uid);
+    let recorded = text(namespace, "/metadata/name") == Some(own)
+        && (state.record.as_ref().is_some_and(|record| record.namespace_created)
+            || state.journal.as_ref().is_some_and(|journal| journal.namespace_created));
+    annotated || recorded
+}

@@ -1,0 +1,260 @@
+//! Undoing a run from its journal: what it made goes, what it changed gets its former fields back, the rest stays.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::absence::Doomed;
+use super::engine::Engine;
+use super::error::Error;
+use super::event::{Done, Event};
+use super::fields;
+use super::journal::{Journal, JournalStep, Undo};
+use super::kinds::{Kind, split_api_version};
+use super::ledger::{Ledger, Shared};
+use super::object::{ObjectRef, text, uid};
+use super::record::State;
+use super::run::Run;
+use super::server::{ApplyOptions, Server};
+
+/// How long a rollback waits for what it deleted.
+const GONE_WITHIN: Duration = Duration::from_secs(60);
+
+/// What a rollback did.
+#[derive(Debug, Default)]
+pub struct RolledBack {
+    /// What is as it was before, the last change first.
+    pub undone: Vec<ObjectRef>,
+    /// What could not be undone. The journal stays open while there is any.
+    pub problems: Vec<Error>,
+}
+
+impl Run {
+    /// Undoes everything that this run, and a cut-off one that it continued, has done.
+    ///
+    /// # Errors
+    /// When the record cannot be written; failures of single objects are in [`RolledBack::problems`].
+    pub async fn rollback(mut self) -> Result<RolledBack, Error> {
+        let engine = self.engine.clone();
+        // The deadline that may have ended the run must not end its undoing.
+        let server = engine.server.until(None);
+        let result = engine.undo(&server, &self.ledger).await?;
+        if result.problems.is_empty() {
+            self.close_local()?;
+        }
+        Ok(result)
+    }
+}
+
+impl Engine {
+    /// Undoes a run that was cut off. Without a journal there is nothing to undo, and the result is empty.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when that run is still at work; whatever the server refuses to read.
+    pub async fn rollback(&self) -> Result<RolledBack, Error> {
+        let server = self.server();
+        let state = super::ledger::load(&server, &self.owner).await?;
+        if state.journal.is_none() {
+            return Ok(RolledBack::default());
+        }
+        let ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |_| {}).await?;
+        let result = self.undo(&server, &Shared::new(ledger)).await?;
+        if let Some(path) = self.options.journal.as_deref().filter(|_| result.problems.is_empty()) {
+            remove_file(path)?;
+        }
+        Ok(result)
+    }
+
+    async fn undo(&self, server: &Server, ledger: &Shared) -> Result<RolledBack, Error> {
+        let state = ledger.lock().await.state.clone();
+        let Some(journal) = state.journal.clone() else { return Ok(RolledBack::default()) };
+        let mut result = RolledBack::default();
+        let mut doomed = Vec::new();
+        let mut renamed: Vec<(ObjectRef, String)> = Vec::new();
+        for step in journal.steps.iter().rev() {
+            match self.undo_step(server, step, &state).await {
+                Ok(outcome) => {
+                    match outcome {
+                        Outcome::Deleted(gone) => doomed.push(gone),
+                        Outcome::Recreated(uid) => renamed.push((step.object.clone(), uid)),
+                        Outcome::Done => {}
+                    }
+                    result.undone.push(step.object.clone());
+                }
+                Err(error) => result.problems.push(error),
+            }
+        }
+        let end = Instant::now() + GONE_WITHIN;
+        let gone = match self.wait_gone(server, doomed, end).await {
+            Ok(()) => self.undo_claims(server, &journal, &state, end).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = gone {
+            result.problems.push(error);
+        }
+        if !result.problems.is_empty() {
+            ledger.lock().await.finish(|_| {}).await?;
+            return Ok(result);
+        }
+        self.close(server, ledger, &journal, &state, &renamed, &mut result).await?;
+        Ok(result)
+    }
+
+    /// Deletes the claims of stateful sets that the run made. Claims that were kept from before stay with their data.
+    async fn undo_claims(&self, server: &Server, journal: &Journal, state: &State, end: Instant) -> Result<(), Error> {
+        let sets: Vec<&str> = journal
+            .steps
+            .iter()
+            .filter(|step| step.undo == Undo::Delete && step.object.is("apps", "StatefulSet"))
+            .map(|step| step.object.name.as_str())
+            .collect();
+        if sets.is_empty() {
+            return Ok(());
+        }
+        self.pods_gone(server, end).await?;
+        let claims = self.claims(server).await?.into_iter().filter(|claim| {
+            let before = state.record.as_ref().is_some_and(|record| record.has(&claim.object, uid(&claim.live)));
+            !before && sets.iter().any(|set| claim_of(&claim.object.name, set))
+        });
+        self.delete_wave(server, claims.collect(), end).await.map(|_| ())
+    }
+
+    /// The end of a rollback without problems: the record as it was, or nothing at all.
+    async fn close(
+        &self,
+        server: &Server,
+        ledger: &Shared,
+        journal: &Journal,
+        state: &State,
+        renamed: &[(ObjectRef, String)],
+        result: &mut RolledBack,
+    ) -> Result<(), Error> {
+        let made_here = journal.namespace_created && state.record.is_none();
+        if made_here {
+            let kept = self.delete_namespace(server, Instant::now() + GONE_WITHIN, &journal.install_uid, state).await;
+            match kept {
+                Ok(None) => {
+                    result.undone.push(ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace));
+                    return Ok(());
+                }
+                Ok(Some(_)) => {}
+                Err(error) => result.problems.push(error),
+            }
+        }
+        let mut ledger = ledger.lock().await;
+        if state.record.is_none() {
+            return ledger.remove().await;
+        }
+        ledger
+            .finish(|state| {
+                state.journal = None;
+                for item in state.record.iter_mut().flat_map(|record| record.inventory.iter_mut()) {
+                    if let Some((_, uid)) = renamed.iter().find(|(object, _)| *object == item.object) {
+                        item.uid.clone_from(uid);
+                    }
+                }
+            })
+            .await
+    }
+
+    async fn undo_step(&self, server: &Server, step: &JournalStep, state: &State) -> Result<Outcome, Error> {
+        let target = &step.object;
+        let kind = server.kind_of(&step.api_version, &target.kind).await;
+        let kind = match kind {
+            Ok(kind) => kind,
+            // The definition of this kind was made by the same run and is gone with its objects.
+            Err(error) if error.is_not_found() => return Ok(Outcome::Done),
+            Err(error) => return Err(Error::on("find the kind of", target, error)),
+        };
+        let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
+        let live = live.map_err(|e| Error::on("read", target, e))?;
+        match (&step.undo, live) {
+            (Undo::Delete, Some(live)) if self.is_ours(&live, target, state) => {
+                let uid = uid(&live).to_owned();
+                server.delete(&kind, target, &uid).await.map_err(|e| Error::on("delete", target, e))?;
+                self.events.send(Event::Object { object: target.clone(), done: Done::Deleted });
+                Ok(Outcome::Deleted(Doomed { kind, object: target.clone(), uid }))
+            }
+            (Undo::Reapply { patch }, Some(live)) => {
+                let mut former =
+                    fields::ours(&live).map_or_else(|| identity(&live), |ours| fields::extract(&live, ours));
+                fields::merge(&mut former, patch);
+                self.reapply(server, &kind, target, &former).await?;
+                Ok(Outcome::Done)
+            }
+            (Undo::Release { patch }, Some(live)) => {
+                self.reapply(server, &kind, target, &identity(&live)).await?;
+                if patch.as_object().is_some_and(|map| !map.is_empty()) {
+                    server.merge(&kind, target, patch).await.map_err(|e| Error::on("restore", target, e))?;
+                }
+                Ok(Outcome::Done)
+            }
+            (Undo::Recreate { manifest }, None) => {
+                let uid = self.reapply(server, &kind, target, manifest).await?;
+                Ok(Outcome::Recreated(uid))
+            }
+            // It never came to be, is gone, or is somebody else's by now.
+            _ => Ok(Outcome::Done),
+        }
+    }
+
+    async fn reapply(
+        &self,
+        server: &Server,
+        kind: &Kind,
+        target: &ObjectRef,
+        manifest: &Value,
+    ) -> Result<String, Error> {
+        let written =
+            server.apply(kind, manifest, ApplyOptions::default()).await.map_err(|e| Error::on("restore", target, e))?;
+        self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
+        Ok(uid(&written.object).to_owned())
+    }
+}
+
+/// What undoing a step left to do.
+enum Outcome {
+    Done,
+    Deleted(Doomed),
+    Recreated(String),
+}
+
+/// An object without a single field: applying it lets go of all of ours.
+fn identity(live: &Value) -> Value {
+    let (group, version) = split_api_version(text(live, "/apiVersion").unwrap_or_default());
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let mut metadata = json!({"name": text(live, "/metadata/name")});
+    if let Some(namespace) = text(live, "/metadata/namespace") {
+        metadata["namespace"] = namespace.into();
+    }
+    json!({"apiVersion": api_version, "kind": text(live, "/kind"), "metadata": metadata})
+}
+
+/// Whether a claim has the name that a stateful set gives: `<template>-<set>-<number>`.
+fn claim_of(claim: &str, set: &str) -> bool {
+    claim.rsplit_once('-').is_some_and(|(front, number)| {
+        !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && front.ends_with(&format!("-{set}"))
+    })
+}
+
+pub(crate) fn remove_file(path: &std::path::Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::File { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_known_by_the_name_that_its_set_gives() {
+        assert!(claim_of("data-etcd-0", "etcd") && claim_of("data-etcd-12", "etcd"));
+        assert!(
+            !claim_of("data-etcd-backup", "etcd") && !claim_of("data-other-0", "etcd") && !claim_of("etcd-0", "etcd")
+        );
+    }
+}

@@ -1,0 +1,498 @@
+//! One run: the lock, the journal before each stage, the stages, and the record at the end.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt as _};
+use serde_json::{Value, json};
+
+use super::conflict::{self, Conflict};
+use super::engine::Engine;
+use super::error::Error;
+use super::event::{Done, Event};
+use super::fields;
+use super::journal::{Journal, JournalStep, LocalJournal, Undo};
+use super::kinds::Kind;
+use super::ledger::{Ledger, Shared};
+use super::object::{ObjectRef, Policy, number, text, uid};
+use super::plan::{Action, Plan, Step};
+use super::record::{Item, Origin, Phase, Record, Release};
+use super::server::{ApplyOptions, Server};
+
+/// How long the API may take to serve a kind after its definition is established.
+const DEFINITION_LAG: Duration = Duration::from_secs(10);
+/// How long an object that is on its way out may keep its successor waiting.
+const TERMINATING: Duration = Duration::from_secs(60);
+
+/// An object of the run as the server has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// Its uid.
+    pub uid: String,
+    /// The generation that our write gave it; waits demand that its controller has seen at least this one.
+    pub generation: Option<i64>,
+    /// What was done.
+    pub done: Done,
+    pub(crate) origin: Origin,
+    pub(crate) policy: Policy,
+    pub(crate) digest: String,
+}
+
+/// A run that holds the lock. End it with [`Run::commit`], [`Run::rollback`] or [`Run::release`]; a run that is merely
+/// dropped leaves its journal, and its lock until that expires.
+#[derive(Debug)]
+pub struct Run {
+    pub(crate) engine: Engine,
+    pub(crate) server: Server,
+    pub(crate) plan: Plan,
+    pub(crate) ledger: Shared,
+    local: Option<LocalJournal>,
+    applied: BTreeMap<ObjectRef, Applied>,
+}
+
+impl Engine {
+    /// Starts a run: makes the namespace where it is missing and planned, takes the lock, opens the journal.
+    ///
+    /// A journal that a cut-off run left is continued, so that a rollback leads back to before both.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] when objects are in the way, [`Error::Locked`], or whatever the server refuses. Nothing but
+    /// the namespace has been written then.
+    pub async fn begin(&self, plan: Plan) -> Result<Run, Error> {
+        if !plan.foreign.is_empty() {
+            return Err(Error::NotOurs { objects: plan.foreign });
+        }
+        let server = self.server();
+        let mut journal = plan.state.journal.clone().unwrap_or_else(|| Journal::new("install", &plan.install_uid));
+        "install".clone_into(&mut journal.command);
+        let mut local = self.options.journal.as_deref().map(|path| LocalJournal::open(path, &journal)).transpose()?;
+        let mut applied = BTreeMap::new();
+        let own = |step: &&Step| step.target.is("", "Namespace") && step.target.name == self.owner.namespace;
+        if let Some(step) = plan.steps.iter().find(own).filter(|step| step.action == Action::Create) {
+            let steps = [entry(step, Undo::Delete)];
+            if let Some(local) = &mut local {
+                local.append(&steps)?;
+            }
+            let done = self.apply_one(&server, step).await.map_err(Failure::into_error)?;
+            journal.namespace_created =
+                done.done == Done::Created || plan.state.journal.as_ref().is_some_and(|j| j.namespace_created);
+            applied.insert(step.target.clone(), done);
+        }
+        let ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |state| {
+            // Another run may have come and gone while the lock was waited for; its journal is closed then.
+            state.journal = Some(state.journal.clone().map_or_else(
+                || journal.clone(),
+                |mut found| {
+                    "install".clone_into(&mut found.command);
+                    found.namespace_created |= journal.namespace_created;
+                    found
+                },
+            ));
+        })
+        .await?;
+        if ledger.state.record != plan.state.record {
+            return Err(Error::LockLost {
+                holder: "a run that changed the record since this plan was made; plan again".to_owned(),
+            });
+        }
+        Ok(Run { engine: self.clone(), server, plan, ledger: Shared::new(ledger), local, applied })
+    }
+}
+
+impl Run {
+    /// The plan of this run.
+    pub const fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What has been applied so far, and what needed no write.
+    pub const fn applied(&self) -> &BTreeMap<ObjectRef, Applied> {
+        &self.applied
+    }
+
+    /// Goes on with another plan of the same installation, typically the whole one after a part.
+    ///
+    /// Objects that this run has applied with the same content are not written again.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] when objects are in the way.
+    pub fn extend(&mut self, mut plan: Plan) -> Result<(), Error> {
+        if !plan.foreign.is_empty() {
+            return Err(Error::NotOurs { objects: plan.foreign });
+        }
+        for step in &mut plan.steps {
+            if self.applied.get(&step.target).is_some_and(|applied| applied.digest == step.digest)
+                && step.drift.is_empty()
+            {
+                step.action = if step.action == Action::Leave { Action::Leave } else { Action::Unchanged };
+            }
+        }
+        self.plan = plan;
+        Ok(())
+    }
+
+    /// Applies all stages in order.
+    ///
+    /// # Errors
+    /// As [`Run::apply_stage`].
+    pub async fn apply(&mut self) -> Result<(), Error> {
+        for stage in self.plan.stages() {
+            self.apply_stage(stage).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies the objects of one stage: first the journal, then one PATCH an object, many at once.
+    ///
+    /// # Errors
+    /// All conflicts of the stage together, else the first refusal; the other objects of the stage have been tried.
+    pub async fn apply_stage(&mut self, stage: u32) -> Result<(), Error> {
+        let steps: Vec<Step> = self.plan.steps.iter().filter(|step| step.stage == stage).cloned().collect();
+        for step in steps.iter().filter(|step| step.action == Action::Unchanged) {
+            self.keep_known(step);
+        }
+        let due: Vec<&Step> = steps
+            .iter()
+            .filter(|step| step.action.writes())
+            .filter(|step| self.applied.get(&step.target).is_none_or(|applied| applied.digest != step.digest))
+            .collect();
+        self.journal(&due).await?;
+        let engine = &self.engine;
+        let server = &self.server;
+        let answers: Vec<(ObjectRef, Result<Applied, Failure>)> = stream::iter(due)
+            .map(|step| async move { (step.target.clone(), engine.apply_one(server, step).await) })
+            .buffer_unordered(engine.options.parallel)
+            .collect()
+            .await;
+        let mut conflicts = Vec::new();
+        let mut first = None;
+        for (target, answer) in answers {
+            match answer {
+                Ok(applied) => {
+                    self.applied.insert(target, applied);
+                }
+                Err(Failure::Conflicts(found)) => conflicts.extend(found),
+                Err(Failure::Error(error)) => first = first.or(Some(error)),
+            }
+        }
+        if conflicts.is_empty() { first.map_or(Ok(()), Err) } else { Err(Error::Conflicts { conflicts }) }
+    }
+
+    /// An unchanged object belongs into the inventory too, with what is known of it.
+    fn keep_known(&mut self, step: &Step) {
+        let Some(live) = &step.live else { return };
+        let record = self.plan.state.record.as_ref();
+        let origin = record.and_then(|r| r.item(&step.target)).map_or(Origin::Created, |item| item.origin);
+        self.applied.entry(step.target.clone()).or_insert_with(|| Applied {
+            uid: uid(live).to_owned(),
+            generation: number(live, "/metadata/generation"),
+            done: Done::Unchanged,
+            origin,
+            policy: step.policy,
+            digest: step.digest.clone(),
+        });
+    }
+
+    /// Writes down how each step is undone, in the cluster and on disk, unless that is written already.
+    async fn journal(&mut self, due: &[&Step]) -> Result<(), Error> {
+        let known = self.ledger.lock().await.state.journal.clone();
+        let fresh: Vec<&&Step> =
+            due.iter().filter(|step| known.as_ref().is_none_or(|j| j.step(&step.target).is_none())).collect();
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let (engine, server) = (&self.engine, &self.server);
+        let entries: Vec<Result<JournalStep, Error>> = stream::iter(fresh)
+            .map(|step| async move { Ok(entry(step, engine.undo_of(server, step).await?)) })
+            .buffered(engine.options.parallel)
+            .collect()
+            .await;
+        let entries: Vec<JournalStep> = entries.into_iter().collect::<Result<_, _>>()?;
+        self.note(&entries).await
+    }
+
+    pub(crate) async fn note(&mut self, entries: &[JournalStep]) -> Result<(), Error> {
+        if let Some(local) = &mut self.local {
+            local.append(entries)?;
+        }
+        self.ledger
+            .lock()
+            .await
+            .update(|state| {
+                if let Some(journal) = &mut state.journal {
+                    for entry in entries {
+                        journal.add(entry.clone());
+                    }
+                }
+            })
+            .await
+    }
+
+    /// Ends the run well: prunes, writes the record, closes the journal and lets go of the lock.
+    ///
+    /// A run of a part only ([`Engine::plan_part`]) keeps its journal and lets go of the lock.
+    ///
+    /// # Errors
+    /// Whatever the server refuses; the journal is still open then and the run can be repeated.
+    pub async fn commit(mut self) -> Result<Record, Error> {
+        let Some(release) = self.plan.release.clone() else {
+            return Err(Error::Input("a part of an installation cannot be recorded as a whole".to_owned()));
+        };
+        for step in self.plan.steps.clone().iter().filter(|step| step.action == Action::Unchanged) {
+            self.keep_known(step);
+        }
+        let remaining = self.prune().await?;
+        let record = self.new_record(release, remaining).await;
+        self.ledger
+            .lock()
+            .await
+            .finish(|state| {
+                state.record = Some(record.clone());
+                state.journal = None;
+            })
+            .await?;
+        if let Some(local) = self.local.take() {
+            local.close()?;
+        }
+        Ok(record)
+    }
+
+    async fn new_record(&self, release: Release, remaining: Vec<Item>) -> Record {
+        let former = self.plan.state.record.as_ref();
+        let journal = self.ledger.lock().await.state.journal.clone();
+        let mut record = Record::new(&self.engine.owner, self.plan.install_uid.clone(), release);
+        record.namespace_created =
+            former.is_some_and(|r| r.namespace_created) || journal.as_ref().is_some_and(|j| j.namespace_created);
+        let kept = former
+            .into_iter()
+            .flat_map(|record| record.inventory.iter())
+            .filter(|item| item.policy == Policy::Keep && !self.applied.contains_key(&item.object));
+        record.inventory = kept.cloned().chain(remaining).collect();
+        for (object, applied) in &self.applied {
+            let known = former.and_then(|r| r.item(object)).filter(|item| item.uid == applied.uid);
+            // What a cut-off run made is ours by creation, though this run found it there.
+            let made = journal.as_ref().is_some_and(|journal| journal.created(object));
+            let origin = known.map_or(if made { Origin::Created } else { applied.origin }, |item| item.origin);
+            record.inventory.push(Item {
+                object: object.clone(),
+                uid: applied.uid.clone(),
+                origin,
+                policy: applied.policy,
+                digest: applied.digest.clone(),
+            });
+        }
+        record.inventory.sort_by(|a, b| a.object.cmp(&b.object));
+        record.inventory.dedup_by(|a, b| a.object == b.object);
+        record.phase = Phase::Installed;
+        record
+    }
+
+    /// Deletes what the new inputs hold no more. Returns what could not be shown to be ours, which stays recorded.
+    async fn prune(&mut self) -> Result<Vec<Item>, Error> {
+        let mut remaining = Vec::new();
+        let mut doomed = Vec::new();
+        for item in self.plan.prune.clone() {
+            let target = &item.object;
+            let kind = self
+                .server
+                .served(&target.group, &target.kind)
+                .await
+                .map_err(|e| Error::on("find the kind of", target, e))?;
+            let live = self.server.get(&kind, target.namespace.as_deref(), &target.name).await;
+            match live.map_err(|e| Error::on("read", target, e))? {
+                Some(live) if uid(&live) == item.uid && self.engine.owner.labelled(&live) => {
+                    doomed.push((item, kind, live));
+                }
+                // Someone made another one of that name, or took our labels off: it is theirs now.
+                Some(_) => self.engine.events.send(Event::Object { object: target.clone(), done: Done::Kept }),
+                None => {}
+            }
+        }
+        let entries: Vec<JournalStep> = doomed
+            .iter()
+            .map(|(item, kind, live)| JournalStep {
+                object: item.object.clone(),
+                api_version: kind.api_version(),
+                policy: item.policy,
+                undo: Undo::Recreate {
+                    manifest: fields::ours(live).map_or_else(|| bare(live), |ours| fields::extract(live, ours)),
+                },
+            })
+            .collect();
+        if !entries.is_empty() {
+            self.note(&entries).await?;
+        }
+        for (item, kind, _) in doomed {
+            let deleted = self.server.delete(&kind, &item.object, &item.uid).await;
+            match deleted {
+                Ok(_) => self.engine.events.send(Event::Object { object: item.object, done: Done::Deleted }),
+                Err(error) if error.is_forbidden() => remaining.push(item),
+                Err(error) => return Err(Error::on("delete", &item.object, error)),
+            }
+        }
+        Ok(remaining)
+    }
+
+    /// Ends the run where it is: the journal stays for a later run or rollback, the lock goes.
+    ///
+    /// # Errors
+    /// Whatever the server refuses; the lock then expires by itself.
+    pub async fn release(self) -> Result<(), Error> {
+        self.ledger.lock().await.finish(|_| {}).await
+    }
+
+    pub(crate) fn close_local(&mut self) -> Result<(), Error> {
+        self.local.take().map_or(Ok(()), LocalJournal::close)
+    }
+}
+
+/// Why one object was not applied.
+pub(crate) enum Failure {
+    Conflicts(Vec<Conflict>),
+    Error(Error),
+}
+
+impl Failure {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Conflicts(conflicts) => Error::Conflicts { conflicts },
+            Self::Error(error) => error,
+        }
+    }
+}
+
+impl Engine {
+    /// Applies one object; the answer says whether it was made.
+    pub(crate) async fn apply_one(&self, server: &Server, step: &Step) -> Result<Applied, Failure> {
+        if step.live.as_ref().is_some_and(|live| text(live, "/metadata/deletionTimestamp").is_some()) {
+            self.wait_for_absence(server, step).await.map_err(Failure::Error)?;
+        }
+        let begun = Instant::now();
+        let mut force = false;
+        let written = loop {
+            match server.apply(&step.kind, &step.manifest, ApplyOptions { force, dry_run: false }).await {
+                Ok(written) => break written,
+                Err(error) if error.is_conflict_with_manager() && !force => {
+                    let live = server
+                        .get(&step.kind, step.target.namespace.as_deref(), &step.target.name)
+                        .await
+                        .ok()
+                        .flatten();
+                    let mut found = conflict::read(&error, &step.target, &step.manifest, live.as_ref());
+                    found.retain(|conflict| !self.may_take(conflict, step));
+                    if !found.is_empty() {
+                        return Err(Failure::Conflicts(found));
+                    }
+                    force = true;
+                }
+                // A definition is established a moment before its kind is served.
+                Err(error) if error.is_not_found() && !is_builtin(&step.kind) && begun.elapsed() < DEFINITION_LAG => {
+                    tokio::time::sleep(Duration::from_millis(250)).await;
+                }
+                Err(error) => return Err(Failure::Error(Error::on("apply", &step.target, error))),
+            }
+        };
+        for message in written.warnings {
+            self.events.send(Event::Warning { object: step.target.clone(), message });
+        }
+        let before = step.live.as_ref().and_then(|live| text(live, "/metadata/resourceVersion"));
+        let done = match step.action {
+            _ if written.created => Done::Created,
+            Action::Adopt => Done::Adopted,
+            _ if before == text(&written.object, "/metadata/resourceVersion") => Done::Unchanged,
+            _ => Done::Changed,
+        };
+        self.events.send(Event::Object { object: step.target.clone(), done });
+        let origin = if written.created || step.action == Action::Change { Origin::Created } else { Origin::Adopted };
+        Ok(Applied {
+            uid: uid(&written.object).to_owned(),
+            generation: number(&written.object, "/metadata/generation"),
+            done,
+            origin,
+            policy: step.policy,
+            digest: step.digest.clone(),
+        })
+    }
+
+    /// Whether a field may be taken from its manager: the user said so, or somebody edited our own object by hand.
+    ///
+    /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold.
+    fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
+        let by_hand = conflict.manager == "kubectl" || conflict.manager.starts_with("kubectl-");
+        conflict::allowed(conflict, &self.options.take_fields)
+            || (step.action == Action::Change && by_hand && conflict.field != ".spec.replicas")
+    }
+
+    async fn wait_for_absence(&self, server: &Server, step: &Step) -> Result<(), Error> {
+        let end = Instant::now() + TERMINATING;
+        loop {
+            let live = server.get_metadata(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+            match live.map_err(|e| Error::on("read", &step.target, e))? {
+                Some(live) if text(&live, "/metadata/deletionTimestamp").is_some() => {
+                    let because = super::absence::holds(&live);
+                    if Instant::now() >= end || self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+                    {
+                        let object = step.target.clone();
+                        return Err(Error::Stuck { objects: vec![super::error::StuckObject { object, because }] });
+                    }
+                }
+                _ => return Ok(()),
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    /// What leads back from applying a step.
+    async fn undo_of(&self, server: &Server, step: &Step) -> Result<Undo, Error> {
+        if step.action == Action::Create {
+            return Ok(Undo::Delete);
+        }
+        let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+        let Some(live) = live.map_err(|e| Error::on("read", &step.target, e))? else { return Ok(Undo::Delete) };
+        Ok(match fields::ours(&live) {
+            Some(ours) if step.action == Action::Change => {
+                Undo::Reapply { patch: fields::merge_diff(&step.manifest, &fields::extract(&live, ours)) }
+            }
+            _ => Undo::Release { patch: former_values(&step.manifest, &live) },
+        })
+    }
+}
+
+fn is_builtin(kind: &Kind) -> bool {
+    !kind.group.contains('.') || kind.group.ends_with(".k8s.io")
+}
+
+fn entry(step: &Step, undo: Undo) -> JournalStep {
+    JournalStep { object: step.target.clone(), api_version: step.kind.api_version(), policy: step.policy, undo }
+}
+
+/// The live values at the places that a manifest sets to something else: what taking fields from others would lose.
+fn former_values(manifest: &Value, live: &Value) -> Value {
+    let (Value::Object(manifest), Value::Object(live)) = (manifest, live) else { return live.clone() };
+    let mut former = serde_json::Map::new();
+    for (key, value) in manifest {
+        if let Some(was) = live.get(key).filter(|was| *was != value) {
+            let part = former_values(value, was);
+            if part.as_object().is_none_or(|map| !map.is_empty()) {
+                former.insert(key.clone(), part);
+            }
+        }
+    }
+    Value::Object(former)
+}
+
+/// A live object without what the server added, to make it again.
+pub(crate) fn bare(live: &Value) -> Value {
+    let mut manifest = live.clone();
+    if let Some(map) = manifest.as_object_mut() {
+        map.remove("status");
+    }
+    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata
+            .retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "labels" | "annotations" | "finalizers"));
+    }
+    if !manifest.is_object() {
+        manifest = json!({});
+    }
+    manifest
+}

@@ -1,0 +1,486 @@
+//! One cluster's API as this room uses it: a few verbs on JSON values, each with our own retries and deadline.
+//!
+//! Requests are built here rather than with kube's typed API because the engine needs what that hides: whether a PATCH
+//! created the object (201), the `Retry-After` and `Warning` headers, and metadata-only lists.
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use hyper::body::Bytes;
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+
+use super::api_error::ApiError;
+use super::event::{Event, Events};
+use super::kinds::Kind;
+use super::object::{ObjectRef, text};
+use super::retry::Backoff;
+
+/// How long one request may take before it counts as lost.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Objects a page of a list.
+const PAGE: u32 = 500;
+const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// A cluster to talk to. Cheap to clone.
+#[derive(Clone)]
+pub struct Server {
+    client: Client,
+    events: Events,
+    deadline: Option<Instant>,
+    request_timeout: Duration,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+/// One request, as data, so that it can be sent again.
+#[derive(Debug, Clone)]
+struct Call {
+    method: Method,
+    path: String,
+    accept: &'static str,
+    content_type: Option<&'static str>,
+    body: Vec<u8>,
+    /// The caller wants to see a 409 at once: it sent a resource version and will read the object again.
+    versioned: bool,
+}
+
+/// The answer to a write.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// The object as stored, or the `Status` of a delete.
+    pub object: Value,
+    /// Whether this request made it (201).
+    pub created: bool,
+    /// The server's warnings: Pod Security, deprecated versions.
+    pub warnings: Vec<String>,
+}
+
+/// Which objects of a kind.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Selection<'a> {
+    /// One namespace, or the whole cluster.
+    pub namespace: Option<&'a str>,
+    /// A label selector.
+    pub labels: Option<&'a str>,
+    /// A field selector.
+    pub fields: Option<&'a str>,
+    /// Leaves out everything but metadata: no Secret's value travels.
+    pub metadata_only: bool,
+}
+
+/// How a PATCH with server-side apply is made.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ApplyOptions {
+    /// Takes fields from other managers instead of refusing.
+    pub force: bool,
+    /// Has the server answer as if, and store nothing.
+    pub dry_run: bool,
+}
+
+impl Server {
+    /// A cluster behind a client whose own retries are off; retries are reported to `events`.
+    pub fn new(client: Client, events: Events) -> Self {
+        Self { client, events, deadline: None, request_timeout: REQUEST_TIMEOUT }
+    }
+
+    /// The same cluster with a point in time after which nothing is sent or tried again.
+    #[must_use]
+    pub fn until(&self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self.clone() }
+    }
+
+    /// The kube client, for callers that need typed reads.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Reads one object; nothing when it does not exist.
+    ///
+    /// # Errors
+    /// Whatever the server refuses but 404.
+    pub async fn get(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, ApiError> {
+        let path = format!("{}/{name}", kind.collection(namespace));
+        match self.call(&Call::read(path, "application/json")).await {
+            Ok(written) => Ok(Some(written.object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the metadata of one object; nothing when it does not exist.
+    ///
+    /// # Errors
+    /// Whatever the server refuses but 404.
+    pub async fn get_metadata(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
+        let path = format!("{}/{name}", kind.collection(namespace));
+        match self.call(&Call::read(path, METADATA_OF_ONE)).await {
+            Ok(answer) => Ok(Some(kind.complete(answer.object))),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads any path of the API, such as `/version` or `/apis`.
+    ///
+    /// # Errors
+    /// Whatever the server refuses, 404 included.
+    pub async fn get_path(&self, path: &str) -> Result<Value, ApiError> {
+        Ok(self.call(&Call::read(path.to_owned(), "application/json")).await?.object)
+    }
+
+    /// Reads text, such as the log of a container.
+    ///
+    /// # Errors
+    /// Whatever the server refuses.
+    pub async fn get_text(&self, path: &str) -> Result<String, ApiError> {
+        let (_, _, body) = self.send(&Call::read(path.to_owned(), "*/*")).await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// Lists objects, page after page. A kind that the server does not serve has no objects.
+    ///
+    /// Items get `apiVersion` and `kind`, which lists leave out.
+    ///
+    /// # Errors
+    /// Whatever the server refuses but 404.
+    pub async fn list(&self, kind: &Kind, selection: &Selection<'_>) -> Result<Vec<Value>, ApiError> {
+        Ok(self.list_from(kind, selection).await?.0)
+    }
+
+    /// As [`Server::list`], with the resource version from which a watch goes on.
+    pub(crate) async fn list_from(
+        &self,
+        kind: &Kind,
+        selection: &Selection<'_>,
+    ) -> Result<(Vec<Value>, String), ApiError> {
+        let mut items = Vec::new();
+        let mut page = String::new();
+        loop {
+            let path = format!("{}?{}{page}", kind.collection(selection.namespace), selection.query(PAGE));
+            let accept = if selection.metadata_only { METADATA_ONLY } else { "application/json" };
+            let mut answer = match self.call(&Call::read(path, accept)).await {
+                Ok(answer) => answer.object,
+                Err(error) if error.is_not_found() => return Ok((items, "0".to_owned())),
+                // The page's token outlived its snapshot: begin again.
+                Err(error) if error.code == 410 && !page.is_empty() => {
+                    items.clear();
+                    page.clear();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(list) = answer.get_mut("items").and_then(Value::as_array_mut) {
+                items.extend(list.drain(..).map(|item| kind.complete(item)));
+            }
+            let token = text(&answer, "/metadata/continue").unwrap_or_default();
+            if token.is_empty() {
+                let version = text(&answer, "/metadata/resourceVersion").unwrap_or("0").to_owned();
+                return Ok((items, version));
+            }
+            page = format!("&continue={}", encode(token));
+        }
+    }
+
+    /// Applies an object server-side under our field manager.
+    ///
+    /// # Errors
+    /// A conflict (409 with causes) unless forced, and whatever else the server refuses.
+    pub async fn apply(&self, kind: &Kind, object: &Value, options: ApplyOptions) -> Result<Written, ApiError> {
+        let name = text(object, "/metadata/name").unwrap_or_default();
+        let path = format!(
+            "{}/{name}?fieldManager={}&force={}&fieldValidation=Strict{}",
+            kind.collection(text(object, "/metadata/namespace")),
+            super::owner::MANAGER,
+            options.force,
+            if options.dry_run { "&dryRun=All" } else { "" }
+        );
+        self.write(Method::PATCH, path, "application/apply-patch+yaml", object).await
+    }
+
+    /// Creates an object.
+    ///
+    /// # Errors
+    /// 409 `AlreadyExists` when it is there, also when a former try of this very call made it.
+    pub async fn create(&self, kind: &Kind, object: &Value) -> Result<Written, ApiError> {
+        let path =
+            format!("{}?fieldManager={}", kind.collection(text(object, "/metadata/namespace")), super::owner::MANAGER);
+        self.write(Method::POST, path, "application/json", object).await
+    }
+
+    /// Changes an object with an RFC 7396 merge patch.
+    ///
+    /// # Errors
+    /// Whatever the server refuses; 409 where the patch carries an old resource version.
+    pub async fn merge(&self, kind: &Kind, target: &ObjectRef, patch: &Value) -> Result<Written, ApiError> {
+        let address = format!(
+            "{}/{}?fieldManager={}",
+            kind.collection(target.namespace.as_deref()),
+            target.name,
+            super::owner::MANAGER
+        );
+        self.write(Method::PATCH, address, "application/merge-patch+json", patch).await
+    }
+
+    /// Changes an object with an RFC 6902 JSON patch.
+    ///
+    /// # Errors
+    /// Whatever the server refuses; 422 where a `test` fails.
+    pub async fn json_patch(&self, kind: &Kind, target: &ObjectRef, patch: &Value) -> Result<Written, ApiError> {
+        let address = format!(
+            "{}/{}?fieldManager={}",
+            kind.collection(target.namespace.as_deref()),
+            target.name,
+            super::owner::MANAGER
+        );
+        self.write(Method::PATCH, address, "application/json-patch+json", patch).await
+    }
+
+    /// Deletes exactly the object with this uid, in the background. False when it is gone already or is another one.
+    ///
+    /// # Errors
+    /// Whatever the server refuses but 404 and a uid that does not match.
+    pub async fn delete(&self, kind: &Kind, target: &ObjectRef, uid: &str) -> Result<bool, ApiError> {
+        let path = format!("{}/{}", kind.collection(target.namespace.as_deref()), target.name);
+        let options = serde_json::json!({
+            "apiVersion": "v1", "kind": "DeleteOptions",
+            "preconditions": {"uid": uid}, "propagationPolicy": "Background",
+        });
+        match self.write(Method::DELETE, path, "application/json", &options).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() || error.is_uid_mismatch() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The kind of an object: from the table, else from the server's discovery of that one group version.
+    ///
+    /// # Errors
+    /// [`ApiError`] 404 when the server has no such kind.
+    pub async fn kind_of(&self, api_version: &str, kind: &str) -> Result<Kind, ApiError> {
+        if let Some(found) = Kind::find(api_version, kind) {
+            return Ok(found);
+        }
+        self.kinds_of_version(api_version).await?.into_iter().find(|found| found.kind == kind).ok_or_else(|| {
+            ApiError::synthetic(404, "NotFound", format!("the server has no kind {kind} in {api_version}"))
+        })
+    }
+
+    /// The kind of a group and kind in the version that this server serves.
+    ///
+    /// # Errors
+    /// [`ApiError`] 404 when the server has no such kind.
+    pub async fn served(&self, group: &str, kind: &str) -> Result<Kind, ApiError> {
+        let mut rows = Kind::versions(group, kind);
+        if rows.len() == 1 {
+            return Ok(rows.remove(0));
+        }
+        let answer = self.get_path(&format!("/apis/{group}")).await?;
+        let preferred = text(&answer, "/preferredVersion/groupVersion").unwrap_or_default().to_owned();
+        self.kind_of(&preferred, kind).await
+    }
+
+    /// All kinds of one group version that can be listed.
+    pub(crate) async fn kinds_of_version(&self, api_version: &str) -> Result<Vec<Kind>, ApiError> {
+        let root = if api_version.contains('/') { "/apis" } else { "/api" };
+        let answer = self.get_path(&format!("{root}/{api_version}")).await?;
+        let (group, version) = super::kinds::split_api_version(api_version);
+        Ok(super::object::list(&answer, "/resources")
+            .iter()
+            .filter(|r| super::object::list(r, "/verbs").iter().any(|verb| verb == "list"))
+            .filter_map(|r| {
+                Some(Kind {
+                    group: group.to_owned().into(),
+                    version: version.to_owned().into(),
+                    kind: text(r, "/kind")?.to_owned().into(),
+                    plural: text(r, "/name")?.to_owned().into(),
+                    namespaced: r.get("namespaced")?.as_bool()?,
+                })
+            })
+            .collect())
+    }
+
+    /// Opens a watch; the caller reads newline-separated JSON from the body.
+    pub(crate) async fn watch(
+        &self,
+        kind: &Kind,
+        selection: &Selection<'_>,
+        version: &str,
+        seconds: u64,
+    ) -> Result<Body, ApiError> {
+        let path = format!(
+            "{}?{}&watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}",
+            kind.collection(selection.namespace),
+            selection.query(0)
+        );
+        let request = Call::read(path, "application/json").request()?;
+        let answer = tokio::time::timeout(self.request_timeout, self.client.send(request))
+            .await
+            .map_err(|_| ApiError::timeout(self.request_timeout))?
+            .map_err(|error| ApiError::transport(&error))?;
+        let (parts, body) = answer.into_parts();
+        if parts.status.is_success() {
+            return Ok(body);
+        }
+        let bytes = body.collect().await.map_err(|error| ApiError::transport(&error))?.to_bytes();
+        Err(ApiError::answer(parts.status.as_u16(), &parts.headers, &bytes))
+    }
+
+    async fn write(
+        &self,
+        method: Method,
+        path: String,
+        content_type: &'static str,
+        body: &Value,
+    ) -> Result<Written, ApiError> {
+        let versioned = body.pointer("/metadata/resourceVersion").is_some();
+        let body = serde_json::to_vec(body).map_err(|e| ApiError::synthetic(0, "Invalid", e.to_string()))?;
+        self.call(&Call { method, path, accept: "application/json", content_type: Some(content_type), body, versioned })
+            .await
+    }
+
+    async fn call(&self, call: &Call) -> Result<Written, ApiError> {
+        let (status, headers, body) = self.send(call).await?;
+        let object = serde_json::from_slice(&body).map_err(|error| {
+            ApiError::synthetic(status, "Unreadable", format!("the server's answer is not JSON: {error}"))
+        })?;
+        let warnings = headers.get_all("warning").iter().filter_map(|w| warning_text(w.to_str().ok()?)).collect();
+        Ok(Written { object, created: status == 201, warnings })
+    }
+
+    async fn send(&self, call: &Call) -> Result<(u16, http::HeaderMap, Bytes), ApiError> {
+        let mut backoff = Backoff::new(self.deadline);
+        loop {
+            let error = match self.once(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let final_conflict = call.versioned && error.code == 409;
+            let Some(pause) = backoff.next(&error).filter(|_| !final_conflict) else {
+                return Err(error.after(backoff.tries()));
+            };
+            if backoff.tries() >= 2 {
+                self.events.send(Event::Retrying {
+                    request: format!("{} {}", call.method, call.path.split('?').next().unwrap_or_default()),
+                    tries: backoff.tries(),
+                    error: error.to_string(),
+                });
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn once(&self, call: &Call) -> Result<(u16, http::HeaderMap, Bytes), ApiError> {
+        let left = self.deadline.map_or(self.request_timeout, |d| d.saturating_duration_since(Instant::now()));
+        let limit = left.min(self.request_timeout);
+        let request = call.request()?;
+        within(limit, async {
+            let answer = self.client.send(request).await.map_err(|error| ApiError::transport(&error))?;
+            let (parts, body) = answer.into_parts();
+            let bytes = body.collect().await.map_err(|error| ApiError::transport(&error))?.to_bytes();
+            if parts.status.is_success() {
+                Ok((parts.status.as_u16(), parts.headers, bytes))
+            } else {
+                Err(ApiError::answer(parts.status.as_u16(), &parts.headers, &bytes))
+            }
+        })
+        .await
+    }
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(ApiError::timeout(limit)))
+}
+
+impl Call {
+    const fn read(path: String, accept: &'static str) -> Self {
+        Self { method: Method::GET, path, accept, content_type: None, body: Vec::new(), versioned: false }
+    }
+
+    fn request(&self) -> Result<Request<Body>, ApiError> {
+        let mut request = Request::builder().method(self.method.clone()).uri(&self.path).header("accept", self.accept);
+        if let Some(content_type) = self.content_type {
+            request = request.header("content-type", content_type);
+        }
+        request
+            .body(Body::from(self.body.clone()))
+            .map_err(|error| ApiError::synthetic(0, "Invalid", format!("cannot ask for `{}`: {error}", self.path)))
+    }
+}
+
+impl Selection<'_> {
+    fn query(&self, limit: u32) -> String {
+        let mut query = if limit > 0 { format!("limit={limit}") } else { String::from("pretty=false") };
+        for (key, value) in [("labelSelector", self.labels), ("fieldSelector", self.fields)] {
+            if let Some(value) = value {
+                query.extend(["&", key, "=", &encode(value)]);
+            }
+        }
+        query
+    }
+}
+
+impl Kind {
+    /// Gives an item of a list the `apiVersion` and `kind` that it has when read alone.
+    pub(crate) fn complete(&self, mut item: Value) -> Value {
+        if let Some(map) = item.as_object_mut() {
+            map.insert("apiVersion".to_owned(), self.api_version().into());
+            map.insert("kind".to_owned(), self.kind.to_string().into());
+        }
+        item
+    }
+}
+
+/// Percent-encodes a query's value; only unreserved characters of RFC 3986 stay.
+pub(crate) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+/// The text of a `Warning: 299 - "text"` header.
+fn warning_text(header: &str) -> Option<String> {
+    let start = header.find('"')? + 1;
+    let end = header.rfind('"').filter(|end| *end > start)?;
+    Some(header[start..end].replace("\\\"", "\"").replace("\\\\", "\\"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_encoded_so_that_no_character_ends_the_query() {
+        let selection = Selection { labels: Some("a=b,c in (d)"), ..Selection::default() };
+        assert_eq!(selection.query(0), "pretty=false&labelSelector=a%3Db%2Cc%20in%20%28d%29");
+    }
+
+    #[test]
+    fn a_warning_header_gives_its_text() {
+        assert_eq!(
+            warning_text(r#"299 - "would violate \"restricted\"""#).as_deref(),
+            Some(r#"would violate "restricted""#)
+        );
+        assert_eq!(warning_text("299 -"), None);
+    }
+}

@@ -1,0 +1,418 @@
+//! Removing an installation: what record, labels and uid say is ours, in an order in which nothing is missed.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt as _};
+use serde_json::Value;
+
+use super::absence::Doomed;
+use super::engine::Engine;
+use super::error::Error;
+use super::event::{Done, Event};
+use super::journal::{Journal, Undo};
+use super::kinds::Kind;
+use super::ledger::{Ledger, Shared};
+use super::leftovers::Leftover;
+use super::object::{ObjectRef, Policy, annotation, text, uid};
+use super::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
+use super::record::{Item, Origin, Phase, Record, Release, State};
+use super::server::{Selection, Server};
+
+/// What to remove.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Removal {
+    /// Also what cannot be made again: volume claims, keys. Definitions of kinds stay even then.
+    pub delete_data: bool,
+    /// Skips the search of the whole cluster for left-overs.
+    pub skip_search: bool,
+}
+
+/// An object that stays, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Which.
+    pub object: ObjectRef,
+    /// Why, as half a sentence.
+    pub why: String,
+}
+
+/// What a removal did.
+#[derive(Debug, Default)]
+pub struct Removed {
+    /// Nothing of the installation was found.
+    pub nothing_found: bool,
+    /// What is gone.
+    pub deleted: Vec<ObjectRef>,
+    /// What stays on purpose.
+    pub kept: Vec<Kept>,
+    /// What is there against all intent.
+    pub leftovers: Vec<Leftover>,
+    /// Kinds or groups that could not be searched.
+    pub unsearched: Vec<String>,
+}
+
+/// An object found in the cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) kind: Kind,
+    pub(crate) object: ObjectRef,
+    pub(crate) live: Value,
+}
+
+impl Found {
+    fn doomed(&self) -> Doomed {
+        Doomed { kind: self.kind.clone(), object: self.object.clone(), uid: uid(&self.live).to_owned() }
+    }
+}
+
+impl Engine {
+    /// What a removal would do, by reads alone: what would be deleted and what would stay.
+    ///
+    /// # Errors
+    /// Whatever the server refuses to read.
+    pub async fn plan_removal(&self, removal: Removal) -> Result<Removed, Error> {
+        let server = self.server();
+        let state = super::ledger::load(&server, &self.owner).await?;
+        let found = self.find_ours(&server, &state).await?;
+        let claims = self.claims(&server).await?;
+        let (doomed, mut kept) = sort_out(found, &state, &claims, removal);
+        let (unbound, bound): (Vec<Found>, Vec<Found>) =
+            claims.into_iter().partition(|c| removal.delete_data || !is_bound(&c.live));
+        kept.extend(bound.iter().map(kept_data));
+        let deleted: Vec<ObjectRef> = doomed.iter().chain(&unbound).map(|f| f.object.clone()).collect();
+        Ok(Removed {
+            nothing_found: deleted.is_empty() && kept.is_empty() && state.is_empty(),
+            deleted,
+            kept,
+            ..Removed::default()
+        })
+    }
+
+    /// Removes the installation, waits until it is gone, and searches the cluster for left-overs.
+    ///
+    /// Safe to repeat, and to go on with after it was cut off anywhere.
+    ///
+    /// # Errors
+    /// [`Error::Stuck`] when objects do not go away in time, [`Error::Locked`], or what the server refuses.
+    pub async fn uninstall(&self, removal: Removal) -> Result<Removed, Error> {
+        let server = self.server();
+        let namespaces = Kind::known("", "Namespace");
+        let namespace = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
+        let namespace = namespace.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
+        let state = super::ledger::load(&server, &self.owner).await?;
+        let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
+        let mut result = Removed::default();
+        let found = self.find_ours(&server, &state).await?;
+        let claims = self.claims(&server).await?;
+        let own_namespace = namespace.as_ref().is_some_and(|n| self.owner.labelled(n));
+        if found.is_empty() && claims.is_empty() && state.is_empty() && !own_namespace {
+            result.nothing_found = true;
+        } else {
+            let install_uid = install_uid(&state, namespace.as_ref());
+            let writable = namespace.as_ref().is_some_and(|n| text(n, "/metadata/deletionTimestamp").is_none());
+            let ledger = if writable { Some(self.open_for_removal(&server, &install_uid).await?) } else { None };
+            let state = match &ledger {
+                Some(ledger) => ledger.lock().await.state.clone(),
+                None => state,
+            };
+            let kept = self.delete_all(&server, &state, found, claims, removal, end, &mut result).await?;
+            self.close_removal(&server, ledger, &state, &install_uid, kept, end, &mut result).await?;
+        }
+        if let Some(path) = self.options.journal.as_deref() {
+            super::rollback::remove_file(path)?;
+        }
+        if !removal.skip_search {
+            (result.leftovers, result.unsearched) = self.leftovers(&result.kept).await?;
+        }
+        Ok(result)
+    }
+
+    async fn open_for_removal(&self, server: &Server, install_uid: &str) -> Result<Shared, Error> {
+        let ledger = Ledger::acquire(server, &self.owner, &self.options, &self.events, |state| {
+            let mut journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
+            "uninstall".clone_into(&mut journal.command);
+            state.journal = Some(journal);
+        })
+        .await?;
+        Ok(Shared::new(ledger))
+    }
+
+    /// Deletes workloads first, so that pods stop while what they need is still there; data goes last.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one step of the story, all needed")]
+    async fn delete_all(
+        &self,
+        server: &Server,
+        state: &State,
+        found: Vec<Found>,
+        claims: Vec<Found>,
+        removal: Removal,
+        end: Instant,
+        result: &mut Removed,
+    ) -> Result<Vec<Found>, Error> {
+        let (doomed, kept) = sort_out(found.clone(), state, &claims, removal);
+        let stays: Vec<Found> = found.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object)).collect();
+        result.kept = kept;
+        let (workloads, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| is_workload(&f.object));
+        result.deleted.extend(self.delete_wave(server, workloads, end).await?);
+        self.pods_gone(server, end).await?;
+        result.deleted.extend(self.delete_wave(server, rest, end).await?);
+        let (unbound, bound): (Vec<Found>, Vec<Found>) =
+            claims.into_iter().partition(|c| removal.delete_data || !is_bound(&c.live));
+        let volumes: Vec<String> =
+            unbound.iter().filter_map(|c| text(&c.live, "/spec/volumeName")).map(str::to_owned).collect();
+        result.deleted.extend(self.delete_wave(server, unbound, end).await?);
+        self.volumes_gone(server, &volumes, end).await;
+        for claim in &bound {
+            self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
+            result.kept.push(kept_data(claim));
+        }
+        Ok(stays.into_iter().chain(bound).collect())
+    }
+
+    /// Deletes objects side by side and waits until they are gone. Returns those that were there.
+    pub(crate) async fn delete_wave(
+        &self,
+        server: &Server,
+        wave: Vec<Found>,
+        end: Instant,
+    ) -> Result<Vec<ObjectRef>, Error> {
+        let answers: Vec<Result<Option<Doomed>, Error>> = stream::iter(wave)
+            .map(|found| async move {
+                let doomed = found.doomed();
+                let deleted = server.delete(&doomed.kind, &doomed.object, &doomed.uid).await;
+                let deleted = deleted.map_err(|e| Error::on("delete", &doomed.object, e))?;
+                self.events.send(Event::Object { object: doomed.object.clone(), done: Done::Deleted });
+                Ok(deleted.then_some(doomed))
+            })
+            .buffer_unordered(self.options.parallel)
+            .collect()
+            .await;
+        let mut gone = Vec::new();
+        let mut first = None;
+        for answer in answers {
+            match answer {
+                Ok(doomed) => gone.extend(doomed),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        let deleted = gone.iter().map(|doomed| doomed.object.clone()).collect();
+        self.wait_gone(server, gone, end).await?;
+        first.map_or(Ok(deleted), Err)
+    }
+
+    /// Waits for the pods of our workloads, which the garbage collector deletes after their owners.
+    pub(crate) async fn pods_gone(&self, server: &Server, end: Instant) -> Result<(), Error> {
+        let kind = Kind::known("", "Pod");
+        let pods = self.dependents(server, &kind).await?;
+        let owned =
+            pods.into_iter().filter(|pod| !super::object::list(&pod.live, "/metadata/ownerReferences").is_empty());
+        self.wait_gone(server, owned.map(|pod| pod.doomed()).collect(), end).await
+    }
+
+    /// Volumes whose claims are deleted go by themselves where their policy says so; others are not ours to wait for.
+    async fn volumes_gone(&self, server: &Server, names: &[String], end: Instant) {
+        let kind = Kind::known("", "PersistentVolume");
+        let mut doomed = Vec::new();
+        for name in names {
+            if let Ok(Some(live)) = server.get(&kind, None, name).await
+                && text(&live, "/spec/persistentVolumeReclaimPolicy") == Some("Delete")
+            {
+                let object = ObjectRef::new(&kind, None, name);
+                doomed.push(Doomed { kind: kind.clone(), object, uid: uid(&live).to_owned() });
+            }
+        }
+        // A volume that stays is a left-over of its provisioner: the removal itself is not stopped by it.
+        let _ = self.wait_gone(server, doomed, end.min(Instant::now() + Duration::from_secs(60))).await;
+    }
+
+    /// What is remembered of what stays; or nothing, and then the namespace goes too if we made it.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one step of the story, all needed")]
+    async fn close_removal(
+        &self,
+        server: &Server,
+        ledger: Option<Shared>,
+        state: &State,
+        install_uid: &str,
+        kept: Vec<Found>,
+        end: Instant,
+        result: &mut Removed,
+    ) -> Result<(), Error> {
+        let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
+        if kept.is_empty() {
+            match self.delete_namespace(server, end, install_uid, state).await? {
+                None => {
+                    result.deleted.push(namespace);
+                    return Ok(());
+                }
+                Some(why) => result.kept.push(Kept { object: namespace, why }),
+            }
+        } else if created_namespace(state) {
+            result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
+        }
+        let Some(ledger) = ledger else { return Ok(()) };
+        let mut ledger = ledger.lock().await;
+        if kept.is_empty() {
+            return ledger.remove().await;
+        }
+        let inventory: Vec<Item> = kept.iter().map(|found| kept_item(found, state)).collect();
+        let owner = &self.owner;
+        ledger
+            .finish(|state| {
+                let created = state.journal.as_ref().is_some_and(|journal| journal.namespace_created);
+                let mut record = state
+                    .record
+                    .clone()
+                    .unwrap_or_else(|| Record::new(owner, install_uid.to_owned(), Release::default()));
+                record.phase = Phase::Removed;
+                record.namespace_created |= created;
+                record.inventory.clone_from(&inventory);
+                state.record = Some(record);
+                state.journal = None;
+            })
+            .await
+    }
+
+    /// Everything in the cluster that is ours, but for the namespace, the record and what controllers make.
+    async fn find_ours(&self, server: &Server, state: &State) -> Result<Vec<Found>, Error> {
+        let mut kinds: BTreeMap<(String, String), Kind> =
+            Kind::all().into_iter().map(|kind| ((kind.group.to_string(), kind.kind.to_string()), kind)).collect();
+        let recorded = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
+        let begun = state
+            .journal
+            .iter()
+            .flat_map(|j| j.steps.iter())
+            .filter(|step| step.undo == Undo::Delete)
+            .map(|step| &step.object);
+        for object in recorded.chain(begun) {
+            let key = (object.group.clone(), object.kind.clone());
+            if Kind::versions(&object.group, &object.kind).len() != 1
+                && let Ok(kind) = server.served(&object.group, &object.kind).await
+            {
+                kinds.insert(key, kind);
+            }
+        }
+        let selector = self.owner.selector();
+        let selection = Selection { labels: Some(&selector), metadata_only: true, ..Selection::default() };
+        let kinds: Vec<Kind> = kinds.into_values().collect();
+        let answers: Vec<(&Kind, Result<Vec<Value>, super::ApiError>)> = stream::iter(&kinds)
+            .map(|kind| async move {
+                let everywhere = server.list(kind, &selection).await;
+                // Whoever may not read the whole cluster can still remove what is in the namespace.
+                let answer = match everywhere {
+                    Err(error) if error.is_forbidden() && kind.namespaced => {
+                        server.list(kind, &Selection { namespace: Some(&self.owner.namespace), ..selection }).await
+                    }
+                    other => other,
+                };
+                (kind, answer)
+            })
+            .buffer_unordered(self.options.parallel)
+            .collect()
+            .await;
+        let mut found = Vec::new();
+        for (kind, answer) in answers {
+            let objects = match answer {
+                Ok(objects) => objects,
+                // A kind of which nothing is recorded need not be readable.
+                Err(error) if error.is_forbidden() => continue,
+                Err(error) => return Err(Error::api(format!("list {}", kind.plural), error)),
+            };
+            for live in objects {
+                let Some(object) = ObjectRef::of(&live) else { continue };
+                let own =
+                    object.is("", "Namespace") || object.is("", "Secret") && object.name == self.owner.record_name();
+                if !own && self.owner.labelled(&live) && self.is_ours(&live, &object, state) {
+                    found.push(Found { kind: kind.clone(), object, live });
+                }
+            }
+        }
+        found.sort_by(|a, b| a.object.cmp(&b.object));
+        Ok(found)
+    }
+
+    /// The volume claims of our workloads: they carry the install labels and are nobody's dependents.
+    pub(crate) async fn claims(&self, server: &Server) -> Result<Vec<Found>, Error> {
+        let kind = Kind::known("", "PersistentVolumeClaim");
+        Ok(self.dependents(server, &kind).await?.into_iter().filter(|f| !self.owner.labelled(&f.live)).collect())
+    }
+
+    async fn dependents(&self, server: &Server, kind: &Kind) -> Result<Vec<Found>, Error> {
+        let selector = self.owner.selector();
+        let selection =
+            Selection { namespace: Some(&self.owner.namespace), labels: Some(&selector), ..Selection::default() };
+        let objects =
+            server.list(kind, &selection).await.map_err(|e| Error::api(format!("list {}", kind.plural), e))?;
+        Ok(objects
+            .into_iter()
+            .filter_map(|live| Some(Found { kind: kind.clone(), object: ObjectRef::of(&live)?, live }))
+            .collect())
+    }
+}
+
+/// Parts what is deleted from what stays: what the record, the journal or the object itself says is to be kept.
+///
+/// Keys without data are worth nothing: where no claim is bound and the installation never was complete, they go too.
+fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], removal: Removal) -> (Vec<Found>, Vec<Kept>) {
+    let never_complete = state.record.is_none() && !claims.iter().any(|claim| is_bound(&claim.live));
+    let (mut doomed, mut kept) = (Vec::new(), Vec::new());
+    for found in found {
+        let recorded = state.record.as_ref().and_then(|r| r.item(&found.object)).map(|item| item.policy);
+        let begun = state.journal.as_ref().and_then(|j| j.step(&found.object)).map(|step| step.policy);
+        let marked = annotation(&found.live, KEEP_ANNOTATION) == Some("true");
+        let keep = marked || recorded == Some(Policy::Keep) || begun == Some(Policy::Keep);
+        let adopted_midway = state
+            .journal
+            .as_ref()
+            .and_then(|j| j.step(&found.object))
+            .is_some_and(|s| matches!(s.undo, Undo::Release { .. }));
+        if adopted_midway {
+            kept.push(Kept { object: found.object, why: "it was there before this installation".to_owned() });
+        } else if keep && !removal.delete_data && !never_complete {
+            kept.push(kept_data(&found));
+        } else {
+            doomed.push(found);
+        }
+    }
+    (doomed, kept)
+}
+
+fn kept_data(found: &Found) -> Kept {
+    let why =
+        if found.object.kind == "PersistentVolumeClaim" { "it holds the data" } else { "it cannot be made again" };
+    Kept { object: found.object.clone(), why: why.to_owned() }
+}
+
+fn kept_item(found: &Found, state: &State) -> Item {
+    let known =
+        state.record.as_ref().and_then(|record| record.item(&found.object)).filter(|item| item.uid == uid(&found.live));
+    known.cloned().unwrap_or_else(|| Item {
+        object: found.object.clone(),
+        uid: uid(&found.live).to_owned(),
+        origin: Origin::Created,
+        policy: Policy::Keep,
+        digest: String::new(),
+    })
+}
+
+fn created_namespace(state: &State) -> bool {
+    state.record.as_ref().is_some_and(|record| record.namespace_created)
+        || state.journal.as_ref().is_some_and(|journal| journal.namespace_created)
+}
+
+/// A claim that was never bound holds no data, and may lack the class that it needs.
+fn is_bound(claim: &Value) -> bool {
+    matches!(text(claim, "/status/phase"), Some("Bound" | "Lost"))
+}
+
+fn is_workload(object: &ObjectRef) -> bool {
+    matches!(object.group.as_str(), "apps" | "batch") || object.is("", "Pod")
+}
+
+fn install_uid(state: &State, namespace: Option<&Value>) -> String {
+    let recorded = state.record.as_ref().map(|record| record.install_uid.clone());
+    recorded
+        .or_else(|| state.journal.as_ref().map(|journal| journal.install_uid.clone()))
+        .or_else(|| namespace.and_then(|n| annotation(n, NAMESPACE_CREATED_ANNOTATION)).map(str::to_owned))
+        .unwrap_or_default()
+}

@@ -1,0 +1,296 @@
+//! Waiting until objects are what they should be: one watch a kind and namespace, and a look for causes beside it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::api_error::ApiError;
+use super::causes::{Evidence, diagnose};
+use super::diagnosis::{CauseId, Diagnosis, Link, WaitFailure};
+use super::engine::Engine;
+use super::error::Error;
+use super::event::Event;
+use super::kinds::Kind;
+use super::object::ObjectRef;
+use super::run::Run;
+use super::status::{State, Status, evaluate};
+use super::watch::{Update, follow};
+
+/// How often causes are looked for while something is not there yet.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// An object to wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitTarget {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub object: ObjectRef,
+    /// The generation that its controller must have seen.
+    pub generation: Option<i64>,
+}
+
+impl WaitTarget {
+    /// An object of a kind in the compiled table, whatever its generation; none for other kinds.
+    pub fn new(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Option<Self> {
+        let kind = Kind::versions(group, kind).into_iter().next()?;
+        let object = ObjectRef::new(&kind, namespace, name);
+        Some(Self { kind, object, generation: None })
+    }
+}
+
+/// How to wait.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitOptions {
+    /// How long at most; the engine's deadline ends a wait too.
+    pub timeout: Duration,
+    /// Whether evidence that cannot heal ends the wait early.
+    pub fail_early: bool,
+}
+
+impl Default for WaitOptions {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(300), fail_early: true }
+    }
+}
+
+impl Run {
+    /// What this run applied, in the order of stages, for [`Engine::wait`]; the caller picks from it.
+    pub fn targets(&self) -> Vec<WaitTarget> {
+        let generation = |object: &ObjectRef| self.applied().get(object).and_then(|applied| applied.generation);
+        self.plan()
+            .steps
+            .iter()
+            .map(|step| WaitTarget {
+                kind: step.kind.clone(),
+                object: step.target.clone(),
+                generation: generation(&step.target),
+            })
+            .collect()
+    }
+}
+
+impl super::plan::Plan {
+    /// All objects of the plan, for a wait when there was nothing to apply.
+    pub fn targets(&self) -> Vec<WaitTarget> {
+        self.steps
+            .iter()
+            .map(|step| WaitTarget { kind: step.kind.clone(), object: step.target.clone(), generation: None })
+            .collect()
+    }
+}
+
+/// One target while it is waited for.
+struct Watched<'a> {
+    target: &'a WaitTarget,
+    live: Option<Value>,
+    seen: bool,
+    status: Status,
+    told: String,
+}
+
+impl Watched<'_> {
+    fn judge(&mut self) {
+        self.status = match &self.live {
+            Some(live) => evaluate(live, self.target.generation),
+            None if self.seen => {
+                Status { state: State::InProgress, message: "was deleted while it was waited for".to_owned() }
+            }
+            None => Status { state: State::InProgress, message: "does not exist yet".to_owned() },
+        };
+    }
+
+    fn link(&self) -> Link {
+        Link { object: self.target.object.clone(), state: self.status.message.clone() }
+    }
+
+    fn diagnosis(&self, evidence: &Evidence) -> Option<Diagnosis> {
+        match &self.live {
+            Some(live) => diagnose(live, &self.status, evidence),
+            None if self.seen => Some(Diagnosis {
+                cause: CauseId::Deleted,
+                chain: vec![self.link()],
+                remedy: "find out who deletes it, and run the command again".to_owned(),
+                logs: Vec::new(),
+            }),
+            None => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Waits until all targets are current.
+    ///
+    /// # Errors
+    /// [`Error::Wait`] when time runs out or a cause that cannot heal has lasted long enough, with the chain of causes;
+    /// [`Error::Api`] when the objects may not be read.
+    pub async fn wait(&self, targets: &[WaitTarget], options: WaitOptions) -> Result<(), Error> {
+        if targets.is_empty() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let end = begun + options.timeout;
+        let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
+        let server = self.server.until(Some(end));
+        let mut watched: Vec<Watched<'_>> = targets
+            .iter()
+            .map(|target| Watched {
+                target,
+                live: None,
+                seen: false,
+                status: Status { state: State::InProgress, message: String::new() },
+                told: String::new(),
+            })
+            .collect();
+        let (sender, mut updates) = mpsc::unbounded_channel();
+        // Dropping the set at the end stops all watches.
+        let mut followers = JoinSet::new();
+        let mut groups: BTreeMap<(&Kind, Option<&str>), Vec<&str>> = BTreeMap::new();
+        for target in targets {
+            groups.entry((&target.kind, target.object.namespace.as_deref())).or_default().push(&target.object.name);
+        }
+        let selector = self.owner.selector();
+        for ((kind, namespace), names) in groups {
+            let one = (names.len() == 1).then(|| format!("metadata.name={}", names[0]));
+            let labels = one.is_none().then(|| selector.clone());
+            followers.spawn(follow(
+                server.clone(),
+                kind.clone(),
+                namespace.map(str::to_owned),
+                labels,
+                one,
+                sender.clone(),
+            ));
+        }
+        drop(sender);
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        look.tick().await;
+        let mut lasting: BTreeMap<(ObjectRef, CauseId), Instant> = BTreeMap::new();
+        let mut latest: Vec<Diagnosis> = Vec::new();
+        loop {
+            tokio::select! {
+                update = updates.recv(), if !updates.is_closed() || !updates.is_empty() => match update {
+                    Some(Update::Failed(error)) => return Err(Error::api("watch the installed objects", error)),
+                    Some(update) => {
+                        take(&mut watched, update);
+                        self.tell(&mut watched, begun);
+                        if watched.iter().all(|w| w.status.is_done()) {
+                            return Ok(());
+                        }
+                    }
+                    None => {}
+                },
+                _ = look.tick() => {
+                    let evidence = self.evidence(&server, watched.iter().filter(|w| !w.status.is_done()).map(|w| &w.target.object)).await;
+                    latest = watched.iter().filter(|w| !w.status.is_done()).filter_map(|w| w.diagnosis(&evidence)).collect();
+                    self.tell_causes(&mut watched, &latest, begun);
+                    if let Some(failure) = lasts(&mut lasting, &latest).filter(|_| options.fail_early) {
+                        return Err(failed(false, begun, &watched, failure, &latest));
+                    }
+                }
+                () = tokio::time::sleep_until(end.into()) => {
+                    let first = latest.first().cloned();
+                    return Err(match first {
+                        Some(first) => failed(true, begun, &watched, first, &latest),
+                        None => Error::Wait(Box::new(WaitFailure { timed_out: true, waited: begun.elapsed(), pending: pending(&watched), diagnoses: Vec::new() })),
+                    });
+                }
+            }
+        }
+    }
+
+    /// One event a change of state; the same words are not said twice.
+    fn tell(&self, watched: &mut [Watched<'_>], begun: Instant) {
+        for w in watched {
+            if w.status.message == w.told || w.status.message.is_empty() {
+                continue;
+            }
+            w.told.clone_from(&w.status.message);
+            let (object, seconds) = (w.target.object.clone(), begun.elapsed().as_secs());
+            self.events.send(if w.status.is_done() {
+                Event::Ready { object, seconds }
+            } else {
+                Event::Waiting { object, message: w.status.message.clone(), seconds }
+            });
+        }
+    }
+
+    fn tell_causes(&self, watched: &mut [Watched<'_>], causes: &[Diagnosis], begun: Instant) {
+        for cause in causes {
+            let message = cause.chain.iter().skip(1).map(ToString::to_string).collect::<Vec<_>>().join(" → ");
+            let Some(head) = cause.chain.first() else { continue };
+            let Some(w) = watched.iter_mut().find(|w| w.target.object == head.object) else { continue };
+            let message = if message.is_empty() { head.state.clone() } else { message };
+            if w.told != message {
+                w.told.clone_from(&message);
+                self.events.send(Event::Waiting {
+                    object: head.object.clone(),
+                    message,
+                    seconds: begun.elapsed().as_secs(),
+                });
+            }
+        }
+    }
+}
+
+fn take(watched: &mut [Watched<'_>], update: Update) {
+    match update {
+        Update::All { kind, namespace, objects } => {
+            for w in watched.iter_mut().filter(|w| w.target.kind == kind && w.target.object.namespace == namespace) {
+                w.live = objects
+                    .iter()
+                    .find(|o| super::object::text(o, "/metadata/name") == Some(&w.target.object.name))
+                    .cloned();
+                w.seen |= w.live.is_some();
+                w.judge();
+            }
+        }
+        Update::One { object, deleted } => {
+            let Some(reference) = ObjectRef::of(&object) else { return };
+            if let Some(w) = watched.iter_mut().find(|w| w.target.object == reference) {
+                w.live = (!deleted).then_some(object);
+                w.seen = true;
+                w.judge();
+            }
+        }
+        Update::Failed(_) => {}
+    }
+}
+
+/// The first cause, in the caller's order, that has lasted longer than its patience. Causes that went away start anew.
+fn lasts(lasting: &mut BTreeMap<(ObjectRef, CauseId), Instant>, latest: &[Diagnosis]) -> Option<Diagnosis> {
+    let key = |d: &Diagnosis| d.chain.first().map(|link| (link.object.clone(), d.cause));
+    let now: Vec<_> = latest.iter().filter_map(key).collect();
+    lasting.retain(|known, _| now.contains(known));
+    for known in now {
+        lasting.entry(known).or_insert_with(Instant::now);
+    }
+    // What crashes because something before it is not there must not be taken for the root.
+    let first = latest.first()?;
+    let since = lasting.get(&key(first)?)?;
+    first.cause.patience().filter(|patience| since.elapsed() >= *patience).map(|_| first.clone())
+}
+
+fn pending(watched: &[Watched<'_>]) -> Vec<Link> {
+    watched.iter().filter(|w| !w.status.is_done()).map(Watched::link).collect()
+}
+
+fn failed(timed_out: bool, begun: Instant, watched: &[Watched<'_>], first: Diagnosis, others: &[Diagnosis]) -> Error {
+    let mut diagnoses = vec![first];
+    for other in others {
+        if !diagnoses.iter().any(|known| known.cause == other.cause) {
+            diagnoses.push(other.clone());
+        }
+    }
+    Error::Wait(Box::new(WaitFailure { timed_out, waited: begun.elapsed(), pending: pending(watched), diagnoses }))
+}
+
+impl From<ApiError> for Update {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}

@@ -1,0 +1,124 @@
+//! The files that charts are made of: those compiled into the binary, or a folder (tests, benchmarks).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
+}
+
+/// Text files by their path below `charts/`, with `/` between the parts.
+#[derive(Debug, Clone, Default)]
+pub struct Files(BTreeMap<Cow<'static, str>, Cow<'static, str>>);
+
+impl Files {
+    /// What was compiled into this binary from `charts/`.
+    pub fn embedded() -> Self {
+        Self(embedded::CHARTS.iter().map(|&(path, text)| (path.into(), text.into())).collect())
+    }
+
+    /// Every `.yaml` file below a folder.
+    ///
+    /// # Errors
+    /// What reading the folder or one of its files gives, with its name.
+    pub fn from_dir(folder: &Path) -> std::io::Result<Self> {
+        let mut files = Self::default();
+        let mut folders = vec![folder.to_owned()];
+        while let Some(next) = folders.pop() {
+            for entry in fs_err::read_dir(&next)? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "yaml") {
+                    let below = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+                    files.insert(below, fs_err::read_to_string(&path)?);
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    /// Adds or replaces a file.
+    pub fn insert(&mut self, path: impl Into<Cow<'static, str>>, text: impl Into<Cow<'static, str>>) {
+        self.0.insert(path.into(), text.into());
+    }
+
+    /// The text of a file.
+    pub fn get(&self, path: &str) -> Option<&Cow<'static, str>> {
+        self.0.get(path)
+    }
+
+    /// The paths of all files, sorted.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(AsRef::as_ref)
+    }
+
+    /// The files directly in a folder: name and text, sorted by name.
+    pub fn in_folder<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, &'a Cow<'static, str>)> {
+        self.0.iter().filter_map(move |(path, text)| {
+            let name = path.strip_prefix(folder)?.strip_prefix('/')?;
+            (!name.contains('/')).then_some((name, text))
+        })
+    }
+}
+
+/// A file of values that comes with the program, for `--values`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preset {
+    /// Its name: `ha` for `values/ha.yaml`.
+    pub name: &'static str,
+    /// Its text: YAML.
+    pub text: &'static str,
+}
+
+/// The presets compiled in from `values/*.yaml`, sorted by name.
+pub fn presets() -> impl Iterator<Item = Preset> {
+    embedded::VALUES.iter().filter_map(|&(path, text)| Some(Preset { name: path.strip_suffix(".yaml")?, text }))
+}
+
+/// A file of `values/` that is no preset, such as a generated JSON Schema, by its name in the folder.
+pub fn values_file(name: &str) -> Option<&'static str> {
+    embedded::VALUES.iter().find(|(path, _)| *path == name).map(|&(_, text)| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_compiled_in_is_what_lies_in_the_tree() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts");
+        let tree = if folder.is_dir() { Files::from_dir(&folder).unwrap() } else { Files::default() };
+        assert_eq!(tree.0, Files::embedded().0);
+    }
+
+    #[test]
+    fn only_yaml_and_notes_for_people_lie_in_the_charts() {
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("charts")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                    let known = path.extension().is_some_and(|extension| extension == "yaml")
+                        || name == "README.md"
+                        || name == ".gitkeep";
+                    assert!(known, "{} does not belong there", path.display());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_lists_its_own_files_only() {
+        let mut files = Files::default();
+        for path in ["a/b.yaml", "a/c/d.yaml", "ab/e.yaml", "a/a.yaml"] {
+            files.insert(path, "");
+        }
+        let names: Vec<_> = files.in_folder("a").map(|(name, _)| name).collect();
+        assert_eq!(names, ["a.yaml", "b.yaml"]);
+    }
+}

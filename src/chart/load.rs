@@ -1,0 +1,390 @@
+//! Finds a chart among its files and flattens it: a line holds only what it changes, the rest is the line below it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::version::ServiceLine;
+
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::node::{Node, Sources, merge};
+use super::render::{Part, Renderer};
+use super::values::ValuesBuilder;
+use super::versions::{Row, VersionsError};
+use super::{Files, read, render};
+
+/// What a chart installs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A control plane in a hosting cluster.
+    ControlPlane,
+    /// An agent in a workload cluster.
+    Agent,
+}
+
+impl Kind {
+    /// Its name, which is also its folder below `charts/`: `control-plane`, `agent`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ControlPlane => "control-plane",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that names no kind of chart.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no chart: there are `control-plane` and `agent`")]
+pub struct KindError(pub String);
+
+impl FromStr for Kind {
+    type Err = KindError;
+
+    fn from_str(text: &str) -> Result<Self, KindError> {
+        match text {
+            "control-plane" | "cp" => Ok(Self::ControlPlane),
+            "agent" => Ok(Self::Agent),
+            _ => Err(KindError(text.to_owned())),
+        }
+    }
+}
+
+/// A group of objects that are applied together, after those of the stages before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// For programs: `network`.
+    pub name: String,
+    /// For people: `Service of the API server`.
+    pub title: String,
+    /// The files of `templates/` whose objects belong to it, in order.
+    pub templates: Vec<String>,
+}
+
+/// `chart.yaml` of one line.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    kind: Kind,
+    line: ServiceLine,
+    /// The line that this one is laid over.
+    extends: Option<ServiceLine>,
+    /// One sentence for people.
+    description: Option<String>,
+    /// Files of the line below that this one no longer has: `templates/x.yaml`.
+    #[serde(default)]
+    remove: Vec<String>,
+    /// Replaces the stages of the line below as a whole.
+    stages: Option<Vec<Stage>>,
+    /// The images of the table that it uses, and the values that take them; all, as `images.<name>`, if left out.
+    images: Option<BTreeMap<String, String>>,
+}
+
+/// What is wrong with a chart; never the fault of a user's values.
+#[derive(Debug, thiserror::Error)]
+pub enum ChartError {
+    /// There is no such chart.
+    #[error("there is no chart {kind} {line}")]
+    Missing {
+        /// The kind.
+        kind: Kind,
+        /// The line.
+        line: ServiceLine,
+    },
+    /// `chart.yaml` cannot be read or does not fit where it lies.
+    #[error("charts/{path}: {problem}")]
+    Manifest {
+        /// The file below `charts/`.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Files and stages do not match.
+    #[error("charts/{chart}: {problem}")]
+    Layout {
+        /// The folder below `charts/`.
+        chart: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A file of values or a template cannot be read.
+    #[error("{0}")]
+    File(#[from] Diagnostics),
+    /// The table of versions is wrong.
+    #[error(transparent)]
+    Versions(#[from] VersionsError),
+}
+
+/// A file of a flattened chart: where it lies below `charts/`, and its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct File {
+    pub(super) path: String,
+    pub(super) text: String,
+}
+
+/// A chart of one line, flattened and ready to render.
+#[derive(Debug, Clone)]
+pub struct Chart {
+    kind: Kind,
+    line: ServiceLine,
+    description: String,
+    stages: Vec<Stage>,
+    images: Option<BTreeMap<String, String>>,
+    /// `values.yaml` of every line it consists of, oldest first.
+    values: Vec<File>,
+    /// By `templates/x.yaml`, `bootstrap/x.yaml`.
+    files: BTreeMap<String, File>,
+    renderer: Renderer,
+    row: Option<Row>,
+}
+
+const FOLDERS: [&str; 2] = ["templates", "bootstrap"];
+
+/// Whether a file only holds macros and parts for others.
+fn is_library(name: &str) -> bool {
+    name.starts_with('_')
+}
+
+impl Chart {
+    /// A chart that is compiled into this program, with its row of the table.
+    ///
+    /// # Errors
+    /// [`ChartError::Missing`] if there is none; others are mistakes in the charts.
+    pub fn load(kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
+        let mut chart = Self::from_files(&Files::embedded(), kind, line)?;
+        chart.row = super::versions().row(line).cloned();
+        Ok(chart)
+    }
+
+    /// A chart out of a set of files, without a row of the table.
+    ///
+    /// # Errors
+    /// [`ChartError`].
+    pub fn from_files(files: &Files, kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
+        let mut chain = Vec::new();
+        let mut next = Some(line);
+        while let Some(current) = next {
+            let manifest = manifest(files, kind, current)?;
+            let wrong =
+                |problem: String| ChartError::Manifest { path: format!("{kind}/{current}/chart.yaml"), problem };
+            if let Some(below) = manifest.extends
+                && below >= current
+            {
+                return Err(wrong(format!("{current} extends {below}, which is not older")));
+            }
+            next = manifest.extends;
+            chain.push(manifest);
+        }
+        let mut flat: BTreeMap<String, File> = BTreeMap::new();
+        let mut values = Vec::new();
+        let mut stages: Vec<Stage> = Vec::new();
+        let mut images = None;
+        let mut description = String::new();
+        for manifest in chain.into_iter().rev() {
+            let folder = format!("{kind}/{}", manifest.line);
+            let wrong = |problem: String| ChartError::Manifest { path: format!("{folder}/chart.yaml"), problem };
+            for name in &manifest.remove {
+                if flat.remove(name).is_none() {
+                    return Err(wrong(format!("there is no `{name}` below it to remove")));
+                }
+                for stage in &mut stages {
+                    stage.templates.retain(|template| name.strip_prefix("templates/") != Some(template));
+                }
+            }
+            stages = manifest.stages.unwrap_or(stages);
+            images = manifest.images.or(images);
+            description = manifest.description.unwrap_or(description);
+            if let Some(text) = files.get(&format!("{folder}/values.yaml")) {
+                values.push(File { path: format!("{folder}/values.yaml"), text: text.clone().into_owned() });
+            }
+            for part in FOLDERS {
+                for (name, text) in files.in_folder(&format!("{folder}/{part}")) {
+                    let file = File { path: format!("{folder}/{part}/{name}"), text: text.clone().into_owned() };
+                    flat.insert(format!("{part}/{name}"), file);
+                }
+            }
+            known_files_only(files, &folder)?;
+        }
+        check_stages(&format!("{kind}/{line}"), &stages, &flat)?;
+        let renderer = Renderer::new(flat.iter().map(|(name, file)| (name.as_str(), file)), parts(&stages, &flat))?;
+        Ok(Self { kind, line, description, stages, images, values, files: flat, renderer, row: None })
+    }
+
+    /// Which chart it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its line.
+    pub fn line(&self) -> ServiceLine {
+        self.line
+    }
+
+    /// What it is, in one sentence.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Its stages in the order in which they are applied.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// Its row of the table of versions; nothing for a chart that does not come with the program.
+    pub fn row(&self) -> Option<&Row> {
+        self.row.as_ref()
+    }
+
+    /// Gives it a row, whose images become defaults of the values.
+    #[must_use]
+    pub fn with_row(mut self, row: Row) -> Self {
+        self.row = Some(row);
+        self
+    }
+
+    /// The flattened files, by name in the chart: `templates/etcd.yaml`; each with where it lies below `charts/` and its text.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.files.iter().map(|(name, file)| (name.as_str(), file.path.as_str(), file.text.as_str()))
+    }
+
+    /// The images of the table that it uses: name, and the path of the value that takes it.
+    pub(super) fn image_paths(&self) -> Vec<(String, String)> {
+        let all =
+            || self.row.iter().flat_map(|row| row.images.keys()).map(|name| (name.clone(), format!("images.{name}")));
+        self.images.as_ref().map_or_else(|| all().collect(), |images| images.clone().into_iter().collect())
+    }
+
+    /// A builder of values that starts with the chart's defaults: `values.yaml`, then the images of its row.
+    pub fn values(&self) -> ValuesBuilder {
+        let mut builder = ValuesBuilder::new(Some(self.line));
+        for file in &self.values {
+            builder = builder.defaults(&format!("charts/{}", file.path), &file.text);
+        }
+        for (name, path) in self.image_paths() {
+            if let Some(image) = self.row.as_ref().and_then(|row| row.images.get(&name)) {
+                let value = serde_json::json!({"repository": image.repository, "tag": image.tag});
+                builder = builder.default_at("charts/versions.yaml", &path, &value);
+            }
+        }
+        builder
+    }
+
+    /// The defaults of `values.yaml` alone, merged over all lines.
+    pub fn default_values(&self) -> Value {
+        let mut root = Value::Object(serde_json::Map::new());
+        let mut sources = Sources::default();
+        let mut node: Option<Node> = None;
+        for file in &self.values {
+            let source = sources.add(file.path.clone(), file.text.clone());
+            if let Ok(Some(above)) = read::read(&sources, source) {
+                node = Some(match node {
+                    Some(below) => merge(below, above),
+                    None => above,
+                });
+            }
+        }
+        if let Some(node) = node {
+            root = node.to_json();
+        }
+        root
+    }
+
+    /// Renders it. The same input gives the same objects, everywhere.
+    ///
+    /// # Errors
+    /// Mistakes in the templates, and values that do not fit where a template puts them; each with its template's place.
+    pub fn render(&self, input: &render::RenderInput) -> Result<render::Rendered, Diagnostics> {
+        self.renderer.render(input)
+    }
+
+    pub(super) fn renderer(&self) -> &Renderer {
+        &self.renderer
+    }
+}
+
+fn manifest(files: &Files, kind: Kind, line: ServiceLine) -> Result<Manifest, ChartError> {
+    let path = format!("{kind}/{line}/chart.yaml");
+    let text = files.get(&path).ok_or(ChartError::Missing { kind, line })?;
+    let manifest: Manifest = serde_saphyr::from_str(text)
+        .map_err(|error| ChartError::Manifest { path: path.clone(), problem: error.to_string().trim().to_owned() })?;
+    if manifest.kind != kind || manifest.line != line {
+        let problem = format!("it says {} {}, but lies in {kind}/{line}", manifest.kind, manifest.line);
+        return Err(ChartError::Manifest { path, problem });
+    }
+    Ok(manifest)
+}
+
+fn known_files_only(files: &Files, folder: &str) -> Result<(), ChartError> {
+    let stranger = files.paths().find_map(|path| {
+        let name = path.strip_prefix(folder)?.strip_prefix('/')?;
+        let known = match name.split_once('/') {
+            None => matches!(name, "chart.yaml" | "values.yaml"),
+            Some((part, rest)) => FOLDERS.contains(&part) && !rest.contains('/'),
+        };
+        (!known).then(|| name.to_owned())
+    });
+    match stranger {
+        Some(name) => {
+            Err(ChartError::Layout { chart: folder.to_owned(), problem: format!("`{name}` has no place in a chart") })
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_stages(chart: &str, stages: &[Stage], files: &BTreeMap<String, File>) -> Result<(), ChartError> {
+    let wrong = |problem: String| Err(ChartError::Layout { chart: chart.to_owned(), problem });
+    let mut names = BTreeSet::new();
+    let mut placed: BTreeMap<&str, &str> = BTreeMap::new();
+    for stage in stages {
+        if !names.insert(&stage.name) {
+            return wrong(format!("there are two stages `{}`", stage.name));
+        }
+        for template in &stage.templates {
+            if let Some(other) = placed.insert(template, &stage.name) {
+                return wrong(format!("`{template}` is in stage `{other}` and in stage `{}`", stage.name));
+            }
+            if is_library(template) || !files.contains_key(&format!("templates/{template}")) {
+                return wrong(format!("stage `{}` names `{template}`, which is no template of this chart", stage.name));
+            }
+        }
+    }
+    let templates = files.keys().filter_map(|name| name.strip_prefix("templates/"));
+    for template in templates.filter(|name| !is_library(name)) {
+        if !placed.contains_key(template) {
+            return wrong(format!("`templates/{template}` is in no stage"));
+        }
+    }
+    Ok(())
+}
+
+/// What is rendered, in order: the bootstrap files, then the templates of each stage.
+fn parts(stages: &[Stage], files: &BTreeMap<String, File>) -> Vec<Part> {
+    let bootstrap = files
+        .keys()
+        .filter_map(|name| name.strip_prefix("bootstrap/"))
+        .filter(|name| !is_library(name))
+        .map(|name| Part { file: format!("bootstrap/{name}"), stage: None });
+    let templates = stages.iter().enumerate().flat_map(|(index, stage)| {
+        stage
+            .templates
+            .iter()
+            .map(move |name| Part { file: format!("templates/{name}"), stage: Some((index, stage.name.clone())) })
+    });
+    bootstrap.chain(templates).collect()
+}
+
+impl From<Diagnostic> for ChartError {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self::File(diagnostic.into())
+    }
+}

@@ -1,0 +1,119 @@
+//! Objects as text: YAML that every reader understands alike, and JSON; and with the data of Secrets masked.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::values::MASK;
+
+/// One value as YAML, ending with a line break.
+///
+/// Block scalars are off and no line is folded: Kubernetes' reader does not understand all of either.
+pub fn yaml<T: Serialize>(value: &T) -> String {
+    let options = serde_saphyr::ser_options! {
+        prefer_block_scalars: false,
+        folded_wrap_chars: 1_000_000_000,
+    };
+    let mut text = String::new();
+    // Only maps with keys that are no text can fail, which JSON does not have.
+    if serde_saphyr::to_fmt_writer_with_options(&mut text, value, options).is_err() {
+        return serde_json::to_string(value).unwrap_or_default() + "\n";
+    }
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+/// Values as a stream of YAML documents, `---` before each.
+pub fn yaml_stream<'v>(values: impl IntoIterator<Item = &'v Value>) -> String {
+    let mut text = String::new();
+    for value in values {
+        text.push_str("---\n");
+        text.push_str(&yaml(value));
+    }
+    text
+}
+
+/// One value as indented JSON, ending with a line break.
+pub fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+/// Values as one Kubernetes `List`, as indented JSON.
+pub fn json_list<'v>(values: impl IntoIterator<Item = &'v Value>) -> String {
+    let items: Vec<&Value> = values.into_iter().collect();
+    json(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}))
+}
+
+/// JSON without spaces and with sorted keys: the same value, the same text.
+pub fn canonical(value: &Value) -> String {
+    fn sorted(value: &Value) -> Value {
+        match value {
+            Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+            Value::Object(map) => {
+                let mut entries: Vec<_> = map.iter().collect();
+                entries.sort_by_key(|(key, _)| *key);
+                Value::Object(entries.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect())
+            }
+            other => other.clone(),
+        }
+    }
+    sorted(value).to_string()
+}
+
+/// The object with the data of a Secret masked; other objects as they are.
+#[must_use]
+pub fn masked(object: &Value) -> Value {
+    let mut object = object.clone();
+    if object.get("kind").and_then(Value::as_str) != Some("Secret") {
+        return object;
+    }
+    for field in ["data", "stringData"] {
+        if let Some(map) = object.get_mut(field).and_then(Value::as_object_mut) {
+            for value in map.values_mut() {
+                *value = Value::String(MASK.to_owned());
+            }
+        }
+    }
+    let applied = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
+    if let Some(value) = object.pointer_mut(applied) {
+        *value = Value::String(MASK.to_owned());
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn text_that_readers_would_take_for_something_else_is_quoted() {
+        let value = json!({"a": "no", "b": "1_000", "c": "077", "d": "1e3", "e": "~", "f": "", "g": "12:30", "h": "y", "i": "a\n\tb\n"});
+        let text = yaml(&value);
+        let back: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(back, value);
+        assert!(!text.contains(['|', '>']), "{text}");
+        for line in text.lines() {
+            assert!(line.contains(['"', '\'']), "{line}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_secret_is_left_after_masking() {
+        let applied = "kubectl.kubernetes.io/last-applied-configuration";
+        let secret = json!({"kind": "Secret", "metadata": {"name": "s", "annotations": {applied: "canary"}},
+            "data": {"a": "canary"}, "stringData": {"b": "canary"}});
+        let shown = masked(&secret).to_string();
+        assert!(!shown.contains("canary") && shown.contains("\"a\""), "{shown}");
+        let other = json!({"kind": "ConfigMap", "data": {"a": "x"}});
+        assert_eq!(masked(&other), other);
+    }
+
+    #[test]
+    fn canonical_text_does_not_depend_on_order() {
+        let one: Value = serde_json::from_str(r#"{"b": [1, {"y": 1, "x": 2}], "a": null}"#).unwrap();
+        assert_eq!(canonical(&one), r#"{"a":null,"b":[1,{"x":2,"y":1}]}"#);
+    }
+}

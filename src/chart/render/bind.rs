@@ -1,0 +1,338 @@
+//! Parses the text of a template once, and puts the values where their tokens stand.
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput};
+use serde_json::{Map, Value};
+
+use crate::chart::diagnostic::Diagnostic;
+use crate::chart::scalar::{Meaning, plain, shorten};
+
+use super::engine::{Renderer, Text};
+use super::filters::scalar_text;
+use super::template::{END, SLOT, is_mark};
+
+/// A part of a leaf.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::chart) enum Piece {
+    /// Text of the template.
+    Text(String),
+    /// A value, and the expression that gave it.
+    Value(Value, Option<usize>),
+}
+
+/// A leaf of an object and what it is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::chart) struct Leaf {
+    /// Keys and list indexes.
+    pub(in crate::chart) path: Vec<String>,
+    pub(in crate::chart) pieces: Vec<Piece>,
+    /// The template and line that it stands on.
+    pub(in crate::chart) origin: Option<(usize, usize)>,
+}
+
+/// A document of a template.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) json: Value,
+    pub(super) leaves: Vec<Leaf>,
+    pub(super) origin: Option<(usize, usize)>,
+}
+
+struct Binder<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    renderer: &'t Renderer,
+    text: &'t Text,
+    marks: bool,
+    path: Vec<String>,
+    leaves: Vec<Leaf>,
+}
+
+type Step<T> = Result<T, Diagnostic>;
+
+/// Binds all documents of a text. Empty ones are left out.
+pub(super) fn bind(renderer: &Renderer, text: &Text, marks: bool) -> Step<Vec<Bound>> {
+    let parser = Parser::new_from_str(&text.clean);
+    let mut binder = Binder { parser, renderer, text, marks, path: Vec::new(), leaves: Vec::new() };
+    let mut documents = Vec::new();
+    loop {
+        let (event, span) = binder.next()?;
+        match event {
+            Event::StreamEnd => return Ok(documents),
+            Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
+            event => {
+                let json = binder.node(event, span)?;
+                let leaves = std::mem::take(&mut binder.leaves);
+                if json.is_null() {
+                    continue;
+                }
+                let origin = text.origin(span.start.line());
+                binder.check_object(&json, &leaves, span)?;
+                documents.push(Bound { json, leaves, origin });
+            }
+        }
+    }
+}
+
+impl<'t> Binder<'t> {
+    /// An error at a line of the text, said at the line of the template.
+    fn error_at(&self, line: usize, message: impl Into<String>) -> Diagnostic {
+        let place = self.text.origin(line).map(|(template, line)| self.renderer.line_place(template, line));
+        Diagnostic::error("template-yaml", message).at(place)
+    }
+
+    fn error(&self, span: Span, message: impl Into<String>) -> Diagnostic {
+        self.error_at(span.start.line(), message)
+    }
+
+    /// An error at the expression that printed a slot.
+    fn slot_error(&self, slot: usize, code: &'static str, message: impl Into<String>) -> Diagnostic {
+        let site = self.text.slots.get(slot).and_then(|slot| slot.1);
+        Diagnostic::error(code, message)
+            .at(site.map(|site| self.renderer.site_place(site)))
+            .path(crate::chart::node::show_path(&self.path))
+    }
+
+    fn next(&mut self) -> Step<(Event<'t>, Span)> {
+        match self.parser.next_event() {
+            None => Ok((Event::StreamEnd, Span::default())),
+            Some(Ok((Event::Comment(text, _), span))) => {
+                if let Some((slot, _)) = tokens(&text).into_iter().find_map(|piece| match piece {
+                    Token::Slot(slot) => Some((slot, span)),
+                    Token::Text(_) => None,
+                }) {
+                    return Err(self.slot_error(slot, "template-yaml", "a value cannot stand in a comment"));
+                }
+                self.next()
+            }
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => {
+                let message = format!("what this template gives is not YAML: {}", error.info());
+                Err(self.error_at(error.marker().line(), message))
+            }
+        }
+    }
+
+    fn value(&self, slot: usize) -> Step<&'t Value> {
+        match self.text.slots.get(slot) {
+            Some((Ok(value), _)) => Ok(value),
+            Some((Err(why), _)) => Err(self.slot_error(slot, "template", why.message())),
+            None => Err(self.slot_error(slot, "template", "a value is missing")),
+        }
+    }
+
+    fn node(&mut self, event: Event<'t>, span: Span) -> Step<Value> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                if anchor != 0 || tag.is_some() {
+                    return Err(self.error(span, "anchors and tags have no place in a template"));
+                }
+                self.scalar(&text, style, span)
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                if anchor != 0 || tag.is_some() {
+                    return Err(self.error(span, "anchors and tags have no place in a template"));
+                }
+                let mut items = Vec::new();
+                loop {
+                    let (event, span) = self.next()?;
+                    if event == Event::SequenceEnd {
+                        if items.is_empty() {
+                            self.leaf(Vec::new(), span);
+                        }
+                        return Ok(Value::Array(items));
+                    }
+                    self.path.push(items.len().to_string());
+                    items.push(self.node(event, span)?);
+                    self.path.pop();
+                }
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                if anchor != 0 || tag.is_some() {
+                    return Err(self.error(span, "anchors and tags have no place in a template"));
+                }
+                self.mapping()
+            }
+            _ => Err(self.error(span, "aliases have no place in a template")),
+        }
+    }
+
+    fn leaf(&mut self, pieces: Vec<Piece>, span: Span) {
+        let origin = self.text.origin(span.start.line());
+        self.leaves.push(Leaf { path: self.path.clone(), pieces, origin });
+    }
+
+    fn mapping(&mut self) -> Step<Value> {
+        let mut map = Map::new();
+        let mut merged = Vec::new();
+        loop {
+            let (event, span) = self.next()?;
+            let (text, style) = match event {
+                Event::MappingEnd => break,
+                Event::Scalar(text, style, 0, None) => (text, style),
+                _ => return Err(self.error(span, "a key must be text")),
+            };
+            if style == ScalarStyle::Plain && text == "<<" {
+                let (event, span) = self.next()?;
+                self.path.push("<<".to_owned());
+                merged.push((self.node(event, span)?, span));
+                self.path.pop();
+                continue;
+            }
+            let (key, slot) = self.key(&text, span)?;
+            self.path.push(key.clone());
+            let (event, value_span) = self.next()?;
+            let value = self.node(event, value_span)?;
+            self.path.pop();
+            if map.insert(key.clone(), value).is_some() {
+                let message = format!("the key `{}` is given twice", shorten(&key));
+                return Err(match slot {
+                    Some(slot) => self.slot_error(slot, "duplicate-key", "a key that is given here is given twice"),
+                    None => Diagnostic { code: "duplicate-key", ..self.error(span, message) },
+                });
+            }
+        }
+        for (value, span) in merged {
+            match value {
+                Value::Object(from) => {
+                    for (key, value) in from {
+                        map.entry(key).or_insert(value);
+                    }
+                }
+                Value::Null => {}
+                _ => return Err(self.error(span, "`<<` takes a mapping")),
+            }
+        }
+        if map.is_empty() {
+            self.leaf(Vec::new(), Span::default());
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn key(&mut self, text: &str, span: Span) -> Step<(String, Option<usize>)> {
+        let mut key = String::new();
+        let mut last = None;
+        for token in tokens(text) {
+            match token {
+                Token::Text(text) => key.push_str(text),
+                Token::Slot(slot) => {
+                    let Value::String(value) = self.value(slot)? else {
+                        return Err(self.slot_error(slot, "wrong-type", "only text can stand in a key"));
+                    };
+                    key.push_str(value);
+                    last = Some(slot);
+                }
+            }
+        }
+        match (key.is_empty(), last) {
+            (false, _) => Ok((key, last)),
+            (true, Some(slot)) => Err(self.slot_error(slot, "wrong-type", "this gives an empty key")),
+            (true, None) => Err(self.error(span, "a key is empty")),
+        }
+    }
+
+    fn scalar(&mut self, text: &str, style: ScalarStyle, span: Span) -> Step<Value> {
+        let tokens = tokens(text);
+        let value = match tokens.as_slice() {
+            [Token::Slot(slot)] if style == ScalarStyle::Plain => {
+                let value = self.value(*slot)?.clone();
+                let site = self.text.slots[*slot].1;
+                self.leaf(vec![Piece::Value(value.clone(), site)], span);
+                return Ok(value);
+            }
+            [] | [Token::Text(_)] if style == ScalarStyle::Plain => match plain(text) {
+                Meaning::Null => Value::Null,
+                Meaning::Bool(value) => Value::Bool(value),
+                Meaning::Number(number) => Value::Number(number),
+                Meaning::Text => Value::String(text.to_owned()),
+                Meaning::Unclear(why) => {
+                    let (message, help) = why.explain(text);
+                    return Err(self.error(span, message).help(help));
+                }
+            },
+            _ => return self.splice(&tokens, span),
+        };
+        self.leaf(vec![Piece::Text(text.to_owned())], span);
+        Ok(value)
+    }
+
+    /// Text with values in it.
+    fn splice(&mut self, tokens: &[Token<'_>], span: Span) -> Step<Value> {
+        let mut whole = String::new();
+        let mut pieces = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            match *token {
+                Token::Text(text) => {
+                    whole.push_str(text);
+                    pieces.push(Piece::Text(text.to_owned()));
+                }
+                Token::Slot(slot) => {
+                    let value = self.value(slot)?;
+                    let Some(text) = scalar_text(value) else {
+                        let what = match value {
+                            Value::Null => "null",
+                            Value::Array(_) => "a list",
+                            _ => "a mapping",
+                        };
+                        let message = format!("{what} cannot stand inside other text");
+                        return Err(self
+                            .slot_error(slot, "wrong-type", message)
+                            .help("let it stand alone, without quotes"));
+                    };
+                    whole.push_str(&text);
+                    pieces.push(Piece::Value(value.clone(), self.text.slots[slot].1));
+                }
+            }
+        }
+        self.leaf(pieces, span);
+        Ok(Value::String(whole))
+    }
+
+    /// A document must be a Kubernetes object whose kind does not depend on a value.
+    fn check_object(&self, json: &Value, leaves: &[Leaf], span: Span) -> Step<()> {
+        let wrong = |message: &str| Err(self.error(span, message));
+        let text = |pointer: &str| json.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+        if text("/apiVersion").is_none() || text("/kind").is_none() {
+            return wrong("this is no Kubernetes object: `apiVersion` or `kind` is missing");
+        }
+        if text("/metadata/name").is_none() {
+            return wrong("this is no Kubernetes object: `metadata.name` is missing or empty");
+        }
+        if text("/kind").is_some_and(|kind| kind.ends_with("List")) && json.get("items").is_some() {
+            return wrong("a list of objects is refused: write them as documents");
+        }
+        let by_value = leaves.iter().any(|leaf| {
+            matches!(leaf.path.as_slice(), [key] if key == "apiVersion" || key == "kind")
+                && leaf.pieces.iter().any(|piece| matches!(piece, Piece::Value(..)))
+        });
+        if by_value {
+            return wrong("`apiVersion` and `kind` must be written out, so that they can be checked when building");
+        }
+        debug_assert!(self.marks || !json.to_string().contains(is_mark), "every token is bound");
+        Ok(())
+    }
+}
+
+/// A part of a scalar.
+enum Token<'t> {
+    Text(&'t str),
+    Slot(usize),
+}
+
+/// Takes a scalar apart.
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(SLOT) {
+        if at > 0 {
+            found.push(Token::Text(&rest[..at]));
+        }
+        let after = &rest[at + SLOT.len_utf8()..];
+        let Some(end) = after.find(END) else { break };
+        let Ok(slot) = after[..end].parse() else { break };
+        found.push(Token::Slot(slot));
+        rest = &after[end + END.len_utf8()..];
+    }
+    if !rest.is_empty() {
+        found.push(Token::Text(rest));
+    }
+    found
+}

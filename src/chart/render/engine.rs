@@ -1,0 +1,352 @@
+//! Runs the templates: the engine, its limits, and the way from its errors to a place in a template.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
+use serde_json::Value as Json;
+
+use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
+use crate::chart::load::File;
+
+use super::bind::{self, Bound, Leaf};
+use super::filters::{self, MARKS_IN_INPUT, NoData};
+use super::template::{END, LINE, Prepared, SITE, SLOT, Site, is_mark, prepare};
+use super::{Object, RenderInput, Rendered};
+
+/// How many steps of the engine one template may take. The largest of ours takes some thousand.
+const FUEL: u64 = 5_000_000;
+
+/// A file to render, and where its objects belong.
+#[derive(Debug, Clone)]
+pub(in crate::chart) struct Part {
+    /// `templates/x.yaml` or `bootstrap/x.yaml`.
+    pub(in crate::chart) file: String,
+    /// The stage's place and name; nothing for bootstrap files.
+    pub(in crate::chart) stage: Option<(usize, String)>,
+}
+
+/// A template as it lies in the charts.
+#[derive(Debug)]
+pub(super) struct Template {
+    /// Its name in the flattened chart: `templates/x.yaml`.
+    name: String,
+    /// Its file, for people: `charts/control-plane/v0.6/templates/x.yaml`.
+    pub(super) path: String,
+    pub(super) text: String,
+    prepared: Prepared,
+}
+
+/// The values that one render has printed, as data, by the number in their tokens.
+#[derive(Debug, Default)]
+struct Slots(Vec<Result<Json, NoData>>);
+
+/// What a template gave, its marks taken away.
+#[derive(Debug, Default)]
+pub(super) struct Text {
+    /// YAML with tokens.
+    pub(super) clean: String,
+    /// For a line of `clean` (from 1): the template and its line.
+    pub(super) lines: Vec<(usize, usize, usize)>,
+    /// The value behind each token, and the expression that printed it.
+    pub(super) slots: Vec<(Result<Json, NoData>, Option<usize>)>,
+}
+
+impl Text {
+    /// The template and line that a line of the clean text comes from.
+    pub(super) fn origin(&self, line: usize) -> Option<(usize, usize)> {
+        let index = self.lines.partition_point(|&(clean, ..)| clean <= line);
+        let &(_, template, line) = self.lines.get(index.checked_sub(1)?)?;
+        Some((template, line))
+    }
+}
+
+/// All templates of a chart, compiled.
+#[derive(Clone)]
+pub(in crate::chart) struct Renderer(Arc<Inner>);
+
+struct Inner {
+    env: Environment<'static>,
+    templates: Vec<Template>,
+    sites: Vec<Site>,
+    parts: Vec<Part>,
+}
+
+impl fmt::Debug for Renderer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renderer").field("templates", &self.0.templates.len()).finish_non_exhaustive()
+    }
+}
+
+/// An object with the origin of each of its leaves.
+#[derive(Debug, Clone)]
+pub(in crate::chart) struct Trace {
+    pub(in crate::chart) object: Object,
+    pub(in crate::chart) leaves: Vec<Leaf>,
+}
+
+fn environment(names: BTreeSet<String>) -> Environment<'static> {
+    let mut env = Environment::empty();
+    env.set_undefined_behavior(UndefinedBehavior::Strict);
+    // One mode for every name, so that captured text is known to be the outcome of a macro.
+    env.set_auto_escape_callback(|_| AutoEscape::Custom("slots".into()));
+    env.set_formatter(|out, state, value| {
+        if value.is_safe() {
+            return out.write_str(value.as_str().unwrap_or_default()).map_err(Error::from);
+        }
+        let marks = state.lookup(MARKS_IN_INPUT).is_some_and(|value| value.is_true());
+        let data = filters::to_json(value, marks);
+        let slots = state.get_or_insert_extension_with(Slots::default);
+        slots.0.push(data);
+        write!(out, "{SLOT}{}{END}", slots.0.len() - 1).map_err(Error::from)
+    });
+    env.set_fuel(Some(FUEL));
+    env.set_debug(true);
+    env.set_path_join_callback(move |name, parent| {
+        let folder = parent.split('/').next().unwrap_or_default();
+        let beside = format!("{folder}/{name}");
+        // Libraries of `templates/` serve both folders.
+        Cow::Owned(if names.contains(&beside) { beside } else { format!("templates/{name}") })
+    });
+    if let Ok(syntax) =
+        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build()
+    {
+        env.set_syntax(syntax);
+    }
+    filters::add_to(&mut env);
+    env
+}
+
+impl Renderer {
+    /// Compiles the templates.
+    ///
+    /// # Errors
+    /// Everything that is wrong in their syntax.
+    pub(in crate::chart) fn new<'f>(
+        files: impl Iterator<Item = (&'f str, &'f File)>,
+        parts: Vec<Part>,
+    ) -> Result<Self, Diagnostics> {
+        let files: Vec<_> = files.collect();
+        let mut env = environment(files.iter().map(|(name, _)| (*name).to_owned()).collect());
+        let mut templates: Vec<Template> = Vec::new();
+        let mut sites = Vec::new();
+        let mut problems = Vec::new();
+        for (name, file) in files {
+            let path = format!("charts/{}", file.path);
+            match prepare(&path, &file.text, templates.len(), &mut sites) {
+                Ok(prepared) => {
+                    let source = prepared.source.clone();
+                    templates.push(Template { name: name.to_owned(), path, text: file.text.clone(), prepared });
+                    if let Err(error) = env.add_template_owned(name.to_owned(), source) {
+                        problems.push(locate(&templates, &error));
+                    }
+                }
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if problems.is_empty() {
+            Ok(Self(Arc::new(Inner { env, templates, sites, parts })))
+        } else {
+            Err(Diagnostics(problems))
+        }
+    }
+
+    /// The names that the templates use without setting them, as dotted paths: `values.etcd.image`.
+    pub(in crate::chart) fn variables(&self) -> BTreeSet<String> {
+        self.0.env.templates().flat_map(|(_, template)| template.undeclared_variables(true)).collect()
+    }
+
+    /// Renders everything.
+    pub(in crate::chart) fn render(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
+        let mut rendered = Rendered::default();
+        for (part, bound) in self.bind_all(input)? {
+            let target = if part.stage.is_none() { &mut rendered.bootstrap } else { &mut rendered.objects };
+            target.extend(bound.into_iter().map(|bound| self.object(part, bound).object));
+        }
+        Ok(rendered)
+    }
+
+    /// Renders everything and keeps the origin of every leaf.
+    pub(in crate::chart) fn trace(&self, input: &RenderInput) -> Result<Vec<Trace>, Diagnostics> {
+        let parts = self.bind_all(input)?;
+        Ok(parts
+            .into_iter()
+            .flat_map(|(part, bound)| bound.into_iter().map(|bound| self.object(part, bound)))
+            .collect())
+    }
+
+    /// Where an expression stands.
+    pub(in crate::chart) fn site_place(&self, site: usize) -> Place {
+        let Site { template, start, end } = self.0.sites[site];
+        let template = &self.0.templates[template];
+        Place::in_text(&template.path, &template.text, start, end)
+    }
+
+    /// The text of an expression, braces included.
+    pub(in crate::chart) fn site_text(&self, site: usize) -> &str {
+        let Site { template, start, end } = self.0.sites[site];
+        &self.0.templates[template].text[start..end]
+    }
+
+    /// A line of a template, as a place.
+    pub(in crate::chart) fn line_place(&self, template: usize, line: usize) -> Place {
+        let template = &self.0.templates[template];
+        let start: usize = template.text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+        let text = template.text[start..].lines().next().unwrap_or_default();
+        let indentation = text.len() - text.trim_start().len();
+        Place::in_text(&template.path, &template.text, start + indentation, start + text.trim_end().len())
+    }
+
+    fn object(&self, part: &Part, bound: Bound) -> Trace {
+        let (stage, stage_name) = part.stage.clone().unwrap_or_default();
+        let own = self.0.templates.iter().position(|template| template.name == part.file);
+        let (template, line) = bound.origin.unwrap_or((own.unwrap_or_default(), 1));
+        let source = self.0.templates[template].path.trim_start_matches("charts/").to_owned();
+        Trace { object: Object { stage, stage_name, json: bound.json, source, line }, leaves: bound.leaves }
+    }
+
+    fn bind_all(&self, input: &RenderInput) -> Result<Vec<(&Part, Vec<Bound>)>, Diagnostics> {
+        let marks = holds_marks(&input.values)
+            || holds_marks(&input.release)
+            || holds_marks(&input.facts)
+            || input.pki.iter().any(|(name, text)| name.contains(is_mark) || text.contains(is_mark));
+        let mut context: BTreeMap<&str, Value> = BTreeMap::from([
+            ("values", Value::from(Serde(&input.values))),
+            ("release", Value::from(Serde(&input.release))),
+            ("facts", Value::from(Serde(&input.facts))),
+            ("pki", Value::from_pairs(input.pki.iter().map(|(name, text)| (name.as_str(), text.as_str())))),
+            (MARKS_IN_INPUT, Value::from(marks)),
+        ]);
+        let mut outcomes = Vec::new();
+        let mut problems = Vec::new();
+        let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
+        for part in &self.0.parts {
+            if part.stage.is_some() && !context.contains_key("bootstrap") {
+                let files = std::mem::take(&mut bootstrap);
+                context.insert("bootstrap", Value::from_pairs(files));
+            }
+            let bound = self
+                .text_of(&part.file, &context)
+                .and_then(|text| bind::bind(self, &text, marks).map_err(Diagnostics::from));
+            match bound {
+                Ok(bound) => {
+                    if let (None, Some(name)) = (&part.stage, part.file.strip_prefix("bootstrap/")) {
+                        let all = Json::Array(bound.iter().map(|bound| bound.json.clone()).collect());
+                        bootstrap.insert(name.to_owned(), all.to_string());
+                    }
+                    outcomes.push((part, bound));
+                }
+                Err(found) => problems.extend(found.0),
+            }
+        }
+        if problems.is_empty() { Ok(outcomes) } else { Err(Diagnostics(problems)) }
+    }
+
+    fn text_of(&self, name: &str, context: &BTreeMap<&str, Value>) -> Result<Text, Diagnostics> {
+        let failed = |error: &Error| Diagnostics::from(locate(&self.0.templates, error));
+        let template = self.0.env.get_template(name).map_err(|error| failed(&error))?;
+        let context = Value::from_pairs(context.iter().map(|(key, value)| (*key, value.clone())));
+        let mut captured = template.render_captured(context).map_err(|error| failed(&error))?;
+        let slots =
+            captured.with_state_mut(|state| state.get_extension_mut::<Slots>().map(std::mem::take)).unwrap_or_default();
+        clean(captured.output(), slots.0).ok_or_else(|| {
+            Diagnostic::error("template", format!("charts/…/{name} cuts the outcome of a macro into pieces")).into()
+        })
+    }
+}
+
+/// Whether a value holds one of our characters.
+fn holds_marks(value: &Json) -> bool {
+    match value {
+        Json::String(text) => text.contains(is_mark),
+        Json::Array(items) => items.iter().any(holds_marks),
+        Json::Object(map) => map.iter().any(|(key, value)| key.contains(is_mark) || holds_marks(value)),
+        _ => false,
+    }
+}
+
+/// Takes the marks out of the engine's output and notes what they say. Nothing if one of them is damaged.
+fn clean(output: &str, slots: Vec<Result<Json, NoData>>) -> Option<Text> {
+    let mut text = Text { clean: String::with_capacity(output.len()), ..Text::default() };
+    text.slots = slots.into_iter().map(|value| (value, None)).collect();
+    let mut line = 1;
+    let mut pending = None;
+    let mut rest = output;
+    while let Some(at) = rest.find(is_mark) {
+        let (before, marked) = rest.split_at(at);
+        if !before.is_empty() {
+            pending = None;
+        }
+        line += before.bytes().filter(|&byte| byte == b'\n').count();
+        text.clean.push_str(before);
+        let kind = marked.chars().next()?;
+        let end = marked.find(END)?;
+        let content = marked.get(kind.len_utf8()..end)?;
+        rest = &marked[end + END.len_utf8()..];
+        match kind {
+            SITE => pending = Some(content.parse().ok()?),
+            SLOT => {
+                let slot: usize = content.parse().ok()?;
+                let entry = text.slots.get_mut(slot)?;
+                if pending.is_some() {
+                    entry.1 = pending.take();
+                }
+                text.clean.push_str(&marked[..end + END.len_utf8()]);
+            }
+            LINE => {
+                let (template, of_template) = content.split_once('.')?;
+                if text.lines.last().is_none_or(|last| last.0 < line) {
+                    text.lines.push((line, template.parse().ok()?, of_template.parse().ok()?));
+                }
+            }
+            _ => return None,
+        }
+    }
+    text.clean.push_str(rest);
+    Some(text)
+}
+
+/// The innermost error of the engine that has a place, as one that points at the template.
+fn locate(templates: &[Template], error: &Error) -> Diagnostic {
+    let mut innermost = error;
+    let mut source = std::error::Error::source(error);
+    while let Some(next) = source {
+        if let Some(found) = next.downcast_ref::<Error>() {
+            innermost = found;
+        }
+        source = next.source();
+    }
+    let code = match innermost.kind() {
+        ErrorKind::UndefinedError => "undefined",
+        ErrorKind::OutOfFuel => "too-long",
+        _ => "template",
+    };
+    let message = match (innermost.kind(), innermost.detail()) {
+        (ErrorKind::OutOfFuel, _) => "this template takes too many steps".to_owned(),
+        // What an operation was tried on may be a secret.
+        (_, Some(detail)) if !detail.starts_with("unable to calculate") => detail.to_owned(),
+        (kind, _) => kind.to_string(),
+    };
+    let mut diagnostic = Diagnostic::error(code, message);
+    let by_name: HashMap<&str, &Template> =
+        templates.iter().map(|template| (template.name.as_str(), template)).collect();
+    if let Some(template) = innermost.name().and_then(|name| by_name.get(name)) {
+        let place = match (innermost.range(), innermost.line()) {
+            (Some(range), _) => {
+                let (start, end) = (template.prepared.original(range.start), template.prepared.original(range.end));
+                Some(Place::in_text(&template.path, &template.text, start, end.max(start)))
+            }
+            (None, Some(line)) => {
+                let start: usize = template.text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+                Some(Place::in_text(&template.path, &template.text, start, start))
+            }
+            _ => None,
+        };
+        diagnostic = diagnostic.at(place);
+    }
+    diagnostic
+}

@@ -1,0 +1,237 @@
+//! Prepares a template's source: every expression and every line gets a mark, so that what comes out of the template
+//! engine is known by its place; and what would undo the safety of rendering is refused.
+
+use crate::chart::diagnostic::{Diagnostic, Place};
+
+/// The characters that marks and tokens are made of. They are for private use in Unicode; templates may not hold them,
+/// and values may, since values never become text that is parsed.
+pub(super) const SLOT: char = '\u{e000}';
+pub(super) const END: char = '\u{e001}';
+pub(super) const SITE: char = '\u{e002}';
+pub(super) const LINE: char = '\u{e003}';
+
+/// Whether a character is one of ours.
+pub(super) fn is_mark(c: char) -> bool {
+    ('\u{e000}'..='\u{e003}').contains(&c)
+}
+
+/// An expression of a template: `{{ values.x }}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::chart) struct Site {
+    /// The template: its place among the renderer's templates.
+    pub(in crate::chart) template: usize,
+    /// The bytes of the expression in the template's own source, braces included.
+    pub(in crate::chart) start: usize,
+    pub(in crate::chart) end: usize,
+}
+
+/// A source ready for the template engine.
+#[derive(Debug, Clone)]
+pub(super) struct Prepared {
+    pub(super) source: String,
+    /// For each insertion: where in `source` it is, and how many bytes have been inserted up to its end.
+    inserted: Vec<(usize, usize)>,
+}
+
+impl Prepared {
+    /// The offset in the template's own source of an offset in the prepared one.
+    pub(super) fn original(&self, offset: usize) -> usize {
+        let index = self.inserted.partition_point(|&(at, _)| at < offset);
+        let shift = if index == 0 { 0 } else { self.inserted[index - 1].1 };
+        offset.saturating_sub(shift)
+    }
+}
+
+struct Scan<'t> {
+    path: &'t str,
+    text: &'t str,
+    template: usize,
+    at: usize,
+    out: String,
+    inserted: Vec<(usize, usize)>,
+    total: usize,
+    line: usize,
+    /// Nothing but spaces so far on this line.
+    fresh: bool,
+}
+
+impl Scan<'_> {
+    fn error(&self, start: usize, end: usize, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error("template", message).at(Place::in_text(self.path, self.text, start, end))
+    }
+
+    fn insert(&mut self, mark: &str) {
+        let at = self.out.len();
+        self.out.push_str(mark);
+        self.total += mark.len();
+        self.inserted.push((at, self.total));
+    }
+
+    fn copy_to(&mut self, end: usize) {
+        let piece = &self.text[self.at..end];
+        self.line += piece.bytes().filter(|&byte| byte == b'\n').count();
+        self.out.push_str(piece);
+        self.at = end;
+    }
+
+    /// Where a tag that begins at `self.at` ends: after its closing braces, quotes skipped.
+    fn end_of_tag(&self, close: &str) -> Result<usize, Diagnostic> {
+        let bytes = self.text.as_bytes();
+        let mut at = self.at + 2;
+        let mut quote = None;
+        let mut depth = 0_usize;
+        while at < bytes.len() {
+            let byte = bytes[at];
+            match quote {
+                Some(_) if byte == b'\\' => at += 1,
+                Some(open) if byte == open => quote = None,
+                None if matches!(byte, b'"' | b'\'') => quote = Some(byte),
+                None if depth == 0 && self.text[at..].starts_with(close) => return Ok(at + close.len()),
+                None if matches!(byte, b'{' | b'[' | b'(') => depth += 1,
+                None if matches!(byte, b'}' | b']' | b')') => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            at += 1;
+            while at < bytes.len() && !self.text.is_char_boundary(at) {
+                at += 1;
+            }
+        }
+        Err(self.error(self.at, self.at + 2, format!("`{close}` is missing")))
+    }
+
+    fn expression(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
+        let end = self.end_of_tag("}}")?;
+        if self.text[self.at..].starts_with("{{-") {
+            return Err(self.error(self.at, self.at + 3, "`{{-` is not needed: values are bound, not printed"));
+        }
+        let mark = format!("{SITE}{}{END}", sites.len());
+        self.insert(&mark);
+        sites.push(Site { template: self.template, start: self.at, end });
+        self.copy_to(end);
+        self.fresh = false;
+        Ok(())
+    }
+
+    fn block(&mut self) -> Result<(), Diagnostic> {
+        let start = self.at;
+        let end = self.end_of_tag("%}")?;
+        let inner = self.text[start + 2..end - 2].trim_start_matches(['-', '+']).trim_start();
+        let word = inner.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
+        match word {
+            "autoescape" | "endautoescape" => {
+                return Err(self.error(start, end, "`autoescape` is refused: values are never escaped into text"));
+            }
+            "extends" | "block" => {
+                return Err(self.error(start, end, format!("`{word}` is refused: use `include` or a macro")));
+            }
+            _ => {}
+        }
+        self.copy_to(end);
+        if word == "raw" {
+            let Some(length) = self.text[end..].find("endraw") else {
+                return Err(self.error(start, end, "`endraw` is missing"));
+            };
+            self.copy_to(end + length);
+            let close = self.text[self.at..].find("%}").map_or(self.text.len(), |length| self.at + length + 2);
+            self.copy_to(close);
+        }
+        // `trim_blocks`: the line break behind a block goes with it.
+        self.fresh = self.text[self.at..].starts_with('\n');
+        Ok(())
+    }
+
+    fn run(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
+        while self.at < self.text.len() {
+            let rest = &self.text[self.at..];
+            if rest.starts_with("{{") {
+                self.expression(sites)?;
+            } else if rest.starts_with("{%") {
+                self.block()?;
+            } else if rest.starts_with("{#") {
+                let Some(length) = rest.find("#}") else {
+                    return Err(self.error(self.at, self.at + 2, "`#}` is missing"));
+                };
+                self.copy_to(self.at + length + 2);
+                self.fresh = self.text[self.at..].starts_with('\n');
+            } else {
+                let c = rest.chars().next().unwrap_or(' ');
+                if is_mark(c) {
+                    return Err(self.error(self.at, self.at + c.len_utf8(), "a template may not hold this character"));
+                }
+                if c == '\n' {
+                    self.fresh = true;
+                } else if self.fresh && !c.is_whitespace() {
+                    let mark = format!("{LINE}{}.{}{END}", self.template, self.line);
+                    self.insert(&mark);
+                    self.fresh = false;
+                }
+                self.copy_to(self.at + c.len_utf8());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prepares a source. New sites are added to `sites`; `template` is the number of this template.
+pub(super) fn prepare(path: &str, text: &str, template: usize, sites: &mut Vec<Site>) -> Result<Prepared, Diagnostic> {
+    let mut scan = Scan {
+        path,
+        text,
+        template,
+        at: 0,
+        out: String::with_capacity(text.len() * 2),
+        inserted: Vec::new(),
+        total: 0,
+        line: 1,
+        fresh: true,
+    };
+    scan.run(sites)?;
+    Ok(Prepared { source: scan.out, inserted: scan.inserted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let mut sites = Vec::new();
+        let prepared = prepare("t.yaml", text, 0, &mut sites).unwrap();
+        for (index, site) in sites.iter().enumerate() {
+            let mark = format!("{SITE}{index}{END}");
+            let at = prepared.source.find(&mark).unwrap() + mark.len();
+            assert_eq!(prepared.original(at), site.start);
+            assert!(text[site.start..site.end].starts_with("{{") && text[site.start..site.end].ends_with("}}"));
+        }
+        prepared.source.replace(SITE, "S").replace(LINE, "L").replace(END, ":")
+    }
+
+    #[test]
+    fn expressions_and_lines_are_marked_and_tags_are_left_alone() {
+        assert_eq!(shown("a: {{ x }}\n  b: 1\n"), "L0.1:a: S0:{{ x }}\n  L0.2:b: 1\n");
+        assert_eq!(
+            shown("{% if a == '}}%}' %}\nk: v\n{% endif %}\n"),
+            "{% if a == '}}%}' %}\nL0.2:k: v\n{% endif %}\n"
+        );
+        assert_eq!(shown("{{ {'a': {'b': 1}} }}"), "S0:{{ {'a': {'b': 1}} }}");
+        assert_eq!(shown("{# {{ x }} #}\nü: {{ x -}}\n"), "{# {{ x }} #}\nL0.2:ü: S0:{{ x -}}\n");
+        assert_eq!(shown("{% raw %}{{ x }}{% endraw %}{{ y }}"), "{% raw %}{{ x }}{% endraw %}S0:{{ y }}");
+    }
+
+    #[test]
+    fn what_would_undo_the_safety_is_refused_with_its_place() {
+        for (text, column) in [
+            ("a: {% autoescape false %}", 4),
+            ("a: {%- autoescape none %}", 4),
+            ("x: \u{e000}", 4),
+            ("{{ x", 1),
+            ("{% if", 1),
+            ("{# x", 1),
+            ("{{- x }}", 1),
+            ("{% block x %}", 1),
+            ("{% raw %}", 1),
+        ] {
+            let error = prepare("t.yaml", text, 0, &mut Vec::new()).unwrap_err();
+            assert_eq!(error.place.unwrap().column, column, "{text}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! `--set path=value`: reading the argument, with Helm's syntax, and writing the value into the tree.
+
+use serde_json::Value;
+
+use crate::chart::diagnostic::{Diagnostic, Place};
+use crate::chart::node::{Data, Entry, Mapping, Node, Origin, merge, show_path};
+use crate::chart::scalar::shorten;
+
+use super::SetKind;
+
+/// The longest list that an index may make.
+const MAX_INDEX: usize = 1000;
+
+/// A path of keys and list indexes, and the value for it.
+#[derive(Debug, Clone)]
+pub(super) struct Assignment {
+    pub(super) path: Vec<Part>,
+    pub(super) node: Node,
+}
+
+impl Assignment {
+    /// The path as keys and numbers.
+    pub(super) fn keys(&self) -> Vec<String> {
+        self.path.iter().map(|part| part.name.clone()).collect()
+    }
+}
+
+/// One step of a path.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) index: Option<usize>,
+    pub(super) origin: Origin,
+}
+
+/// Reads the content of a file named in `--set-file`.
+pub(super) type ReadFile<'r> = &'r dyn Fn(&str) -> Result<String, Diagnostic>;
+
+struct Argument<'t> {
+    flag: &'static str,
+    text: &'t str,
+    source: u32,
+    at: usize,
+}
+
+impl Argument<'_> {
+    fn origin(&self, start: usize, end: usize) -> Origin {
+        let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        Origin { source: self.source, start: offset(start), end: offset(end) }
+    }
+
+    fn error(&self, start: usize, end: usize, message: impl Into<String>, label: &str) -> Diagnostic {
+        let mut place = Place::in_text(self.flag, self.text, start, end);
+        crate::chart::read::hide_behind_secret_key(&mut place);
+        Diagnostic::error("set-syntax", message).at(place).label(label).help(format!(
+            "write `{} path.to.key=value`; a comma, dot or `=` that belongs to the text needs `\\` before it",
+            self.flag
+        ))
+    }
+
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    /// Text up to one of the stop characters, backslashes taken away.
+    fn until(&mut self, stops: &[char]) -> String {
+        let mut found = String::new();
+        let mut characters = self.text[self.at..].char_indices();
+        let start = self.at;
+        while let Some((offset, c)) = characters.next() {
+            if c == '\\' {
+                if let Some((_, escaped)) = characters.next() {
+                    found.push(escaped);
+                }
+                continue;
+            }
+            if stops.contains(&c) {
+                self.at = start + offset;
+                return found;
+            }
+            found.push(c);
+        }
+        self.at = self.text.len();
+        found
+    }
+
+    fn path(&mut self) -> Result<Vec<Part>, Diagnostic> {
+        let mut path: Vec<Part> = Vec::new();
+        loop {
+            let start = self.at;
+            if self.rest().starts_with('[') && !path.is_empty() {
+                let Some(length) = self.rest().find(']') else {
+                    return Err(self.error(start, self.text.len(), "the bracket is not closed", "`]` is missing"));
+                };
+                let digits = &self.text[start + 1..start + length];
+                let index = digits.parse::<usize>().ok().filter(|&index| index <= MAX_INDEX);
+                let Some(index) = index else {
+                    let message = format!("`{}` is not an index of a list", shorten(digits));
+                    return Err(self.error(start + 1, start + length, message, "a number from 0 is needed"));
+                };
+                self.at = start + length + 1;
+                path.push(Part { name: index.to_string(), index: Some(index), origin: self.origin(start, self.at) });
+            } else {
+                let name = self.until(&['.', '[', '=', ',']);
+                if name.is_empty() {
+                    return Err(self.error(start, start + 1, "a key is missing", "before this"));
+                }
+                path.push(Part { name, index: None, origin: self.origin(start, self.at) });
+            }
+            match self.rest().chars().next() {
+                Some('=') => {
+                    self.at += 1;
+                    return Ok(path);
+                }
+                Some('.') => self.at += 1,
+                Some('[') => {}
+                _ => {
+                    let message = format!("`{}` has no value", shorten(&show_path_of(&path)));
+                    return Err(self.error(start, self.at, message, "`=` and a value are missing"));
+                }
+            }
+        }
+    }
+
+    fn value(&mut self, kind: SetKind, read: ReadFile<'_>) -> Result<Node, Diagnostic> {
+        let start = self.at;
+        match kind {
+            SetKind::Json => {
+                let mut stream = serde_json::Deserializer::from_str(self.rest()).into_iter::<Value>();
+                let value = match stream.next() {
+                    Some(Ok(value)) => value,
+                    Some(Err(error)) => {
+                        let at = start + error.column().saturating_sub(1).min(self.text.len() - start);
+                        return Err(self.error(at, at + 1, "this is not JSON", "here"));
+                    }
+                    None => return Err(self.error(start, start, "the JSON value is missing", "here")),
+                };
+                self.at = start + stream.byte_offset();
+                Ok(Node::from_json(&value, self.origin(start, self.at)))
+            }
+            SetKind::File => {
+                let path = self.until(&[',']);
+                let origin = self.origin(start, self.at);
+                let content =
+                    read(&path).map_err(|problem| problem.at(Place::in_text(self.flag, self.text, start, self.at)))?;
+                Ok(Node::new(Data::Text(content), origin))
+            }
+            SetKind::Value | SetKind::Text if self.rest().starts_with('{') => {
+                self.at += 1;
+                let mut items = Vec::new();
+                loop {
+                    let from = self.at;
+                    let item = self.until(&[',', '}']);
+                    let origin = self.origin(from, self.at);
+                    let end = self.rest().chars().next();
+                    if !(end == Some('}') && items.is_empty() && item.is_empty()) {
+                        items.push(scalar(kind, &item, origin));
+                    }
+                    match end {
+                        Some(',') => self.at += 1,
+                        Some(_) => {
+                            self.at += 1;
+                            break;
+                        }
+                        None => return Err(self.error(start, start + 1, "the brace is not closed", "`}` is missing")),
+                    }
+                }
+                Ok(Node::new(Data::List(items), self.origin(start, self.at)))
+            }
+            SetKind::Value | SetKind::Text => {
+                let text = self.until(&[',']);
+                Ok(scalar(kind, &text, self.origin(start, self.at)))
+            }
+        }
+    }
+}
+
+fn show_path_of(path: &[Part]) -> String {
+    show_path(&path.iter().map(|part| part.name.clone()).collect::<Vec<_>>())
+}
+
+fn scalar(kind: SetKind, text: &str, origin: Origin) -> Node {
+    match kind {
+        // An empty value is empty text, as in Helm; to delete, say `null`.
+        SetKind::Value if !text.is_empty() => Node::plain(text, origin),
+        _ => Node::new(Data::Text(text.to_owned()), origin),
+    }
+}
+
+/// Reads one argument: `a.b=1,c[0].d=x`. `source` is its number among the sources, of which it is the text.
+pub(super) fn parse(kind: SetKind, text: &str, source: u32, read: ReadFile<'_>) -> Result<Vec<Assignment>, Diagnostic> {
+    let mut argument = Argument { flag: kind.flag(), text, source, at: 0 };
+    let mut assignments = Vec::new();
+    // The whole of the values as one object.
+    if kind == SetKind::Json && text.trim_start().starts_with('{') {
+        let node = argument.value(kind, read)?;
+        return Ok(vec![Assignment { path: Vec::new(), node }]);
+    }
+    loop {
+        let path = argument.path()?;
+        let node = argument.value(kind, read)?;
+        assignments.push(Assignment { path, node });
+        match argument.rest().chars().next() {
+            None => return Ok(assignments),
+            Some(',') => argument.at += 1,
+            Some(_) => {
+                let at = argument.at;
+                return Err(argument.error(at, at + 1, "a comma is missing", "before this"));
+            }
+        }
+    }
+}
+
+/// Writes the value into the tree. Missing mappings and lists on the way are made.
+pub(super) fn apply(
+    root: &mut Node,
+    assignment: Assignment,
+    place: impl Fn(Origin) -> Place,
+) -> Result<(), Diagnostic> {
+    let mut node = root;
+    for part in &assignment.path {
+        let container = if part.index.is_some() {
+            Data::List(Vec::new())
+        } else {
+            Data::Map(Mapping { replaces: true, ..Mapping::default() })
+        };
+        if std::mem::discriminant(&node.data) != std::mem::discriminant(&container) {
+            if node.data != Data::Null && part.index.is_some() {
+                return Err(Diagnostic::error("set-index", format!("this is {}, not a list", node.type_name()))
+                    .at(place(part.origin))
+                    .path(show_path_of(&assignment.path)));
+            }
+            if node.data != Data::Null {
+                node.overrode.push(node.origin);
+            }
+            *node = Node { overrode: std::mem::take(&mut node.overrode), ..Node::new(container, part.origin) };
+        }
+        node = match &mut node.data {
+            Data::Map(map) => {
+                let fresh = || Entry { key: part.origin, node: Node::new(Data::Null, part.origin) };
+                &mut map.entries.entry(part.name.clone()).or_insert_with(fresh).node
+            }
+            Data::List(items) => {
+                let index = part.index.unwrap_or_default();
+                let length = items.len();
+                if index > length {
+                    return Err(Diagnostic::error(
+                        "set-index",
+                        format!("the list has {length} entries, so the next index is {length}"),
+                    )
+                    .at(place(part.origin))
+                    .path(show_path_of(&assignment.path)));
+                }
+                if index == length {
+                    items.push(Node::new(Data::Null, part.origin));
+                }
+                &mut items[index]
+            }
+            _ => return Ok(()),
+        };
+    }
+    let below = std::mem::replace(node, Node::new(Data::Null, assignment.node.origin));
+    *node = merge(below, assignment.node);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(kind: SetKind, start: &Value, arguments: &[&str]) -> Result<Value, String> {
+        let mut root = Node::from_json(start, Origin::default());
+        for argument in arguments {
+            let read = |path: &str| Ok(format!("<{path}>"));
+            for assignment in parse(kind, argument, 0, &read).map_err(|error| error.message)? {
+                apply(&mut root, assignment, |_| Place::in_text("", "", 0, 0)).map_err(|error| error.message)?;
+            }
+        }
+        Ok(root.to_json())
+    }
+
+    #[test]
+    fn helms_syntax_is_understood() {
+        let start = json!({"a": {"x": 1}, "l": [{"n": 1}, {"n": 2}]});
+        let value = |arguments: &[&str]| set(SetKind::Value, &start, arguments).unwrap();
+        assert_eq!(value(&["a.y=2,b=text"]), json!({"a": {"x": 1, "y": 2}, "b": "text", "l": [{"n": 1}, {"n": 2}]}));
+        assert_eq!(value(&["l[1].n=5"])["l"], json!([{"n": 1}, {"n": 5}]));
+        assert_eq!(value(&["l[2].n=5"])["l"], json!([{"n": 1}, {"n": 2}, {"n": 5}]));
+        assert_eq!(value(&["l={a,2,}"])["l"], json!(["a", 2, ""]));
+        assert_eq!(value(&["l={}"])["l"], json!([]));
+        assert_eq!(value(&[r"a.k\.x\=y=1\,2"])["a"], json!({"x": 1, "k.x=y": "1,2"}));
+        assert_eq!(value(&["a=null"]), json!({"l": [{"n": 1}, {"n": 2}]}));
+        assert_eq!(value(&["a.x=true", "a.x="])["a"], json!({"x": ""}));
+        assert_eq!(value(&["a.x.y=1"])["a"], json!({"x": {"y": 1}}));
+        assert_eq!(set(SetKind::Text, &start, &["a.x=true,b=null"]).unwrap()["b"], json!("null"));
+        assert_eq!(set(SetKind::File, &start, &["a.x=./f"]).unwrap()["a"], json!({"x": "<./f>"}));
+        assert_eq!(
+            set(SetKind::Json, &start, &[r#"a={"y":[1,2]},b="x,y""#]).unwrap()["a"],
+            json!({"x": 1, "y": [1, 2]})
+        );
+        assert_eq!(set(SetKind::Json, &start, &[r#"{"b": 1}"#]).unwrap()["b"], json!(1));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_an_error() {
+        let start = json!({"l": [1], "s": "x"});
+        for (argument, part) in [
+            ("", "a key is missing"),
+            ("=1", "a key is missing"),
+            ("a", "`a` has no value"),
+            ("a..b=1", "a key is missing"),
+            ("a.b", "`a.b` has no value"),
+            ("l[=1", "not closed"),
+            ("l[x]=1", "`x` is not an index"),
+            ("l[-1]=1", "`-1` is not an index"),
+            ("l[99999999999]=1", "not an index"),
+            ("l[5]=1", "the list has 1 entries"),
+            ("s[0]=1", "not a list"),
+            ("l={a", "brace is not closed"),
+            ("l={a}b=1", "a comma is missing"),
+            ("a=1,", "a key is missing"),
+        ] {
+            let error = set(SetKind::Value, &start, &[argument]).unwrap_err();
+            assert!(error.contains(part), "{argument}: {error}");
+        }
+        for argument in ["a=", "a={", "a=[1,]", "a=1 2"] {
+            assert!(set(SetKind::Json, &start, &[argument]).is_err(), "{argument}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Collects the layers of values in order and makes the checked tree of them.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::api::version::ServiceLine;
+use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
+use crate::chart::node::{Data, Node, Origin, Sources, merge};
+use crate::chart::read;
+
+use super::assign::{self, Assignment};
+use super::tree::ValuesTree;
+use super::validate::{self, Layer};
+
+/// Which of the four flags an argument belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetKind {
+    /// `--set a.b=1`: a YAML scalar, or a list as `{x,y}`.
+    Value,
+    /// `--set-string a.b=1`: always text.
+    Text,
+    /// `--set-file a.b=path`: the text of a file.
+    File,
+    /// `--set-json a.b={"c":1}`: any JSON.
+    Json,
+}
+
+impl SetKind {
+    /// The flag, for people.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Self::Value => "--set",
+            Self::Text => "--set-string",
+            Self::File => "--set-file",
+            Self::Json => "--set-json",
+        }
+    }
+}
+
+/// Reads a file of values, or one for `--set-file`; `-` is standard input.
+///
+/// # Errors
+/// A diagnostic that names the file: missing, a folder, unreadable, or of more than a MiB (which is not read to its end).
+pub fn read_file(path: &str) -> Result<Vec<u8>, Diagnostic> {
+    let failed = |error: &std::io::Error| {
+        let message = match error.kind() {
+            std::io::ErrorKind::NotFound => format!("the file {path} does not exist"),
+            std::io::ErrorKind::IsADirectory => format!("{path} is a folder, not a file"),
+            std::io::ErrorKind::PermissionDenied => format!("no permission to read the file {path}"),
+            _ => format!("the file {path} cannot be read: {error}"),
+        };
+        Diagnostic::error("unreadable-file", message)
+    };
+    let limit = read::MAX_BYTES as u64 + 1;
+    let mut bytes = Vec::new();
+    if path == "-" {
+        std::io::stdin().lock().take(limit).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        return Ok(bytes);
+    }
+    if Path::new(path).is_dir() {
+        return Err(failed(&std::io::ErrorKind::IsADirectory.into()));
+    }
+    let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    if bytes.len() > read::MAX_BYTES {
+        return Err(Diagnostic::error("too-large", format!("{path} has more than {} bytes", read::MAX_BYTES)));
+    }
+    Ok(bytes)
+}
+
+/// Collects layers of values. Errors are kept until [`ValuesBuilder::build`], so that all are reported at once.
+///
+/// The groups (files, sets, flags) may be given in any order: within a group the order of the calls counts.
+#[derive(Debug, Clone)]
+pub struct ValuesBuilder {
+    line: Option<ServiceLine>,
+    sources: Sources,
+    defaults: Vec<Node>,
+    files: Vec<Node>,
+    sets: Vec<Assignment>,
+    flags: Vec<Assignment>,
+    problems: Vec<Diagnostic>,
+    by_user: bool,
+}
+
+fn whole(source: u32) -> Origin {
+    Origin { source, start: 0, end: 0 }
+}
+
+impl ValuesBuilder {
+    /// Without any defaults; a chart's own builder is made by [`Chart::values`](crate::chart::Chart::values).
+    /// `line` is the service line that values have to be known to.
+    pub fn new(line: Option<ServiceLine>) -> Self {
+        Self {
+            line,
+            sources: Sources::default(),
+            defaults: Vec::new(),
+            files: Vec::new(),
+            sets: Vec::new(),
+            flags: Vec::new(),
+            problems: Vec::new(),
+            by_user: false,
+        }
+    }
+
+    fn document(&mut self, name: &str, text: String) -> Option<Node> {
+        let source = self.sources.add(name, text);
+        match read::read(&self.sources, source) {
+            Ok(None) => None,
+            Ok(Some(node)) if matches!(node.data, Data::Map(_)) => Some(node),
+            Ok(Some(node)) => {
+                self.problems.push(
+                    Diagnostic::error(
+                        "not-a-mapping",
+                        format!("values are a mapping, but {name} is {}", node.type_name()),
+                    )
+                    .at(self.sources.place(Origin { end: node.origin.start, ..node.origin }))
+                    .label("a mapping of keys to values is expected"),
+                );
+                None
+            }
+            Err(problems) => {
+                self.problems.extend(problems);
+                None
+            }
+        }
+    }
+
+    /// Adds chart defaults: YAML.
+    #[must_use]
+    pub fn defaults(mut self, name: &str, text: &str) -> Self {
+        let node = self.document(name, text.to_owned());
+        self.defaults.extend(node);
+        self
+    }
+
+    /// Adds one default at a path (`images.etcd`); the name says where it comes from.
+    #[must_use]
+    pub fn default_at(mut self, name: &str, path: &str, value: &Value) -> Self {
+        let source = self.sources.add(name, format!("{path}: {value}"));
+        let mut node = Node::from_json(value, Origin { source, start: 0, end: u32::try_from(path.len()).unwrap_or(0) });
+        for part in path.rsplit('.') {
+            let origin = node.origin;
+            let mut above = Node::map(origin);
+            if let Data::Map(map) = &mut above.data {
+                map.entries.insert(part.to_owned(), crate::chart::node::Entry { key: origin, node });
+            }
+            node = above;
+        }
+        self.defaults.push(node);
+        self
+    }
+
+    /// Adds a `--values` file: YAML or JSON as bytes, and its name for people.
+    #[must_use]
+    pub fn file(mut self, name: &str, bytes: &[u8]) -> Self {
+        self.by_user = true;
+        match read::text(name, bytes) {
+            Ok(text) => {
+                let node = self.document(name, text);
+                self.files.extend(node);
+            }
+            Err(problem) => self.problems.push(problem),
+        }
+        self
+    }
+
+    /// Adds the outcome of [`read_file`]: its content, or why it could not be read.
+    #[must_use]
+    pub fn file_result(mut self, name: &str, read: Result<Vec<u8>, Diagnostic>) -> Self {
+        match read {
+            Ok(bytes) => self.file(name, &bytes),
+            Err(problem) => {
+                self.by_user = true;
+                self.problems.push(problem);
+                self
+            }
+        }
+    }
+
+    /// Adds an argument of `--set`, `--set-string`, `--set-json`, or of `--set-file` with files read from disk.
+    #[must_use]
+    pub fn set(self, kind: SetKind, argument: &str) -> Self {
+        self.set_with(kind, argument, &read_file)
+    }
+
+    /// The same with another way to read the files of `--set-file`.
+    #[must_use]
+    pub fn set_with(
+        mut self,
+        kind: SetKind,
+        argument: &str,
+        read: &dyn Fn(&str) -> Result<Vec<u8>, Diagnostic>,
+    ) -> Self {
+        self.by_user = true;
+        let source = self.sources.add(kind.flag(), argument);
+        let read = |path: &str| read::text(path, &read(path)?);
+        match assign::parse(kind, argument, source, &read) {
+            Ok(assignments) => self.sets.extend(assignments),
+            Err(problem) => self.problems.push(problem),
+        }
+        self
+    }
+
+    /// Adds a dedicated flag: its name, the path that it sets, and its argument, which is always text.
+    #[must_use]
+    pub fn flag(mut self, flag: &str, path: &str, value: &str) -> Self {
+        self.by_user = true;
+        let source = self.sources.add(flag, value);
+        let end = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        let origin = Origin { source, start: 0, end };
+        let part = |name: &str| assign::Part { name: name.to_owned(), index: None, origin };
+        let path = path.split('.').map(part).collect();
+        let node = Node { raw: Some(value.into()), ..Node::new(flag_data(value), origin) };
+        self.flags.push(Assignment { path, node });
+        self
+    }
+
+    /// Lays the layers over one another and checks the outcome. The schema is only asked for if the user gave something:
+    /// a test holds that the defaults alone are right.
+    ///
+    /// # Errors
+    /// Everything that is wrong, in the order of the sources.
+    pub fn build(self, schema: impl FnOnce() -> Value) -> Result<ValuesTree, Diagnostics> {
+        let checked = self.by_user;
+        self.finish(checked.then(schema))
+    }
+
+    /// The same, always checked against the schema.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn build_checked(self, schema: Value) -> Result<ValuesTree, Diagnostics> {
+        self.finish(Some(schema))
+    }
+
+    /// The merged values without a schema, for a first look (such as at `name`); syntax errors only.
+    ///
+    /// # Errors
+    /// Everything that cannot be read.
+    pub fn peek(&self) -> Result<Value, Diagnostics> {
+        Ok(self.clone().finish(None)?.to_json())
+    }
+
+    fn finish(mut self, schema: Option<Value>) -> Result<ValuesTree, Diagnostics> {
+        let mut root = Node::map(whole(0));
+        if let Some(schema) = &schema {
+            // Before anything is shown: also what is overridden later must not show.
+            let trees = self.defaults.iter().chain(&self.files).map(Layer::Tree);
+            let sets = self.sets.iter().chain(&self.flags).map(Layer::Set);
+            let masks: Vec<Origin> =
+                trees.chain(sets).flat_map(|layer| validate::secret_spans(schema, &layer)).collect();
+            self.sources.mask(&masks);
+        }
+        let user_from = self.defaults.iter().map(|node| node.origin.source + 1).max().unwrap_or(0);
+        for layer in self.defaults.into_iter().chain(self.files) {
+            root = merge(root, layer);
+        }
+        for assignment in self.sets.into_iter().chain(self.flags) {
+            let sources = &self.sources;
+            let place = |origin| -> Place { sources.place(origin) };
+            if let Err(problem) = assign::apply(&mut root, assignment, place) {
+                self.problems.push(problem);
+            }
+        }
+        let mut warnings = Vec::new();
+        if let Some(schema) = &schema {
+            let found = validate::validate(&mut root, schema, &self.sources, self.line, user_from);
+            let (errors, notes): (Vec<_>, Vec<_>) =
+                found.into_iter().partition(|problem| problem.severity == crate::chart::Severity::Error);
+            warnings = notes;
+            // What could not be read is missing in the tree, so what the schema says about it is noise.
+            if self.problems.is_empty() {
+                self.problems.extend(errors);
+            }
+        }
+        if self.problems.is_empty() {
+            Ok(ValuesTree::new(root, self.sources, schema, warnings))
+        } else {
+            Err(Diagnostics(self.problems))
+        }
+    }
+}
+
+/// A flag's argument is text where text is wanted; `--replicas 3` is a number where one is wanted.
+fn flag_data(value: &str) -> Data {
+    match Node::plain(value, Origin::default()).data {
+        Data::Null => Data::Text(value.to_owned()),
+        data => data,
+    }
+}

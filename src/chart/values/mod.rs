@@ -1,0 +1,23 @@
+//! Values: chart defaults, files, `--set` and dedicated flags, laid over one another, checked, and traceable to their origin.
+//!
+//! | order | layer | among themselves |
+//! |---|---|---|
+//! | 1 | chart defaults: `values.yaml` of the line, then the images of its row in the table | |
+//! | 2 | `--values` files | in the order given |
+//! | 3 | `--set`, `--set-string`, `--set-file`, `--set-json` | in the order given, whichever of the four |
+//! | 4 | dedicated flags such as `--image-tag` | in the order given |
+//!
+//! Mappings merge key by key; lists and scalars replace; a `null` deletes what lay below.
+
+mod assign;
+mod builder;
+mod schema;
+mod suggest;
+mod tree;
+mod validate;
+
+pub use builder::{SetKind, ValuesBuilder, read_file};
+pub use tree::{OriginOf, ValuesTree};
+
+pub(super) use schema::{Schema, Views, plain_json};
+pub(super) use tree::{MASK, digest};

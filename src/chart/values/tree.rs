@@ -1,0 +1,155 @@
+//! The checked values: as JSON, as a type, and with the origin of each.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
+use crate::chart::node::{Data, Node, Origin, Sources, show_path};
+
+use super::Schema;
+
+/// Merged and checked values.
+#[derive(Debug, Clone)]
+pub struct ValuesTree {
+    root: Node,
+    sources: Sources,
+    schema: Option<Value>,
+    warnings: Vec<Diagnostic>,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct OriginOf {
+    /// The path of the value: `images.etcd.tag`.
+    pub path: String,
+    /// Where it was given; the line is that of the source, secrets masked.
+    pub place: Place,
+    /// What it overrode, in the order in which it was given.
+    pub overrode: Vec<Place>,
+}
+
+/// What stands for a secret wherever values are shown.
+pub(in crate::chart) const MASK: &str = "********";
+
+impl ValuesTree {
+    pub(super) fn new(root: Node, sources: Sources, schema: Option<Value>, warnings: Vec<Diagnostic>) -> Self {
+        Self { root, sources, schema, warnings }
+    }
+
+    /// The values as JSON. What was deleted with `null` is absent.
+    pub fn to_json(&self) -> Value {
+        self.root.to_json()
+    }
+
+    /// The values as JSON with every secret masked, for output. Without a user's values there is no schema, so a caller
+    /// that shows defaults has to build with [`ValuesBuilder::build_checked`](super::ValuesBuilder::build_checked).
+    pub fn to_masked_json(&self) -> Value {
+        let mut value = self.to_json();
+        if let Some(schema) = &self.schema {
+            mask(&mut value, &Schema::new(schema).views());
+        }
+        value
+    }
+
+    /// The values as a type.
+    ///
+    /// # Errors
+    /// Where the type asks for something that its schema does not say; a mistake in the program, not of the user.
+    pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, Diagnostics> {
+        serde_json::from_value(self.to_json()).map_err(|error| {
+            Diagnostic::error("values-type", format!("the values do not fit their type: {error}")).into()
+        })
+    }
+
+    /// Things that were accepted but are worth a word, such as `yes` for a boolean.
+    pub fn warnings(&self) -> &[Diagnostic] {
+        &self.warnings
+    }
+
+    /// Where the value at a path comes from: the path's parts are keys and list indexes.
+    pub fn origin(&self, path: &[String]) -> Option<OriginOf> {
+        let node = self.root.at(path)?;
+        Some(self.origin_of(path, node))
+    }
+
+    fn origin_of(&self, path: &[String], node: &Node) -> OriginOf {
+        let place = |origin: &Origin| self.sources.place(*origin);
+        OriginOf {
+            path: show_path(path),
+            place: place(&node.origin),
+            overrode: node.overrode.iter().map(place).collect(),
+        }
+    }
+
+    /// Whether the schema says that the value at a path must never be shown. Without a schema nothing is known.
+    pub fn is_secret(&self, path: &[String]) -> bool {
+        let Some(schema) = &self.schema else { return false };
+        (0..=path.len()).any(|depth| Schema::new(schema).at(&path[..depth]).is_some_and(|views| views.is_secret()))
+    }
+
+    /// The paths of all leaves, in order; an empty mapping or list is one.
+    pub fn leaves(&self) -> Vec<Vec<String>> {
+        fn walk(node: &Node, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+            match &node.data {
+                Data::Map(map) if !map.entries.is_empty() => {
+                    for (key, entry) in &map.entries {
+                        path.push(key.clone());
+                        walk(&entry.node, path, found);
+                        path.pop();
+                    }
+                }
+                Data::List(items) if !items.is_empty() => {
+                    for (index, item) in items.iter().enumerate() {
+                        path.push(index.to_string());
+                        walk(item, path, found);
+                        path.pop();
+                    }
+                }
+                _ => found.push(path.clone()),
+            }
+        }
+        let mut found = Vec::new();
+        walk(&self.root, &mut Vec::new(), &mut found);
+        found
+    }
+
+    /// The SHA-256 of the values as canonical JSON, in hexadecimal: the same values, the same digest, however they were given.
+    pub fn digest(&self) -> String {
+        digest(&self.to_json())
+    }
+}
+
+/// The SHA-256 of a value as JSON with sorted keys and no spaces, in hexadecimal.
+pub(in crate::chart) fn digest(value: &Value) -> String {
+    let hash = Sha256::digest(crate::chart::output::canonical(value).as_bytes());
+    hash.iter().fold(String::with_capacity(64), |mut text, byte| {
+        use std::fmt::Write as _;
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn mask(value: &mut Value, views: &super::schema::Views<'_>) {
+    if views.is_secret() && !value.is_null() {
+        *value = Value::String(MASK.to_owned());
+        return;
+    }
+    match value {
+        Value::Object(map) => {
+            for (key, below) in map {
+                if let Some(views) = views.child(key) {
+                    mask(below, &views);
+                }
+            }
+        }
+        Value::Array(items) => {
+            for (index, below) in items.iter_mut().enumerate() {
+                if let Some(views) = views.child(&index.to_string()) {
+                    mask(below, &views);
+                }
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,398 @@
+//! Checks merged values against their schema and says what is wrong where it was written.
+
+use jsonschema::ValidationError;
+use jsonschema::error::ValidationErrorKind as Kind;
+use serde_json::Value;
+
+use crate::api::version::ServiceLine;
+use crate::chart::diagnostic::Diagnostic;
+use crate::chart::node::{Data, Entry, Node, Origin, Sources, show_path};
+use crate::chart::scalar::{Unclear, shorten};
+
+use super::assign::Assignment;
+use super::schema::{Schema, Views, plain_json};
+use super::suggest::nearest;
+
+/// How many errors are shown in one run.
+const MAX_SHOWN: usize = 50;
+
+/// One layer of values, before merging.
+pub(super) enum Layer<'l> {
+    Tree(&'l Node),
+    Set(&'l Assignment),
+}
+
+/// The spans that must never be shown: values that the schema calls secret, and values of keys that it does not know,
+/// because a misspelt key may have been meant to be a secret one.
+pub(super) fn secret_spans(schema: &Value, layer: &Layer<'_>) -> Vec<Origin> {
+    let schema = Schema::new(schema);
+    let mut spans = Vec::new();
+    match layer {
+        Layer::Tree(node) => collect_secrets(node, Some(&schema.views()), &mut spans),
+        Layer::Set(assignment) => collect_secrets(&assignment.node, schema.at(&assignment.keys()).as_ref(), &mut spans),
+    }
+    spans
+}
+
+fn collect_secrets(node: &Node, views: Option<&Views<'_>>, spans: &mut Vec<Origin>) {
+    let Some(views) = views.filter(|views| !views.is_secret()) else {
+        spans.push(node.origin);
+        return;
+    };
+    match &node.data {
+        Data::Map(map) => {
+            for (key, entry) in &map.entries {
+                collect_secrets(&entry.node, views.child(key).as_ref(), spans);
+            }
+        }
+        Data::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                collect_secrets(item, views.child(&index.to_string()).as_ref(), spans);
+            }
+        }
+        _ => {}
+    }
+}
+
+struct Check<'c> {
+    schema: Schema<'c>,
+    sources: &'c Sources,
+    line: Option<ServiceLine>,
+    /// Sources from this number on are the user's.
+    user_from: u32,
+    found: Vec<(Origin, Diagnostic)>,
+    /// How many more there are.
+    left_out: usize,
+    /// Paths about which everything has been said.
+    done: Vec<Vec<String>>,
+}
+
+/// Decides what plain scalars are, then checks everything. Errors and warnings come in the order of their places.
+pub(super) fn validate(
+    root: &mut Node,
+    schema: &Value,
+    sources: &Sources,
+    line: Option<ServiceLine>,
+    user_from: u32,
+) -> Vec<Diagnostic> {
+    let validator = match jsonschema::validator_for(schema) {
+        Ok(validator) => validator,
+        Err(error) => return vec![Diagnostic::error("schema", format!("the schema is wrong: {}", error.masked()))],
+    };
+    let mut check = Check {
+        schema: Schema::new(schema),
+        sources,
+        line,
+        user_from,
+        found: Vec::new(),
+        left_out: 0,
+        done: Vec::new(),
+    };
+    let views = check.schema.views();
+    check.settle(root, &views, &mut Vec::new());
+    let value = root.to_json();
+    for error in validator.iter_errors(&value) {
+        check.report(root, &error);
+    }
+    check.diagnostics()
+}
+
+impl Check<'_> {
+    fn add(&mut self, origin: Origin, diagnostic: Diagnostic) {
+        self.found.push((origin, diagnostic));
+    }
+
+    /// What was found, in order, each once, with its place; only the first of a great many.
+    fn diagnostics(mut self) -> Vec<Diagnostic> {
+        self.found.sort_by_key(|(origin, _)| (origin.source, origin.start));
+        self.found.dedup();
+        let more = self.found.len().saturating_sub(MAX_SHOWN) + self.left_out;
+        self.found.truncate(MAX_SHOWN);
+        let sources = self.sources;
+        let placed = self.found.into_iter().map(|(origin, diagnostic)| diagnostic.at(sources.place(origin)));
+        let rest = (more > 0).then(|| Diagnostic::error("more-errors", format!("{more} more errors like these")));
+        placed.chain(rest).collect()
+    }
+
+    fn wrong(&mut self, path: &[String], origin: Origin, diagnostic: Diagnostic, views: Option<&Views<'_>>) {
+        let mut diagnostic = diagnostic.path(show_path(path));
+        if let Some(sentence) = views.and_then(Views::sentence) {
+            diagnostic = diagnostic.note(format!("`{}`: {sentence}", show_path(path)));
+        }
+        self.add(origin, diagnostic);
+        self.done.push(path.to_vec());
+    }
+
+    /// Decides by the schema what a plain scalar is: text keeps the text as it was written.
+    fn settle(&mut self, node: &mut Node, views: &Views<'_>, path: &mut Vec<String>) {
+        if let (Some(since), Some(line)) = (views.since(), self.line)
+            && since > line
+            && node.origin.source >= self.user_from
+            && node.data != Data::Null
+        {
+            let message = format!("`{}` needs {since} or newer; this is {line}", show_path(path));
+            let diagnostic = Diagnostic::error("needs-newer-version", message)
+                .help(format!("leave it out, or choose `--version {since}`"));
+            self.wrong(path, node.origin, diagnostic, None);
+            return;
+        }
+        match &mut node.data {
+            Data::Map(map) => {
+                for (key, entry) in &mut map.entries {
+                    if let Some(views) = views.child(key) {
+                        path.push(key.clone());
+                        self.settle(&mut entry.node, &views, path);
+                        path.pop();
+                    }
+                }
+                return;
+            }
+            Data::List(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    let part = index.to_string();
+                    if let Some(views) = views.child(&part) {
+                        path.push(part);
+                        self.settle(item, &views, path);
+                        path.pop();
+                    }
+                }
+                return;
+            }
+            _ => {}
+        }
+        let Some(raw) = node.raw.clone() else { return };
+        let native = match &node.data {
+            Data::Bool(_) => views.allows("boolean"),
+            Data::Number(number) if number.is_f64() => views.allows("number"),
+            Data::Number(_) => views.allows("integer") || views.allows("number"),
+            _ => false,
+        };
+        if native || node.data == Data::Null {
+            return;
+        }
+        if let Data::Unclear(why) = node.data {
+            self.settle_unclear(node, why, &raw, views, path);
+        } else if views.allows("string") {
+            node.data = Data::Text(raw.into());
+        } else if let Data::Number(number) = &node.data
+            && number.is_f64()
+            && views.allows("integer")
+        {
+            let shown = if views.is_secret() { "this" } else { &*raw };
+            let message = format!("`{shown}` is not written as an integer");
+            let diagnostic = Diagnostic::error("wrong-type", message).label(format!("expected {}", views.expected()));
+            self.wrong(path, node.origin, diagnostic, Some(views));
+        }
+    }
+
+    fn settle_unclear(&mut self, node: &mut Node, why: Unclear, raw: &str, views: &Views<'_>, path: &[String]) {
+        if let (Unclear::Bool(value), true) = (why, views.allows("boolean") && !views.types().contains("string")) {
+            node.data = Data::Bool(value);
+            let message = format!("`{raw}` is taken as the boolean `{value}`");
+            let place = node.origin;
+            self.add(
+                place,
+                Diagnostic::warning("yaml-1.1-boolean", message).path(show_path(path)).help(format!("write `{value}`")),
+            );
+            return;
+        }
+        if views.allows("string") {
+            node.data = Data::Text(raw.to_owned());
+            return;
+        }
+        let (message, help) = why.explain(raw);
+        let diagnostic =
+            Diagnostic::error("unclear-scalar", message).label(format!("expected {}", views.expected())).help(help);
+        self.wrong(path, node.origin, diagnostic, Some(views));
+    }
+
+    /// Turns an error of the validator into one that points at what was written.
+    fn report(&mut self, root: &Node, error: &ValidationError<'_>) {
+        let path: Vec<String> = error.instance_path().into_iter().map(|part| part.to_string()).collect();
+        if self.done.iter().any(|done| path.starts_with(done)) {
+            return;
+        }
+        let views = self.schema.at(&path);
+        let views = views.as_ref();
+        let node = root.nearest(&path);
+        let shown = match (views.is_some_and(Views::is_secret), &node.data) {
+            (true, _) | (_, Data::Map(_) | Data::List(_)) => node.type_name().to_owned(),
+            (false, Data::Text(text)) => format!("`{}`", shorten(text)),
+            (false, _) => format!("`{}`", shorten(&plain_json(&node.to_json()))),
+        };
+        let place = show_path(&path);
+        let expected = views.map_or_else(String::new, |views| format!("expected {}", views.expected()));
+        let simple = |code, message: String| Diagnostic::error(code, message).label(expected.clone());
+        match error.kind() {
+            Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
+                self.left_out += unexpected.len().saturating_sub(MAX_SHOWN);
+                for key in unexpected.iter().take(MAX_SHOWN) {
+                    self.unknown_key(node, &path, key, views);
+                }
+            }
+            Kind::Required { property } => {
+                let name = plain_json(property);
+                let mut below = path.clone();
+                below.push(name.clone());
+                let wanted = self.schema.at(&below);
+                let message = format!("`{}` is missing", show_path(&below));
+                let null = root.at(&below).filter(|node| node.data == Data::Null);
+                let label = match (null, place.is_empty()) {
+                    (Some(_), _) => "this null deletes it".to_owned(),
+                    (None, true) => "in these values".to_owned(),
+                    (None, false) => format!("in `{place}`"),
+                };
+                let mut diagnostic = Diagnostic::error("missing-key", message).label(label).path(show_path(&below));
+                if let Some(wanted) = &wanted {
+                    diagnostic = diagnostic.note(format!("expected {}", wanted.expected()));
+                    diagnostic.notes.extend(wanted.sentence());
+                }
+                self.add(null.map_or_else(|| self.head(node), |null| null.origin), diagnostic);
+            }
+            Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
+                self.alternatives(root, node, &path, context, &shown);
+            }
+            Kind::Type { .. } => {
+                let message = format!("`{place}` is {}", node.type_name());
+                let quoted = self.sources.slice(node.origin).starts_with(['"', '\'']);
+                let mut diagnostic = simple("wrong-type", message);
+                if let (true, Data::Text(text)) = (quoted, &node.data) {
+                    let plain = Node::plain(text, node.origin);
+                    let fits = match plain.data {
+                        Data::Bool(_) => views.is_some_and(|views| views.types().contains("boolean")),
+                        Data::Number(_) => views.is_some_and(|views| views.types().contains("integer")),
+                        _ => false,
+                    };
+                    if fits && !views.is_some_and(Views::is_secret) {
+                        diagnostic = diagnostic.help(format!("write it without quotes: `{text}`"));
+                    }
+                }
+                self.wrong(&path, self.head(node), diagnostic, views);
+            }
+            Kind::Enum { .. } | Kind::Constant { .. } => self.not_an_option(node, &path, &shown, views),
+            Kind::Pattern { pattern } => {
+                let message = format!("{shown} does not have the form of `{place}`");
+                let diagnostic = Diagnostic::error("wrong-form", message).label(format!("must match {pattern}"));
+                self.wrong(&path, node.origin, diagnostic, views);
+            }
+            Kind::Minimum { .. }
+            | Kind::Maximum { .. }
+            | Kind::ExclusiveMaximum { .. }
+            | Kind::ExclusiveMinimum { .. } => {
+                self.wrong(
+                    &path,
+                    node.origin,
+                    simple("out-of-range", format!("{shown} is out of range for `{place}`")),
+                    views,
+                );
+            }
+            Kind::MinLength { limit } => {
+                let message = format!("`{place}` is too short: at least {limit} characters are needed");
+                self.wrong(&path, node.origin, Diagnostic::error("too-short", message), views);
+            }
+            Kind::MaxLength { limit } => {
+                let message = format!("`{place}` is too long: at most {limit} characters are allowed");
+                self.wrong(&path, node.origin, Diagnostic::error("too-long", message), views);
+            }
+            Kind::MinItems { limit } | Kind::MaxItems { limit } => {
+                let word = if matches!(error.kind(), Kind::MinItems { .. }) { "least" } else { "most" };
+                let message = format!("`{place}` needs at {word} {limit} entries");
+                self.wrong(&path, self.head(node), Diagnostic::error("wrong-count", message), views);
+            }
+            Kind::UniqueItems => {
+                let message = format!("the entries of `{place}` must differ");
+                self.wrong(&path, self.head(node), Diagnostic::error("not-unique", message), views);
+            }
+            _ => {
+                let message = format!("`{place}`: {}", error.masked());
+                self.wrong(&path, self.head(node), Diagnostic::error("invalid-value", message), views);
+            }
+        }
+    }
+
+    /// Where to put the caret for a whole node: a collection shows its first character only.
+    #[allow(clippy::unused_self)]
+    fn head(&self, node: &Node) -> Origin {
+        match node.data {
+            Data::Map(_) | Data::List(_) => Origin { end: node.origin.start + 1, ..node.origin },
+            _ => node.origin,
+        }
+    }
+
+    fn unknown_key(&mut self, node: &Node, path: &[String], key: &str, views: Option<&Views<'_>>) {
+        let Data::Map(map) = &node.data else { return };
+        let Some(Entry { key: origin, .. }) = map.entries.get(key) else { return };
+        let known = views.map(Views::keys).unwrap_or_default();
+        let mut below = path.to_vec();
+        below.push(key.to_owned());
+        let parent = show_path(path);
+        let label =
+            if parent.is_empty() { "not a value of this chart".to_owned() } else { format!("not a key of `{parent}`") };
+        let message = format!("unknown key `{}`", shorten(key));
+        let mut diagnostic = Diagnostic::error("unknown-key", message).label(label).path(show_path(&below));
+        let elsewhere = self.schema.paths_of_key(key);
+        if let Some(meant) = nearest(key, known.iter().copied()) {
+            diagnostic = diagnostic.help(format!("did you mean `{meant}`?"));
+            let mut meant_path = path.to_vec();
+            meant_path.push(meant.to_owned());
+            if let Some(sentence) = self.schema.at(&meant_path).and_then(|views| views.sentence()) {
+                diagnostic = diagnostic.note(format!("`{}`: {sentence}", show_path(&meant_path)));
+            }
+        } else if let Some(other) = elsewhere.first() {
+            diagnostic = diagnostic.help(format!("there is `{}`: is that what you mean?", show_path(other)));
+        } else if !known.is_empty() {
+            let known: Vec<String> = known.iter().map(|key| format!("`{key}`")).collect();
+            diagnostic = diagnostic.note(format!("known keys are {}", known.join(", ")));
+        }
+        self.add(*origin, diagnostic);
+    }
+
+    fn not_an_option(&mut self, node: &Node, path: &[String], shown: &str, views: Option<&Views<'_>>) {
+        let message = format!("{shown} is not an option of `{}`", show_path(path));
+        let expected = views.map_or_else(String::new, |views| format!("expected {}", views.expected()));
+        let mut diagnostic = Diagnostic::error("not-an-option", message).label(expected);
+        if let (Data::Text(text), Some(views)) = (&node.data, views) {
+            let options: Vec<&str> = views.options().into_iter().filter_map(Value::as_str).collect();
+            if let Some(meant) = nearest(text, options) {
+                diagnostic = diagnostic.help(format!("did you mean `{meant}`?"));
+            }
+        }
+        self.wrong(path, node.origin, diagnostic, views);
+    }
+
+    /// None of several alternatives fits: what is wrong with the one that was most likely meant is said.
+    fn alternatives(
+        &mut self,
+        root: &Node,
+        node: &Node,
+        path: &[String],
+        context: &[Vec<ValidationError<'_>>],
+        shown: &str,
+    ) {
+        let views = self.schema.at(path);
+        let options = views.as_ref().map(Views::options).unwrap_or_default();
+        let scalar = !matches!(node.data, Data::Map(_) | Data::List(_));
+        if scalar && !options.is_empty() && matches!(node.data, Data::Text(_)) {
+            return self.not_an_option(node, path, shown, views.as_ref());
+        }
+        let depth = |errors: &[ValidationError<'_>]| {
+            errors.iter().map(|error| error.instance_path().into_iter().count()).max().unwrap_or(0)
+        };
+        let type_only = |errors: &[ValidationError<'_>]| {
+            errors.iter().any(|error| {
+                matches!(error.kind(), Kind::Type { .. }) && error.instance_path().into_iter().count() == path.len()
+            })
+        };
+        let meant =
+            context.iter().filter(|errors| !errors.is_empty() && !type_only(errors)).max_by_key(|errors| depth(errors));
+        if let Some(errors) = meant {
+            for error in errors {
+                self.report(root, error);
+            }
+            return;
+        }
+        let message = format!("`{}` is {}", show_path(path), node.type_name());
+        let expected = views.as_ref().map_or_else(String::new, |views| format!("expected {}", views.expected()));
+        self.wrong(path, self.head(node), Diagnostic::error("wrong-type", message).label(expected), views.as_ref());
+    }
+}

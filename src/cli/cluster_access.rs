@@ -1,0 +1,57 @@
+//! From the global flags to a client: of the hosting or workload cluster, or of a control plane's own API.
+
+use kube::Client;
+
+use super::Global;
+use super::error::{CliError, Exit};
+use crate::api::names::ControlPlaneName;
+use crate::apply::{ClientError, Connected, Target};
+use crate::control_plane::home::Home;
+
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> Self {
+        let exit = if matches!(error, ClientError::Context { .. }) { Exit::Usage } else { Exit::Failed };
+        let headline = error.to_string();
+        let mut shown = Self::new(exit, error.reason(), headline).hint(error.remedy());
+        if let Some(source) = std::error::Error::source(&error) {
+            shown = shown.because(source);
+        }
+        shown
+    }
+}
+
+/// The cluster of `--context`.
+pub(super) async fn connect(global: &Global) -> Result<Connected, CliError> {
+    let target = Target { kubeconfig: global.kubeconfig.iter().cloned().collect(), context: global.context.clone() };
+    Ok(target.connect().await?)
+}
+
+/// The API of the control plane that `--context` names.
+///
+/// The context is looked for in the kubeconfig first; a control plane that was installed from here is also found by
+/// the file that its install wrote, so that `get` works before anybody touched `KUBECONFIG`.
+pub(super) async fn hub_client(global: &Global) -> Result<Client, CliError> {
+    match connect(global).await {
+        Ok(connected) => Ok(connected.client),
+        Err(error) if error.reason == "NoSuchContext" || error.reason == "NoKubeconfig" => {
+            let name: Option<ControlPlaneName> = global.context.as_deref().and_then(|context| context.parse().ok());
+            let home = Home::of_user().ok();
+            let file = name.zip(home).map(|(name, home)| home.kubeconfig(&name)).filter(|file| file.is_file());
+            let Some(file) = file else { return Err(error) };
+            let target = Target { kubeconfig: vec![file], context: global.context.clone() };
+            Ok(target.connect().await?.client)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A request to an API server that failed, with what to look at.
+pub(super) fn request_failed(what: &str, error: &kube::Error) -> CliError {
+    let shown = CliError::new(Exit::Failed, "RequestFailed", what).because(error);
+    match error {
+        kube::Error::Api(status) if status.code == 403 => shown.hint("use a context that has the right (`--context`)"),
+        kube::Error::Api(status) if status.code == 401 => shown.hint("the credentials of this context are not accepted"),
+        kube::Error::Api(_) => shown,
+        _ => shown.hint("check with `kubectl version` that the cluster answers in this context"),
+    }
+}

@@ -1,0 +1,127 @@
+//! What a command can fail with: a headline, its causes, what to do next, and the exit code.
+
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+
+/// The exit codes that are promised to scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Exit {
+    /// Done.
+    Ok = 0,
+    /// It failed.
+    Failed = 1,
+    /// Wrong arguments or values.
+    Usage = 2,
+    /// Preflight refused; nothing was written.
+    Preflight = 3,
+    /// A wait ran out of time.
+    TimedOut = 4,
+    /// Left part-done, or left-overs were found.
+    PartDone = 5,
+    /// Refused because it could destroy something.
+    Refused = 6,
+    /// The installation is not healthy.
+    Unhealthy = 7,
+    /// Ended by a signal.
+    Interrupted = 130,
+}
+
+/// A failed command, as it is shown to the user.
+#[derive(Debug)]
+pub(super) struct CliError {
+    /// The exit code of the program.
+    pub(super) exit: Exit,
+    /// A stable identifier of the reason, for scripts.
+    pub(super) reason: &'static str,
+    /// What failed, without a full stop.
+    pub(super) headline: String,
+    /// Why, outermost first; each line adds something to the one before.
+    pub(super) causes: Vec<String>,
+    /// What to do next; commands stand in backticks.
+    pub(super) hints: Vec<String>,
+    /// Text that is shown as it is between causes and hints, such as compiler-like places of errors.
+    pub(super) details: Option<String>,
+}
+
+impl CliError {
+    /// A failure with only a headline.
+    pub(super) fn new(exit: Exit, reason: &'static str, headline: impl Into<String>) -> Self {
+        Self { exit, reason, headline: headline.into(), causes: Vec::new(), hints: Vec::new(), details: None }
+    }
+
+    /// Wrong arguments.
+    pub(super) fn usage(reason: &'static str, headline: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, reason, headline)
+    }
+
+    /// Adds the chain of `error` as causes, without repeating what an outer message already says.
+    pub(super) fn because(mut self, error: &(dyn StdError + 'static)) -> Self {
+        let mut link = Some(error);
+        while let Some(error) = link {
+            self.push_cause(error.to_string());
+            link = error.source();
+        }
+        self
+    }
+
+    /// Adds one cause.
+    pub(super) fn cause(mut self, text: impl Into<String>) -> Self {
+        self.push_cause(text.into());
+        self
+    }
+
+    /// Adds what to do next.
+    pub(super) fn hint(mut self, text: impl Into<String>) -> Self {
+        self.hints.push(text.into());
+        self
+    }
+
+    fn push_cause(&mut self, text: String) {
+        let said = self.headline.contains(&text) || self.causes.iter().any(|cause| cause.contains(&text));
+        if said || text.is_empty() {
+            return;
+        }
+        // An outer message that merely ends in the inner one says nothing that the inner one will not.
+        if let Some(last) = self.causes.last_mut()
+            && let Some(outer) = text.strip_suffix(last.as_str())
+        {
+            *last = format!("{outer}{last}");
+            return;
+        }
+        self.causes.push(text);
+    }
+
+    /// The text for a person: headline, causes, hints; without colour it says the same.
+    pub(super) fn render(&self) -> String {
+        let mut text = format!("Error: {}\n", self.headline);
+        for cause in &self.causes {
+            let indented = cause.trim_end().replace('\n', "\n    ");
+            let _ = writeln!(text, "  Caused by: {indented}");
+        }
+        if let Some(details) = &self.details {
+            let _ = writeln!(text, "\n{}", details.trim_end());
+        }
+        if !self.hints.is_empty() {
+            text.push('\n');
+        }
+        for hint in &self.hints {
+            let indented = hint.replace('\n', "\n      ");
+            let _ = writeln!(text, "hint: {indented}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_that_repeat_the_headline_are_left_out() {
+        let inner = std::io::Error::other("no route to host");
+        let error = CliError::new(Exit::Failed, "X", "cannot reach it: no route to host").because(&inner);
+        assert!(error.causes.is_empty());
+        assert_eq!(error.hint("try again").render(), "Error: cannot reach it: no route to host\n\nhint: try again\n");
+    }
+}

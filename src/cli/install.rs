@@ -1,0 +1,172 @@
+//! `install`: a control plane into a hosting cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use jiff::SignedDuration;
+
+use super::error::{CliError, Exit};
+use super::outcome::{install_failed, interrupted};
+use super::plan_args::PlanArgs;
+use super::ui::{Display, Ui};
+use super::{Global, cluster_access, objects, report};
+use crate::api::version::KubeMinor;
+use crate::control_plane::exposure::{self, Endpoint};
+use crate::control_plane::home::Home;
+use crate::control_plane::install::{InstallOptions, Installed, install, unknown};
+use crate::control_plane::plan::Plan;
+use crate::control_plane::progress::Progress;
+use crate::control_plane::values::ExposureType;
+use crate::pki;
+
+/// Install a control plane or an agent
+#[derive(Debug, Subcommand)]
+pub(super) enum InstallCommand {
+    /// Install the control plane in the cluster of `--context`
+    #[command(visible_alias = "cp", after_help = CP_EXAMPLES)]
+    ControlPlane(Box<InstallControlPlaneArgs>),
+}
+
+const CP_EXAMPLES: &str = "Examples:
+  fleetctl install control-plane demo
+  fleetctl install cp demo --context hosting --version auto
+  fleetctl install cp demo --set exposure.type=NodePort --set exposure.nodePort=32222
+  fleetctl install cp demo --dry-run";
+
+/// Install the control plane in the cluster of `--context`
+#[derive(Debug, Args)]
+pub(super) struct InstallControlPlaneArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+
+    /// Print the objects instead of installing; keys are placeholders and no cluster is asked
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Preflight checks that only warn, by identifier, e.g. `storage`; may be repeated
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    skip_preflight: Vec<String>,
+
+    /// How long to wait for everything together, e.g. `5m`
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    timeout: Duration,
+
+    /// How long to wait for another run that holds the lock
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    lock_wait: Duration,
+
+    /// Take over objects of the same names that kubectl or Helm made
+    #[arg(long)]
+    adopt: bool,
+
+    /// Field to take from another manager, e.g. `Deployment/apiserver:.spec.replicas`; may be repeated
+    #[arg(long, value_name = "FIELD")]
+    take_fields: Vec<String>,
+}
+
+/// Reads `90s`, `5m`, `1h30m`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: SignedDuration = text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
+    Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, command: InstallCommand) -> Result<Exit, CliError> {
+    match command {
+        InstallCommand::ControlPlane(args) if args.dry_run => dry_run(ui, global, &args),
+        InstallCommand::ControlPlane(args) => control_plane(ui, global, &args).await,
+    }
+}
+
+async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
+    // What is wrong on the command line is said before any cluster is asked.
+    let mut plan = if args.plan.asks_cluster() { None } else { Some(args.plan.plan(ui, global, None)?) };
+    let known = check_ids(&args.skip_preflight);
+    known?;
+    let home = Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let hosting = cluster_access::connect(global).await?;
+    if plan.is_none() {
+        let version = hosting.client.apiserver_version().await;
+        let version = version.map_err(|error| cluster_access::request_failed("cannot read the cluster's version", &error))?;
+        let server: KubeMinor = version.git_version.parse().map_err(|error: crate::api::version::VersionError| {
+            CliError::new(Exit::Preflight, "UnknownVersion", error.to_string())
+        })?;
+        plan = Some(args.plan.plan(ui, global, Some(server))?);
+    }
+    let Some(plan) = plan else { unreachable!("made above") };
+
+    let context = hosting.context.as_deref().unwrap_or("in-cluster");
+    ui.note(&format!(
+        "Installing control plane {} (service version {}) in namespace {} of {context}",
+        plan.name, plan.version, plan.namespace
+    ));
+    let options = InstallOptions {
+        rollback: global.rollback,
+        skip_preflight: args.skip_preflight.clone(),
+        timeout: args.timeout,
+        adopt: args.adopt,
+        take_fields: args.take_fields.clone(),
+        lock_wait: args.lock_wait,
+    };
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    let outcome = install(&plan, &hosting.client, &home, &options, &progress, interrupted(ui)).await;
+    match outcome {
+        Ok(installed) => {
+            display.close(true);
+            finished(ui, &plan, &installed)
+        }
+        Err(failure) => {
+            display.close(false);
+            Err(install_failed(ui, &plan, failure, global))
+        }
+    }
+}
+
+fn check_ids(ids: &[String]) -> Result<(), CliError> {
+    let checks = &crate::check::hosting::CHECKS;
+    match ids.iter().find(|id| !checks.iter().any(|check| check.id == id.as_str())) {
+        None => Ok(()),
+        Some(unknown) => {
+            let known: Vec<&str> = checks.iter().map(|check| check.id).collect();
+            Err(CliError::usage("NoSuchCheck", format!("there is no preflight check `{unknown}`"))
+                .hint(format!("the checks are: {}", known.join(", "))))
+        }
+    }
+}
+
+/// The result: health, then where the kubeconfig is and how to use it.
+fn finished(ui: &Ui, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
+    let name = &plan.name;
+    let file = installed.kubeconfig.display();
+    let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
+    let health = report::health(ui, name.as_str(), &installed.health.report, &installed.health.facts);
+    ui.out(&format!(
+        "\n{unchanged}{health}\nThe kubeconfig of {name} is {file}\nAdd it to the KUBECONFIG list and ask the control plane for its clusters:\n\n  \
+         export KUBECONFIG=\"${{KUBECONFIG:-$HOME/.kube/config}}:{file}\"\n  kubectl get clusters --context {name}\n"
+    ))?;
+    Ok(Exit::Ok)
+}
+
+/// Prints what would be applied, with placeholders for keys and for what only a cluster decides.
+fn dry_run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
+    if args.plan.asks_cluster() {
+        return Err(CliError::usage("AutoNeedsCluster", "`--version auto` asks the cluster, which `--dry-run` does not")
+            .hint("give the version: `--version v0.6`"));
+    }
+    let plan = args.plan.plan(ui, global, None)?;
+    let endpoint = dry_endpoint(&plan);
+    let rendered = plan.render(&endpoint, &pki::placeholders()).map_err(super::plan_args::wrong_values)?;
+    ui.out(&objects::yaml(&rendered.objects))?;
+    ui.note("Keys and certificates above are placeholders; `template` prints manifests that can be applied.");
+    Ok(Exit::Ok)
+}
+
+/// Where the values leave the exposure to the cluster, the shape of a node port with a name that no DNS has.
+fn dry_endpoint(plan: &Plan) -> Endpoint {
+    let wanted = &plan.values.exposure;
+    exposure::endpoint_from_values(wanted).unwrap_or_else(|_| {
+        let kind = if wanted.kind == ExposureType::Auto { ExposureType::NodePort } else { wanted.kind };
+        Endpoint { node_port: exposure::wanted_node_port(kind, wanted), ..unknown(kind) }
+    })
+}

@@ -1,0 +1,104 @@
+//! How an install ends badly: the first error as headline, its cause chain and remedy, then what became of the changes.
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::error::{CliError, Exit};
+use super::ui::Ui;
+use super::{Global, report};
+use crate::apply;
+use crate::control_plane::install::{Aftermath, Failure, InstallError};
+use crate::control_plane::plan::Plan;
+
+/// Ends when SIGINT or SIGTERM comes; a second one ends the program at once.
+pub(super) async fn interrupted(ui: &Ui) {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    ui.err("Interrupted; letting go of the cluster (once more to stop at once)");
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        #[allow(clippy::exit)] // The user asked twice; nothing that is still under way is worth waiting for.
+        std::process::exit(Exit::Interrupted as i32);
+    });
+}
+
+/// An error of the engine: headline, chain, remedy.
+pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
+    let exit = match error {
+        apply::Error::Locked { .. } | apply::Error::NotOurs { .. } | apply::Error::Conflicts { .. } => Exit::Refused,
+        apply::Error::Wait(_) => Exit::TimedOut,
+        _ if error.is_timeout() => Exit::TimedOut,
+        _ => Exit::Failed,
+    };
+    let mut shown = CliError::new(exit, error.reason(), headline).because(error);
+    if let apply::Error::Wait(failure) = error {
+        for diagnosis in &failure.diagnoses {
+            for line in &diagnosis.logs {
+                shown = shown.cause(format!("log: {line}"));
+            }
+        }
+    }
+    match error.remedy() {
+        Some(remedy) => shown.hint(remedy),
+        None => shown,
+    }
+}
+
+/// The error of a failed install.
+pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Global) -> CliError {
+    let Failure { error, aftermath } = failure;
+    let shown = match &error {
+        InstallError::Preflight(checks) => return report::preflight_refused(checks, true),
+        InstallError::Engine { step, source } => match source.as_ref() {
+            // Whether the time was up or nothing would have changed any more: the condition did not come true.
+            apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
+            _ => engine_error(&format!("{step} failed"), source),
+        },
+        InstallError::Cluster(source) => super::cluster_access::request_failed("cannot read the hosting cluster", source),
+        InstallError::Render(problems) => super::plan_args::wrong_values(problems.clone()),
+        InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string())
+            .hint("check what gives Services of type LoadBalancer their address, or use `--set exposure.type=NodePort`"),
+        InstallError::Keys(source) => CliError::new(Exit::Failed, "BadKeys", error.to_string())
+            .because(source)
+            .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
+        InstallError::Local(source) => CliError::new(Exit::Failed, "LocalFile", error.to_string()).because(source),
+        InstallError::Unreachable { why, .. } => CliError::new(Exit::Unhealthy, "Unreachable", error.to_string())
+            .cause(why.clone())
+            .hint("open the way to that address, or give one that is reached from here: `--set exposure.host=HOST`"),
+        InstallError::Unhealthy(health) => {
+            ui.err(&report::health(ui, plan.name.as_str(), &health.report, &health.facts));
+            CliError::new(Exit::Unhealthy, "Unhealthy", error.to_string())
+                .hint(format!("look again with `{} status {}`", ui.program, plan.name))
+        }
+        InstallError::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
+    };
+    after(shown, ui, plan, &aftermath, global)
+}
+
+/// What became of the changes comes second, after the error itself.
+fn after(shown: CliError, ui: &Ui, plan: &Plan, aftermath: &Aftermath, global: &Global) -> CliError {
+    let (program, name) = (ui.program, &plan.name);
+    let context = global.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
+    let namespace = if global.namespace.as_str() == "fleet" { String::new() } else { format!(" --namespace {}", global.namespace) };
+    let tail = format!("{context}{namespace}");
+    match aftermath {
+        Aftermath::NothingWritten => shown.hint("nothing was written to the cluster"),
+        Aftermath::Left => shown.hint(format!(
+            "what was made so far stays; to go on, run the same install again; to remove it, \
+             `{program} uninstall control-plane {name}{tail}`"
+        )),
+        Aftermath::RolledBack => shown.hint("everything that this run had changed was undone"),
+        Aftermath::RollbackFailed(error) => {
+            let mut shown = shown.cause(format!("and the rollback failed: {error}"));
+            shown.exit = Exit::PartDone;
+            shown.hint(format!("to remove what is left: `{program} uninstall control-plane {name}{tail}`"))
+        }
+    }
+}

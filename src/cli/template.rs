@@ -1,0 +1,95 @@
+//! `template`: the full set of manifests, ready for `kubectl apply` and for GitOps tools.
+
+use clap::{Args, Subcommand, ValueEnum};
+use jiff::Timestamp;
+
+use super::error::{CliError, Exit};
+use super::plan_args::{PlanArgs, wrong_values};
+use super::ui::Ui;
+use super::{Global, objects};
+use crate::api::version::KubeMinor;
+use crate::control_plane::exposure;
+use crate::control_plane::home::Home;
+use crate::control_plane::keys;
+use crate::pki;
+
+/// Print the objects of an install as manifests that can be applied
+#[derive(Debug, Subcommand)]
+pub(super) enum TemplateCommand {
+    /// Print the manifests of a control plane
+    #[command(visible_alias = "cp", after_help = EXAMPLES)]
+    ControlPlane(Box<TemplateControlPlaneArgs>),
+}
+
+const EXAMPLES: &str = "Examples:
+  fleetctl template cp demo --values values/nodeport.yaml --set exposure.host=192.0.2.10 | kubectl apply -f -
+  fleetctl template cp demo --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com -o json";
+
+/// Print the manifests of a control plane
+#[derive(Debug, Args)]
+pub(super) struct TemplateControlPlaneArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+
+    /// Kubernetes version of the hosting cluster, checked against the table, and asked by `--version auto`
+    #[arg(long, value_name = "VERSION")]
+    kube_version: Option<KubeMinor>,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
+    output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Yaml,
+    Json,
+}
+
+pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<Exit, CliError> {
+    let TemplateCommand::ControlPlane(args) = command;
+    let plan = args.plan.plan(ui, global, args.kube_version)?;
+    if let Some(minor) = args.kube_version.filter(|minor| !plan.supports(*minor)) {
+        return Err(CliError::new(
+            Exit::Preflight,
+            "KubernetesVersion",
+            format!("service version {} does not support Kubernetes {minor}", plan.version),
+        )
+        .hint("`fleetctl versions` lists what supports it; `--version auto` chooses it"));
+    }
+    let endpoint = exposure::endpoint_from_values(&plan.values.exposure).map_err(|missing| {
+        CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
+            .cause("certificates and kubeconfigs carry the address of the API server, and only a cluster knows it by itself")
+            .hint(
+                "for a node port: `--set exposure.type=NodePort --set exposure.host=NODE-ADDRESS --set exposure.port=32222`\n\
+                 for a load balancer: `--set exposure.type=LoadBalancer --set exposure.host=NAME`",
+            )
+    })?;
+    let home = Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let folder = home.keys(&plan.name);
+    let found = keys::from_folder(&folder).map_err(|error| local(&error))?;
+    let completed = keys::complete(&found, &plan, &endpoint, Timestamp::now()).map_err(|error| {
+        CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display())).because(&error)
+    })?;
+    if !completed.unchanged() {
+        pki::write_folder(&folder, &completed.files).map_err(|error| local(&error))?;
+    }
+    let kubeconfig = completed.files.get(keys::ADMIN_KUBECONFIG).unwrap_or_default();
+    let file = pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", kubeconfig).map_err(|e| local(&e))?;
+    let rendered = plan.render(&endpoint, &completed.files).map_err(wrong_values)?;
+    ui.note(&format!(
+        "The output holds private keys; they are kept in {}. The kubeconfig of {} is {}",
+        folder.display(),
+        plan.name,
+        file.display()
+    ));
+    ui.out(&match args.output {
+        Format::Yaml => objects::yaml(&rendered.objects),
+        Format::Json => objects::json(&rendered.objects),
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn local(error: &pki::FolderError) -> CliError {
+    CliError::new(Exit::Failed, "LocalFile", "a local file cannot be used").because(error)
+}

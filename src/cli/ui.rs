@@ -1,0 +1,166 @@
+//! The terminal: results go to stdout, everything else to stderr; colour and marks as the terminal can show them.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anstyle::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::control_plane::progress::Progress;
+
+/// How a line of a report is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// As it should be.
+    Good,
+    /// Works, but wants attention.
+    Warning,
+    /// Broken.
+    Bad,
+}
+
+/// Where a command writes, and how much.
+#[derive(Debug, Clone)]
+pub(super) struct Ui {
+    /// The name under which the user started the program.
+    pub(super) program: &'static str,
+    quiet: bool,
+    unicode: bool,
+    live: bool,
+}
+
+fn locale_is_unicode() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    // Without any locale set (containers, CI) UTF-8 is the safer guess today; only a named other charset says no.
+    locale.is_none_or(|l| {
+        let l = l.to_ascii_lowercase();
+        l.contains("utf-8") || l.contains("utf8")
+    })
+}
+
+impl Ui {
+    /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors.
+    pub(super) fn new(quiet: bool, program: &'static str) -> Self {
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { program, quiet, unicode: locale_is_unicode(), live: io::stderr().is_terminal() && !dumb }
+    }
+
+    /// Writes a result to stdout.
+    pub(super) fn out(&self, text: &str) -> io::Result<()> {
+        let mut stdout = anstream::stdout().lock();
+        stdout.write_all(text.as_bytes())?;
+        stdout.flush()
+    }
+
+    /// Says on stderr what goes on; silent under `--quiet`.
+    pub(super) fn note(&self, text: &str) {
+        if !self.quiet {
+            self.err(text);
+        }
+    }
+
+    /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
+    pub(super) fn err(&self, text: &str) {
+        let _ = writeln!(anstream::stderr().lock(), "{text}");
+    }
+
+    /// Warns on stderr.
+    pub(super) fn warn(&self, text: &str) {
+        let style = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
+        self.err(&format!("{style}warning{style:#}: {text}"));
+    }
+
+    /// A mark, coloured where the terminal allows it, ASCII where the locale demands it.
+    pub(super) fn mark(&self, mark: Mark) -> String {
+        let (sign, ascii, colour) = match mark {
+            Mark::Good => ("√", "[ok]", AnsiColor::Green),
+            Mark::Warning => ("‼", "[!!]", AnsiColor::Yellow),
+            Mark::Bad => ("×", "[x]", AnsiColor::Red),
+        };
+        let style = Style::new().fg_color(Some(colour.into()));
+        let sign = if self.unicode { sign } else { ascii };
+        format!("{style}{sign}{style:#}")
+    }
+}
+
+/// Shows the steps of a run: one live line on a terminal, plain lines elsewhere; each ends with a mark.
+#[derive(Debug)]
+pub(super) struct Display {
+    ui: Ui,
+    step: Mutex<Option<Step>>,
+}
+
+#[derive(Debug)]
+struct Step {
+    title: String,
+    bar: Option<ProgressBar>,
+    started: Instant,
+    last: String,
+}
+
+impl Display {
+    /// A display without a step yet.
+    pub(super) fn new(ui: &Ui) -> Self {
+        Self { ui: ui.clone(), step: Mutex::new(None) }
+    }
+
+    /// Ends the step under way, well or not.
+    pub(super) fn close(&self, well: bool) {
+        self.finish(if well { Mark::Good } else { Mark::Bad }, "");
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Step>> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, mark: Mark, detail: &str) {
+        let Some(step) = self.current().take() else { return };
+        if let Some(bar) = &step.bar {
+            bar.finish_and_clear();
+        }
+        let seconds = step.started.elapsed().as_secs_f64();
+        let took = if seconds >= 0.95 { format!(" ({seconds:.0} s)") } else { String::new() };
+        let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        self.ui.note(&format!("{} {}{detail}{took}", self.ui.mark(mark), step.title));
+    }
+}
+
+impl Progress for Display {
+    fn step(&self, title: &str) {
+        self.finish(Mark::Good, "");
+        let bar = (self.ui.live && !self.ui.quiet).then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed:.dim}") {
+                bar.set_style(style);
+            }
+            bar.set_message(title.to_owned());
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        let step = Step { title: title.to_owned(), bar, started: Instant::now(), last: String::new() };
+        *self.current() = Some(step);
+    }
+
+    fn update(&self, text: &str) {
+        let mut current = self.current();
+        let Some(step) = current.as_mut().filter(|step| step.last != text) else { return };
+        text.clone_into(&mut step.last);
+        match &step.bar {
+            Some(bar) => bar.set_message(format!("{}: {text}", step.title)),
+            None => self.ui.note(&format!("  {text}")),
+        }
+    }
+
+    fn done(&self, detail: &str) {
+        self.finish(Mark::Good, detail);
+    }
+
+    fn warn(&self, text: &str) {
+        let current = self.current();
+        match current.as_ref().and_then(|step| step.bar.as_ref()) {
+            Some(bar) => bar.suspend(|| self.ui.warn(text)),
+            None => self.ui.warn(text),
+        }
+    }
+}

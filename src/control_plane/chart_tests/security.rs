@@ -1,0 +1,146 @@
+//! Nothing more than is needed: pods, keys, secrets and wires of the control-plane charts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::control_plane::secrets::KEPT_SECRET;
+
+#[test]
+fn every_pod_keeps_to_the_restricted_level() {
+    everywhere(|which, rendered| {
+        assert!(pods(rendered).len() >= 4, "{which}");
+        for (object, pod) in pods(rendered) {
+            let id = format!("{which}: {}", object.id());
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{id}");
+            assert_eq!(pod["securityContext"]["runAsUser"], 65532, "{id}");
+            assert_eq!(pod["securityContext"]["fsGroup"], 65532, "{id}");
+            assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{id}");
+            assert_eq!(pod["automountServiceAccountToken"], false, "{id}");
+            assert!(pod.get("hostNetwork").is_none() && pod.get("hostPID").is_none(), "{id}");
+            for volume in pod["volumes"].as_array().into_iter().flatten() {
+                assert!(volume.get("hostPath").is_none(), "{id}");
+            }
+            for container in containers(pod) {
+                let context = &container["securityContext"];
+                assert_eq!(context["allowPrivilegeEscalation"], false, "{id}");
+                assert_eq!(context["readOnlyRootFilesystem"], true, "{id}");
+                assert_eq!(context["capabilities"], json!({"drop": ["ALL"]}), "{id}");
+                assert!(container["resources"]["requests"]["cpu"].is_string(), "{id}");
+                assert!(container["resources"]["requests"]["memory"].is_string(), "{id}");
+                for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+                    assert!(container[probe].is_object(), "{id}: {probe}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn secrets_are_mounted_for_owner_and_group_only() {
+    everywhere(|which, rendered| {
+        for (object, pod) in pods(rendered) {
+            for volume in pod["volumes"].as_array().into_iter().flatten() {
+                let source = ["secret", "projected", "configMap"].iter().find_map(|kind| volume.get(*kind));
+                assert_eq!(source.unwrap()["defaultMode"], 0o440, "{which}: {} {}", object.id(), volume["name"]);
+            }
+        }
+    });
+}
+
+#[test]
+fn every_private_key_is_in_one_secret_and_nowhere_else() {
+    let pki = real_pki();
+    for chart in charts() {
+        let rendered = render_with(chart, None, &[], &pki);
+        let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for object in &rendered.objects {
+            if object.kind() != "Secret" {
+                assert!(!object.json.to_string().contains("PRIVATE KEY"), "{}", object.id());
+                continue;
+            }
+            for (entry, text) in secret_data(object) {
+                let inner = serde_saphyr::from_str::<Value>(&text).ok();
+                let embedded = inner.as_ref().and_then(|config| config.pointer("/users/0/user/client-key-data"));
+                let key = match embedded.and_then(Value::as_str) {
+                    Some(data) => String::from_utf8(STANDARD.decode(data).unwrap()).unwrap(),
+                    None => text,
+                };
+                if key.contains("PRIVATE KEY") {
+                    keys.entry(key).or_default().push(format!("{} {entry}", object.name()));
+                }
+            }
+        }
+        assert_eq!(keys.len(), 13, "three authorities, the token signer and nine leaves");
+        assert!(keys.values().all(|places| places.len() == 1), "{:?}", keys.values());
+    }
+}
+
+#[test]
+fn nobody_but_the_controller_manager_gets_an_authority_s_key() {
+    everywhere(|which, rendered| {
+        for (object, pod) in pods(rendered) {
+            let mut mounted = BTreeSet::new();
+            for volume in pod["volumes"].as_array().into_iter().flatten() {
+                let projected = volume["projected"]["sources"].as_array().cloned().unwrap_or_default();
+                for source in projected.iter().map(|source| &source["secret"]).chain(volume.get("secret")) {
+                    let name = source.get("name").or(source.get("secretName")).unwrap();
+                    let items = source["items"].as_array();
+                    assert!(items.is_some() || name != KEPT_SECRET, "{which}: {} takes it all", object.id());
+                    mounted.extend(items.into_iter().flatten().map(|item| item["key"].as_str().unwrap().to_owned()));
+                }
+            }
+            let authority_keys: Vec<&String> = mounted.iter().filter(|key| key.ends_with("ca.key")).collect();
+            let expected: &[&str] = if object.name() == "kube-controller-manager" { &["ca.key"] } else { &[] };
+            assert_eq!(authority_keys, expected, "{which}: {}", object.id());
+        }
+    });
+}
+
+#[test]
+fn nothing_speaks_plain_text_with_etcd() {
+    everywhere(|which, rendered| {
+        for object in &rendered.objects {
+            assert!(!object.json.to_string().contains("http://"), "{which}: {}", object.id());
+        }
+        let etcd = rendered.objects.iter().find(|object| object.kind() == "StatefulSet").unwrap().json.to_string();
+        for flag in ["--client-cert-auth=true", "--peer-client-cert-auth=true"] {
+            assert!(etcd.contains(flag), "{which}: {flag}");
+        }
+    });
+}
+
+#[test]
+fn a_dry_run_holds_no_key_material() {
+    everywhere(|which, rendered| {
+        for object in rendered.objects.iter().filter(|object| object.kind() == "Secret") {
+            for (entry, text) in secret_data(object) {
+                assert_eq!(text, "<generated at install>", "{which}: {} {entry}", object.name());
+            }
+        }
+    });
+}
+
+#[test]
+fn the_cloud_s_key_is_mounted_when_it_is_given_and_only_then() {
+    for chart in charts() {
+        let plain = render(chart, None);
+        assert!(!plain.objects.iter().any(|object| object.name() == "fleet-cloud-credentials"));
+        let mut given = values(chart, None, &["cloud.projectId=p-1"]);
+        given.cloud.access_key = Some("{\"CANARY\": 1}".to_owned());
+        let rendered = chart.render(&input(chart, &given, &placeholders())).unwrap();
+        assert_eq!(secret_data(secret(&rendered, "fleet-cloud-credentials"))["access-key.json"], "{\"CANARY\": 1}");
+        let holders: Vec<String> = rendered
+            .objects
+            .iter()
+            .filter(|o| o.json.to_string().contains("fleet-cloud-credentials"))
+            .map(Object::id)
+            .collect();
+        assert_eq!(holders, ["secret/fleet-cloud-credentials", "deployment/fleet-scheduler"]);
+        assert!(!rendered.objects.iter().any(|object| object.json.to_string().contains("CANARY")));
+        assert!(!format!("{given:?}").contains("CANARY"));
+    }
+}

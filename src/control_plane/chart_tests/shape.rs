@@ -1,0 +1,217 @@
+//! The objects of the control-plane charts: images, labels, members, ports, arguments, and the schema of their values.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::control_plane::secrets::{KEPT_SECRET, SECRET_ENTRIES};
+
+#[test]
+fn the_key_set_can_be_read_back_from_the_secrets() {
+    let pki = real_pki();
+    for chart in charts() {
+        let rendered = render_with(chart, None, &[], &pki);
+        let mut found = Files::new();
+        for entry in SECRET_ENTRIES {
+            let mut data = secret_data(secret(&rendered, entry.secret));
+            found.insert(entry.file, data.remove(entry.key).unwrap());
+        }
+        assert_eq!(found, pki);
+    }
+}
+
+#[test]
+fn every_image_comes_from_the_mirror_when_there_is_one() {
+    for chart in charts() {
+        let sets = ["imageRegistry=mirror.example:5000", "imagePullPolicy=Always"];
+        let rendered = render_with(chart, Some("airgap"), &sets, &placeholders());
+        for (object, pod) in pods(&rendered) {
+            assert_eq!(pod["imagePullSecrets"], json!([{"name": "mirror-login"}]), "{}", object.id());
+            for container in containers(pod) {
+                let image = container["image"].as_str().unwrap();
+                assert!(image.starts_with("mirror.example:5000/"), "{}: {image}", object.id());
+                assert_eq!(container["imagePullPolicy"], "Always", "{}", object.id());
+            }
+        }
+    }
+}
+
+#[test]
+fn images_are_those_of_the_table() {
+    for chart in charts() {
+        let rendered = render(chart, None);
+        let images: BTreeSet<String> = pods(&rendered)
+            .iter()
+            .flat_map(|(_, pod)| {
+                containers(pod).map(|container| container["image"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+            })
+            .collect();
+        let table = &chart.row().unwrap().images;
+        let expected: BTreeSet<String> = ["etcd", "apiserver", "controllerManager", "scheduler"]
+            .map(|name| format!("{}:{}", table[name].repository, table[name].tag))
+            .into();
+        assert_eq!(images, expected, "{}", chart.line());
+    }
+}
+
+#[test]
+fn every_object_says_whose_it_is_and_stays_in_its_namespace() {
+    everywhere(|which, rendered| {
+        for object in &rendered.objects {
+            let id = format!("{which}: {}", object.id());
+            let labels = &object.json["metadata"]["labels"];
+            assert_eq!(labels["app.kubernetes.io/instance"], "demo", "{id}");
+            assert_eq!(labels["app.kubernetes.io/part-of"], "fleet", "{id}");
+            assert_eq!(labels["app.kubernetes.io/managed-by"], "fleetctl", "{id}");
+            match object.kind() {
+                "Namespace" => assert_eq!(object.name(), "fleet", "{id}"),
+                _ => assert_eq!(object.namespace(), Some("fleet"), "{id}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn data_and_its_keys_are_marked_to_be_kept_and_nothing_else_is() {
+    everywhere(|which, rendered| {
+        let kept: Vec<&str> = rendered
+            .objects
+            .iter()
+            .filter(|object| object.json["metadata"]["labels"]["fleet-scheduler.io/keep"] == "data")
+            .map(Object::name)
+            .collect();
+        assert_eq!(kept, [KEPT_SECRET], "{which}");
+        let etcd = rendered.objects.iter().find(|object| object.kind() == "StatefulSet").unwrap();
+        let claim = &etcd.json["spec"]["volumeClaimTemplates"][0];
+        assert_eq!(claim["metadata"]["labels"]["fleet-scheduler.io/keep"], "data", "{which}");
+    });
+}
+
+#[test]
+fn selectors_match_the_pods_and_a_new_version_alone_restarts_none() {
+    everywhere(|which, rendered| {
+        for (object, _) in pods(rendered) {
+            let labels = &object.json["spec"]["template"]["metadata"]["labels"];
+            assert!(labels.get("app.kubernetes.io/version").is_none(), "{which}: {}", object.id());
+            let selector = object.json["spec"]["selector"]["matchLabels"].as_object().unwrap();
+            for (key, value) in selector {
+                assert_eq!(&labels[key], value, "{which}: {}", object.id());
+            }
+        }
+    });
+}
+
+#[test]
+fn other_certificates_give_other_pods() {
+    let (one, other) = (real_pki(), real_pki());
+    for chart in charts() {
+        let annotations = |pki: &Files| -> Vec<Value> {
+            let rendered = render_with(chart, None, &[], pki);
+            pods(&rendered).iter().map(|(o, _)| o.json["spec"]["template"]["metadata"]["annotations"].clone()).collect()
+        };
+        assert_eq!(annotations(&one), annotations(&one));
+        for (first, second) in annotations(&one).iter().zip(annotations(&other)) {
+            assert_ne!(first, &second);
+        }
+    }
+}
+
+#[test]
+fn three_members_of_etcd_know_one_another_and_lose_one_at_a_time() {
+    for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
+        let rendered = render(chart, Some("ha"));
+        let etcd = rendered.objects.iter().find(|object| object.kind() == "StatefulSet").unwrap();
+        let command = etcd.json["spec"]["template"]["spec"]["containers"][0]["command"].as_array().unwrap();
+        let members =
+            (0..3).map(|n| format!("etcd-{n}=https://etcd-{n}.etcd.fleet.svc:2380")).collect::<Vec<_>>().join(",");
+        assert!(command.contains(&json!(format!("--initial-cluster={members}"))), "{command:?}");
+        let budgets: Vec<&Object> =
+            rendered.objects.iter().filter(|object| object.kind() == "PodDisruptionBudget").collect();
+        assert_eq!(budgets.len(), 4, "{}", chart.line());
+        assert!(budgets.iter().all(|budget| budget.json["spec"]["maxUnavailable"] == 1));
+        assert!(render(chart, None).objects.iter().all(|object| object.kind() != "PodDisruptionBudget"));
+    }
+}
+
+#[test]
+fn replicas_are_refused_by_lines_that_do_not_know_them() {
+    let old = charts().iter().filter(|chart| chart.line() < "v0.8".parse().unwrap());
+    for chart in old {
+        let builder = chart.values().set(SetKind::Value, "etcd.replicas=3");
+        let error = builder.build_checked(ControlPlaneValues::schema()).unwrap_err().to_string();
+        assert!(error.contains("v0.8"), "{error}");
+    }
+}
+
+#[test]
+fn every_line_of_the_specification_has_a_chart() {
+    let lines: Vec<String> = charts().iter().map(|chart| chart.line().to_string()).collect();
+    assert_eq!(lines, ["v1.1", "v1.0", "v0.9", "v0.8", "v0.7", "v0.6"]);
+}
+
+#[test]
+fn flow_control_is_of_a_version_that_the_hosted_api_server_serves() {
+    for chart in charts() {
+        let tag = &chart.row().unwrap().images["apiserver"].tag;
+        // v1beta2 was served from 1.23 to 1.28, v1 since 1.29.
+        let expected = if tag.starts_with("v1.25.") { "v1beta2" } else { "v1" };
+        let rendered = render(chart, None);
+        let flow: Vec<&str> = rendered
+            .bootstrap
+            .iter()
+            .filter_map(|o| o.api_version().strip_prefix("flowcontrol.apiserver.k8s.io/"))
+            .collect();
+        assert!(flow.len() >= 2 && flow.iter().all(|version| *version == expected), "{} {flow:?}", chart.line());
+    }
+}
+
+#[test]
+fn further_arguments_come_last() {
+    for chart in charts() {
+        let sets = ["apiserver.extraArgs={--v=4}", "etcd.extraArgs={--log-level=debug}"];
+        let rendered = render_with(chart, None, &sets, &placeholders());
+        for (object, pod) in pods(&rendered) {
+            let command = pod["containers"][0]["command"].as_array();
+            let last = command.and_then(|command| command.last()).and_then(Value::as_str);
+            match object.name() {
+                "apiserver" => assert_eq!(last, Some("--v=4")),
+                "etcd" => assert_eq!(last, Some("--log-level=debug")),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn the_service_carries_the_port_that_was_asked_for() {
+    for chart in charts() {
+        let ports = |preset, sets: &[&str], kind: &str| {
+            let values = values(chart, preset, sets);
+            let mut input = input(chart, &values, &placeholders());
+            input.facts["exposure"]["type"] = json!(kind);
+            let rendered = chart.render(&input).unwrap();
+            let service = rendered.objects.iter().find(|o| o.kind() == "Service" && o.name() == "apiserver").unwrap();
+            service.json["spec"]["ports"].as_array().unwrap().clone()
+        };
+        assert_eq!(ports(Some("nodeport"), &[], "NodePort")[0]["nodePort"], 32222);
+        assert!(ports(None, &[], "NodePort")[0].get("nodePort").is_none());
+        let public = ports(None, &["exposure.port=6443"], "LoadBalancer");
+        assert_eq!((&public[0]["port"], &public[1]["port"]), (&json!(443), &json!(6443)));
+    }
+}
+
+#[test]
+fn the_schema_is_closed_and_marks_the_secret() {
+    let schema = ControlPlaneValues::schema();
+    assert_eq!(schema["additionalProperties"], false);
+    for (name, part) in schema["$defs"].as_object().unwrap() {
+        if part["type"] == "object" {
+            assert_eq!(part["additionalProperties"], false, "{name}");
+            for (property, schema) in part["properties"].as_object().unwrap() {
+                assert!(schema["description"].is_string(), "{name}.{property} has no description");
+            }
+        }
+    }
+    assert_eq!(schema["$defs"]["CloudValues"]["properties"]["accessKey"]["x-secret"], true);
+}

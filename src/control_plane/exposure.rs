@@ -1,0 +1,245 @@
+//! How the control plane's API is reached: decided from facts of the cluster before anything is rendered.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Service;
+use serde::Serialize;
+
+use super::values::{ExposureType, ExposureValues};
+use crate::check::hosting::{NodeFacts, is_cloud};
+
+/// The decision behind `exposure.type`, with the reason that is printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// Never `Auto`.
+    pub kind: ExposureType,
+    /// Why, as a clause.
+    pub why: String,
+}
+
+/// Decides `exposure.type: Auto`; any other type stands.
+pub fn decide(exposure: &ExposureValues, nodes: &[NodeFacts]) -> Decision {
+    if exposure.kind != ExposureType::Auto {
+        return Decision { kind: exposure.kind, why: "as `exposure.type` says".to_owned() };
+    }
+    match nodes.iter().find(|node| is_cloud(&node.provider_id)) {
+        Some(node) => {
+            let cloud = node.provider_id.split("://").next().unwrap_or_default();
+            Decision { kind: ExposureType::LoadBalancer, why: format!("node {} belongs to the cloud `{cloud}`", node.name) }
+        }
+        None => Decision { kind: ExposureType::NodePort, why: "no node names a cloud in `spec.providerID`".to_owned() },
+    }
+}
+
+/// Where the control plane's API is reached, as templates see it (`facts.exposure`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Endpoint {
+    /// `LoadBalancer`, `NodePort` or `ClusterIP`.
+    #[serde(rename = "type")]
+    pub kind: ExposureType,
+    /// Host name or address in every kubeconfig.
+    pub host: String,
+    /// Port in every kubeconfig.
+    pub port: u16,
+    /// The node port of the Service, when one was asked for.
+    pub node_port: Option<u16>,
+    /// Every name and address that the serving certificate must carry besides the in-cluster ones.
+    pub sans: Vec<String>,
+}
+
+impl Endpoint {
+    /// The server URL for kubeconfigs.
+    pub fn url(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        format!("https://{host}:{}", self.port)
+    }
+}
+
+/// What is still missing before the endpoint is known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotYet {
+    /// The load balancer has not answered.
+    #[error("Service {service} of type LoadBalancer has no address yet")]
+    LoadBalancer {
+        /// The Service's name.
+        service: String,
+    },
+    /// No node has an address.
+    #[error("no usable node has an address, so there is no host for node port {port}; give one with `--set exposure.host=HOST`")]
+    NoNodeAddress {
+        /// The node port.
+        port: u16,
+    },
+    /// The API server gave the Service no port.
+    #[error("Service {service} has no {what}")]
+    Incomplete {
+        /// The Service's name.
+        service: String,
+        /// What it lacks.
+        what: &'static str,
+    },
+}
+
+fn port_of(value: Option<i32>) -> Option<u16> {
+    value.and_then(|port| u16::try_from(port).ok())
+}
+
+/// The node port that the Service asks for: `exposure.nodePort`, else `exposure.port` where it lies in the usual range
+/// of node ports. None leaves the choice to the cluster.
+pub fn wanted_node_port(kind: ExposureType, exposure: &ExposureValues) -> Option<u16> {
+    let from_port = || port_of(exposure.port).filter(|port| (30_000..=32_767).contains(port));
+    (kind == ExposureType::NodePort).then(|| port_of(exposure.node_port).or_else(from_port)).flatten()
+}
+
+/// The endpoint, from the Service as the cluster has it, the nodes and what the user asked for.
+///
+/// `preferred` is the host of an earlier install: it is kept while it is still an address of the cluster, so
+/// that a second install changes no kubeconfig.
+pub fn endpoint(
+    kind: ExposureType,
+    exposure: &ExposureValues,
+    service: &Service,
+    nodes: &[NodeFacts],
+    preferred: Option<&str>,
+) -> Result<Endpoint, NotYet> {
+    let name = service.metadata.name.clone().unwrap_or_default();
+    let spec = service.spec.as_ref();
+    let port = spec.and_then(|spec| spec.ports.as_ref()?.first());
+    let incomplete = |what| NotYet::Incomplete { service: name.clone(), what };
+    let number = |port: Option<i32>, what| port.and_then(|p| u16::try_from(p).ok()).ok_or_else(|| incomplete(what));
+    let own_port = number(port.map(|port| port.port), "port")?;
+    let (found, port) = match kind {
+        ExposureType::LoadBalancer => {
+            let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+            let first = ingress.and_then(|list| list.first());
+            let address = first.and_then(|ingress| ingress.hostname.clone().or_else(|| ingress.ip.clone()));
+            if address.is_none() && exposure.host.is_none() {
+                return Err(NotYet::LoadBalancer { service: name });
+            }
+            (address.into_iter().collect(), own_port)
+        }
+        ExposureType::NodePort | ExposureType::Auto => {
+            let node_port = number(port.and_then(|port| port.node_port), "node port")?;
+            let addresses: Vec<String> =
+                nodes.iter().filter(|node| node.usable).flat_map(|node| node.addresses.clone()).collect();
+            if addresses.is_empty() && exposure.host.is_none() {
+                return Err(NotYet::NoNodeAddress { port: node_port });
+            }
+            (addresses, node_port)
+        }
+        ExposureType::ClusterIp => {
+            let address = spec.and_then(|spec| spec.cluster_ip.clone()).ok_or_else(|| incomplete("cluster IP"))?;
+            (vec![address], own_port)
+        }
+    };
+    Ok(assemble(kind, exposure, found, port, preferred))
+}
+
+/// The endpoint that values alone decide, for rendering without a cluster; says what is missing otherwise.
+pub fn endpoint_from_values(exposure: &ExposureValues) -> Result<Endpoint, &'static str> {
+    let port = port_of(exposure.port).or_else(|| port_of(exposure.node_port));
+    let missing = match (exposure.kind, exposure.host.is_some(), port.is_some()) {
+        (ExposureType::Auto, _, _) => Some("exposure.type"),
+        (_, false, _) => Some("exposure.host"),
+        (ExposureType::NodePort, _, false) => Some("exposure.port"),
+        _ => None,
+    };
+    match missing {
+        Some(path) => Err(path),
+        None => Ok(assemble(exposure.kind, exposure, Vec::new(), port.unwrap_or(443), None)),
+    }
+}
+
+fn assemble(
+    kind: ExposureType,
+    exposure: &ExposureValues,
+    mut found: Vec<String>,
+    port: u16,
+    preferred: Option<&str>,
+) -> Endpoint {
+    found.sort();
+    found.dedup();
+    let kept = preferred.filter(|host| found.iter().any(|address| address == host)).map(str::to_owned);
+    let host = exposure.host.clone().or(kept).or_else(|| found.first().cloned()).unwrap_or_default();
+    let mut sans: BTreeSet<String> = found.into_iter().collect();
+    sans.insert(host.clone());
+    sans.extend(exposure.extra_sans.iter().cloned());
+    let node_port = wanted_node_port(kind, exposure);
+    // A port that was asked for is the one in kubeconfigs, whatever the Service has behind it.
+    let port = port_of(exposure.port).unwrap_or(port);
+    Endpoint { kind, host, port, node_port, sans: sans.into_iter().collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn exposure(value: serde_json::Value) -> ExposureValues {
+        let mut all = json!({"type": "Auto", "extraSANs": [], "annotations": {}, "sourceRanges": []});
+        all.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+        serde_json::from_value(all).unwrap()
+    }
+
+    fn service(value: serde_json::Value) -> Service {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn node(name: &str, provider_id: &str, addresses: &[&str]) -> NodeFacts {
+        NodeFacts {
+            name: name.to_owned(),
+            usable: true,
+            provider_id: provider_id.to_owned(),
+            addresses: addresses.iter().map(|address| (*address).to_owned()).collect(),
+            ..NodeFacts::default()
+        }
+    }
+
+    #[test]
+    fn auto_is_a_load_balancer_only_where_a_node_names_a_cloud() {
+        let auto = exposure(json!({}));
+        assert_eq!(decide(&auto, &[node("a", "", &[])]).kind, ExposureType::NodePort);
+        let decision = decide(&auto, &[node("a", "aws:///x/i-1", &[])]);
+        assert_eq!(decision.kind, ExposureType::LoadBalancer);
+        assert!(decision.why.contains("`aws`"), "{decision:?}");
+        assert_eq!(decide(&exposure(json!({"type": "ClusterIP"})), &[node("a", "aws:///x/i-1", &[])]).kind, ExposureType::ClusterIp);
+    }
+
+    #[test]
+    fn a_node_port_endpoint_names_a_node_and_certifies_all_of_them() {
+        let service = service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443, "nodePort": 31234}]}}));
+        let nodes = [node("b", "", &["10.0.0.2"]), node("a", "", &["10.0.0.1"])];
+        let found = endpoint(ExposureType::NodePort, &exposure(json!({"extraSANs": ["x.example"]})), &service, &nodes, None).unwrap();
+        assert_eq!((found.url().as_str(), found.node_port), ("https://10.0.0.1:31234", None));
+        assert_eq!(found.sans, ["10.0.0.1", "10.0.0.2", "x.example"]);
+        let kept = endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, Some("10.0.0.2")).unwrap();
+        assert_eq!(kept.host, "10.0.0.2");
+        let gone = endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, Some("10.0.0.9")).unwrap();
+        assert_eq!(gone.host, "10.0.0.1");
+    }
+
+    #[test]
+    fn a_load_balancer_without_an_address_is_waited_for_unless_a_host_is_given() {
+        let pending = service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443}]}}));
+        let wanted = exposure(json!({"type": "LoadBalancer"}));
+        assert!(matches!(endpoint(wanted.kind, &wanted, &pending, &[], None), Err(NotYet::LoadBalancer { .. })));
+        let ready = service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}}));
+        assert_eq!(endpoint(wanted.kind, &wanted, &ready, &[], None).unwrap().url(), "https://192.0.2.7:443");
+        let hosted = exposure(json!({"type": "LoadBalancer", "host": "api.example", "port": 8443}));
+        let found = endpoint(hosted.kind, &hosted, &pending, &[], None).unwrap();
+        assert_eq!((found.url().as_str(), found.sans.as_slice()), ("https://api.example:8443", &["api.example".to_owned()][..]));
+    }
+
+    #[test]
+    fn values_alone_decide_an_endpoint_only_when_they_are_complete() {
+        assert_eq!(endpoint_from_values(&exposure(json!({}))), Err("exposure.type"));
+        assert_eq!(endpoint_from_values(&exposure(json!({"type": "NodePort"}))), Err("exposure.host"));
+        assert_eq!(endpoint_from_values(&exposure(json!({"type": "NodePort", "host": "h"}))), Err("exposure.port"));
+        let found = endpoint_from_values(&exposure(json!({"type": "NodePort", "host": "h", "port": 32222}))).unwrap();
+        assert_eq!((found.url().as_str(), found.node_port), ("https://h:32222", Some(32222)));
+        let mapped = exposure(json!({"type": "NodePort", "host": "h", "port": 443, "nodePort": 32222}));
+        assert_eq!(endpoint_from_values(&mapped).unwrap().url(), "https://h:443");
+    }
+}

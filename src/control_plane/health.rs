@@ -1,0 +1,93 @@
+//! Whether a control plane is healthy, from both sides: its pods in the hosting cluster, and its own API.
+
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kube::config::Kubeconfig;
+
+use crate::apply::client::connect_with;
+use crate::check::inside::{self, CHECKS, HealthFacts};
+use crate::check::{self, Report};
+
+/// How long one look at the control plane's API may take.
+const LOOK: Duration = Duration::from_secs(10);
+/// Time between two looks.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// What was seen, and what the checks say about it.
+#[derive(Debug)]
+pub struct Health {
+    /// The facts.
+    pub facts: HealthFacts,
+    /// The verdicts.
+    pub report: Report,
+}
+
+impl Health {
+    /// Nothing but warnings.
+    pub fn is_healthy(&self) -> bool {
+        self.report.failures().next().is_none()
+    }
+}
+
+/// An error of the client and everything behind it, each thing said once.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut link = error.source();
+    while let Some(inner) = link {
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        link = inner.source();
+    }
+    text
+}
+
+/// A client of the control plane's own API, from the text of its kubeconfig.
+pub async fn hub(kubeconfig: &str) -> Result<Client, String> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).map_err(|error| chain(&error))?;
+    Ok(connect_with(kubeconfig).await.map_err(|error| chain(&error))?.client)
+}
+
+/// Looks once. Either side may be missing: what was not looked at is said so, not guessed.
+pub async fn look(hosting: Option<&Client>, hub: Result<&Client, String>, namespace: &str) -> Result<Health, kube::Error> {
+    let components = async {
+        match hosting {
+            Some(client) => inside::components(client, namespace).await.map(Some),
+            None => Ok(None),
+        }
+    };
+    let inside = async {
+        let hub = hub?;
+        match tokio::time::timeout(LOOK, inside::inside(hub, namespace)).await {
+            Ok(Ok(inside)) => Ok(inside),
+            Ok(Err(error)) => Err(chain(&error)),
+            Err(_) => Err(format!("the API did not answer within {} s", LOOK.as_secs())),
+        }
+    };
+    let (components, inside) = tokio::join!(components, inside);
+    let facts = HealthFacts { components: components?, inside };
+    let report = check::run(&CHECKS, &facts, &[]);
+    Ok(Health { facts, report })
+}
+
+/// Looks until it is healthy or `deadline`; `waiting` is told the first problem whenever it changes.
+pub async fn wait(
+    hosting: &Client,
+    hub: &Client,
+    namespace: &str,
+    deadline: Instant,
+    waiting: &(dyn Fn(&str) + Sync),
+) -> Result<Health, kube::Error> {
+    loop {
+        let health = look(Some(hosting), Ok(hub), namespace).await?;
+        if health.is_healthy() || Instant::now() + PAUSE > deadline {
+            return Ok(health);
+        }
+        if let Some((judged, problem)) = health.report.failures().next() {
+            waiting(&format!("{}: {}", judged.title, problem.what));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,49 @@
+//! The service's home directory `~/.fleet`, with a folder a control plane.
+
+use std::path::{Path, PathBuf};
+
+use crate::api::names::ControlPlaneName;
+
+/// The folder `~/.fleet`.
+#[derive(Debug, Clone)]
+pub struct Home {
+    root: PathBuf,
+}
+
+/// There is no home directory to put `~/.fleet` into.
+#[derive(Debug, thiserror::Error)]
+#[error("the home directory is unknown")]
+pub struct NoHome;
+
+impl Home {
+    /// `~/.fleet` of the user who runs the program; nothing is created.
+    pub fn of_user() -> Result<Self, NoHome> {
+        let home = std::env::home_dir().filter(|home| home.is_absolute()).ok_or(NoHome)?;
+        Ok(Self { root: home.join(".fleet") })
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// The folder of one control plane.
+    pub fn control_plane(&self, name: &ControlPlaneName) -> PathBuf {
+        self.root.join(name.as_str())
+    }
+
+    /// Where the kubeconfig of a control plane is written.
+    pub fn kubeconfig(&self, name: &ControlPlaneName) -> PathBuf {
+        self.control_plane(name).join("fleet-kubeconfig")
+    }
+
+    /// The folder in which `template` keeps the keys of a control plane.
+    pub fn keys(&self, name: &ControlPlaneName) -> PathBuf {
+        self.control_plane(name).join("pki")
+    }
+
+    /// The local journal of a control plane's installs.
+    pub fn journal(&self, name: &ControlPlaneName) -> PathBuf {
+        self.control_plane(name).join("journal")
+    }
+}

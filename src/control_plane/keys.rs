@@ -1,0 +1,60 @@
+//! Where the keys and certificates of a control plane are found: in the cluster's Secrets first, then in `~/.fleet`.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+
+use super::exposure::Endpoint;
+use super::plan::Plan;
+use super::secrets::{ADMIN_SECRET, SECRET_ENTRIES};
+use crate::pki::{self, Completed, Files, FolderError, Lifetimes, PkiError, San, Subject};
+
+/// The file of the key set that holds the operator's kubeconfig.
+pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
+
+/// Reads the key set of an installed (or kept) control plane from the Secrets of its namespace.
+///
+/// Only Secrets that carry the control plane's name are read; entries that are not there are left out.
+pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={name},app.kubernetes.io/part-of=fleet"));
+    let list = secrets.list(&ours).await?;
+    let mut files = Files::new();
+    for entry in SECRET_ENTRIES {
+        let secret = list.iter().find(|secret| secret.name_any() == entry.secret);
+        let bytes = secret.and_then(|secret| secret.data.as_ref()?.get(entry.key));
+        if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()) {
+            files.insert(entry.file, text);
+        }
+    }
+    Ok(files)
+}
+
+/// Reads the operator's kubeconfig that an installed control plane keeps in its namespace.
+pub async fn admin_kubeconfig(client: &Client, namespace: &str) -> Result<Option<String>, kube::Error> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let secret = secrets.get_opt(ADMIN_SECRET).await?;
+    let bytes = secret.and_then(|secret| secret.data.and_then(|mut data| data.remove("kubeconfig")));
+    Ok(bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()))
+}
+
+/// Reads the key set that `template` keeps in a local folder; empty where there is none.
+pub fn from_folder(folder: &Path) -> Result<Files, FolderError> {
+    if folder.is_dir() { pki::read_folder(folder) } else { Ok(Files::new()) }
+}
+
+/// Completes a key set for `endpoint`: what is good stays, what is missing or outlived is issued.
+pub fn complete(found: &Files, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, PkiError> {
+    let extra: Vec<San> = endpoint.sans.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let subject = Subject {
+        control_plane: plan.name.to_string(),
+        namespace: plan.namespace.to_string(),
+        public: pki::Endpoint { host: endpoint.host.parse()?, port: endpoint.port },
+        internal: Subject::internal_endpoint(plan.namespace.as_str()),
+        extra_sans: extra,
+    };
+    pki::ensure(found, &subject, now, &Lifetimes::default())
+}

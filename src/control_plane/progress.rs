@@ -1,0 +1,31 @@
+//! How an install or uninstall tells what it does; the command line shows it.
+
+use std::sync::Arc;
+
+use crate::apply::{Event, Events};
+
+/// Steps, what they wait for, and warnings. One step is under way at a time.
+pub trait Progress: Send + Sync {
+    /// A step begins; the one before has ended well.
+    fn step(&self, title: &str);
+    /// What the step waits for now.
+    fn update(&self, text: &str);
+    /// The step has ended well, with a detail worth a few words or nothing.
+    fn done(&self, detail: &str);
+    /// Something that does not stop the run.
+    fn warn(&self, text: &str);
+}
+
+/// The engine's events as progress.
+pub(super) fn events(progress: &Arc<dyn Progress>) -> Events {
+    let progress = Arc::clone(progress);
+    Events::new(move |numbered| match numbered.event {
+        Event::Waiting { object, message, .. } => progress.update(&format!("{object}: {message}")),
+        Event::Warning { object, message } => progress.warn(&format!("{object}: {message}")),
+        Event::Retrying { request, error, .. } => progress.update(&format!("{request} is sent again: {error}")),
+        Event::Lock { holder, taken_over: true } => progress.warn(&format!("took over the lock of {holder}, which ended without letting go")),
+        Event::Lock { holder, taken_over: false } => progress.update(&format!("waiting for {holder}, which is at work")),
+        Event::Stuck { object, message } => progress.warn(&format!("{object} does not go away: {message}")),
+        Event::Object { .. } | Event::Ready { .. } => {}
+    })
+}

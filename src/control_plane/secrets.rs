@@ -1,0 +1,51 @@
+//! Which Secret of the hosting cluster holds which file of the key set: how a running control plane is read back.
+
+/// One entry of a Secret, and the file of [`crate::pki::Files`] that it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecretEntry {
+    /// The Secret's name.
+    pub secret: &'static str,
+    /// The key in its `data`.
+    pub key: &'static str,
+    /// The file name in the key set.
+    pub file: &'static str,
+}
+
+const fn entry(secret: &'static str, key: &'static str, file: &'static str) -> SecretEntry {
+    SecretEntry { secret, key, file }
+}
+
+/// The Secret that stays when a control plane is uninstalled.
+pub const KEPT_SECRET: &str = "fleet-pki";
+
+/// The Secret with the operator's kubeconfig, under the key `kubeconfig`.
+pub const ADMIN_SECRET: &str = "fleet-kubeconfig";
+
+/// Every file of the key set, each in one Secret. The certificate of etcd's authority, which is not secret, is in
+/// `etcd-certs` too, so that etcd needs nothing of the kept Secret.
+pub const SECRET_ENTRIES: [SecretEntry; 24] = [
+    entry(KEPT_SECRET, "ca.crt", "ca.crt"),
+    entry(KEPT_SECRET, "ca.key", "ca.key"),
+    entry(KEPT_SECRET, "encryption.yaml", "encryption.yaml"),
+    entry(KEPT_SECRET, "etcd-ca.crt", "etcd-ca.crt"),
+    entry(KEPT_SECRET, "etcd-ca.key", "etcd-ca.key"),
+    entry(KEPT_SECRET, "front-proxy-ca.crt", "front-proxy-ca.crt"),
+    entry(KEPT_SECRET, "front-proxy-ca.key", "front-proxy-ca.key"),
+    entry(KEPT_SECRET, "sa.key", "sa.key"),
+    entry(KEPT_SECRET, "sa.pub", "sa.pub"),
+    entry("etcd-certs", "etcd-server.crt", "etcd-server.crt"),
+    entry("etcd-certs", "etcd-server.key", "etcd-server.key"),
+    entry("etcd-certs", "etcd-peer.crt", "etcd-peer.crt"),
+    entry("etcd-certs", "etcd-peer.key", "etcd-peer.key"),
+    entry("etcd-certs", "etcd-health-client.crt", "etcd-health-client.crt"),
+    entry("etcd-certs", "etcd-health-client.key", "etcd-health-client.key"),
+    entry("apiserver-certs", "apiserver.crt", "apiserver.crt"),
+    entry("apiserver-certs", "apiserver.key", "apiserver.key"),
+    entry("apiserver-certs", "apiserver-etcd-client.crt", "apiserver-etcd-client.crt"),
+    entry("apiserver-certs", "apiserver-etcd-client.key", "apiserver-etcd-client.key"),
+    entry("apiserver-certs", "front-proxy-client.crt", "front-proxy-client.crt"),
+    entry("apiserver-certs", "front-proxy-client.key", "front-proxy-client.key"),
+    entry("controller-manager-kubeconfig", "kubeconfig", "controller-manager.kubeconfig"),
+    entry("fleet-scheduler-kubeconfig", "kubeconfig", "scheduler.kubeconfig"),
+    entry(ADMIN_SECRET, "kubeconfig", "admin.kubeconfig"),
+];

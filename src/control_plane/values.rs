@@ -1,0 +1,365 @@
+//! The values of a control plane: one struct tree, whose comments and bounds are the schema that users see.
+//!
+//! The charts' `values.yaml` holds the defaults, so that a line of charts can change them; nothing here has one.
+//! Values that only newer lines know carry `x-since`, secret ones `x-secret`.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Values of a control plane.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ControlPlaneValues {
+    /// Name of the control plane, for when the command line gives none.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 63))]
+    pub name: Option<String>,
+    /// Registry that every image is pulled from, as `mirror.example/registry.k8s.io/etcd:3.5.21-0`. Without it each
+    /// image comes from its own registry.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub image_registry: Option<String>,
+    /// When the nodes pull images.
+    pub image_pull_policy: ImagePullPolicy,
+    /// Secrets of the namespace that nodes log in to registries with.
+    pub image_pull_secrets: Vec<SecretName>,
+    /// Labels that a node must have to run the control plane.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the control plane's pods tolerate.
+    pub tolerations: Vec<Toleration>,
+    /// Priority class of the control plane's pods.
+    #[serde(default)]
+    pub priority_class_name: Option<String>,
+    /// How strictly replicas of one component keep to different nodes.
+    #[schemars(extend("x-since" = "v0.8"))]
+    pub spread: Spread,
+    /// The namespace of the control plane in the hosting cluster.
+    pub namespace: NamespaceValues,
+    /// Who may talk to the control plane's pods.
+    pub network_policy: NetworkPolicyValues,
+    /// How people and agents reach the API server.
+    pub exposure: ExposureValues,
+    /// The store of the control plane.
+    pub etcd: EtcdValues,
+    /// The control plane's own API server.
+    pub apiserver: ApiServerValues,
+    /// The controller manager, which signs certificates and cleans up.
+    pub controller_manager: ComponentValues,
+    /// The scheduler of the service.
+    pub scheduler: SchedulerValues,
+    /// Access to the cloud that the control plane runs in.
+    pub cloud: CloudValues,
+}
+
+/// When nodes pull an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ImagePullPolicy {
+    /// Where it is not there yet.
+    IfNotPresent,
+    /// Before every start.
+    Always,
+    /// Never: it has to be there.
+    Never,
+}
+
+/// A Secret by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SecretName {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// A taint that is tolerated, as in a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Toleration {
+    /// The taint's key; all taints if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// `Equal` (value must agree) or `Exists`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<TolerationOperator>,
+    /// The taint's value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The taint's effect; all effects if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<TaintEffect>,
+    /// For `NoExecute`: how long a pod stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub toleration_seconds: Option<i64>,
+}
+
+/// How a toleration compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TolerationOperator {
+    /// Key and value agree.
+    Equal,
+    /// The key agrees.
+    Exists,
+}
+
+/// What a taint does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TaintEffect {
+    /// No new pods.
+    NoSchedule,
+    /// No new pods where it can be avoided.
+    PreferNoSchedule,
+    /// No pods.
+    NoExecute,
+}
+
+/// How strictly replicas keep to different nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Spread {
+    /// Where it is possible.
+    Preferred,
+    /// Always: a replica without a node of its own waits.
+    Required,
+    /// Not at all.
+    None,
+}
+
+/// The namespace in the hosting cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NamespaceValues {
+    /// Pod Security level that the namespace is labelled with. The control plane's pods keep to the strictest. `null`
+    /// leaves the labels to others.
+    pub pod_security: Option<PodSecurity>,
+}
+
+/// A level of Pod Security.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PodSecurity {
+    /// The strictest.
+    Restricted,
+    /// Known privilege escalations are refused.
+    Baseline,
+    /// Everything is allowed.
+    Privileged,
+}
+
+/// Network policies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkPolicyValues {
+    /// Whether the pods' traffic is limited to what the control plane needs.
+    pub enabled: bool,
+}
+
+/// How the API server is reached.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExposureValues {
+    /// Kind of the API server's Service.
+    #[serde(rename = "type")]
+    pub kind: ExposureType,
+    /// Address that kubeconfigs name. Without it: that of the load balancer, or of a node.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:-]+$"))]
+    pub host: Option<String>,
+    /// Port that kubeconfigs name. Without it: 443, or the node port.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<i32>,
+    /// Port on every node, for type NodePort. Without it the cluster picks one.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 65535))]
+    pub node_port: Option<i32>,
+    /// Further addresses that the API server's certificate answers for: IP addresses or DNS names.
+    #[serde(rename = "extraSANs")]
+    pub extra_sans: Vec<String>,
+    /// `host:port` that agents use, where it is not the one that people use.
+    #[serde(default)]
+    #[schemars(regex(pattern = r"^[A-Za-z0-9.:\[\]-]+:[0-9]{1,5}$"))]
+    pub agent_endpoint: Option<String>,
+    /// Annotations of the API server's Service, which many load balancers are configured by.
+    pub annotations: BTreeMap<String, String>,
+    /// Networks in CIDR form that may use the load balancer; all if empty.
+    pub source_ranges: Vec<String>,
+}
+
+/// Kind of the API server's Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ExposureType {
+    /// LoadBalancer where the nodes belong to a cloud, else NodePort.
+    Auto,
+    /// A load balancer of the hosting cluster.
+    LoadBalancer,
+    /// A port on every node.
+    NodePort,
+    /// Inside the hosting cluster only.
+    #[serde(rename = "ClusterIP")]
+    ClusterIp,
+}
+
+/// An image by repository and tag.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ImageValues {
+    /// Registry and name, without a tag.
+    #[schemars(length(min = 1))]
+    pub repository: String,
+    /// Tag.
+    #[schemars(length(min = 1, max = 128))]
+    pub tag: String,
+}
+
+/// What a container asks for and may use at most, as in a pod.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Resources {
+    /// What is reserved: `cpu`, `memory` and others, as Kubernetes quantities.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, Quantity>,
+    /// What is never exceeded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, Quantity>,
+}
+
+/// A Kubernetes quantity, such as `250m`, `1.5` or `10Gi`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Quantity(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"))] pub String);
+
+/// The store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EtcdValues {
+    /// Members: 1, or 3 to survive the loss of one.
+    #[schemars(extend("enum" = [1, 3], "x-since" = "v0.8"))]
+    pub replicas: i32,
+    /// Image.
+    pub image: ImageValues,
+    /// Where the data lies.
+    pub storage: StorageValues,
+    /// Size of the data at which etcd stops writing, in bytes. Keep it below the size of the volume.
+    #[schemars(range(min = 67_108_864_i64, max = 17_179_869_184_i64))]
+    pub quota_bytes: i64,
+    /// Resources of each member.
+    pub resources: Resources,
+    /// Further arguments, which win over the chart's: `--log-level=debug`.
+    pub extra_args: Vec<Argument>,
+}
+
+/// A volume per member of the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StorageValues {
+    /// Size of each volume. It cannot be changed after the first install.
+    pub size: Quantity,
+    /// StorageClass of the volumes; the hosting cluster's default if left out.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 253))]
+    pub storage_class: Option<String>,
+}
+
+/// The API server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApiServerValues {
+    /// Replicas.
+    #[schemars(range(min = 1, max = 9), extend("x-since" = "v0.8"))]
+    pub replicas: i32,
+    /// Image.
+    pub image: ImageValues,
+    /// Whether privileged pods may be stored, to be run in workload clusters.
+    pub allow_privileged: bool,
+    /// Resources of each replica.
+    pub resources: Resources,
+    /// Further arguments, which win over the chart's: `--v=4`.
+    pub extra_args: Vec<Argument>,
+}
+
+/// A component of which one replica leads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ComponentValues {
+    /// Replicas; one leads, the others wait.
+    #[schemars(range(min = 1, max = 9), extend("x-since" = "v0.8"))]
+    pub replicas: i32,
+    /// Image.
+    pub image: ImageValues,
+    /// Resources of each replica.
+    pub resources: Resources,
+    /// Further arguments, which win over the chart's.
+    pub extra_args: Vec<Argument>,
+}
+
+/// The scheduler of the service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SchedulerValues {
+    /// Replicas; one leads, the others wait.
+    #[schemars(range(min = 1, max = 9), extend("x-since" = "v0.8"))]
+    pub replicas: i32,
+    /// Image.
+    pub image: ImageValues,
+    /// Who accepts a new workload cluster.
+    pub registration: Registration,
+    /// How long the token lives that a new agent starts with; it is replaced at half of that.
+    #[serde(rename = "initTokenTTL")]
+    pub init_token_ttl: Lifetime,
+    /// How long an agent's certificate lives at most; the agent renews it in time.
+    #[serde(rename = "agentCertificateTTL")]
+    pub agent_certificate_ttl: Lifetime,
+    /// Resources of each replica.
+    pub resources: Resources,
+    /// Further arguments, which win over the chart's.
+    pub extra_args: Vec<Argument>,
+}
+
+/// Who accepts a new workload cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Registration {
+    /// Whoever holds an init token is let in.
+    Auto,
+    /// An operator accepts each by hand.
+    Manual,
+}
+
+/// A length of time with its unit: `600s`, `90m`, `12h` or `30d`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Lifetime(#[schemars(regex(pattern = r"^[1-9][0-9]{0,8}[smhd]$"))] pub String);
+
+/// One argument of a program: `--name=value`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Argument(#[schemars(regex(pattern = r"^--?[a-zA-Z]"))] pub String);
+
+/// Access to the cloud. Content, not a path; `--cloud-access-key` reads a file into it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CloudValues {
+    /// The access key: the JSON text of the key file.
+    #[serde(default)]
+    #[schemars(length(min = 2), extend("x-secret" = true))]
+    pub access_key: Option<String>,
+    /// The project that the control plane runs in.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub project_id: Option<String>,
+}
+
+impl std::fmt::Debug for CloudValues {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let hidden = self.access_key.as_ref().map(|_| "[hidden]");
+        f.debug_struct("CloudValues").field("access_key", &hidden).field("project_id", &self.project_id).finish()
+    }
+}
+
+impl ControlPlaneValues {
+    /// The JSON Schema: closed at every level, with descriptions and bounds.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
+}

@@ -1,0 +1,127 @@
+//! The admin port: `/healthz`, `/readyz` and `/metrics` over plain HTTP, for probes and scrapers.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+
+use super::metrics::Metrics;
+use super::stop::Stop;
+
+/// Says whether the program does its work: what it does when ready, or what is missing.
+pub trait Ready: Send + Sync + 'static {
+    /// One line for people either way.
+    fn ready(&self) -> Result<String, String>;
+}
+
+/// Where probes and scrapers come in.
+#[derive(Debug)]
+pub struct Admin {
+    listener: TcpListener,
+}
+
+impl Admin {
+    /// Opens the port. A port that is taken is an error at once, not a probe that fails later.
+    pub async fn bind(address: SocketAddr) -> std::io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind(address).await? })
+    }
+
+    /// The address in use, of interest when port 0 was asked for.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Answers until it is time to stop.
+    pub async fn serve(self, ready: Arc<dyn Ready>, metrics: Metrics, stop: Stop) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = stop.wait() => return,
+            };
+            let Ok((stream, _)) = accepted else {
+                // Out of file descriptors, most likely: give the others time to close theirs.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let (ready, metrics) = (ready.clone(), metrics.clone());
+            tokio::spawn(async move {
+                let service = service_fn(move |request| {
+                    std::future::ready(Ok::<_, Infallible>(answer(&request, &*ready, &metrics)))
+                });
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(Duration::from_secs(10))
+                    .serve_connection(TokioIo::new(stream), service);
+                // A client that goes away in the middle is no concern of ours.
+                let _ = connection.await;
+            });
+        }
+    }
+}
+
+fn answer(request: &Request<Incoming>, ready: &dyn Ready, metrics: &Metrics) -> Response<Full<Bytes>> {
+    let (status, mut body) = match request.uri().path() {
+        "/healthz" | "/livez" => (StatusCode::OK, "ok".to_owned()),
+        "/readyz" => match ready.ready() {
+            Ok(text) => (StatusCode::OK, text),
+            Err(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
+        },
+        "/metrics" => (StatusCode::OK, metrics.print()),
+        _ => (StatusCode::NOT_FOUND, "not found".to_owned()),
+    };
+    if !body.ends_with('\n') {
+        body.push('\n');
+    }
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let plain = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, plain);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    struct Missing;
+    impl Ready for Missing {
+        fn ready(&self) -> Result<String, String> {
+            Err("the hub has not answered yet".to_owned())
+        }
+    }
+
+    async fn get(address: SocketAddr, path: &str) -> String {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn a_program_can_be_alive_and_not_ready_and_says_why() {
+        let admin = Admin::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = admin.address().unwrap();
+        let stop = Stop::default();
+        let metrics = Metrics::default();
+        metrics.gauge("leader", "Leads.", &[], 0.0);
+        let server = tokio::spawn(admin.serve(Arc::new(Missing), metrics, stop.clone()));
+        assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        let ready = get(address, "/readyz").await;
+        assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("the hub has not answered yet"), "{ready}");
+        assert!(get(address, "/metrics").await.contains("leader 0"));
+        assert!(get(address, "/secrets").await.starts_with("HTTP/1.1 404"));
+        stop.stop();
+        server.await.unwrap();
+    }
+}

@@ -1,0 +1,118 @@
+//! Clients: from a kubeconfig file to a `kube::Client`, and calls that cannot hang.
+
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// No single call may take longer; watches are exempt.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The file cannot be read.
+    #[error("cannot read the kubeconfig {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The text is no kubeconfig. The parser's message is left out: it can show the file's content, which is secret.
+    #[error("{path} is not a kubeconfig")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The kubeconfig names something that is missing or broken.
+    #[error("the kubeconfig {path} cannot be used")]
+    Use {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Reads a kubeconfig file.
+pub fn read(path: &Path) -> Result<Kubeconfig, ClientError> {
+    let text = fs_err::read_to_string(path).map_err(|source| ClientError::Read { path: path.into(), source })?;
+    Kubeconfig::from_yaml(&text).map_err(|_| ClientError::Parse { path: path.into() })
+}
+
+/// The settings that a kubeconfig's current context stands for, with our time-outs and without hidden retries.
+pub async fn config(kubeconfig: Kubeconfig, path: &Path) -> Result<Config, ClientError> {
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|e| ClientError::Use { path: path.into(), source: Box::new(e) })?;
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Ok(config)
+}
+
+/// A client for the current context of the kubeconfig at `path`.
+pub async fn client(path: &Path) -> Result<Client, ClientError> {
+    let config = config(read(path)?, path).await?;
+    Client::try_from(config).map_err(|e| ClientError::Use { path: path.into(), source: Box::new(e) })
+}
+
+/// A call that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// No answer in [`CALL_TIMEOUT`].
+    #[error("no answer within {} s", CALL_TIMEOUT.as_secs())]
+    TimedOut,
+    /// The server refused, or could not be reached.
+    #[error("{}", describe(.0))]
+    Kube(#[from] kube::Error),
+}
+
+impl CallError {
+    /// The HTTP status, when the server answered.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Kube(kube::Error::Api(status)) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// Whether the server said that the object is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// Whether somebody else wrote first.
+    pub fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+}
+
+/// A kube error with its causes on one line, each said once.
+pub fn describe(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        return format!("{} ({} {})", status.message, status.code, status.reason);
+    }
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Makes a call that is given up after [`CALL_TIMEOUT`].
+pub async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+    match tokio::time::timeout(CALL_TIMEOUT, request).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(CallError::TimedOut),
+    }
+}

@@ -1,0 +1,52 @@
+//! Stopping: one signal that every task can wait for.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// Tells when the program has to stop. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    sender: watch::Sender<bool>,
+    receiver: watch::Receiver<bool>,
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        let (sender, receiver) = watch::channel(false);
+        Self { sender, receiver }
+    }
+}
+
+impl Stop {
+    /// Stops everything that waits.
+    pub fn stop(&self) {
+        self.sender.send_replace(true);
+    }
+
+    /// Whether it is time.
+    pub fn stopped(&self) -> bool {
+        *self.receiver.borrow()
+    }
+
+    /// Returns once it is time.
+    pub async fn wait(&self) {
+        let mut receiver = self.receiver.clone();
+        // The sender lives as long as `self`, so this cannot fail.
+        let _ = receiver.wait_for(|stopped| *stopped).await;
+    }
+
+    /// Stops on SIGTERM or SIGINT from now on.
+    pub fn on_signals(&self) -> std::io::Result<()> {
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
+        let stop = self.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = term.recv() => tracing::info!("SIGTERM received, stopping"),
+                _ = int.recv() => tracing::info!("SIGINT received, stopping"),
+            }
+            stop.stop();
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! The authorities of one control plane: what is made once and kept for its life.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use time::OffsetDateTime;
+use zeroize::Zeroize;
+
+use super::certificate::parsed;
+use super::encryption::{self, ENCRYPTION_FILE};
+use super::{CertificateFacts, Files, Lifetimes, PkiError, SecretText};
+
+/// The three authorities. They are separate, so that none can vouch for another's clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AuthorityKind {
+    /// Signs the API server and all its clients.
+    Cluster,
+    /// Signs the one client that may say on whose behalf it speaks.
+    FrontProxy,
+    /// Signs etcd's servers, peers and clients.
+    Etcd,
+}
+
+impl AuthorityKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Cluster, Self::FrontProxy, Self::Etcd];
+
+    /// The common name in its certificate.
+    pub const fn common_name(self) -> &'static str {
+        match self {
+            Self::Cluster => "kubernetes-ca",
+            Self::FrontProxy => "kubernetes-front-proxy-ca",
+            Self::Etcd => "etcd-ca",
+        }
+    }
+
+    /// The file name of its certificate.
+    pub const fn certificate_file(self) -> &'static str {
+        match self {
+            Self::Cluster => "ca.crt",
+            Self::FrontProxy => "front-proxy-ca.crt",
+            Self::Etcd => "etcd-ca.crt",
+        }
+    }
+
+    /// The file name of its private key.
+    pub const fn key_file(self) -> &'static str {
+        match self {
+            Self::Cluster => "ca.key",
+            Self::FrontProxy => "front-proxy-ca.key",
+            Self::Etcd => "etcd-ca.key",
+        }
+    }
+}
+
+const SIGNING_KEY_FILE: &str = "sa.key";
+const VERIFYING_KEY_FILE: &str = "sa.pub";
+
+/// The file names of everything that is kept, sorted.
+pub const AUTHORITY_FILES: [&str; 9] = [
+    "ca.crt",
+    "ca.key",
+    ENCRYPTION_FILE,
+    "etcd-ca.crt",
+    "etcd-ca.key",
+    "front-proxy-ca.crt",
+    "front-proxy-ca.key",
+    SIGNING_KEY_FILE,
+    VERIFYING_KEY_FILE,
+];
+
+/// A private key that is wiped when dropped.
+pub(super) struct PrivateKey(pub(super) KeyPair);
+
+impl PrivateKey {
+    pub(super) fn generate(entry: &str) -> Result<Self, PkiError> {
+        KeyPair::generate().map(Self).map_err(|source| PkiError::Make { entry: entry.to_owned(), source })
+    }
+
+    pub(super) fn parse(entry: &str, pem: &str) -> Result<Self, PkiError> {
+        KeyPair::from_pem(pem)
+            .map(Self)
+            .map_err(|_| PkiError::Unreadable { entry: entry.to_owned(), expected: "a private key in PKCS#8 PEM form" })
+    }
+
+    pub(super) fn to_text(&self) -> SecretText {
+        SecretText::new(self.0.serialize_pem())
+    }
+}
+
+impl Drop for PrivateKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// What a control plane keeps: three authorities, the pair that signs service-account tokens and the key for
+/// encryption at rest. A value of this type has been checked: nothing missing, keys fitting, nothing expired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authorities {
+    files: Files,
+}
+
+impl Authorities {
+    /// Makes all of it.
+    pub fn generate(now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, PkiError> {
+        let mut files = Files::new();
+        for kind in AuthorityKind::ALL {
+            let key = PrivateKey::generate(kind.key_file())?;
+            files.insert(kind.certificate_file(), self_signed(kind, &key, now, lifetimes.authority)?);
+            files.insert(kind.key_file(), key.to_text());
+        }
+        let pair = PrivateKey::generate(SIGNING_KEY_FILE)?;
+        files.insert(VERIFYING_KEY_FILE, pair.0.public_key_pem());
+        files.insert(SIGNING_KEY_FILE, pair.to_text());
+        files.insert(ENCRYPTION_FILE, encryption::generate()?);
+        Ok(Self { files })
+    }
+
+    /// Takes a kept set out of a map that may hold more, and checks it.
+    ///
+    /// The error names the first entry that is missing, unreadable, expired or not fitting.
+    pub fn from_map(map: &Files, now: Timestamp) -> Result<Self, PkiError> {
+        let mut files = Files::new();
+        for name in AUTHORITY_FILES {
+            let text = map.get(name).ok_or_else(|| PkiError::Missing { entry: name.to_owned() })?;
+            files.insert(name, text.to_owned());
+        }
+        let kept = Self { files };
+        for kind in AuthorityKind::ALL {
+            kept.check(kind, now)?;
+        }
+        let pair = PrivateKey::parse(SIGNING_KEY_FILE, kept.text(SIGNING_KEY_FILE))?;
+        if kept.text(VERIFYING_KEY_FILE).trim() != pair.0.public_key_pem().trim() {
+            return Err(mismatch(VERIFYING_KEY_FILE, SIGNING_KEY_FILE));
+        }
+        encryption::check(kept.text(ENCRYPTION_FILE))?;
+        Ok(kept)
+    }
+
+    /// Whether a map holds any part of a kept set. A part alone is a damaged set, not a missing one.
+    pub fn any_in(map: &Files) -> bool {
+        AUTHORITY_FILES.iter().any(|name| map.contains(name))
+    }
+
+    /// The kept set as files.
+    pub fn to_map(&self) -> Files {
+        self.files.clone()
+    }
+
+    /// An authority's certificate in PEM form.
+    pub fn certificate(&self, kind: AuthorityKind) -> &str {
+        self.text(kind.certificate_file())
+    }
+
+    /// An authority's private key.
+    pub(super) fn key(&self, kind: AuthorityKind) -> Result<PrivateKey, PkiError> {
+        PrivateKey::parse(kind.key_file(), self.text(kind.key_file()))
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.files.get(name).unwrap_or_default()
+    }
+
+    fn check(&self, kind: AuthorityKind, now: Timestamp) -> Result<(), PkiError> {
+        let entry = kind.certificate_file();
+        let key = self.key(kind)?;
+        parsed(entry, self.text(entry), |certificate| {
+            let facts = CertificateFacts::of(certificate);
+            if !facts.authority {
+                return Err(PkiError::NotAnAuthority { entry: entry.to_owned() });
+            }
+            if key.0.public_key_raw() != certificate.public_key().subject_public_key.as_ref() {
+                return Err(mismatch(entry, kind.key_file()));
+            }
+            if facts.not_after <= now {
+                return Err(PkiError::Expired { entry: entry.to_owned(), not_after: facts.not_after });
+            }
+            Ok(())
+        })
+    }
+}
+
+fn mismatch(certificate: &str, key: &str) -> PkiError {
+    PkiError::KeyMismatch { certificate: certificate.to_owned(), key: key.to_owned() }
+}
+
+fn make(entry: &str, source: rcgen::Error) -> PkiError {
+    PkiError::Make { entry: entry.to_owned(), source }
+}
+
+/// How long before now a certificate begins, for clocks that are a little behind.
+const CLOCK_ALLOWANCE: Duration = Duration::from_secs(5 * 60);
+
+/// First and last moment of a certificate made now.
+pub(super) fn validity(now: Timestamp, life: Duration) -> Result<(OffsetDateTime, OffsetDateTime), PkiError> {
+    let outside = || PkiError::Time { now };
+    let begin = now.checked_sub(CLOCK_ALLOWANCE).map_err(|_| outside())?;
+    let end = now.checked_add(life).map_err(|_| outside())?;
+    let moment = |at: Timestamp| OffsetDateTime::from_unix_timestamp(at.as_second()).map_err(|_| outside());
+    Ok((moment(begin)?, moment(end)?))
+}
+
+/// A subject or issuer name: organisations first, then the common name.
+pub(super) fn distinguished_name(organization: Option<&str>, common_name: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    if let Some(organization) = organization {
+        name.push(DnType::OrganizationName, organization);
+    }
+    name.push(DnType::CommonName, common_name);
+    name
+}
+
+fn self_signed(kind: AuthorityKind, key: &PrivateKey, now: Timestamp, life: Duration) -> Result<String, PkiError> {
+    let mut params = CertificateParams::default();
+    (params.not_before, params.not_after) = validity(now, life)?;
+    params.distinguished_name = distinguished_name(None, kind.common_name());
+    // Path length 0: these sign leaves, never another authority.
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    let certificate = params.self_signed(&key.0).map_err(|source| make(kind.certificate_file(), source))?;
+    Ok(certificate.pem())
+}

@@ -1,0 +1,134 @@
+//! Reading certificates: the facts that `status` shows and that decide whether one is still good.
+
+use jiff::Timestamp;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::pem::parse_x509_pem;
+
+use super::{Files, Kubeconfig, PkiError, San};
+
+/// What a certificate says of itself. Nothing here is secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// The common name (CN), a user name for clients.
+    pub common_name: String,
+    /// The organisations (O), the groups of a client.
+    pub organizations: Vec<String>,
+    /// The common name of the authority that signed it.
+    pub issuer: String,
+    /// The addresses it answers for, sorted.
+    pub sans: Vec<San>,
+    /// Its first moment.
+    pub not_before: Timestamp,
+    /// Its last moment.
+    pub not_after: Timestamp,
+    /// Whether it may sign others.
+    pub authority: bool,
+    /// Whether it may stand for a server.
+    pub server: bool,
+    /// Whether it may stand for a client.
+    pub client: bool,
+    /// The serial number in hexadecimal.
+    pub serial: String,
+}
+
+impl CertificateFacts {
+    /// Reads the first certificate of a PEM text; `entry` names it in errors.
+    pub fn read(entry: &str, pem: &str) -> Result<Self, PkiError> {
+        parsed(entry, pem, |certificate| Ok(Self::of(certificate)))
+    }
+
+    /// What there is to know of one parsed certificate.
+    pub(super) fn of(certificate: &X509Certificate<'_>) -> Self {
+        let usage = certificate.extended_key_usage().ok().flatten();
+        let mut sans: Vec<San> = certificate
+            .subject_alternative_name()
+            .ok()
+            .flatten()
+            .map(|names| names.value.general_names.iter().filter_map(san_of).collect())
+            .unwrap_or_default();
+        sans.sort();
+        Self {
+            common_name: common_name(certificate.subject()),
+            organizations: certificate
+                .subject()
+                .iter_organization()
+                .filter_map(|name| name.as_str().ok().map(str::to_owned))
+                .collect(),
+            issuer: common_name(certificate.issuer()),
+            sans,
+            not_before: moment(certificate.validity().not_before.timestamp()),
+            not_after: moment(certificate.validity().not_after.timestamp()),
+            authority: certificate.is_ca(),
+            server: usage.as_ref().is_some_and(|usage| usage.value.server_auth),
+            client: usage.as_ref().is_some_and(|usage| usage.value.client_auth),
+            serial: certificate.raw_serial_as_string(),
+        }
+    }
+}
+
+fn moment(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap_or(if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX })
+}
+
+fn common_name(name: &x509_parser::x509::X509Name<'_>) -> String {
+    name.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or_default().to_owned()
+}
+
+fn san_of(name: &GeneralName<'_>) -> Option<San> {
+    match name {
+        GeneralName::DNSName(name) => Some(San::Dns(name.to_ascii_lowercase())),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(|ip| San::Ip(ip.into())),
+            _ => <[u8; 16]>::try_from(*bytes).ok().map(|ip| San::Ip(ip.into())),
+        },
+        _ => None,
+    }
+}
+
+/// Parses the first certificate of a PEM text and hands it to `then`.
+pub(super) fn parsed<T>(
+    entry: &str,
+    pem: &str,
+    then: impl FnOnce(&X509Certificate<'_>) -> Result<T, PkiError>,
+) -> Result<T, PkiError> {
+    let unreadable = || PkiError::Unreadable { entry: entry.to_owned(), expected: "a certificate in PEM form" };
+    let (_, block) = parse_x509_pem(pem.as_bytes()).map_err(|_| unreadable())?;
+    if block.label != "CERTIFICATE" {
+        return Err(unreadable());
+    }
+    then(&block.parse_x509().map_err(|_| unreadable())?)
+}
+
+/// Whether `issuer` really signed `certificate`: the names agree and the signature verifies.
+pub(super) fn signed_by(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
+    certificate.issuer().as_raw() == issuer.subject().as_raw()
+        && certificate.verify_signature(Some(issuer.public_key())).is_ok()
+}
+
+/// The facts of every certificate in a set, those inside kubeconfigs included, sorted by file name.
+///
+/// Files that are neither are left out; what cannot be read is in the list with its error.
+pub fn facts_of(files: &Files) -> Vec<(String, Result<CertificateFacts, PkiError>)> {
+    let mut all = Vec::new();
+    for (name, text) in files.expose() {
+        if has_extension(name, "crt") {
+            all.push((name.to_owned(), CertificateFacts::read(name, text)));
+        } else if has_extension(name, "kubeconfig") {
+            // A kubeconfig with a token holds no certificate to speak of.
+            let facts = match Kubeconfig::parse(name, text) {
+                Ok(kubeconfig) => match kubeconfig.certificate() {
+                    Some((certificate, _)) => CertificateFacts::read(name, certificate),
+                    None => continue,
+                },
+                Err(error) => Err(error),
+            };
+            all.push((name.to_owned(), facts));
+        }
+    }
+    all
+}
+
+fn has_extension(name: &str, extension: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, found)| found == extension)
+}

@@ -1,0 +1,79 @@
+//! The configuration for encryption at rest: which resources of the control plane are encrypted, and with what.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use super::{PkiError, SecretText};
+
+/// The file name of the configuration.
+pub(super) const ENCRYPTION_FILE: &str = "encryption.yaml";
+
+/// Schedules carry copies of Secrets, so they are encrypted like Secrets. API servers before 1.26 know the
+/// line but encrypt no custom resources.
+const RESOURCES: [&str; 2] = ["secrets", "schedules.cluster.fleet-scheduler.io"];
+
+/// A new configuration with a random key. `identity` comes last, so that what was written before
+/// encryption was switched on can still be read.
+pub(super) fn generate() -> Result<SecretText, PkiError> {
+    let mut key = Zeroizing::new([0_u8; 32]);
+    SystemRandom::new().fill(key.as_mut_slice()).map_err(|_| PkiError::Random)?;
+    let secret = Zeroizing::new(STANDARD.encode(key.as_slice()));
+    let mut text = String::from(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources:\n",
+    );
+    for resource in RESOURCES {
+        text.push_str("  - ");
+        text.push_str(resource);
+        text.push('\n');
+    }
+    text.push_str("  providers:\n  - secretbox:\n      keys:\n      - name: key1\n        secret: \"");
+    text.push_str(&secret);
+    text.push_str("\"\n  - identity: {}\n");
+    Ok(SecretText::new(text))
+}
+
+#[derive(Deserialize)]
+struct Configuration {
+    kind: String,
+    resources: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    providers: Vec<Provider>,
+}
+
+#[derive(Deserialize)]
+struct Provider {
+    secretbox: Option<Secretbox>,
+}
+
+#[derive(Deserialize)]
+struct Secretbox {
+    keys: Vec<Key>,
+}
+
+#[derive(Deserialize)]
+struct Key {
+    secret: SecretText,
+}
+
+/// Checks that a kept configuration has at least one usable key. The text is never part of the error.
+pub(super) fn check(text: &str) -> Result<(), PkiError> {
+    let unreadable = || PkiError::Unreadable {
+        entry: ENCRYPTION_FILE.to_owned(),
+        expected: "an EncryptionConfiguration with a key",
+    };
+    let configuration: Configuration = serde_saphyr::from_str(text).map_err(|_| unreadable())?;
+    let mut keys =
+        configuration.resources.iter().flat_map(|group| &group.providers).filter_map(|p| p.secretbox.as_ref());
+    let usable = |key: &Key| STANDARD.decode(key.secret.expose()).is_ok_and(|bytes| Zeroizing::new(bytes).len() == 32);
+    if configuration.kind == "EncryptionConfiguration" && keys.any(|secretbox| secretbox.keys.iter().any(usable)) {
+        Ok(())
+    } else {
+        Err(unreadable())
+    }
+}

@@ -1,0 +1,182 @@
+//! Completing a set of keys and certificates: what was found is kept while it is good, the rest is made.
+
+use jiff::Timestamp;
+
+use super::{
+    Authorities, AuthorityKind, Endpoint, Files, Kubeconfig, KubeconfigUser, Leaf, LeafStore, Lifetimes, PkiError,
+    Renewal, San, SecretText, issue, still_good,
+};
+
+/// The names of etcd's members are in its certificates ahead of time, so that a cluster can grow to this size
+/// without a new certificate.
+const ETCD_MEMBERS: usize = 5;
+
+/// The control plane that the certificates are for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// Its name: the context of every kubeconfig.
+    pub control_plane: String,
+    /// Its namespace in the hosting cluster.
+    pub namespace: String,
+    /// Where operators reach its API server.
+    pub public: Endpoint,
+    /// Where components in the same namespace reach it; usually [`Subject::internal_endpoint`].
+    pub internal: Endpoint,
+    /// Further addresses that its API server answers for.
+    pub extra_sans: Vec<San>,
+}
+
+impl Subject {
+    /// The API server's Service, seen from inside the hosting cluster.
+    pub fn internal_endpoint(namespace: &str) -> Endpoint {
+        Endpoint { host: San::Dns(format!("apiserver.{namespace}.svc")), port: 443 }
+    }
+
+    fn sans(&self, leaf: Leaf) -> Vec<San> {
+        let namespace = &self.namespace;
+        let mut sans = match leaf {
+            Leaf::ApiServer => {
+                let mut sans = service_names("apiserver", namespace);
+                sans.extend(service_names("kubernetes", "default"));
+                sans.push(San::Ip([10, 96, 0, 1].into()));
+                sans.extend([self.public.host.clone(), self.internal.host.clone()]);
+                sans.extend(self.extra_sans.iter().cloned());
+                sans.extend(loopback());
+                sans
+            }
+            Leaf::EtcdServer => {
+                let mut sans = service_names("etcd-client", namespace);
+                sans.extend(etcd_members(namespace));
+                sans.extend(loopback());
+                sans
+            }
+            // A peer looks every name of the other's certificate up to find the address it comes from:
+            // members' own names only, and no wildcard, which would need reverse look-ups.
+            Leaf::EtcdPeer => etcd_members(namespace),
+            _ => Vec::new(),
+        };
+        sans.sort();
+        sans.dedup();
+        sans
+    }
+
+    /// The server that a leaf's kubeconfig names.
+    fn server(&self, leaf: Leaf) -> String {
+        match leaf {
+            Leaf::Admin => self.public.url(),
+            _ => self.internal.url(),
+        }
+    }
+}
+
+fn service_names(service: &str, namespace: &str) -> Vec<San> {
+    [
+        service.to_owned(),
+        format!("{service}.{namespace}"),
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+    ]
+    .map(San::Dns)
+    .into()
+}
+
+fn etcd_members(namespace: &str) -> Vec<San> {
+    (0..ETCD_MEMBERS)
+        .flat_map(|member| {
+            let short = format!("etcd-{member}.etcd.{namespace}.svc");
+            [San::Dns(format!("{short}.cluster.local")), San::Dns(short)]
+        })
+        .collect()
+}
+
+fn loopback() -> [San; 3] {
+    [San::Dns("localhost".to_owned()), San::Ip([127, 0, 0, 1].into()), San::Ip(std::net::Ipv6Addr::LOCALHOST.into())]
+}
+
+/// A complete set, and what had to be made for it.
+#[derive(Debug, Clone)]
+pub struct Completed {
+    /// Every file of the set.
+    pub files: Files,
+    /// Whether the authorities were made: the control plane is new.
+    pub new_authorities: bool,
+    /// The leaves that were issued, each with the reason.
+    pub issued: Vec<(Leaf, Renewal)>,
+    /// The kubeconfigs that changed only in the server or the names in them.
+    pub rewritten: Vec<Leaf>,
+}
+
+impl Completed {
+    /// Whether the set is what was found.
+    pub fn unchanged(&self) -> bool {
+        !self.new_authorities && self.issued.is_empty() && self.rewritten.is_empty()
+    }
+}
+
+/// Completes what was found to a full set for `subject`.
+///
+/// Authorities are made only where no part of them was found; a damaged set is an error that names the entry,
+/// because making it anew would cut off everything that trusts it.
+pub fn ensure(found: &Files, subject: &Subject, now: Timestamp, lifetimes: &Lifetimes) -> Result<Completed, PkiError> {
+    let new_authorities = !Authorities::any_in(found);
+    let authorities =
+        if new_authorities { Authorities::generate(now, lifetimes)? } else { Authorities::from_map(found, now)? };
+    let mut completed =
+        Completed { files: authorities.to_map(), new_authorities, issued: Vec::new(), rewritten: Vec::new() };
+    for leaf in Leaf::ALL {
+        let (certificate, key) = match usable(found, leaf, &authorities, subject, now, lifetimes) {
+            Ok(pair) => pair,
+            Err(reason) => {
+                completed.issued.push((leaf, reason));
+                issue(&authorities, &leaf.spec(subject.sans(leaf)), now, lifetimes)?
+            }
+        };
+        match leaf.store() {
+            LeafStore::Pair { certificate: certificate_file, key: key_file } => {
+                completed.files.insert(certificate_file, certificate);
+                completed.files.insert(key_file, key);
+            }
+            LeafStore::Kubeconfig(name) => {
+                let kubeconfig = Kubeconfig {
+                    context: subject.control_plane.clone(),
+                    server: subject.server(leaf),
+                    authority: authorities.certificate(AuthorityKind::Cluster).to_owned(),
+                    user: leaf.common_name().to_owned(),
+                    credential: KubeconfigUser::Certificate { certificate, key },
+                };
+                let text = kubeconfig.to_yaml(name)?;
+                let issued = completed.issued.last().is_some_and(|(last, _)| *last == leaf);
+                if !issued && found.get(name) != Some(text.expose()) {
+                    completed.rewritten.push(leaf);
+                }
+                completed.files.insert(name, text);
+            }
+        }
+    }
+    Ok(completed)
+}
+
+/// The certificate and key that were found for a leaf, if they can go on being used.
+fn usable(
+    found: &Files,
+    leaf: Leaf,
+    authorities: &Authorities,
+    subject: &Subject,
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+) -> Result<(String, SecretText), Renewal> {
+    let (certificate, key) = match leaf.store() {
+        LeafStore::Pair { certificate, key } => {
+            let text = |name| found.get(name).ok_or(Renewal::Missing);
+            (text(certificate)?.to_owned(), SecretText::new(text(key)?.to_owned()))
+        }
+        LeafStore::Kubeconfig(name) => {
+            let text = found.get(name).ok_or(Renewal::Missing)?;
+            let kubeconfig = Kubeconfig::parse(name, text).map_err(|_| Renewal::Unreadable)?;
+            let (certificate, key) = kubeconfig.certificate().ok_or(Renewal::Unreadable)?;
+            (certificate.to_owned(), key.clone())
+        }
+    };
+    still_good(authorities, &leaf.spec(subject.sans(leaf)), &certificate, key.expose(), now, lifetimes)?;
+    Ok((certificate, key))
+}

@@ -1,0 +1,250 @@
+//! The folder on disk that holds a set: 0700, its files 0600, each replaced as a whole.
+
+use std::fs::Permissions;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::Files;
+
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// A file larger than this is none of ours.
+const LARGEST: u64 = 1024 * 1024;
+
+/// Why a folder of keys cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Something that could lead elsewhere, or that others could change, stands in the way.
+    #[error("`{}` is {found}; expected {expected}", path.display())]
+    Unexpected {
+        /// Where.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// The file system refused.
+    #[error("cannot {action} `{}`", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FolderError + 'a {
+    move |source| FolderError::Io { action, path: path.to_owned(), source }
+}
+
+fn kind(metadata: &std::fs::Metadata) -> &'static str {
+    let kind = metadata.file_type();
+    match () {
+        () if kind.is_symlink() => "a symbolic link",
+        () if kind.is_dir() => "a folder",
+        () if kind.is_file() => "a file",
+        () => "something else",
+    }
+}
+
+/// Makes the folder and those above it where they are missing, all 0700, and closes an existing one to others.
+fn prepare_folder(folder: &Path) -> Result<(), FolderError> {
+    match std::fs::symlink_metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => {
+            if metadata.permissions().mode() & 0o077 != 0 {
+                std::fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE))
+                    .map_err(failed("close to others", folder))?;
+            }
+            Ok(())
+        }
+        Ok(metadata) => Err(FolderError::Unexpected {
+            path: folder.to_owned(),
+            found: kind(&metadata),
+            expected: "a folder, or nothing",
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(folder)
+            .map_err(failed("make the folder", folder)),
+        Err(error) => Err(failed("look at", folder)(error)),
+    }
+}
+
+/// Writes one file, 0600, into a folder, 0700: complete or not at all.
+///
+/// A symbolic link of that name is replaced, never followed. A file that already holds the text is left alone,
+/// save for its mode.
+pub fn write_file(folder: &Path, name: &str, text: &str) -> Result<PathBuf, FolderError> {
+    prepare_folder(folder)?;
+    let path = folder.join(name);
+    let closed = std::fs::symlink_metadata(&path).is_ok_and(|m| m.permissions().mode() & 0o777 == FILE_MODE);
+    if closed && read_regular(&path).is_ok_and(|present| present.as_deref() == Some(text)) {
+        return Ok(path);
+    }
+    if std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
+        return Err(FolderError::Unexpected { path, found: "a folder", expected: "a file, or nothing" });
+    }
+    // The temporary file is in the same folder, so the rename is atomic; tempfile makes it 0600.
+    let mut file = tempfile::Builder::new()
+        .prefix(".new-")
+        .permissions(Permissions::from_mode(FILE_MODE))
+        .tempfile_in(folder)
+        .map_err(failed("write", &path))?;
+    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(failed("write", &path))?;
+    file.persist(&path).map_err(|error| failed("write", &path)(error.error))?;
+    Ok(path)
+}
+
+/// Writes every file of a set into a folder. Files of other names are left alone.
+pub fn write_folder(folder: &Path, files: &Files) -> Result<(), FolderError> {
+    prepare_folder(folder)?;
+    for (name, text) in files.expose() {
+        write_file(folder, name, text)?;
+    }
+    Ok(())
+}
+
+/// Reads the files of a folder; an absent folder has none. Names that begin with a dot are left out.
+///
+/// Symbolic links are refused: a set is what lies in the folder, not what something in it points to.
+pub fn read_folder(folder: &Path) -> Result<Files, FolderError> {
+    match std::fs::symlink_metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(metadata) => {
+            return Err(FolderError::Unexpected {
+                path: folder.to_owned(),
+                found: kind(&metadata),
+                expected: "a folder",
+            });
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Files::new()),
+        Err(error) => return Err(failed("look at", folder)(error)),
+    }
+    let mut files = Files::new();
+    for entry in std::fs::read_dir(folder).map_err(failed("list", folder))? {
+        let entry = entry.map_err(failed("list", folder))?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if name.starts_with('.') || entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if let Some(text) = read_regular(&entry.path())? {
+            files.insert(name, text);
+        }
+    }
+    Ok(files)
+}
+
+/// Reads a regular file without following a link; `None` where there is nothing.
+fn read_regular(path: &Path) -> Result<Option<String>, FolderError> {
+    let seen = match std::fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_file() => metadata,
+        Ok(metadata) => {
+            return Err(FolderError::Unexpected {
+                path: path.to_owned(),
+                found: kind(&metadata),
+                expected: "a regular file",
+            });
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("look at", path)(error)),
+    };
+    let mut file = std::fs::File::open(path).map_err(failed("read", path))?;
+    let opened = file.metadata().map_err(failed("read", path))?;
+    // Between the two looks somebody may have put a link there.
+    if (opened.dev(), opened.ino()) != (seen.dev(), seen.ino()) || opened.len() > LARGEST {
+        return Err(FolderError::Unexpected {
+            path: path.to_owned(),
+            found: "another or a very large file",
+            expected: "a small regular file",
+        });
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed("read", path))?;
+    Ok(Some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn sample() -> Files {
+        Files::from_iter([("ca.crt".to_owned(), "one".to_owned()), ("ca.key".to_owned(), "two".to_owned())])
+    }
+
+    #[test]
+    fn a_set_read_back_is_the_set_written() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("demo").join("pki");
+        write_folder(&folder, &sample()).unwrap();
+        assert_eq!(read_folder(&folder).unwrap(), sample());
+    }
+
+    #[test]
+    fn folders_are_0700_and_files_0600_even_where_they_were_open_before() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("demo").join("pki");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(folder.join("ca.key"), "two").unwrap();
+        std::fs::set_permissions(folder.join("ca.key"), Permissions::from_mode(0o644)).unwrap();
+        write_folder(&folder, &sample()).unwrap();
+        assert_eq!(mode(&folder), 0o700);
+        assert_eq!((mode(&folder.join("ca.crt")), mode(&folder.join("ca.key"))), (0o600, 0o600));
+
+        let fresh = home.path().join("new").join("pki");
+        write_folder(&fresh, &sample()).unwrap();
+        assert_eq!((mode(&fresh), mode(fresh.parent().unwrap())), (0o700, 0o700));
+    }
+
+    #[test]
+    fn an_unchanged_file_is_not_written_again() {
+        let home = tempfile::tempdir().unwrap();
+        write_folder(home.path(), &sample()).unwrap();
+        let before = std::fs::metadata(home.path().join("ca.key")).unwrap().ino();
+        write_folder(home.path(), &sample()).unwrap();
+        assert_eq!(std::fs::metadata(home.path().join("ca.key")).unwrap().ino(), before);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_file_is_replaced_and_its_target_untouched() {
+        let home = tempfile::tempdir().unwrap();
+        let target = home.path().join("elsewhere");
+        std::fs::write(&target, "mine").unwrap();
+        let folder = home.path().join("pki");
+        std::fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::symlink(&target, folder.join("ca.key")).unwrap();
+        assert!(matches!(read_folder(&folder), Err(FolderError::Unexpected { .. })));
+        write_folder(&folder, &sample()).unwrap();
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "mine");
+        assert_eq!(read_folder(&folder).unwrap(), sample());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_folder_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let target = home.path().join("elsewhere");
+        std::fs::create_dir(&target).unwrap();
+        let link = home.path().join("pki");
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(matches!(write_folder(&link, &sample()), Err(FolderError::Unexpected { .. })));
+        assert!(matches!(read_folder(&link), Err(FolderError::Unexpected { .. })));
+        assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_absent_folder_is_an_empty_set() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(read_folder(&home.path().join("nothing")).unwrap().is_empty());
+    }
+}

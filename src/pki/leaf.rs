@@ -1,0 +1,317 @@
+//! The leaves: every certificate that an authority issues, each for one use, and when one is still good.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose};
+use time::OffsetDateTime;
+
+use super::authority::{PrivateKey, distinguished_name, validity};
+use super::certificate::{parsed, signed_by};
+use super::{Authorities, AuthorityKind, CertificateFacts, PkiError, San, SecretText};
+
+const DAY: u64 = 24 * 60 * 60;
+
+/// How long certificates live, and how long before its end a leaf is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// Life of an authority.
+    pub authority: Duration,
+    /// Life of a leaf; never beyond that of its authority.
+    pub leaf: Duration,
+    /// A leaf with less than this left is no longer good.
+    pub renew_before: Duration,
+}
+
+impl Default for Lifetimes {
+    /// Ten years, one year, thirty days.
+    fn default() -> Self {
+        Self {
+            authority: Duration::from_secs(3650 * DAY),
+            leaf: Duration::from_secs(365 * DAY),
+            renew_before: Duration::from_secs(30 * DAY),
+        }
+    }
+}
+
+/// What a certificate may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// To stand for a server.
+    Server,
+    /// To stand for a client.
+    Client,
+    /// Both: etcd's members are each other's servers and clients.
+    Peer,
+}
+
+/// Where a leaf's certificate and key are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeafStore {
+    /// In two files.
+    Pair {
+        /// File name of the certificate.
+        certificate: &'static str,
+        /// File name of the private key.
+        key: &'static str,
+    },
+    /// Inside a kubeconfig, and nowhere else, so that the key exists once.
+    Kubeconfig(&'static str),
+}
+
+/// Every leaf of a control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Leaf {
+    /// The API server's serving certificate.
+    ApiServer,
+    /// The API server as etcd's client.
+    ApiServerEtcdClient,
+    /// The API server as front proxy of aggregated APIs.
+    FrontProxyClient,
+    /// etcd's serving certificate.
+    EtcdServer,
+    /// etcd's members among themselves.
+    EtcdPeer,
+    /// etcd's probes and metrics readers.
+    EtcdHealthClient,
+    /// The operator.
+    Admin,
+    /// The controller manager.
+    ControllerManager,
+    /// The scheduler, which also brings up the inside of the control plane.
+    Scheduler,
+}
+
+impl Leaf {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::ApiServer,
+        Self::ApiServerEtcdClient,
+        Self::FrontProxyClient,
+        Self::EtcdServer,
+        Self::EtcdPeer,
+        Self::EtcdHealthClient,
+        Self::Admin,
+        Self::ControllerManager,
+        Self::Scheduler,
+    ];
+
+    /// The authority that issues it.
+    pub const fn authority(self) -> AuthorityKind {
+        match self {
+            Self::FrontProxyClient => AuthorityKind::FrontProxy,
+            Self::ApiServerEtcdClient | Self::EtcdServer | Self::EtcdPeer | Self::EtcdHealthClient => {
+                AuthorityKind::Etcd
+            }
+            Self::ApiServer | Self::Admin | Self::ControllerManager | Self::Scheduler => AuthorityKind::Cluster,
+        }
+    }
+
+    /// Its one use.
+    pub const fn usage(self) -> Usage {
+        match self {
+            Self::ApiServer | Self::EtcdServer => Usage::Server,
+            Self::EtcdPeer => Usage::Peer,
+            _ => Usage::Client,
+        }
+    }
+
+    /// Its common name: for clients of the API server the user name that RBAC sees.
+    pub const fn common_name(self) -> &'static str {
+        match self {
+            Self::ApiServer => "kube-apiserver",
+            Self::ApiServerEtcdClient => "kube-apiserver-etcd-client",
+            Self::FrontProxyClient => "front-proxy-client",
+            Self::EtcdServer => "etcd-server",
+            Self::EtcdPeer => "etcd-peer",
+            Self::EtcdHealthClient => "etcd-health-client",
+            Self::Admin => "fleet-admin",
+            Self::ControllerManager => "system:kube-controller-manager",
+            Self::Scheduler => "fleet:scheduler",
+        }
+    }
+
+    /// Its organisation: the group that RBAC sees.
+    ///
+    /// Only [`Leaf::Scheduler`] is in `system:masters`: in an empty API somebody has to make the first role, and
+    /// whoever may make roles and issue certificates for others holds that power in any case.
+    pub const fn organization(self) -> Option<&'static str> {
+        match self {
+            Self::Admin => Some("fleet:admins"),
+            Self::Scheduler => Some("system:masters"),
+            _ => None,
+        }
+    }
+
+    /// Where it is stored.
+    pub const fn store(self) -> LeafStore {
+        match self {
+            Self::ApiServer => LeafStore::Pair { certificate: "apiserver.crt", key: "apiserver.key" },
+            Self::ApiServerEtcdClient => {
+                LeafStore::Pair { certificate: "apiserver-etcd-client.crt", key: "apiserver-etcd-client.key" }
+            }
+            Self::FrontProxyClient => {
+                LeafStore::Pair { certificate: "front-proxy-client.crt", key: "front-proxy-client.key" }
+            }
+            Self::EtcdServer => LeafStore::Pair { certificate: "etcd-server.crt", key: "etcd-server.key" },
+            Self::EtcdPeer => LeafStore::Pair { certificate: "etcd-peer.crt", key: "etcd-peer.key" },
+            Self::EtcdHealthClient => {
+                LeafStore::Pair { certificate: "etcd-health-client.crt", key: "etcd-health-client.key" }
+            }
+            Self::Admin => LeafStore::Kubeconfig("admin.kubeconfig"),
+            Self::ControllerManager => LeafStore::Kubeconfig("controller-manager.kubeconfig"),
+            Self::Scheduler => LeafStore::Kubeconfig("scheduler.kubeconfig"),
+        }
+    }
+
+    /// The certificate that this leaf should be, answering for `sans`.
+    pub fn spec(self, sans: Vec<San>) -> LeafSpec {
+        let entry = match self.store() {
+            LeafStore::Pair { certificate, .. } => certificate,
+            LeafStore::Kubeconfig(name) => name,
+        };
+        LeafSpec {
+            entry: entry.to_owned(),
+            authority: self.authority(),
+            usage: self.usage(),
+            common_name: self.common_name().to_owned(),
+            organization: self.organization().map(str::to_owned),
+            sans,
+        }
+    }
+}
+
+/// A certificate that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeafSpec {
+    /// What it is called in errors: the file it is stored in.
+    pub entry: String,
+    /// Who issues it.
+    pub authority: AuthorityKind,
+    /// Its one use.
+    pub usage: Usage,
+    /// Its common name.
+    pub common_name: String,
+    /// Its organisation.
+    pub organization: Option<String>,
+    /// The addresses it answers for. A certificate with more of them is as good.
+    pub sans: Vec<San>,
+}
+
+/// Why a leaf is issued anew.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Renewal {
+    /// There was none.
+    #[error("there was none")]
+    Missing,
+    /// Certificate or key cannot be read.
+    #[error("it cannot be read")]
+    Unreadable,
+    /// The key belongs to another certificate.
+    #[error("its key does not fit")]
+    KeyMismatch,
+    /// Another authority signed it.
+    #[error("another authority signed it")]
+    OtherAuthority,
+    /// It names another user, group or use.
+    #[error("it is for another name or use")]
+    OtherSubject,
+    /// It does not answer for every address.
+    #[error("it does not answer for {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    MissingAddresses(Vec<San>),
+    /// It ends soon, or has ended.
+    #[error("it ends at {0}")]
+    Ends(Timestamp),
+}
+
+/// Issues a leaf with a new key. Returns the certificate and the private key in PEM form.
+pub fn issue(
+    authorities: &Authorities,
+    spec: &LeafSpec,
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+) -> Result<(String, SecretText), PkiError> {
+    let make = |source| PkiError::Make { entry: spec.entry.clone(), source };
+    let (not_before, not_after) = validity(now, lifetimes.leaf)?;
+    let mut params = CertificateParams::default();
+    params.not_before = not_before;
+    params.not_after = not_after.min(authority_end(authorities, spec.authority)?);
+    params.distinguished_name = distinguished_name(spec.organization.as_deref(), &spec.common_name);
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = match spec.usage {
+        Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+        Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        Usage::Peer => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+    };
+    params.subject_alt_names = spec.sans.iter().map(San::to_rcgen).collect::<Result<_, _>>()?;
+
+    let key = PrivateKey::generate(&spec.entry)?;
+    let signing_key = authorities.key(spec.authority)?;
+    let issuer = Issuer::from_ca_cert_pem(authorities.certificate(spec.authority), &signing_key.0).map_err(make)?;
+    let certificate = params.signed_by(&key.0, &issuer).map_err(make)?;
+    Ok((certificate.pem(), key.to_text()))
+}
+
+fn authority_end(authorities: &Authorities, kind: AuthorityKind) -> Result<OffsetDateTime, PkiError> {
+    let entry = kind.certificate_file();
+    let end = CertificateFacts::read(entry, authorities.certificate(kind))?.not_after;
+    OffsetDateTime::from_unix_timestamp(end.as_second()).map_err(|_| PkiError::Time { now: end })
+}
+
+/// Whether a leaf can go on being used: issuer, subject, use, addresses and key are as wanted and enough time
+/// is left. The error is the reason to issue it anew.
+pub fn still_good(
+    authorities: &Authorities,
+    spec: &LeafSpec,
+    certificate: &str,
+    key: &str,
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+) -> Result<(), Renewal> {
+    let issuer = authorities.certificate(spec.authority);
+    let judged = parsed(&spec.entry, certificate, |found| {
+        parsed(spec.authority.certificate_file(), issuer, |issuer| {
+            if !signed_by(found, issuer) {
+                return Ok(Err(Renewal::OtherAuthority));
+            }
+            let authority_end = CertificateFacts::of(issuer).not_after;
+            Ok(judge(spec, &CertificateFacts::of(found), authority_end, now, lifetimes).and_then(|()| {
+                let key = PrivateKey::parse(&spec.entry, key).map_err(|_| Renewal::Unreadable)?;
+                let fits = key.0.public_key_raw() == found.public_key().subject_public_key.as_ref();
+                fits.then_some(()).ok_or(Renewal::KeyMismatch)
+            }))
+        })
+    });
+    judged.unwrap_or(Err(Renewal::Unreadable))
+}
+
+fn judge(
+    spec: &LeafSpec,
+    facts: &CertificateFacts,
+    authority_end: Timestamp,
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+) -> Result<(), Renewal> {
+    let use_fits = match spec.usage {
+        Usage::Server => facts.server && !facts.client,
+        Usage::Client => facts.client && !facts.server,
+        Usage::Peer => facts.client && facts.server,
+    };
+    let groups: Vec<&str> = facts.organizations.iter().map(String::as_str).collect();
+    let wanted: Vec<&str> = spec.organization.as_deref().into_iter().collect();
+    if !use_fits || facts.common_name != spec.common_name || groups != wanted {
+        return Err(Renewal::OtherSubject);
+    }
+    let missing: Vec<San> = spec.sans.iter().filter(|san| !facts.sans.contains(san)).cloned().collect();
+    if !missing.is_empty() {
+        return Err(Renewal::MissingAddresses(missing));
+    }
+    // A leaf that ends with its authority cannot be had any longer, so it is used up to its end.
+    let spare = if facts.not_after >= authority_end { Duration::ZERO } else { lifetimes.renew_before };
+    if now >= facts.not_after.checked_sub(spare).unwrap_or(Timestamp::MIN) {
+        return Err(Renewal::Ends(facts.not_after));
+    }
+    Ok(())
+}

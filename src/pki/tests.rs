@@ -1,0 +1,300 @@
+//! What a whole set promises: chains, uses, addresses, and that a working set is never made anew.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn subject() -> Subject {
+    Subject {
+        control_plane: "demo".to_owned(),
+        namespace: "fleet".to_owned(),
+        public: Endpoint { host: San::Ip([10, 200, 0, 2].into()), port: 32222 },
+        internal: Subject::internal_endpoint("fleet"),
+        extra_sans: vec!["fleet.example".parse().unwrap()],
+    }
+}
+
+fn fresh() -> Completed {
+    ensure(&Files::new(), &subject(), now(), &Lifetimes::default()).unwrap()
+}
+
+fn pair(files: &Files, leaf: Leaf) -> (String, String) {
+    match leaf.store() {
+        LeafStore::Pair { certificate, key } => {
+            (files.get(certificate).unwrap().to_owned(), files.get(key).unwrap().to_owned())
+        }
+        LeafStore::Kubeconfig(name) => {
+            let kubeconfig = Kubeconfig::parse(name, files.get(name).unwrap()).unwrap();
+            let (certificate, key) = kubeconfig.certificate().unwrap();
+            (certificate.to_owned(), key.expose().to_owned())
+        }
+    }
+}
+
+fn facts(files: &Files, leaf: Leaf) -> CertificateFacts {
+    CertificateFacts::read("leaf", &pair(files, leaf).0).unwrap()
+}
+
+#[test]
+fn a_second_run_keeps_every_byte_of_a_working_set() {
+    let first = fresh();
+    assert!(first.new_authorities);
+    assert_eq!(first.issued.len(), Leaf::ALL.len());
+    let later = now().checked_add(MINUTE).unwrap();
+    let second = ensure(&first.files, &subject(), later, &Lifetimes::default()).unwrap();
+    assert!(second.unchanged(), "{:?} {:?}", second.issued, second.rewritten);
+    assert_eq!(second.files, first.files);
+}
+
+#[test]
+fn every_leaf_has_one_use_and_its_own_authority() {
+    let files = fresh().files;
+    for leaf in Leaf::ALL {
+        let facts = facts(&files, leaf);
+        assert_eq!(facts.issuer, leaf.authority().common_name(), "{leaf:?}");
+        assert_eq!(facts.server, leaf.usage() != Usage::Client, "{leaf:?}");
+        assert_eq!(facts.client, leaf.usage() != Usage::Server, "{leaf:?}");
+        assert!(!facts.authority, "{leaf:?}");
+    }
+}
+
+#[test]
+fn only_the_scheduler_is_a_master() {
+    let files = fresh().files;
+    for leaf in Leaf::ALL {
+        let master = facts(&files, leaf).organizations.contains(&"system:masters".to_owned());
+        assert_eq!(master, leaf == Leaf::Scheduler, "{leaf:?}");
+    }
+    assert_eq!(facts(&files, Leaf::Admin).organizations, ["fleet:admins"]);
+    assert_eq!(facts(&files, Leaf::Scheduler).common_name, "fleet:scheduler");
+    assert_eq!(facts(&files, Leaf::ControllerManager).common_name, "system:kube-controller-manager");
+}
+
+#[test]
+fn every_address_in_a_kubeconfig_is_in_the_serving_certificate() {
+    let files = fresh().files;
+    let served = facts(&files, Leaf::ApiServer).sans;
+    for leaf in Leaf::ALL {
+        let LeafStore::Kubeconfig(name) = leaf.store() else { continue };
+        let kubeconfig = Kubeconfig::parse(name, files.get(name).unwrap()).unwrap();
+        let host = kubeconfig.server.strip_prefix("https://").unwrap().rsplit_once(':').unwrap().0;
+        assert!(served.contains(&host.parse().unwrap()), "{name}: {host}");
+    }
+    for wanted in ["fleet.example", "kubernetes.default.svc", "127.0.0.1", "10.96.0.1", "apiserver"] {
+        assert!(served.contains(&wanted.parse().unwrap()), "{wanted}");
+    }
+}
+
+#[test]
+fn the_members_of_etcd_are_named_and_never_by_wildcard() {
+    let peers = facts(&fresh().files, Leaf::EtcdPeer).sans;
+    assert!(peers.contains(&"etcd-2.etcd.fleet.svc".parse().unwrap()));
+    assert!(!peers.iter().any(|san| san.to_string().contains('*')));
+}
+
+#[test]
+fn no_private_key_exists_twice() {
+    let files = fresh().files;
+    let mut keys: Vec<String> = Leaf::ALL.iter().map(|leaf| pair(&files, *leaf).1).collect();
+    keys.extend(
+        ["ca.key", "front-proxy-ca.key", "etcd-ca.key", "sa.key"].map(|name| files.get(name).unwrap().to_owned()),
+    );
+    assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
+    for (name, text) in files.expose() {
+        let holds_key = text.contains("PRIVATE KEY");
+        assert_eq!(holds_key, name.rsplit_once('.').unwrap().1 == "key", "{name}");
+    }
+}
+
+#[test]
+fn authorities_outlive_leaves_even_when_they_are_about_to_end() {
+    let lifetimes = Lifetimes { authority: 10 * MINUTE, leaf: 60 * MINUTE, renew_before: 2 * MINUTE };
+    let first = ensure(&Files::new(), &subject(), now(), &lifetimes).unwrap();
+    let end = CertificateFacts::read("ca.crt", first.files.get("ca.crt").unwrap()).unwrap().not_after;
+    assert_eq!(facts(&first.files, Leaf::ApiServer).not_after, end);
+    // A leaf that cannot be had for longer is not replaced again and again.
+    let late = now().checked_add(9 * MINUTE).unwrap();
+    assert!(ensure(&first.files, &subject(), late, &lifetimes).unwrap().unchanged());
+}
+
+#[test]
+fn default_lifetimes_are_ten_years_and_one_year() {
+    let files = fresh().files;
+    let days = |facts: &CertificateFacts| facts.not_after.duration_since(now()).as_hours() / 24;
+    for kind in AuthorityKind::ALL {
+        let facts = CertificateFacts::read("ca", files.get(kind.certificate_file()).unwrap()).unwrap();
+        assert!(facts.authority);
+        assert_eq!(days(&facts), 3650);
+    }
+    assert_eq!(days(&facts(&files, Leaf::EtcdServer)), 365);
+}
+
+#[test]
+fn a_leaf_close_to_its_end_is_issued_again_and_the_rest_is_kept() {
+    let lifetimes = Lifetimes { authority: 600 * MINUTE, leaf: 5 * MINUTE, renew_before: MINUTE };
+    let first = ensure(&Files::new(), &subject(), now(), &lifetimes).unwrap();
+    let late = now().checked_add(4 * MINUTE).unwrap();
+    let second = ensure(&first.files, &subject(), late, &lifetimes).unwrap();
+    assert!(!second.new_authorities);
+    assert_eq!(second.issued.len(), Leaf::ALL.len());
+    assert!(second.issued.iter().all(|(_, reason)| matches!(reason, Renewal::Ends(_))));
+    for name in AUTHORITY_FILES {
+        assert_eq!(second.files.get(name), first.files.get(name), "{name}");
+    }
+}
+
+#[test]
+fn a_set_whose_leaves_have_all_expired_is_repaired() {
+    let lifetimes = Lifetimes::default();
+    let long_after = now().checked_add(Duration::from_secs(700 * 24 * 3600)).unwrap();
+    let repaired = ensure(&fresh().files, &subject(), long_after, &lifetimes).unwrap();
+    assert_eq!(repaired.issued.len(), Leaf::ALL.len());
+    assert!(ensure(&repaired.files, &subject(), long_after, &lifetimes).unwrap().unchanged());
+}
+
+#[test]
+fn a_new_address_re_issues_the_serving_certificate_alone() {
+    let first = fresh();
+    let mut moved = subject();
+    moved.public = Endpoint { host: "new.example".parse().unwrap(), port: 443 };
+    let second = ensure(&first.files, &moved, now(), &Lifetimes::default()).unwrap();
+    assert_eq!(second.issued, [(Leaf::ApiServer, Renewal::MissingAddresses(vec!["new.example".parse().unwrap()]))],);
+    assert_eq!(second.rewritten, [Leaf::Admin]);
+    assert_eq!(pair(&second.files, Leaf::Admin), pair(&first.files, Leaf::Admin));
+}
+
+#[test]
+fn an_address_fewer_is_no_reason_for_a_new_certificate() {
+    let first = fresh();
+    let mut fewer = subject();
+    fewer.extra_sans.clear();
+    assert!(ensure(&first.files, &fewer, now(), &Lifetimes::default()).unwrap().unchanged());
+}
+
+#[test]
+fn what_is_wrong_with_a_leaf_is_said() {
+    let lifetimes = Lifetimes::default();
+    let first = fresh().files;
+    let stranger = fresh().files;
+    let with = |name: &str, text: &str| {
+        let mut files = first.clone();
+        files.insert(name, text.to_owned());
+        ensure(&files, &subject(), now(), &lifetimes).unwrap().issued
+    };
+    let taken = |name: &str| stranger.get(name).unwrap();
+    assert_eq!(with("etcd-server.crt", taken("etcd-server.crt")), [(Leaf::EtcdServer, Renewal::OtherAuthority)]);
+    assert_eq!(with("etcd-server.key", taken("etcd-server.key")), [(Leaf::EtcdServer, Renewal::KeyMismatch)]);
+    assert_eq!(with("etcd-server.crt", "nonsense"), [(Leaf::EtcdServer, Renewal::Unreadable)]);
+    assert_eq!(
+        with("etcd-health-client.crt", first.get("apiserver-etcd-client.crt").unwrap()),
+        [(Leaf::EtcdHealthClient, Renewal::OtherSubject)],
+    );
+    assert_eq!(with("scheduler.kubeconfig", "kind: Config"), [(Leaf::Scheduler, Renewal::Unreadable)]);
+    let mut without = first.clone();
+    without.remove("apiserver.key");
+    let issued = ensure(&without, &subject(), now(), &lifetimes).unwrap().issued;
+    assert_eq!(issued, [(Leaf::ApiServer, Renewal::Missing)]);
+}
+
+#[test]
+fn a_damaged_set_of_authorities_is_refused_by_the_name_of_the_entry() {
+    let first = fresh().files;
+    let other = fresh().files;
+    let error = |change: &dyn Fn(&mut Files)| {
+        let mut files = first.clone();
+        change(&mut files);
+        ensure(&files, &subject(), now(), &Lifetimes::default()).unwrap_err().to_string()
+    };
+    for name in AUTHORITY_FILES {
+        let missing = error(&|files| drop(files.remove(name)));
+        assert_eq!(missing, format!("`{name}` is missing from the kept set of keys"));
+        let broken = error(&|files| files.insert(name, "CANARY".to_owned()));
+        assert!(broken.contains(name) && !broken.contains("CANARY"), "{broken}");
+    }
+    let foreign = |name: &str| other.get(name).unwrap().to_owned();
+    assert_eq!(error(&|files| files.insert("ca.key", foreign("ca.key"))), "`ca.key` is not the key of `ca.crt`");
+    assert_eq!(error(&|files| files.insert("sa.pub", foreign("sa.pub"))), "`sa.key` is not the key of `sa.pub`");
+    let leaf = first.get("apiserver.crt").unwrap().to_owned();
+    assert!(error(&|files| files.insert("ca.crt", leaf.clone())).contains("not the certificate of an authority"));
+}
+
+#[test]
+fn an_expired_authority_is_refused_by_name() {
+    let ages = now().checked_add(Duration::from_secs(3651 * 24 * 3600)).unwrap();
+    let error = ensure(&fresh().files, &subject(), ages, &Lifetimes::default()).unwrap_err();
+    assert!(matches!(error, PkiError::Expired { ref entry, .. } if entry == "ca.crt"), "{error}");
+}
+
+#[test]
+fn nothing_in_a_set_is_shown_by_debug() {
+    let completed = fresh();
+    let text = format!("{completed:?}");
+    assert!(!text.contains("PRIVATE") && !text.contains("BEGIN") && !text.contains("secretbox"));
+}
+
+#[test]
+fn placeholders_have_the_names_of_a_real_set_and_no_key() {
+    let files = fresh().files;
+    let real: Vec<&str> = files.names().collect();
+    let placeholders = placeholders();
+    assert_eq!(placeholders.names().collect::<Vec<_>>(), real);
+    assert!(placeholders.expose().all(|(_, text)| text == PLACEHOLDER));
+}
+
+#[test]
+fn facts_list_every_certificate_of_a_set() {
+    let facts = facts_of(&fresh().files);
+    assert_eq!(facts.len(), AuthorityKind::ALL.len() + Leaf::ALL.len());
+    assert!(facts.iter().all(|(_, facts)| facts.is_ok()));
+}
+
+#[test]
+fn a_kubeconfig_with_a_token_reads_back() {
+    let kubeconfig = Kubeconfig {
+        context: "demo".to_owned(),
+        server: "https://10.0.0.1:443".to_owned(),
+        authority: "-----BEGIN CERTIFICATE-----\n".to_owned(),
+        user: "fleet-agent".to_owned(),
+        credential: KubeconfigUser::Token(SecretText::new("abcdef.0123456789abcdef".to_owned())),
+    };
+    let text = kubeconfig.to_yaml("kubeconfig").unwrap();
+    assert_eq!(Kubeconfig::parse("kubeconfig", text.expose()).unwrap(), kubeconfig);
+    assert!(!format!("{kubeconfig:?}").contains("abcdef"));
+}
+
+#[test]
+fn openssl_accepts_every_chain_for_its_use() {
+    if Command::new("openssl").arg("version").output().is_err() {
+        return;
+    }
+    let files = fresh().files;
+    let folder = tempfile::tempdir().unwrap();
+    write_folder(folder.path(), &files).unwrap();
+    for leaf in Leaf::ALL {
+        let path = write_file(folder.path(), "leaf.pem", &pair(&files, leaf).0).unwrap();
+        let purposes: &[&str] = match leaf.usage() {
+            Usage::Server => &["sslserver"],
+            Usage::Client => &["sslclient"],
+            Usage::Peer => &["sslserver", "sslclient"],
+        };
+        for purpose in purposes {
+            let output = Command::new("openssl")
+                .args(["verify", "-x509_strict", "-purpose", purpose, "-attime", "1800000060", "-CAfile"])
+                .arg(folder.path().join(leaf.authority().certificate_file()))
+                .arg(&path)
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{leaf:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The Secret that agents start from: the public address, the CA and an init token, as a kubeconfig.
+//!
+//! Operators copy it into workload clusters. So it carries no owner, finalizer or immutable flag: with an owner that
+//! does not exist there, the garbage collector of the workload cluster would delete the copy.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+
+use super::token::Token;
+use crate::api::keys::{INIT_SECRET, INIT_SECRET_KEY, SCHEDULER_MANAGER};
+use crate::daemon::client::{CallError, call};
+
+/// The kubeconfig that an agent starts from.
+pub fn kubeconfig(server: &str, ca_pem: &[u8], token: &Token) -> String {
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{
+            "name": "fleet",
+            "cluster": { "server": server, "certificate-authority-data": STANDARD.encode(ca_pem) },
+        }],
+        "users": [{ "name": "fleet-agent-bootstrap", "user": { "token": token.bearer() } }],
+        "contexts": [{ "name": "fleet", "context": { "cluster": "fleet", "user": "fleet-agent-bootstrap" } }],
+        "current-context": "fleet",
+    });
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false, folded_wrap_chars: 1_000_000 };
+    let mut text = String::new();
+    serde_saphyr::to_fmt_writer_with_options(&mut text, &config, options).expect("plain data");
+    text
+}
+
+fn secret(namespace: &str, kubeconfig: &str) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(INIT_SECRET.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "fleet".to_owned())])),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Opaque".to_owned()),
+        data: Some(BTreeMap::from([(INIT_SECRET_KEY.to_owned(), ByteString(kubeconfig.as_bytes().to_vec()))])),
+        ..Secret::default()
+    }
+}
+
+/// Whether the Secret there needs no write.
+fn is_current(found: &Secret, kubeconfig: &str) -> bool {
+    let data = found.data.as_ref().and_then(|d| d.get(INIT_SECRET_KEY));
+    data.is_some_and(|bytes| bytes.0 == kubeconfig.as_bytes()) && found.immutable != Some(true)
+}
+
+/// Makes the Secret hold `kubeconfig`. Returns whether it had to be written.
+pub async fn ensure(client: &Client, namespace: &str, kubeconfig: &str) -> Result<bool, CallError> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let found = call(api.get_opt(INIT_SECRET)).await?;
+    match found {
+        Some(found) if is_current(&found, kubeconfig) => return Ok(false),
+        Some(found) if found.immutable == Some(true) => {
+            // Somebody froze it; an immutable Secret can only be replaced by a new one.
+            let same = Preconditions { uid: found.uid(), resource_version: None };
+            call(api.delete(INIT_SECRET, &DeleteParams::default().preconditions(same))).await?;
+        }
+        _ => {}
+    }
+    let params = PatchParams::apply(SCHEDULER_MANAGER).force();
+    call(api.patch(INIT_SECRET, &params, &Patch::Apply(&secret(namespace, kubeconfig)))).await?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_can_be_copied_into_another_cluster() {
+        let secret = secret("fleet", "k");
+        assert_eq!(secret.metadata.owner_references, None);
+        assert_eq!(secret.metadata.finalizers, None);
+        assert_eq!(secret.immutable, None);
+    }
+
+    #[test]
+    fn a_frozen_or_different_secret_is_rewritten_and_an_equal_one_is_not() {
+        let mut found = secret("fleet", "k");
+        assert!(is_current(&found, "k"));
+        assert!(!is_current(&found, "other"));
+        found.immutable = Some(true);
+        assert!(!is_current(&found, "k"));
+        assert!(!is_current(&Secret::default(), "k"));
+    }
+}

@@ -1,0 +1,178 @@
+//! What `fleet-scheduler` is told: flags, environment and the mounted configuration file.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Parser;
+use serde::{Deserialize, Deserializer};
+
+use crate::daemon::log::LogFormat;
+
+/// Runs the inside of a control plane: its definitions, the registration of workload clusters, their health.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "fleet-scheduler", version)]
+pub struct Args {
+    /// Kubeconfig of the control plane's own API
+    #[arg(long, env = "FLEET_KUBECONFIG", default_value = "/etc/fleet/kubeconfig/kubeconfig", value_name = "FILE")]
+    pub kubeconfig: PathBuf,
+
+    /// Folder of objects to apply there
+    #[arg(long, env = "FLEET_BOOTSTRAP_DIR", default_value = "/etc/fleet/bootstrap", value_name = "DIR")]
+    pub bootstrap_dir: PathBuf,
+
+    /// Configuration file
+    #[arg(long, env = "FLEET_CONFIG", default_value = "/etc/fleet/config/config.yaml", value_name = "FILE")]
+    pub config: PathBuf,
+
+    /// Address of /healthz, /readyz and /metrics
+    #[arg(long, env = "FLEET_ADMIN_ADDRESS", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    pub admin_address: SocketAddr,
+
+    /// How log lines look
+    #[arg(long, env = "FLEET_LOG_FORMAT", value_enum, default_value = "json")]
+    pub log_format: LogFormat,
+
+    /// Name under which this process leads; unique among the replicas
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub identity: Option<String>,
+}
+
+/// The configuration file. It is read again when it changes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Settings {
+    /// The namespace of the service, in the hosting cluster and in the control plane's API alike.
+    #[serde(default = "fleet")]
+    pub namespace: String,
+    /// URL at which agents reach the control plane's API. Without it no init Secret is made.
+    #[serde(default)]
+    pub agent_endpoint: Option<String>,
+    /// The CA that agents trust; by default the one in the scheduler's kubeconfig.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// How long an init token lives; it is replaced at half of that.
+    #[serde(rename = "initTokenTTL", default = "thirty_days", deserialize_with = "duration")]
+    pub init_token_ttl: Duration,
+    /// Who accepts a new workload cluster.
+    #[serde(default)]
+    pub registration: Registration,
+    /// Longest life of an agent's certificate.
+    #[serde(rename = "agentCertificateTTL", default = "ninety_days", deserialize_with = "duration")]
+    pub agent_certificate_ttl: Duration,
+}
+
+/// Who accepts a new workload cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Registration {
+    /// The holder of an init token is let in.
+    #[default]
+    Auto,
+    /// An operator has to set `spec.accepted` of the Cluster.
+    Manual,
+}
+
+fn fleet() -> String {
+    "fleet".to_owned()
+}
+
+const fn thirty_days() -> Duration {
+    Duration::from_secs(30 * 86_400)
+}
+
+const fn ninety_days() -> Duration {
+    Duration::from_secs(90 * 86_400)
+}
+
+/// Reads `30d`, `12h`, `90m` or `600s`.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let unit = match text.chars().last()? {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return None,
+    };
+    let number: u64 = text[..text.len() - 1].parse().ok()?;
+    number.checked_mul(unit).filter(|s| *s > 0 && *s < 3650 * 86_400).map(Duration::from_secs)
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_duration(&text)
+        .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is not a duration such as `30d`, `12h` or `600s`")))
+}
+
+/// Why the configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Read(std::io::Error),
+    /// The text says something that is not understood.
+    #[error("{path}: {message}")]
+    Parse {
+        /// The file.
+        path: String,
+        /// What is wrong, with its place.
+        message: String,
+    },
+}
+
+impl Settings {
+    /// Reads the configuration file.
+    pub fn read(path: &Path) -> Result<Self, SettingsError> {
+        let text = fs_err::read_to_string(path).map_err(SettingsError::Read)?;
+        Self::parse(&text).map_err(|message| SettingsError::Parse { path: path.display().to_string(), message })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let settings: Self = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+        if let Some(url) = &settings.agent_endpoint {
+            let uri: http::Uri = url.parse().map_err(|_| format!("agentEndpoint: `{url}` is not a URL"))?;
+            if uri.scheme_str() != Some("https") || uri.host().is_none_or(str::is_empty) {
+                return Err(format!("agentEndpoint: `{url}` is not of the form https://HOST[:PORT]"));
+            }
+        }
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_configuration_has_the_documented_defaults() {
+        let settings = Settings::parse("{}").unwrap();
+        assert_eq!(settings.namespace, "fleet");
+        assert_eq!(settings.init_token_ttl, Duration::from_secs(2_592_000));
+        assert_eq!(settings.registration, Registration::Auto);
+        assert_eq!(settings.agent_endpoint, None);
+    }
+
+    #[test]
+    fn a_typo_or_a_bad_value_is_an_error_that_names_it() {
+        for (text, named) in [
+            ("agentEndpiont: https://x", "agentEndpiont"),
+            ("initTokenTTL: 30", "30"),
+            ("initTokenTTL: 0d", "0d"),
+            ("agentEndpoint: http://1.2.3.4", "agentEndpoint"),
+            ("agentEndpoint: 1.2.3.4:443", "agentEndpoint"),
+            ("registration: maybe", "maybe"),
+        ] {
+            let error = Settings::parse(text).unwrap_err();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(parse_duration("30d"), Some(Duration::from_secs(2_592_000)));
+        assert_eq!(parse_duration("90m"), Some(Duration::from_secs(5400)));
+        for text in ["", "d", "30", "-1d", "1.5h", "1w", "99999999999999999999d", "9999d"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+}

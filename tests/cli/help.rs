@@ -1,0 +1,73 @@
+//! Help, version and usage errors.
+
+use crate::{Ran, Sandbox};
+
+#[test]
+fn help_lists_the_commands_of_the_specification() {
+    let sandbox = Sandbox::new();
+    let help = sandbox.run(&["--help"]);
+    for command in ["get", "help", "install", "kubectl-install", "status", "uninstall", "template", "versions"] {
+        assert!(help.succeeds().lines().any(|line| line.trim_start().starts_with(command)), "{command}: {help:?}");
+    }
+    assert!(help.stdout.contains("-v, --version") && help.stdout.contains("-h, --help"), "{help:?}");
+}
+
+#[test]
+fn version_names_program_release_commit_and_time() {
+    let sandbox = Sandbox::new();
+    for flag in ["-v", "--version"] {
+        let version = sandbox.run(&[flag]);
+        let words: Vec<&str> = version.succeeds().split_whitespace().collect();
+        assert_eq!(words[..3], ["fleetctl", "version", concat!("v", env!("CARGO_PKG_VERSION"))], "{version:?}");
+        assert_eq!(words[3], "(git:", "{version:?}");
+        assert!(words[4].ends_with(')') && words[5] == "built:" && words[6].len() == 14, "{version:?}");
+    }
+}
+
+#[test]
+fn the_plugin_speaks_of_itself_as_kubectl_fleet() {
+    let sandbox = Sandbox::new();
+    let plugin = sandbox.path().join("kubectl-fleet");
+    std::os::unix::fs::symlink(assert_cmd::cargo::cargo_bin!("fleetctl"), &plugin).unwrap();
+    let help = Ran::of(std::process::Command::new(&plugin).args(["install", "--help"]).output().unwrap());
+    assert!(help.succeeds().contains("Usage: kubectl fleet install"), "{help:?}");
+}
+
+#[test]
+fn wrong_commands_and_flags_are_usage_errors_with_a_suggestion() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&["instal"]).fails(2, &["instal", "install"]);
+    sandbox.run(&["install", "cp", "demo", "--dryrun"]).fails(2, &["--dry-run"]);
+    sandbox.run(&["status", "--namespace", "Not_Valid"]).fails(2, &["Not_Valid", "lower-case"]);
+}
+
+#[test]
+fn versions_lists_the_rows_of_the_specification() {
+    let sandbox = Sandbox::new();
+    let table = sandbox.run(&["versions"]);
+    for (line, minors) in [
+        ("v1.1", "v1.29, v1.30, v1.31"),
+        ("v1.0", "v1.29, v1.30, v1.31"),
+        ("v0.9", "v1.26, v1.27, v1.28, v1.29"),
+        ("v0.8", "v1.26, v1.27, v1.28, v1.29"),
+        ("v0.7", "v1.25, v1.26, v1.27, v1.28"),
+        ("v0.6", "v1.24, v1.25"),
+    ] {
+        let row = table.succeeds().lines().find(|row| row.starts_with(line));
+        assert!(row.is_some_and(|row| row.contains(minors)), "{line}: {table:?}");
+    }
+    let json: serde_json::Value = serde_json::from_str(sandbox.run(&["versions", "-o", "json"]).succeeds()).unwrap();
+    assert_eq!(json[0]["version"], "v1.1");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_not_an_error() {
+    let sandbox = Sandbox::new();
+    let script = format!("'{}' versions -o yaml | head -n 1", assert_cmd::cargo::cargo_bin!("fleetctl").display());
+    let ran = std::process::Command::new("bash")
+        .args(["-o", "pipefail", "-c", &script])
+        .env("HOME", sandbox.path())
+        .output()
+        .unwrap();
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+}

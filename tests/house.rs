@@ -1,0 +1,125 @@
+//! The order of the house: which room may import which, and what lies at the top level.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What each room may import, besides itself.
+fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
+    BTreeMap::from([
+        ("api", &[][..]),
+        ("chart", &["api"]),
+        ("apply", &["api"]),
+        ("pki", &["api"]),
+        ("check", &["api"]),
+        ("control_plane", &["check", "apply", "chart", "pki", "api"]),
+        ("workload_cluster", &["check", "apply", "chart", "pki", "api"]),
+        ("cli", &["control_plane", "workload_cluster", "check", "apply", "chart", "pki", "api"]),
+        // What the two long-running programs share.
+        ("daemon", &["api"]),
+        ("scheduler", &["daemon", "apply", "pki", "api"]),
+        ("agent", &["daemon", "apply", "pki", "api"]),
+        ("bin", &["cli", "scheduler", "agent"]),
+    ])
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The rooms that a source text names after `crate::` or `fleetctl::`, also inside braces.
+fn named_rooms(text: &str) -> Vec<String> {
+    let mut rooms = Vec::new();
+    for marker in ["crate::", "fleetctl::"] {
+        for (at, _) in text.match_indices(marker) {
+            // `my_crate::` is another path; `$crate::` is this one.
+            if text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
+                continue;
+            }
+            let rest = &text[at + marker.len()..];
+            let names: Vec<&str> = match rest.strip_prefix('{') {
+                Some(list) => list.split('}').next().unwrap_or_default().split(',').collect(),
+                None => vec![rest],
+            };
+            for name in names {
+                let name = name.trim_start();
+                let end = name.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(name.len());
+                rooms.push(name[..end].to_owned());
+            }
+        }
+    }
+    rooms
+}
+
+/// Imports that the house forbids, as `file: room`.
+fn forbidden(files: &[(String, String)]) -> Vec<String> {
+    let allowed = allowed();
+    let mut found = Vec::new();
+    for (path, text) in files {
+        let room = path.trim_start_matches("src/").split('/').next().unwrap_or_default();
+        let Some(may) = allowed.get(room) else {
+            found.push(format!("{path}: no rule for room `{room}`"));
+            continue;
+        };
+        for named in named_rooms(text) {
+            if allowed.contains_key(named.as_str()) && named != room && !may.contains(&named.as_str()) {
+                found.push(format!("{path}: {named}"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn rooms_import_only_what_stands_below_them() {
+    let mut paths = Vec::new();
+    rust_files(&root().join("src"), &mut paths);
+    assert!(paths.len() > 20, "the sources were not found");
+    let files: Vec<(String, String)> = paths
+        .iter()
+        .map(|path| (path.strip_prefix(root()).unwrap().display().to_string(), fs::read_to_string(path).unwrap()))
+        .filter(|(path, _)| path != "src/lib.rs")
+        .collect();
+    assert_eq!(forbidden(&files), Vec::<String>::new());
+}
+
+#[test]
+fn a_forbidden_import_is_found_however_it_is_written() {
+    let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+    let planted = [
+        file("src/chart/a.rs", "use crate::apply::client;"),
+        file("src/api/b.rs", "fn f() { crate::chart::versions() }"),
+        file("src/pki/c.rs", "use crate::{api::names, cli::ui};"),
+        file("src/check/d.rs", "use crate::api::names; use my_crate::cli;"),
+    ];
+    assert_eq!(forbidden(&planted), ["src/chart/a.rs: apply", "src/api/b.rs: chart", "src/pki/c.rs: cli"]);
+}
+
+#[test]
+fn the_top_level_holds_only_what_the_design_names() {
+    let named = [
+        "Cargo.toml", "Cargo.lock", "src", "charts", "values", "tests", "examples", "README.md", "LICENSE",
+        "CHANGELOG.md", "build.rs",
+    ];
+    let tracked = std::process::Command::new("git").args(["ls-files"]).current_dir(root()).output().unwrap();
+    let tracked = String::from_utf8(tracked.stdout).unwrap();
+    let mut others: Vec<&str> = tracked
+        .lines()
+        .filter_map(|path| path.split('/').next())
+        .filter(|name| !named.contains(name) && !name.starts_with('.'))
+        .collect();
+    others.dedup();
+    assert_eq!(others, Vec::<&str>::new());
+}
