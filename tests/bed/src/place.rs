@@ -69,14 +69,18 @@ impl Place {
         format!("fb{}-{cluster}", self.id)
     }
 
+    /// X in 10.200.X.0/24, once it was chosen.
+    pub(crate) fn known_subnet(&self) -> Result<u8> {
+        let file = self.state.join("subnet");
+        let text = fs::read_to_string(&file).context("the bed is not up; start it with `cargo bed up`")?;
+        text.trim().parse().with_context(|| format!("{} holds no number; run `cargo bed down`", file.display()))
+    }
+
     /// X in 10.200.X.0/24. Chosen once, by hash, past the ones that other beds have; kept in the state folder.
     pub(crate) fn subnet(&self, cache: &Cache) -> Result<u8> {
         let file = self.state.join("subnet");
-        if let Ok(text) = fs::read_to_string(&file) {
-            return text
-                .trim()
-                .parse()
-                .with_context(|| format!("{} holds no number; run `cargo bed down`", file.display()));
+        if file.exists() {
+            return self.known_subnet();
         }
         let _lock = cache.lock("subnets")?;
         let taken = self.subnets_of_others()?;

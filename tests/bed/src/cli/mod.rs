@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::say::{print, say};
+use crate::steps::on_interrupt;
 use crate::{Bed, Unfit, bench, demo, test};
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
@@ -18,6 +19,10 @@ const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
 The clusters are those of tests/bed/clusters.yaml. Their programs are built from source into a cache that all
 checkouts share, their images come from a registry of the bed's own, and nothing they do leaves the machine.
 It needs Linux, root, Go, a C compiler and a few packages, which it installs on Debian and names elsewhere.";
+
+/// What Ctrl-C leaves.
+pub(crate) const LEFT: &str =
+    "clusters may still run: `cargo bed status` shows them, `cargo bed up` goes on, `cargo bed down` removes everything";
 
 const EXAMPLES: &str = "Examples:
   cargo bed up host member-1                  two clusters with a node each
@@ -144,7 +149,10 @@ pub fn main() -> ExitCode {
 fn run(task: Task) -> Result<ExitCode> {
     let bed = Bed::here()?;
     match task {
-        Task::Up { names } => bed.up(&or_host(&names))?,
+        Task::Up { names } => {
+            on_interrupt(LEFT);
+            bed.up(&or_host(&names))?;
+        }
         Task::Down { names } => bed.down(&words(&names))?,
         Task::Status => status::print_status(&bed)?,
         Task::Kubeconfig { name } => print(bed.kubeconfig(&name)?.display().to_string()),
