@@ -417,7 +417,7 @@ impl Engine {
     /// Whether a field may be taken from its manager: the user said so, or somebody edited our own object by hand.
     ///
     /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold.
-    fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
+    pub(crate) fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
         let by_hand = conflict.manager == "kubectl" || conflict.manager.starts_with("kubectl-");
         conflict::allowed(conflict, &self.options.take_fields)
             || (step.action == Action::Change && by_hand && conflict.field != ".spec.replicas")
