@@ -58,6 +58,41 @@ async fn a_field_edited_by_hand_is_shown_as_drift_and_repaired() {
 }
 
 #[tokio::test]
+async fn a_diff_is_the_servers_own_and_shows_no_secret() {
+    let case = Case::new("diff").await;
+    let fresh = case.engine.diff(&case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
+    assert_eq!(fresh.len(), objects(&case).len());
+    assert!(
+        fresh.iter().filter(|d| d.object.namespace.is_some()).all(|d| d.note.is_some()),
+        "the namespace is not there yet"
+    );
+    assert!(dump(&case).await.is_empty());
+    case.install(&objects(&case)).await.unwrap();
+    let mut next = objects(&case);
+    for planned in &mut next {
+        match planned.object["kind"].as_str() {
+            // The same quantity in other words is no change.
+            Some("Deployment") => {
+                planned.object["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] =
+                    json!({"cpu": "100m", "memory": "1Mi"});
+            }
+            Some("Secret") => planned.object["data"] = json!({"key": "b3RoZXI="}),
+            Some("ConfigMap") => planned.object["data"] = json!({"a": "1", "b": "3"}),
+            _ => {}
+        }
+    }
+    let plan = case.engine.plan(&release(), &next).await.unwrap();
+    let found = case.engine.diff(&plan).await.unwrap();
+    let lines: Vec<String> =
+        found.iter().flat_map(|d| d.fields.iter().map(move |f| format!("{} {}", d.object.kind, f.path))).collect();
+    assert_eq!(lines, ["Secret .data.key", "ConfigMap .data.b"]);
+    let text = format!("{found:?}");
+    assert!(!text.contains("b3RoZXI=") && !text.contains("aHVudGVyMg=="), "{text}");
+    assert_eq!(case.get("", "ConfigMap", "config").await.unwrap()["data"]["b"], "2", "nothing was stored");
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
     let mut case = Case::new("conflict").await;
     case.install(&objects(&case)).await.unwrap();
