@@ -63,7 +63,13 @@ async fn the_proxy_cuts_where_it_is_told_to() {
 
     let called = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&called);
-    proxy.on(Match::writes(), When::Nth(1), Action::then(move |_| drop(count.fetch_add(1, Ordering::SeqCst))));
+    proxy.on(
+        Match::writes(),
+        When::Nth(1),
+        Action::then(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+        }),
+    );
     proxy.set_round_trip(Duration::from_millis(200));
     let began = Instant::now();
     assert!(send(&client, "DELETE", &format!("{MAP}/two"), "").await.is_ok());
