@@ -23,6 +23,7 @@
 //! the same inputs writes nothing at all, not even the lock.
 
 mod absence;
+mod adopt;
 mod api_error;
 pub mod causes;
 pub mod client;

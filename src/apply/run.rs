@@ -91,9 +91,11 @@ impl Engine {
         })
         .await?;
         if ledger.state.record != plan.state.record {
-            return Err(Error::LockLost {
-                holder: "a run that changed the record since this plan was made; plan again".to_owned(),
-            });
+            let mut ledger = ledger;
+            ledger
+                .finish(|state| state.journal = state.journal.take().filter(|journal| !journal.steps.is_empty()))
+                .await?;
+            return Err(Error::PlanOutdated);
         }
         Ok(Run { engine: self.clone(), server, plan, ledger: Shared::new(ledger), local, applied })
     }
@@ -367,6 +369,9 @@ impl Engine {
         if step.live.as_ref().is_some_and(|live| text(live, "/metadata/deletionTimestamp").is_some()) {
             self.wait_for_absence(server, step).await.map_err(Failure::Error)?;
         }
+        if step.action == Action::Adopt {
+            self.take_over(server, step).await.map_err(Failure::Error)?;
+        }
         let begun = Instant::now();
         let mut force = false;
         let written = loop {
@@ -456,6 +461,8 @@ impl Engine {
             Some(ours) if step.action == Action::Change => {
                 Undo::Reapply { patch: fields::merge_diff(&step.manifest, &fields::extract(&live, ours)) }
             }
+            // Taking over drops what the former manager set and we do not: all of it is remembered.
+            _ if step.action == Action::Adopt => Undo::Release { patch: bare(&live) },
             _ => Undo::Release { patch: former_values(&step.manifest, &live) },
         })
     }
