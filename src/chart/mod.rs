@@ -76,6 +76,7 @@ mod read;
 pub mod render;
 mod scalar;
 pub mod select;
+pub mod served;
 pub mod show;
 pub mod usage;
 pub mod values;

@@ -280,18 +280,21 @@ impl<'t> Reader<'t> {
 pub(super) fn hide_behind_secret_key(place: &mut Place) {
     let Some(word) = first_secret_word(&place.text) else { return };
     let Some(colon) = place.text[word..].find([':', '=']).map(|at| word + at) else { return };
-    let masked: String = place.text[colon + 1..].chars().map(|c| if c.is_whitespace() { c } else { '*' }).collect();
-    let text = format!("{}{masked}", &place.text[..=colon]);
-    if place.start > colon {
-        // One byte a character now: count the place again.
-        let before =
-            place.text[colon + 1..place.start].chars().map(|c| if c.is_whitespace() { c.len_utf8() } else { 1 });
-        let inside = place.text[place.start..place.start + place.width]
-            .chars()
-            .map(|c| if c.is_whitespace() { c.len_utf8() } else { 1 });
-        (place.start, place.width) = (colon + 1 + before.sum::<usize>(), inside.sum());
+    let (start, end) = (place.start, place.start + place.width);
+    let mut masked = String::with_capacity(place.text.len());
+    let (mut new_start, mut new_end) = (None, None);
+    for (at, c) in place.text.char_indices() {
+        if at >= start {
+            new_start.get_or_insert(masked.len());
+        }
+        if at >= end {
+            new_end.get_or_insert(masked.len());
+        }
+        masked.push(if at <= colon || c.is_whitespace() { c } else { '*' });
     }
-    place.text = text;
+    place.start = new_start.unwrap_or(masked.len());
+    place.width = new_end.unwrap_or(masked.len()) - place.start;
+    place.text = masked;
 }
 
 /// Where the first word stands that sounds like the key of a secret; for places where no schema says so.

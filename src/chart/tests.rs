@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,9 @@ use super::*;
 use crate::api::version::ServiceLine;
 
 mod mistakes;
+mod properties;
 mod rendering;
+mod served;
 
 pub(super) fn line(text: &str) -> ServiceLine {
     text.parse().unwrap()
@@ -21,11 +24,8 @@ pub(super) fn files() -> Files {
 }
 
 pub(super) fn chart(of: &str) -> Chart {
-    let files = files();
-    let table = Versions::from_files(&files).unwrap();
-    let mut row = table.row(line("v0.6")).unwrap().clone();
-    row.version = line(of);
-    Chart::from_files(&files, Kind::ControlPlane, line(of)).unwrap().with_row(row)
+    let table = Versions::parse(include_str!("testdata/versions.yaml")).unwrap();
+    Chart::from_files(&files(), Kind::ControlPlane, line(of)).unwrap().with_table(Arc::new(table))
 }
 
 /// The schema of the test chart, in the shape that schemars gives.
