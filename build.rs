@@ -68,15 +68,18 @@ fn git(arguments: &[&str]) -> Option<String> {
     (output.status.success() && !text.is_empty()).then_some(text)
 }
 
-/// Gives `--version` the commit and its time. The commit's time, not the build's: the same source gives the same binary.
+/// Gives `--version` of a release the commit and its time. The commit's time, not the build's: the same source gives the
+/// same binary. Other profiles are not stamped, so that a commit alone leads to no new build.
 fn stamp() {
+    let release = env::var("OPT_LEVEL").is_ok_and(|level| level == "s");
+    let ask = |arguments: &[&str]| git(arguments).filter(|_| release);
     for file in ["HEAD", "logs/HEAD"] {
-        if let Some(path) = git(&["rev-parse", "--git-path", file]) {
+        if let Some(path) = ask(&["rev-parse", "--git-path", file]) {
             println!("cargo::rerun-if-changed={path}");
         }
     }
-    let commit = git(&["rev-parse", "--short=8", "HEAD"]).unwrap_or_else(|| "00000000".to_owned());
-    let time = git(&["log", "-1", "--date=format-local:%Y%m%d%H%M%S", "--format=%cd"]);
+    let commit = ask(&["rev-parse", "--short=8", "HEAD"]).unwrap_or_else(|| "00000000".to_owned());
+    let time = ask(&["log", "-1", "--date=format-local:%Y%m%d%H%M%S", "--format=%cd"]);
     println!("cargo::rustc-env=FLEETCTL_GIT={commit}");
     println!("cargo::rustc-env=FLEETCTL_BUILT={}", time.unwrap_or_else(|| "00000000000000".to_owned()));
 }

@@ -19,8 +19,10 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("control_plane", &["check", "apply", "chart", "pki", "api"]),
         ("workload_cluster", &["check", "apply", "chart", "pki", "api"]),
         ("cli", &["control_plane", "workload_cluster", "check", "apply", "chart", "pki", "api"]),
-        ("scheduler", &["apply", "pki", "api"]),
-        ("agent", &["apply", "pki", "api"]),
+        // What the two long-running programs share.
+        ("daemon", &["api"]),
+        ("scheduler", &["daemon", "apply", "pki", "api"]),
+        ("agent", &["daemon", "apply", "pki", "api"]),
         ("bin", &["cli", "scheduler", "agent"]),
     ])
 }

@@ -78,7 +78,7 @@ impl Engine {
                 done.done == Done::Created || plan.state.journal.as_ref().is_some_and(|j| j.namespace_created);
             applied.insert(step.target.clone(), done);
         }
-        let ledger = Ledger::acquire(&server, &self.owner, self.options.lock_wait, &self.events, |state| {
+        let ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |state| {
             // Another run may have come and gone while the lock was waited for; its journal is closed then.
             state.journal = Some(state.journal.clone().map_or_else(
                 || journal.clone(),
@@ -392,18 +392,21 @@ impl Engine {
                 Err(error) => return Err(Failure::Error(Error::on("apply", &step.target, error))),
             }
         };
-        for message in written.warnings {
-            self.events.send(Event::Warning { object: step.target.clone(), message });
+        for message in &written.warnings {
+            self.events.send(Event::Warning { object: step.target.clone(), message: message.clone() });
         }
         let before = step.live.as_ref().and_then(|live| text(live, "/metadata/resourceVersion"));
+        // A repeated request finds what the first one made, whose answer was lost: nobody else has written to it then.
+        let alone = || fields::managers(&written.object).iter().all(|manager| manager == super::owner::MANAGER);
+        let made = written.created || (step.action == Action::Create && alone());
         let done = match step.action {
-            _ if written.created => Done::Created,
-            Action::Adopt => Done::Adopted,
+            _ if made => Done::Created,
+            Action::Adopt | Action::Create => Done::Adopted,
             _ if before == text(&written.object, "/metadata/resourceVersion") => Done::Unchanged,
             _ => Done::Changed,
         };
         self.events.send(Event::Object { object: step.target.clone(), done });
-        let origin = if written.created || step.action == Action::Change { Origin::Created } else { Origin::Adopted };
+        let origin = if done == Done::Adopted { Origin::Adopted } else { Origin::Created };
         Ok(Applied {
             uid: uid(&written.object).to_owned(),
             generation: number(&written.object, "/metadata/generation"),
@@ -417,7 +420,7 @@ impl Engine {
     /// Whether a field may be taken from its manager: the user said so, or somebody edited our own object by hand.
     ///
     /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold.
-    fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
+    pub(crate) fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
         let by_hand = conflict.manager == "kubectl" || conflict.manager.starts_with("kubectl-");
         conflict::allowed(conflict, &self.options.take_fields)
             || (step.action == Action::Change && by_hand && conflict.field != ".spec.replicas")

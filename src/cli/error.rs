@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 /// The exit codes that are promised to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Exit {
+pub(super) enum Exit {
     /// Done.
     Ok = 0,
     /// It failed.
@@ -29,34 +29,34 @@ pub enum Exit {
 
 /// A failed command, as it is shown to the user.
 #[derive(Debug)]
-pub struct CliError {
+pub(super) struct CliError {
     /// The exit code of the program.
-    pub exit: Exit,
+    pub(super) exit: Exit,
     /// A stable identifier of the reason, for scripts.
-    pub reason: &'static str,
+    pub(super) reason: &'static str,
     /// What failed, without a full stop.
-    pub headline: String,
+    pub(super) headline: String,
     /// Why, outermost first; each line adds something to the one before.
-    pub causes: Vec<String>,
+    pub(super) causes: Vec<String>,
     /// What to do next; commands stand in backticks.
-    pub hints: Vec<String>,
+    pub(super) hints: Vec<String>,
     /// Text that is shown as it is between causes and hints, such as compiler-like places of errors.
-    pub details: Option<String>,
+    pub(super) details: Option<String>,
 }
 
 impl CliError {
     /// A failure with only a headline.
-    pub fn new(exit: Exit, reason: &'static str, headline: impl Into<String>) -> Self {
+    pub(super) fn new(exit: Exit, reason: &'static str, headline: impl Into<String>) -> Self {
         Self { exit, reason, headline: headline.into(), causes: Vec::new(), hints: Vec::new(), details: None }
     }
 
     /// Wrong arguments.
-    pub fn usage(reason: &'static str, headline: impl Into<String>) -> Self {
+    pub(super) fn usage(reason: &'static str, headline: impl Into<String>) -> Self {
         Self::new(Exit::Usage, reason, headline)
     }
 
     /// Adds the chain of `error` as causes, without repeating what an outer message already says.
-    pub fn because(mut self, error: &(dyn StdError + 'static)) -> Self {
+    pub(super) fn because(mut self, error: &(dyn StdError + 'static)) -> Self {
         let mut link = Some(error);
         while let Some(error) = link {
             self.push_cause(error.to_string());
@@ -66,13 +66,13 @@ impl CliError {
     }
 
     /// Adds one cause.
-    pub fn cause(mut self, text: impl Into<String>) -> Self {
+    pub(super) fn cause(mut self, text: impl Into<String>) -> Self {
         self.push_cause(text.into());
         self
     }
 
     /// Adds what to do next.
-    pub fn hint(mut self, text: impl Into<String>) -> Self {
+    pub(super) fn hint(mut self, text: impl Into<String>) -> Self {
         self.hints.push(text.into());
         self
     }
@@ -93,7 +93,7 @@ impl CliError {
     }
 
     /// The text for a person: headline, causes, hints; without colour it says the same.
-    pub fn render(&self) -> String {
+    pub(super) fn render(&self) -> String {
         let mut text = format!("Error: {}\n", self.headline);
         for cause in &self.causes {
             let indented = cause.trim_end().replace('\n', "\n    ");

@@ -12,7 +12,7 @@ const PLUGIN: &str = if cfg!(windows) { "kubectl-fleet.exe" } else { "kubectl-fl
 
 /// Install this program as a kubectl plugin, so that `kubectl fleet` works
 #[derive(Debug, Args)]
-pub struct KubectlInstallArgs {
+pub(super) struct KubectlInstallArgs {
     /// Folder to install into, which must be on PATH [default: the folder of this program]
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
@@ -26,7 +26,7 @@ pub struct KubectlInstallArgs {
     uninstall: bool,
 }
 
-pub fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> {
+pub(super) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> {
     let program = std::env::current_exe().and_then(fs_err::canonicalize)?;
     let folder = match &args.bin_dir {
         Some(folder) => folder.clone(),

@@ -33,6 +33,7 @@ pub(super) async fn interrupted(ui: &Ui) {
 pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
     let exit = match error {
         apply::Error::Locked { .. } | apply::Error::NotOurs { .. } | apply::Error::Conflicts { .. } => Exit::Refused,
+        apply::Error::Wait(_) => Exit::TimedOut,
         _ if error.is_timeout() => Exit::TimedOut,
         _ => Exit::Failed,
     };
@@ -55,7 +56,11 @@ pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Gl
     let Failure { error, aftermath } = failure;
     let shown = match &error {
         InstallError::Preflight(checks) => return report::preflight_refused(checks, true),
-        InstallError::Engine { step, source } => engine_error(&format!("{step} failed"), source),
+        InstallError::Engine { step, source } => match source.as_ref() {
+            // Whether the time was up or nothing would have changed any more: the condition did not come true.
+            apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
+            _ => engine_error(&format!("{step} failed"), source),
+        },
         InstallError::Cluster(source) => super::cluster_access::request_failed("cannot read the hosting cluster", source),
         InstallError::Render(problems) => super::plan_args::wrong_values(problems.clone()),
         InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string())

@@ -27,13 +27,6 @@ pub(super) fn preflight_refused(report: &Report, lenient_flag: bool) -> CliError
     error
 }
 
-/// Warns about what preflight found doubtful.
-pub(super) fn preflight_warnings(ui: &Ui, report: &Report) {
-    for (judged, problem) in report.warnings() {
-        ui.warn(&format!("{}: {}\n  hint: {}", judged.title, problem.what, problem.remedy));
-    }
-}
-
 fn find<'a>(report: &'a Report, id: &str) -> Option<&'a Judged> {
     report.judged.iter().find(|judged| judged.id == id)
 }

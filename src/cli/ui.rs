@@ -11,7 +11,7 @@ use crate::control_plane::progress::Progress;
 
 /// How a line of a report is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub(super) enum Mark {
     /// As it should be.
     Good,
     /// Works, but wants attention.
@@ -22,9 +22,9 @@ pub enum Mark {
 
 /// Where a command writes, and how much.
 #[derive(Debug, Clone)]
-pub struct Ui {
+pub(super) struct Ui {
     /// The name under which the user started the program.
-    pub program: &'static str,
+    pub(super) program: &'static str,
     quiet: bool,
     unicode: bool,
     live: bool,
@@ -41,38 +41,38 @@ fn locale_is_unicode() -> bool {
 
 impl Ui {
     /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors.
-    pub fn new(quiet: bool, program: &'static str) -> Self {
+    pub(super) fn new(quiet: bool, program: &'static str) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self { program, quiet, unicode: locale_is_unicode(), live: io::stderr().is_terminal() && !dumb }
     }
 
     /// Writes a result to stdout.
-    pub fn out(&self, text: &str) -> io::Result<()> {
+    pub(super) fn out(&self, text: &str) -> io::Result<()> {
         let mut stdout = anstream::stdout().lock();
         stdout.write_all(text.as_bytes())?;
         stdout.flush()
     }
 
     /// Says on stderr what goes on; silent under `--quiet`.
-    pub fn note(&self, text: &str) {
+    pub(super) fn note(&self, text: &str) {
         if !self.quiet {
             self.err(text);
         }
     }
 
     /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
-    pub fn err(&self, text: &str) {
+    pub(super) fn err(&self, text: &str) {
         let _ = writeln!(anstream::stderr().lock(), "{text}");
     }
 
     /// Warns on stderr.
-    pub fn warn(&self, text: &str) {
+    pub(super) fn warn(&self, text: &str) {
         let style = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
         self.err(&format!("{style}warning{style:#}: {text}"));
     }
 
     /// A mark, coloured where the terminal allows it, ASCII where the locale demands it.
-    pub fn mark(&self, mark: Mark) -> String {
+    pub(super) fn mark(&self, mark: Mark) -> String {
         let (sign, ascii, colour) = match mark {
             Mark::Good => ("√", "[ok]", AnsiColor::Green),
             Mark::Warning => ("‼", "[!!]", AnsiColor::Yellow),
@@ -86,7 +86,7 @@ impl Ui {
 
 /// Shows the steps of a run: one live line on a terminal, plain lines elsewhere; each ends with a mark.
 #[derive(Debug)]
-pub struct Display {
+pub(super) struct Display {
     ui: Ui,
     step: Mutex<Option<Step>>,
 }
@@ -101,12 +101,12 @@ struct Step {
 
 impl Display {
     /// A display without a step yet.
-    pub fn new(ui: &Ui) -> Self {
+    pub(super) fn new(ui: &Ui) -> Self {
         Self { ui: ui.clone(), step: Mutex::new(None) }
     }
 
     /// Ends the step under way, well or not.
-    pub fn close(&self, well: bool) {
+    pub(super) fn close(&self, well: bool) {
         self.finish(if well { Mark::Good } else { Mark::Bad }, "");
     }
 

@@ -33,6 +33,7 @@ pub struct ControlPlaneValues {
     #[serde(default)]
     pub priority_class_name: Option<String>,
     /// How strictly replicas of one component keep to different nodes.
+    #[schemars(extend("x-since" = "v0.8"))]
     pub spread: Spread,
     /// The namespace of the control plane in the hosting cluster.
     pub namespace: NamespaceValues,
@@ -47,7 +48,7 @@ pub struct ControlPlaneValues {
     /// The controller manager, which signs certificates and cleans up.
     pub controller_manager: ComponentValues,
     /// The scheduler of the service.
-    pub scheduler: ComponentValues,
+    pub scheduler: SchedulerValues,
     /// Access to the cloud that the control plane runs in.
     pub cloud: CloudValues,
 }
@@ -234,7 +235,7 @@ pub struct Quantity(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EtcdValues {
     /// Members: 1, or 3 to survive the loss of one.
-    #[schemars(extend("enum" = [1, 3]))]
+    #[schemars(extend("enum" = [1, 3], "x-since" = "v0.8"))]
     pub replicas: i32,
     /// Image.
     pub image: ImageValues,
@@ -266,7 +267,7 @@ pub struct StorageValues {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApiServerValues {
     /// Replicas.
-    #[schemars(range(min = 1, max = 9))]
+    #[schemars(range(min = 1, max = 9), extend("x-since" = "v0.8"))]
     pub replicas: i32,
     /// Image.
     pub image: ImageValues,
@@ -283,7 +284,7 @@ pub struct ApiServerValues {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ComponentValues {
     /// Replicas; one leads, the others wait.
-    #[schemars(range(min = 1, max = 9))]
+    #[schemars(range(min = 1, max = 9), extend("x-since" = "v0.8"))]
     pub replicas: i32,
     /// Image.
     pub image: ImageValues,
@@ -292,6 +293,43 @@ pub struct ComponentValues {
     /// Further arguments, which win over the chart's.
     pub extra_args: Vec<Argument>,
 }
+
+/// The scheduler of the service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SchedulerValues {
+    /// Replicas; one leads, the others wait.
+    #[schemars(range(min = 1, max = 9), extend("x-since" = "v0.8"))]
+    pub replicas: i32,
+    /// Image.
+    pub image: ImageValues,
+    /// Who accepts a new workload cluster.
+    pub registration: Registration,
+    /// How long the token lives that a new agent starts with; it is replaced at half of that.
+    #[serde(rename = "initTokenTTL")]
+    pub init_token_ttl: Lifetime,
+    /// How long an agent's certificate lives at most; the agent renews it in time.
+    #[serde(rename = "agentCertificateTTL")]
+    pub agent_certificate_ttl: Lifetime,
+    /// Resources of each replica.
+    pub resources: Resources,
+    /// Further arguments, which win over the chart's.
+    pub extra_args: Vec<Argument>,
+}
+
+/// Who accepts a new workload cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Registration {
+    /// Whoever holds an init token is let in.
+    Auto,
+    /// An operator accepts each by hand.
+    Manual,
+}
+
+/// A length of time with its unit: `600s`, `90m`, `12h` or `30d`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Lifetime(#[schemars(regex(pattern = r"^[1-9][0-9]{0,8}[smhd]$"))] pub String);
 
 /// One argument of a program: `--name=value`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

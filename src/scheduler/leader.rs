@@ -54,6 +54,8 @@ struct Seen {
     holder: String,
     version: String,
     since: Instant,
+    /// Whether the holder has been seen to renew it: a Lease alone may have been left behind by a dead process.
+    alive: bool,
 }
 
 /// What to do about the Lease.
@@ -122,8 +124,10 @@ impl Election {
         let next = match tokio::time::timeout(left.max(Duration::from_millis(1)), self.attempt()).await {
             Ok(Ok(Step::Wait)) => {
                 self.renewed = None;
-                let leader = self.seen.as_ref().map(|s| s.holder.clone()).unwrap_or_default();
-                Role::Follower { leader }
+                match &self.seen {
+                    Some(seen) if seen.alive => Role::Follower { leader: seen.holder.clone() },
+                    _ => Role::Starting,
+                }
             }
             Ok(Ok(Step::Create | Step::Take)) => {
                 self.renewed = Some(started);
@@ -134,8 +138,8 @@ impl Election {
                 self.renewed = None;
                 Role::Starting
             }
-            Ok(Err(e)) => self.failed(e.to_string()),
-            Err(_) => self.failed("no answer in time".to_owned()),
+            Ok(Err(e)) => self.failed(&e),
+            Err(_) => self.failed(&CallError::TimedOut),
         };
         self.say(&next);
         role.send_if_modified(|current| {
@@ -146,23 +150,30 @@ impl Election {
     }
 
     /// A leader goes on leading through short troubles, as nobody can take the Lease meanwhile.
-    fn failed(&mut self, error: String) -> Role {
+    fn failed(&mut self, error: &CallError) -> Role {
         if self.renewed.is_some_and(|at| at.elapsed() < RENEW_WITHIN) {
             return Role::Leader;
         }
         self.renewed = None;
-        Role::Cut { error }
+        // An outage goes through refused, reset and timed out; that is one piece of news, a refusal by code another.
+        if self.said.news("hub", &format!("{:?}", error.code())) {
+            tracing::warn!(%error, "the hub does not answer");
+        }
+        Role::Cut { error: error.to_string() }
     }
 
     fn say(&self, role: &Role) {
-        if !self.said.news("role", &format!("{role:?}")) {
-            return;
-        }
-        match role {
-            Role::Leader => tracing::info!(identity = self.identity, "leading"),
-            Role::Follower { leader } => tracing::info!(leader, "another replica leads"),
-            Role::Cut { error } => tracing::warn!(error, "the hub does not answer"),
-            Role::Starting => {}
+        if matches!(role, Role::Leader | Role::Follower { .. }) {
+            self.said.news("hub", "well");
+            if self.said.news("role", &format!("{role:?}")) {
+                if let Role::Follower { leader } = role {
+                    tracing::info!(leader, "another replica leads");
+                } else {
+                    tracing::info!(identity = self.identity, "leading");
+                }
+            }
+        } else {
+            self.said.news("role", "none");
         }
     }
 
@@ -192,7 +203,8 @@ impl Election {
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         if self.seen.as_ref().is_none_or(|s| s.version != version) {
             let holder = lease.spec.as_ref().and_then(|s| s.holder_identity.clone()).unwrap_or_default();
-            self.seen = Some(Seen { holder, version, since: Instant::now() });
+            let alive = self.seen.as_ref().is_some_and(|s| s.holder == holder);
+            self.seen = Some(Seen { holder, version, since: Instant::now(), alive });
         }
     }
 
@@ -244,7 +256,7 @@ mod tests {
     use super::*;
 
     fn seen(holder: &str, since: Instant) -> Seen {
-        Seen { holder: holder.to_owned(), version: "1".to_owned(), since }
+        Seen { holder: holder.to_owned(), version: "1".to_owned(), since, alive: true }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `fleet-scheduler`: the inside of the control plane.
 //!
 //! It runs beside the control plane's own API (the *hub*). Of several replicas one leads. The leader applies the
-//! objects that the chart wants inside the hub, and keeps the Secret that agents start from.
+//! objects that the chart wants inside the hub, keeps the Secret that agents start from, registers workload clusters
+//! and watches over them. All that it knows it finds again in the hub's API after a restart.
 //!
 //! Its client certificate is in `system:masters`: it makes the first RBAC binding, so none can have been made for it.
 
@@ -10,11 +11,15 @@ pub mod init_secret;
 pub mod inputs;
 pub mod lead;
 pub mod leader;
+pub mod membership;
+pub mod monitor;
 pub mod objects;
+pub mod registrar;
 pub mod report;
 pub mod settings;
 pub mod state;
 pub mod token;
+pub mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,11 +55,12 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let state = Arc::new(State::default());
     let admin =
         Admin::bind(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
+    let address = admin.address()?;
     tokio::spawn(admin.serve(state.clone(), metrics.clone(), stop.clone()));
 
     let identity =
         args.identity.clone().unwrap_or_else(|| format!("fleet-scheduler-{:08x}", rand::rng().random::<u32>()));
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, admin = %args.admin_address, "starting");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, admin = %address, "starting");
     let args = Arc::new(args);
     let started_with = inputs::kubeconfig_digest(&args);
     let client = client::client(&args.kubeconfig).await?;

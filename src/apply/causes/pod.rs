@@ -161,9 +161,15 @@ fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Optio
     Some(finding)
 }
 
+/// A mount that fails keeps the pod pending; an event of a pod that got over it is history. A kubelet that has not yet
+/// read a Secret says so in an event of the same reason and tries again at once.
 fn mount(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    if text(pod, "/status/phase") != Some("Pending") {
+        return None;
+    }
     let event = events_of(pod, evidence).find(|event| {
         matches!(text(event, "/reason"), Some("FailedMount" | "FailedAttachVolume" | "FailedCreatePodSandBox"))
+            && !text(event, "/message").unwrap_or_default().contains("cache: timed out")
     })?;
     let message = text(event, "/message").unwrap_or_default();
     Some(Finding::new(

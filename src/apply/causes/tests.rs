@@ -232,6 +232,13 @@ fn pods_of_an_older_revision_and_pods_on_their_way_out_say_nothing() {
 fn a_missing_secret_or_a_failing_probe_is_told_in_the_kubelets_words() {
     let mount = with_pod(json!({"phase": "Pending"}), vec![event("p", "FailedMount", "secret \"pki\" not found")]);
     assert_eq!(found(&set(), &mount).0, CauseId::MountFailed);
+    let cache = "MountVolume.SetUp failed for volume \"pki\" : failed to sync secret cache: timed out waiting for the condition";
+    for passing in [
+        with_pod(json!({"phase": "Pending"}), vec![event("p", "FailedMount", cache)]),
+        with_pod(json!({"phase": "Running"}), vec![event("p", "FailedMount", "secret \"pki\" not found")]),
+    ] {
+        assert!(diagnose(&set(), &evaluate(&set(), None), &passing).is_none_or(|d| d.cause != CauseId::MountFailed));
+    }
     let probe = with_pod(json!({"phase": "Running"}), vec![event("p", "Unhealthy", "Readiness probe failed: 503")]);
     assert_eq!(found(&set(), &probe).0, CauseId::ProbeFailing);
     let config = container(

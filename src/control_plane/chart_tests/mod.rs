@@ -5,6 +5,7 @@ mod security;
 mod shape;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,16 +15,20 @@ use super::values::ControlPlaneValues;
 use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, presets, versions};
 use crate::pki::{Endpoint, Files, Lifetimes, Subject, ensure, placeholders};
 
-pub(super) fn charts() -> Vec<Chart> {
-    let lines = versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::ControlPlane));
-    lines.map(|row| Chart::load(Kind::ControlPlane, row.version).unwrap()).collect()
+/// The chart of every line that has one, newest first.
+pub(super) fn charts() -> &'static [Chart] {
+    static CHARTS: OnceLock<Vec<Chart>> = OnceLock::new();
+    CHARTS.get_or_init(|| {
+        let lines = versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::ControlPlane));
+        lines.map(|row| Chart::load(Kind::ControlPlane, row.version).unwrap()).collect()
+    })
 }
 
-/// The presets for control planes, and none.
-pub(super) fn preset_names() -> Vec<Option<&'static str>> {
-    std::iter::once(None)
-        .chain(presets().map(|preset| preset.name).filter(|name| !name.starts_with("agent")).map(Some))
-        .collect()
+/// The presets that a line can be installed with, and none. Replicas came with v0.8.
+pub(super) fn preset_names(chart: &Chart) -> Vec<Option<&'static str>> {
+    let has_replicas = chart.line() >= "v0.8".parse().unwrap();
+    let names = presets().map(|preset| preset.name).filter(|name| !name.starts_with("agent"));
+    std::iter::once(None).chain(names.filter(|name| has_replicas || *name != "ha").map(Some)).collect()
 }
 
 pub(super) fn values(chart: &Chart, preset: Option<&str>, sets: &[&str]) -> ControlPlaneValues {
@@ -34,7 +39,8 @@ pub(super) fn values(chart: &Chart, preset: Option<&str>, sets: &[&str]) -> Cont
     for set in sets {
         builder = builder.set(SetKind::Value, set);
     }
-    builder.build_checked(ControlPlaneValues::schema()).unwrap().deserialize().unwrap()
+    let tree = builder.build_checked(ControlPlaneValues::schema()).unwrap_or_else(|error| panic!("{error}"));
+    tree.deserialize().unwrap()
 }
 
 pub(super) fn input(chart: &Chart, values: &ControlPlaneValues, pki: &Files) -> RenderInput {
@@ -55,8 +61,13 @@ pub(super) fn render_with(chart: &Chart, preset: Option<&str>, sets: &[&str], pk
     chart.render(&input(chart, &values(chart, preset, sets), pki)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-pub(super) fn render(chart: &Chart, preset: Option<&str>) -> Rendered {
-    render_with(chart, preset, &[], &placeholders())
+/// The chart with a preset and placeholders for keys; each is rendered once for all tests.
+pub(super) fn render(chart: &Chart, preset: Option<&'static str>) -> Arc<Rendered> {
+    type Cache = BTreeMap<(String, Option<&'static str>), Arc<Rendered>>;
+    static CACHE: Mutex<Cache> = Mutex::new(BTreeMap::new());
+    let mut cache = CACHE.lock().unwrap();
+    let entry = cache.entry((chart.line().to_string(), preset));
+    entry.or_insert_with(|| Arc::new(render_with(chart, preset, &[], &placeholders()))).clone()
 }
 
 pub(super) fn real_pki() -> Files {
@@ -74,8 +85,8 @@ pub(super) fn real_pki() -> Files {
 /// Runs a check on every line with every preset; the text says which one it was.
 pub(super) fn everywhere(check: impl Fn(&str, &Rendered)) {
     for chart in charts() {
-        for preset in preset_names() {
-            check(&format!("{} {}", chart.line(), preset.unwrap_or("defaults")), &render(&chart, preset));
+        for preset in preset_names(chart) {
+            check(&format!("{} {}", chart.line(), preset.unwrap_or("defaults")), &render(chart, preset));
         }
     }
 }

@@ -55,7 +55,7 @@ fn secrets_are_mounted_for_owner_and_group_only() {
 fn every_private_key_is_in_one_secret_and_nowhere_else() {
     let pki = real_pki();
     for chart in charts() {
-        let rendered = render_with(&chart, None, &[], &pki);
+        let rendered = render_with(chart, None, &[], &pki);
         let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for object in &rendered.objects {
             if object.kind() != "Secret" {
@@ -127,11 +127,11 @@ fn a_dry_run_holds_no_key_material() {
 #[test]
 fn the_cloud_s_key_is_mounted_when_it_is_given_and_only_then() {
     for chart in charts() {
-        let plain = render(&chart, None);
+        let plain = render(chart, None);
         assert!(!plain.objects.iter().any(|object| object.name() == "fleet-cloud-credentials"));
-        let mut given = values(&chart, None, &["cloud.projectId=p-1"]);
+        let mut given = values(chart, None, &["cloud.projectId=p-1"]);
         given.cloud.access_key = Some("{\"CANARY\": 1}".to_owned());
-        let rendered = chart.render(&input(&chart, &given, &placeholders())).unwrap();
+        let rendered = chart.render(&input(chart, &given, &placeholders())).unwrap();
         assert_eq!(secret_data(secret(&rendered, "fleet-cloud-credentials"))["access-key.json"], "{\"CANARY\": 1}");
         let holders: Vec<String> = rendered
             .objects

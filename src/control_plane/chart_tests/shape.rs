@@ -11,7 +11,7 @@ use crate::control_plane::secrets::{KEPT_SECRET, SECRET_ENTRIES};
 fn the_key_set_can_be_read_back_from_the_secrets() {
     let pki = real_pki();
     for chart in charts() {
-        let rendered = render_with(&chart, None, &[], &pki);
+        let rendered = render_with(chart, None, &[], &pki);
         let mut found = Files::new();
         for entry in SECRET_ENTRIES {
             let mut data = secret_data(secret(&rendered, entry.secret));
@@ -25,7 +25,7 @@ fn the_key_set_can_be_read_back_from_the_secrets() {
 fn every_image_comes_from_the_mirror_when_there_is_one() {
     for chart in charts() {
         let sets = ["imageRegistry=mirror.example:5000", "imagePullPolicy=Always"];
-        let rendered = render_with(&chart, Some("airgap"), &sets, &placeholders());
+        let rendered = render_with(chart, Some("airgap"), &sets, &placeholders());
         for (object, pod) in pods(&rendered) {
             assert_eq!(pod["imagePullSecrets"], json!([{"name": "mirror-login"}]), "{}", object.id());
             for container in containers(pod) {
@@ -40,7 +40,7 @@ fn every_image_comes_from_the_mirror_when_there_is_one() {
 #[test]
 fn images_are_those_of_the_table() {
     for chart in charts() {
-        let rendered = render(&chart, None);
+        let rendered = render(chart, None);
         let images: BTreeSet<String> = pods(&rendered)
             .iter()
             .flat_map(|(_, pod)| {
@@ -107,7 +107,7 @@ fn other_certificates_give_other_pods() {
     let (one, other) = (real_pki(), real_pki());
     for chart in charts() {
         let annotations = |pki: &Files| -> Vec<Value> {
-            let rendered = render_with(&chart, None, &[], pki);
+            let rendered = render_with(chart, None, &[], pki);
             pods(&rendered).iter().map(|(o, _)| o.json["spec"]["template"]["metadata"]["annotations"].clone()).collect()
         };
         assert_eq!(annotations(&one), annotations(&one));
@@ -118,17 +118,51 @@ fn other_certificates_give_other_pods() {
 }
 
 #[test]
-fn three_members_of_etcd_know_one_another() {
-    for chart in charts() {
-        let rendered = render(&chart, Some("ha"));
+fn three_members_of_etcd_know_one_another_and_lose_one_at_a_time() {
+    for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
+        let rendered = render(chart, Some("ha"));
         let etcd = rendered.objects.iter().find(|object| object.kind() == "StatefulSet").unwrap();
         let command = etcd.json["spec"]["template"]["spec"]["containers"][0]["command"].as_array().unwrap();
         let members =
             (0..3).map(|n| format!("etcd-{n}=https://etcd-{n}.etcd.fleet.svc:2380")).collect::<Vec<_>>().join(",");
         assert!(command.contains(&json!(format!("--initial-cluster={members}"))), "{command:?}");
-        let budgets = rendered.objects.iter().filter(|object| object.kind() == "PodDisruptionBudget").count();
-        assert_eq!(budgets, 4);
-        assert!(render(&chart, None).objects.iter().all(|object| object.kind() != "PodDisruptionBudget"));
+        let budgets: Vec<&Object> =
+            rendered.objects.iter().filter(|object| object.kind() == "PodDisruptionBudget").collect();
+        assert_eq!(budgets.len(), 4, "{}", chart.line());
+        assert!(budgets.iter().all(|budget| budget.json["spec"]["maxUnavailable"] == 1));
+        assert!(render(chart, None).objects.iter().all(|object| object.kind() != "PodDisruptionBudget"));
+    }
+}
+
+#[test]
+fn replicas_are_refused_by_lines_that_do_not_know_them() {
+    let old = charts().iter().filter(|chart| chart.line() < "v0.8".parse().unwrap());
+    for chart in old {
+        let builder = chart.values().set(SetKind::Value, "etcd.replicas=3");
+        let error = builder.build_checked(ControlPlaneValues::schema()).unwrap_err().to_string();
+        assert!(error.contains("v0.8"), "{error}");
+    }
+}
+
+#[test]
+fn every_line_of_the_specification_has_a_chart() {
+    let lines: Vec<String> = charts().iter().map(|chart| chart.line().to_string()).collect();
+    assert_eq!(lines, ["v1.1", "v1.0", "v0.9", "v0.8", "v0.7", "v0.6"]);
+}
+
+#[test]
+fn flow_control_is_of_a_version_that_the_hosted_api_server_serves() {
+    for chart in charts() {
+        let tag = &chart.row().unwrap().images["apiserver"].tag;
+        // v1beta2 was served from 1.23 to 1.28, v1 since 1.29.
+        let expected = if tag.starts_with("v1.25.") { "v1beta2" } else { "v1" };
+        let rendered = render(chart, None);
+        let flow: Vec<&str> = rendered
+            .bootstrap
+            .iter()
+            .filter_map(|o| o.api_version().strip_prefix("flowcontrol.apiserver.k8s.io/"))
+            .collect();
+        assert!(flow.len() >= 2 && flow.iter().all(|version| *version == expected), "{} {flow:?}", chart.line());
     }
 }
 
@@ -136,7 +170,7 @@ fn three_members_of_etcd_know_one_another() {
 fn further_arguments_come_last() {
     for chart in charts() {
         let sets = ["apiserver.extraArgs={--v=4}", "etcd.extraArgs={--log-level=debug}"];
-        let rendered = render_with(&chart, None, &sets, &placeholders());
+        let rendered = render_with(chart, None, &sets, &placeholders());
         for (object, pod) in pods(&rendered) {
             let command = pod["containers"][0]["command"].as_array();
             let last = command.and_then(|command| command.last()).and_then(Value::as_str);
@@ -153,8 +187,8 @@ fn further_arguments_come_last() {
 fn the_service_carries_the_port_that_was_asked_for() {
     for chart in charts() {
         let ports = |preset, sets: &[&str], kind: &str| {
-            let values = values(&chart, preset, sets);
-            let mut input = input(&chart, &values, &placeholders());
+            let values = values(chart, preset, sets);
+            let mut input = input(chart, &values, &placeholders());
             input.facts["exposure"]["type"] = json!(kind);
             let rendered = chart.render(&input).unwrap();
             let service = rendered.objects.iter().find(|o| o.kind() == "Service" && o.name() == "apiserver").unwrap();

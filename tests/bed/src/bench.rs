@@ -1,16 +1,173 @@
-//! `cargo bed bench`: measurements against peers, in one run.
+//! `cargo bed bench`: measurements against kubectl, side by side in one run.
 
-use anyhow::Result;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use fs_err as fs;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 
 use crate::Bed;
+use crate::product::executables;
+use crate::run::output_of;
+use crate::say::say;
 use crate::steps::Steps;
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
+/// Runs of a command that ends at once.
+const QUICK: usize = 30;
+/// Installs of each kind.
+const INSTALLS: usize = 3;
+
+/// What one way of doing a thing costs: medians over its runs.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    wall: Duration,
+    cpu: Duration,
+    /// The largest resident set of any run, in MiB.
+    peak: f64,
+}
+
+fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
+    values.sort();
+    values[values.len() / 2]
+}
+
+/// Runs a command some times and prints what it cost; this process has no other children.
+///
+/// It is a program of its own (`cargo bed measure`), because the peak of memory is kept for all children together.
+pub(crate) fn measure(runs: usize, command: &[String]) -> Result<()> {
+    let [program, arguments @ ..] = command else { bail!("no command to measure") };
+    let usage = || getrusage(UsageWho::RUSAGE_CHILDREN).context("the kernel tells no usage");
+    let (mut walls, mut cpus) = (Vec::new(), Vec::new());
+    for _ in 0..runs {
+        let before = usage()?;
+        let began = Instant::now();
+        let ended = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+        walls.push(began.elapsed().as_micros());
+        let after = usage()?;
+        let micros = |u: &nix::sys::resource::Usage| u.user_time().num_microseconds() + u.system_time().num_microseconds();
+        cpus.push(micros(&after) - micros(&before));
+        if !ended.success() {
+            bail!("`{}` ended with {ended}", command.join(" "));
+        }
+    }
+    say(format!("measured {} {} {}", median(walls), median(cpus), usage()?.max_rss()));
+    Ok(())
+}
+
+impl Cost {
+    /// Measures a command line by [`measure`] in a process of its own.
+    fn of(runs: usize, command: &Path, arguments: &[&str], environment: &[(&str, OsString)]) -> Result<Self> {
+        let mut measuring = Command::new(std::env::current_exe()?);
+        measuring.arg("measure").arg(runs.to_string()).arg("--").arg(command).args(arguments);
+        measuring.envs(environment.iter().map(|(name, value)| (name, value.clone()))).stderr(Stdio::piped());
+        let output = measuring.output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let line = text.lines().find_map(|line| line.strip_prefix("measured "));
+        let Some(line) = line.filter(|_| output.status.success()) else { bail!("{}: {text}", command.display()) };
+        let numbers: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        let [wall, cpu, peak] = numbers[..] else { bail!("`{line}` is no measurement") };
+        #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+        let peak = peak as f64 / 1024.0;
+        Ok(Self { wall: Duration::from_micros(wall), cpu: Duration::from_micros(cpu), peak })
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// A row, and the ratios to the peer.
+fn row(name: &str, cost: Cost, peer: Cost) {
+    let ratio = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
+    say(format!(
+        "{name:42} {:>9.1} ms ({:>5.2}×) {:>8.1} ms ({:>5.2}×) {:>7.1} MiB ({:>5.2}×)",
+        milliseconds(cost.wall),
+        ratio(cost.wall, peer.wall),
+        milliseconds(cost.cpu),
+        ratio(cost.cpu, peer.cpu),
+        cost.peak,
+        cost.peak / peer.peak,
+    ));
+}
 
 /// The steps, in order.
 pub(crate) fn run(bed: &Bed) -> Result<()> {
     let mut steps = Steps::new(LEFT);
+    let fleetctl = steps.run("build fleetctl as users get it", || build(bed))?;
+    steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
     steps.run("start the cluster `host`", || bed.up(&["host"]))?;
+    let kubectl = bed.kubectl_path()?;
+    let home = bed.home();
+    fs::create_dir_all(&home)?;
+    let environment =
+        [("HOME", home.clone().into_os_string()), ("KUBECONFIG", bed.kubeconfig("host")?.into_os_string())];
+
+    say(format!("\n{:42} {:>21} {:>20} {:>20}", format!("median of {QUICK} runs"), "wall", "CPU", "peak memory"));
+    let peer = Cost::of(QUICK, &kubectl, &["version", "--client"], &environment)?;
+    row("kubectl version --client", peer, peer);
+    row("fleetctl --version", Cost::of(QUICK, &fleetctl, &["--version"], &environment)?, peer);
+    let host = format!("exposure.host={}", bed.node_ip("host")?);
+    let values = ["--set", "exposure.type=NodePort", "--set", "exposure.port=32222", "--set", &host];
+    let template = [&["template", "control-plane", "demo"], &values[..]].concat();
+    row("fleetctl template control-plane", Cost::of(QUICK, &fleetctl, &template, &environment)?, peer);
+
+    let manifests = home.join("manifests.yaml");
+    fs::write(&manifests, output_of(command(&fleetctl, &environment).args(&template))?)?;
+    let mut ours = Vec::new();
+    let mut theirs = Vec::new();
+    // Once to warm the node, not counted; then in turn, so that a drift of the machine meets both.
+    for round in 0..=INSTALLS {
+        let install = [&["install", "control-plane", "demo"], &values[..]].concat();
+        let cost = Cost::of(1, &fleetctl, &install, &environment)?;
+        output_of(command(&fleetctl, &environment).args(["uninstall", "cp", "demo", "--delete-data", "--yes"]))?;
+        let applied = apply_at_once(bed, &kubectl, &manifests, &environment)?;
+        bed.kubectl("host", &["delete", "namespace", "fleet", "--wait=true"])?;
+        if round > 0 {
+            ours.push(cost);
+            theirs.push(applied);
+        }
+    }
+    let of = |costs: &[Cost], which: fn(&Cost) -> Duration| median(costs.iter().map(which).collect());
+    let (wall, applied) = (of(&ours, |cost| cost.wall), median(theirs));
+    let cpu = of(&ours, |cost| cost.cpu);
+    say(format!("\nto a healthy control plane, median of {INSTALLS} installs in turn on a warm node"));
+    say(format!("{:42} {:>9.1} s (1.00×)", "kubectl apply at once, then a poll", applied.as_secs_f64()));
+    say(format!(
+        "{:42} {:>9.1} s ({:.2}×), own CPU {:.0} ms, {:.1} % of the wall time",
+        "fleetctl install control-plane",
+        wall.as_secs_f64(),
+        wall.as_secs_f64() / applied.as_secs_f64(),
+        milliseconds(cpu),
+        100.0 * cpu.as_secs_f64() / wall.as_secs_f64(),
+    ));
     steps.summary();
     Ok(())
+}
+
+fn build(bed: &Bed) -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    cargo.current_dir(bed.checkout()).args(["build", "--release", "--package", "fleetctl", "--bin", "fleetctl"]);
+    executables(&output_of(cargo.arg("--message-format=json-render-diagnostics"))?).pop().context("cargo built nothing")
+}
+
+fn command(program: &Path, environment: &[(&str, OsString)]) -> Command {
+    let mut command = Command::new(program);
+    command.envs(environment.iter().map(|(name, value)| (name, value.clone()))).stdin(Stdio::null());
+    command
+}
+
+/// The time from `kubectl apply` of all objects until every workload is ready and the definitions are there.
+fn apply_at_once(bed: &Bed, kubectl: &Path, manifests: &Path, environment: &[(&str, OsString)]) -> Result<Duration> {
+    let began = Instant::now();
+    output_of(command(kubectl, environment).arg("apply").arg("--filename").arg(manifests))?;
+    let workloads = ["statefulset/etcd", "deployment/apiserver", "deployment/kube-controller-manager", "deployment/fleet-scheduler"];
+    for workload in workloads {
+        bed.kubectl("host", &["--namespace", "fleet", "rollout", "status", workload, "--timeout=180s"])?;
+    }
+    Ok(began.elapsed())
 }

@@ -1,17 +1,99 @@
 //! `cargo bed demo`: a control plane in a real cluster, from nothing.
 
-use anyhow::Result;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use fs_err as fs;
 
 use crate::Bed;
+use crate::picture;
+use crate::product::executables;
+use crate::run::output_of;
+use crate::say::say;
 use crate::steps::Steps;
 
 const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes everything";
 
-/// The steps, in order.
-pub(crate) fn run(bed: &Bed) -> Result<()> {
+/// The steps, in order. With `picture` what the commands print is also drawn into that file.
+pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
     let mut steps = Steps::new(LEFT);
     steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
+    let fleetctl = steps.run("build fleetctl", || build(bed))?;
     steps.run("start the cluster `host`", || bed.up(&["host"]))?;
+
+    let home = bed.home();
+    fs::create_dir_all(&home)?;
+    let kubeconfig = bed.kubeconfig("host")?;
+    let file = home.join(".fleet/demo/fleet-kubeconfig");
+    let both = std::env::join_paths([&kubeconfig, &file]).context("paths without a colon")?;
+    let mut shown = Transcript { picture: picture.is_some(), text: String::new() };
+    let folder = fleetctl.parent().context("a program lies in a folder")?.to_owned();
+    let kubectl = bed.kubectl_path()?.parent().context("a program lies in a folder")?.to_owned();
+    let environment = Environment { path: vec![folder, kubectl], home: home.clone(), kubeconfig: both };
+    steps.run("install a control plane", || {
+        shown.command(&environment, "fleetctl install control-plane demo --context host")?;
+        shown.command(&environment, "kubectl --context host --namespace fleet get pods")?;
+        shown.command(&environment, "kubectl --context demo get customresourcedefinitions")?;
+        shown.command(&environment, "fleetctl get clusters --context demo")
+    })?;
+    if let Some(file) = picture {
+        let text = shown.text.replace(&home.display().to_string(), "/root");
+        fs::write(file, picture::svg("fleetctl on a real Kubernetes cluster", &text))?;
+    }
     steps.summary();
+    say(format!(
+        "\nLook around:\n  export KUBECONFIG={}\n  kubectl --context demo get clusters\n  kubectl --context host get pods --all-namespaces\n  \
+         HOME={} {} status --context host\nStop, and leave nothing:\n  cargo bed down",
+        environment.kubeconfig.display(),
+        home.display(),
+        fleetctl.display(),
+    ));
     Ok(())
+}
+
+fn build(bed: &Bed) -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    cargo.current_dir(bed.checkout());
+    cargo.args(["build", "--package", "fleetctl", "--bin", "fleetctl", "--message-format=json-render-diagnostics"]);
+    executables(&output_of(&mut cargo)?).pop().context("cargo built no fleetctl")
+}
+
+/// What the commands of the demo find.
+struct Environment {
+    path: Vec<PathBuf>,
+    home: PathBuf,
+    kubeconfig: OsString,
+}
+
+/// What was typed and printed, for the picture.
+struct Transcript {
+    picture: bool,
+    text: String,
+}
+
+impl Transcript {
+    /// Runs a command line as a user would type it; with a picture to draw, its output is shown when it has ended.
+    fn command(&mut self, environment: &Environment, line: &str) -> Result<()> {
+        say(format!("$ {line}"));
+        let system = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(environment.path.iter().cloned().chain(std::env::split_paths(&system)))?;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{line} 2>&1")]).stdin(Stdio::null());
+        shell.env("PATH", path).env("HOME", &environment.home).env("KUBECONFIG", &environment.kubeconfig);
+        let ended = if self.picture {
+            let output = shell.output()?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            say(text.trim_end());
+            self.text.push_str(&format!("$ {line}\n{text}\n"));
+            output.status
+        } else {
+            shell.status()?
+        };
+        if !ended.success() {
+            bail!("`{line}` ended with {ended}");
+        }
+        Ok(())
+    }
 }

@@ -62,10 +62,11 @@ impl Bed {
         for component in parts(component) {
             unit.stop(component, GRACE)?;
         }
-        for component in parts(component).iter().rev() {
-            unit.start(component, unit.record(component)?)?;
+        if cluster == "hub" {
+            return unit.start(component, unit.record(component)?);
         }
-        if cluster == "hub" { Ok(()) } else { self.cluster(cluster)?.wait_ready() }
+        let components: Vec<_> = parts(component).into_iter().map(str::to_owned).collect();
+        self.cluster(cluster)?.start_again(&components)
     }
 
     /// What a component does.

@@ -31,6 +31,16 @@ pub(crate) fn build(place: &Place, cache: &Cache, parts: &[Part]) -> Result<()> 
     for part in &parts {
         build_part(place, cache, &go, part)?;
     }
+    drop_caches(cache)
+}
+
+/// Gives back what a build left that was interrupted; for when nothing is left to build.
+pub(crate) fn forget(cache: &Cache) -> Result<()> {
+    let _lock = cache.lock("build")?;
+    drop_caches(cache)
+}
+
+fn drop_caches(cache: &Cache) -> Result<()> {
     remove_tree(&cache.work().join("gocache"))?;
     remove_tree(&cache.work().join("gomod"))
 }

@@ -21,6 +21,7 @@ mod load_balancer;
 mod network;
 mod packages;
 mod parts;
+mod picture;
 mod place;
 mod process;
 mod product;
@@ -72,9 +73,23 @@ impl std::error::Error for Unfit {}
 impl Bed {
     /// The bed of this checkout.
     pub fn here() -> Result<Self> {
-        let place = Place::here()?;
+        Self::at(Place::here()?)
+    }
+
+    /// A second bed of this checkout, apart from the one that somebody may be working with. The command line finds it
+    /// when `FLEETBED_NAME` is its name.
+    pub fn second(name: &str) -> Result<Self> {
+        Self::at(Place::named(name)?)
+    }
+
+    fn at(place: Place) -> Result<Self> {
         let spec = Spec::read(&place)?;
         Ok(Self { cache: Cache::here()?, spec, place })
+    }
+
+    /// Eight digits that are in the name of everything that this bed makes on the machine.
+    pub fn id(&self) -> &str {
+        &self.place.id
     }
 
     /// Brings the named clusters up, at once, and returns when all are ready. Building what the cache lacks is part
@@ -82,6 +97,8 @@ impl Bed {
     pub fn up(&self, names: &[&str]) -> Result<()> {
         require_root()?;
         let _lock = self.lock()?;
+        let specs = names.iter().map(|name| self.spec.get(name)).collect::<Result<Vec<_>>>()?;
+        packages::ensure(specs.iter().any(|(_, spec)| spec.node))?;
         self.make_state_folder()?;
         let clusters = names.iter().map(|name| self.cluster(name)).collect::<Result<Vec<_>>>()?;
         if clusters.iter().all(Cluster::is_up) {
@@ -94,9 +111,6 @@ impl Bed {
             }
         }
         let nodes = clusters.iter().any(|cluster| cluster.spec.node);
-        if nodes {
-            packages::ensure()?;
-        }
         go::build(&self.place, &self.cache, &parts)?;
         let hub = self.start_hub()?;
         if nodes {
@@ -115,32 +129,36 @@ impl Bed {
     /// to the bed's registry, which is started if need be. Returns their names.
     pub fn images(&self, profile: &str, tags: &[String]) -> Result<Vec<String>> {
         require_root()?;
-        let _lock = self.lock()?;
-        self.make_state_folder()?;
-        packages::ensure()?;
-        go::build(&self.place, &self.cache, &[parts::REGISTRY])?;
-        self.start_hub()?;
-        let endpoint = self.start_registry()?;
-        product::push(&self.place, profile, tags, &endpoint)
+        packages::ensure(true)?;
+        // This takes minutes at first, and nobody else need wait for it.
+        let programs = product::compile(&self.place, profile)?;
+        let (_lock, endpoint) = self.open_registry()?;
+        product::push(&self.place, &programs, tags, &endpoint)
     }
 
     /// Puts the images of a docker-archive into the bed's registry, which is started if need be; returns their names.
     pub fn load(&self, archive: &Path) -> Result<Vec<String>> {
         require_root()?;
-        let _lock = self.lock()?;
+        packages::ensure(true)?;
+        let (_lock, endpoint) = self.open_registry()?;
+        load::archive(archive, &endpoint)
+    }
+
+    fn open_registry(&self) -> Result<(cache::Lock, String)> {
+        let lock = self.lock()?;
         self.make_state_folder()?;
-        packages::ensure()?;
         go::build(&self.place, &self.cache, &[parts::REGISTRY])?;
         self.start_hub()?;
-        load::archive(archive, &self.start_registry()?)
+        Ok((lock, self.start_registry()?))
     }
 
     /// Fills the cache: all programs, all schemas, all images.
     pub fn build(&self) -> Result<()> {
         require_root()?;
-        packages::ensure()?;
+        packages::ensure(true)?;
         go::build(&self.place, &self.cache, &parts::all())?;
-        images::build(&self.cache, &parts::all())
+        images::build(&self.cache, &parts::all())?;
+        go::forget(&self.cache)
     }
 
     /// Removes the cache and returns its size in bytes. Clusters must be down: their programs are in there.
@@ -160,6 +178,16 @@ impl Bed {
         Ok(dir)
     }
 
+    /// The folder of the cache for development tools that are no part of a cluster.
+    pub(crate) fn tools(&self) -> PathBuf {
+        self.cache.root().join("tools")
+    }
+
+    /// A home directory for programs that the bed itself runs; it goes with the bed.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.place.state.join("home")
+    }
+
     /// The root of the checkout that this bed belongs to.
     pub fn checkout(&self) -> &Path {
         &self.place.checkout
@@ -167,18 +195,18 @@ impl Bed {
 
     /// The address of the bed's registry, `IP:PORT`; clusters pull from it whatever name an image has.
     pub fn registry(&self) -> Result<String> {
-        Ok(registry::endpoint(self.place.subnet(&self.cache)?))
+        Ok(registry::endpoint(self.place.known_subnet()?))
     }
 
     fn start_hub(&self) -> Result<i32> {
-        let subnet = self.place.subnet(&self.cache)?;
+        let subnet = self.place.known_subnet()?;
         let hub = network::hold(&self.hub(), &self.cache)?;
         network::build_hub(&self.place, hub, subnet)?;
         Ok(hub)
     }
 
     fn start_registry(&self) -> Result<String> {
-        let subnet = self.place.subnet(&self.cache)?;
+        let subnet = self.place.known_subnet()?;
         registry::up(&self.place, &self.cache, &self.hub(), subnet)?;
         Ok(registry::endpoint(subnet))
     }
@@ -224,7 +252,7 @@ impl Bed {
     /// A cluster of the file, running or not.
     pub fn cluster(&self, name: &str) -> Result<Cluster> {
         let (index, spec) = self.spec.get(name)?;
-        let subnet = self.place.subnet(&self.cache)?;
+        let subnet = self.place.known_subnet()?;
         Ok(Cluster::new(&self.place, &self.cache, subnet, name, index, spec))
     }
 
@@ -281,6 +309,7 @@ impl Bed {
         fs::create_dir_all(&self.place.state)?;
         // Keys of administrators are in there.
         fs::set_permissions(&self.place.state, std::fs::Permissions::from_mode(0o700))?;
+        self.place.subnet(&self.cache)?;
         Ok(())
     }
 }

@@ -9,29 +9,30 @@ use crate::Unfit;
 use crate::run;
 use crate::say::say;
 
-/// Package and the file that shows it is there.
-const NEEDED: &[(&str, &str)] = &[
+/// Package and the file that shows it is there: what every cluster needs.
+const FOR_ALL: &[(&str, &str)] = &[("iproute2", "ip"), ("util-linux", "nsenter")];
+/// What nodes and images need.
+const FOR_NODES: &[(&str, &str)] = &[
     ("buildah", "buildah"),
     ("busybox-static", BUSYBOX),
     ("conntrack", "conntrack"),
     ("containerd", "containerd"),
     ("containernetworking-plugins", "/usr/lib/cni/bridge"),
     ("ethtool", "ethtool"),
-    ("iproute2", "ip"),
     ("ipset", "ipset"),
     ("iptables", "iptables"),
     ("runc", "runc"),
     ("skopeo", "skopeo"),
     ("socat", "socat"),
-    ("util-linux", "nsenter"),
 ];
 
 /// The shell of the images that need one.
 pub(crate) const BUSYBOX: &str = "/bin/busybox";
 
 /// Installs what is missing, after saying so; where that cannot be done, says how the user can.
-pub(crate) fn ensure() -> Result<()> {
-    let missing: Vec<_> = NEEDED.iter().filter(|(_, file)| !present(file)).map(|(package, _)| *package).collect();
+pub(crate) fn ensure(nodes: bool) -> Result<()> {
+    let needed = FOR_ALL.iter().chain(if nodes { FOR_NODES } else { &[] });
+    let missing: Vec<_> = needed.filter(|(_, file)| !present(file)).map(|(package, _)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -43,7 +44,7 @@ pub(crate) fn ensure() -> Result<()> {
         );
         return Err(Unfit(how).into());
     }
-    say(format!("installing packages that nodes need: {}", missing.join(" ")));
+    say(format!("installing packages that clusters need: {}", missing.join(" ")));
     let script = format!("export DEBIAN_FRONTEND=noninteractive; apt-get update -q && {install}");
     run::output("sh", &["-ec", &script]).context("cannot install the packages; run the command by hand to see why")?;
     Ok(())

@@ -21,7 +21,7 @@ fn colour(line: &str) -> &'static str {
 }
 
 /// Text without the escape sequences that colour it on a terminal.
-pub fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("\u{1b}[") {
@@ -34,7 +34,7 @@ pub fn plain(text: &str) -> String {
 }
 
 /// Draws `transcript`, a line of the picture each.
-pub fn svg(title: &str, transcript: &str) -> String {
+pub(crate) fn svg(title: &str, transcript: &str) -> String {
     let text = plain(transcript);
     let lines: Vec<&str> = text.lines().collect();
     let columns = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0).max(60);

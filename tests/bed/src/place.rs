@@ -28,14 +28,18 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place of the checkout that this crate was compiled in.
+    /// The place of the checkout that this crate was compiled in; `FLEETBED_NAME` names a second one.
     pub(crate) fn here() -> Result<Self> {
+        Self::named(&std::env::var(NAME).unwrap_or_default())
+    }
+
+    /// A further place of this checkout; the one without a name is the first.
+    pub(crate) fn named(name: &str) -> Result<Self> {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let checkout = fs::canonicalize(&checkout).context(
             "the checkout that this program was built in has moved; build it again there with `cargo build -p bed`",
         )?;
-        let name = std::env::var(NAME).unwrap_or_default();
-        Ok(Self::of(checkout, &name))
+        Ok(Self::of(checkout, name))
     }
 
     fn of(checkout: PathBuf, name: &str) -> Self {
@@ -65,14 +69,18 @@ impl Place {
         format!("fb{}-{cluster}", self.id)
     }
 
+    /// X in 10.200.X.0/24, once it was chosen.
+    pub(crate) fn known_subnet(&self) -> Result<u8> {
+        let file = self.state.join("subnet");
+        let text = fs::read_to_string(&file).context("the bed is not up; start it with `cargo bed up`")?;
+        text.trim().parse().with_context(|| format!("{} holds no number; run `cargo bed down`", file.display()))
+    }
+
     /// X in 10.200.X.0/24. Chosen once, by hash, past the ones that other beds have; kept in the state folder.
     pub(crate) fn subnet(&self, cache: &Cache) -> Result<u8> {
         let file = self.state.join("subnet");
-        if let Ok(text) = fs::read_to_string(&file) {
-            return text
-                .trim()
-                .parse()
-                .with_context(|| format!("{} holds no number; run `cargo bed down`", file.display()));
+        if file.exists() {
+            return self.known_subnet();
         }
         let _lock = cache.lock("subnets")?;
         let taken = self.subnets_of_others()?;

@@ -18,15 +18,13 @@ const PROGRAMS: &[&str] = &["fleet-scheduler", "fleet-agent"];
 /// Where the charts look for them.
 const VENDOR: &str = "docker.io/fleetscheduler";
 
-/// Builds the programs as static binaries with a profile of Cargo.toml, makes their images, and pushes each to the
-/// registry under every tag. Returns the names.
-pub(crate) fn push(place: &Place, profile: &str, tags: &[String], endpoint: &str) -> Result<Vec<String>> {
-    let programs = compile(place, profile)?;
+/// Makes an image of each program and pushes it to the registry under every tag. Returns the names.
+pub(crate) fn push(place: &Place, programs: &[PathBuf], tags: &[String], endpoint: &str) -> Result<Vec<String>> {
     let work = place.state.join("hub/images");
     remove_tree(&work)?;
     let context = work.join("context");
     fs::create_dir_all(&context)?;
-    for program in &programs {
+    for program in programs {
         require_static(program)?;
         fs::copy(program, context.join(program.file_name().context("a program has a name")?))?;
     }
@@ -46,8 +44,9 @@ pub(crate) fn push(place: &Place, profile: &str, tags: &[String], endpoint: &str
     Ok(names)
 }
 
+/// Builds the programs as static binaries with a profile of Cargo.toml.
 /// Static programs have a target of their own, so the usual builds of this checkout are not thrown away for them.
-fn compile(place: &Place, profile: &str) -> Result<Vec<PathBuf>> {
+pub(crate) fn compile(place: &Place, profile: &str) -> Result<Vec<PathBuf>> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -24,14 +24,7 @@ impl Steps {
     /// A run that has done nothing yet. On Ctrl-C it says `left`, which should be what remains on the machine and how
     /// to remove it, and ends with exit code 130.
     pub fn new(left: &'static str) -> Self {
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            if runtime.is_ok_and(|runtime| runtime.block_on(tokio::signal::ctrl_c()).is_ok()) {
-                say(format!("\ninterrupted; {left}"));
-                #[expect(clippy::exit, reason = "the step that was interrupted has nothing to hand back")]
-                std::process::exit(130);
-            }
-        });
+        on_interrupt(left);
         Self::default()
     }
 
@@ -65,4 +58,16 @@ impl Steps {
         }
         say(format!("{:>9}  in all", seconds(self.began.elapsed())));
     }
+}
+
+/// On Ctrl-C, says what is left on the machine and how to remove it, and ends the program with exit code 130.
+pub fn on_interrupt(left: &'static str) {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        if runtime.is_ok_and(|runtime| runtime.block_on(tokio::signal::ctrl_c()).is_ok()) {
+            say(format!("\ninterrupted; {left}"));
+            #[expect(clippy::exit, reason = "what was interrupted has nothing to hand back")]
+            std::process::exit(130);
+        }
+    });
 }

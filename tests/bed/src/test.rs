@@ -1,22 +1,77 @@
-//! `cargo bed test`: all tests, on real clusters.
+//! `cargo bed test`: everything that has to hold, from the format of the sources to installs on real clusters.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use crate::Bed;
 use crate::steps::Steps;
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
 
+/// The version of cargo-deny that the configuration was written for.
+const DENY: &str = "0.20.2";
+
+/// Test targets that need clusters; plain `cargo test` leaves them out.
+const ON_CLUSTERS: [&str; 3] = ["runtime", "engine", "install"];
+
+fn cargo(bed: &Bed, args: &[&str]) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    cargo.current_dir(bed.checkout()).args(args);
+    cargo
+}
+
+/// cargo-deny, installed once into the cache.
+fn deny(bed: &Bed) -> Result<PathBuf> {
+    let root = bed.tools().join(format!("cargo-deny-{DENY}"));
+    let program = root.join("bin/cargo-deny");
+    if !program.is_file() {
+        // Its speed does not matter here; an optimised build would take three times as long as all its runs.
+        let mut install = cargo(bed, &["install", "--quiet", "--locked", "--debug", "cargo-deny", "--version", DENY]);
+        let status = install.arg("--root").arg(&root).status().context("cannot start cargo")?;
+        if !status.success() {
+            bail!("cargo-deny {DENY} could not be installed");
+        }
+    }
+    Ok(program)
+}
+
 /// The steps, in order. Without root they fail at once, rather than skip what needs a cluster.
 pub(crate) fn run(bed: &Bed, args: &[String]) -> Result<()> {
     crate::require_root()?;
     let mut steps = Steps::new(LEFT);
-    steps.run("build what the clusters are made of", || bed.build())?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(bed.checkout()).args(["test", "--workspace"]).args(args);
-    let tested = steps.program("cargo test", &mut cargo);
+    let result = all(bed, args, &mut steps);
     steps.summary();
-    tested
+    result
+}
+
+fn all(bed: &Bed, args: &[String], steps: &mut Steps) -> Result<()> {
+    if args.is_empty() {
+        steps.program("format", &mut cargo(bed, &["fmt", "--all", "--check"]))?;
+        let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet"]);
+        for target in ON_CLUSTERS {
+            clippy.args(["--test", target]);
+        }
+        steps.program("lints", clippy.args(["--", "--deny", "warnings"]))?;
+        let deny = steps.run("licence checker", || deny(bed))?;
+        let mut check = Command::new(deny);
+        check.current_dir(bed.checkout()).args(["--log-level", "error", "check", "licenses", "bans", "sources"]);
+        steps.program("licences, bans and sources", &mut check)?;
+        let without = ["test", "--package", "fleetctl", "--lib", "--bins", "--test", "house", "--test", "cli"];
+        steps.program("tests without a cluster", &mut cargo(bed, &without))?;
+    }
+    steps.run("build what the clusters are made of", || bed.build())?;
+    steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
+    for target in ON_CLUSTERS {
+        let mut test = cargo(bed, &["test", "--package", "fleetctl", "--test", target, "--", "--test-threads", "1"]);
+        steps.program(&format!("tests on clusters: {target}"), test.args(args))?;
+        steps.run("stop the clusters", || bed.down(&[]))?;
+    }
+    if args.is_empty() {
+        let own = ["test", "--package", "bed", "--", "--test-threads", "1"];
+        steps.program("tests of the bed itself", &mut cargo(bed, &own))?;
+    }
+    Ok(())
 }

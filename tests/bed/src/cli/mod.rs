@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::say::{print, say};
+use crate::steps::on_interrupt;
 use crate::{Bed, Unfit, bench, demo, test};
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
@@ -18,6 +19,10 @@ const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
 The clusters are those of tests/bed/clusters.yaml. Their programs are built from source into a cache that all
 checkouts share, their images come from a registry of the bed's own, and nothing they do leaves the machine.
 It needs Linux, root, Go, a C compiler and a few packages, which it installs on Debian and names elsewhere.";
+
+/// What Ctrl-C leaves.
+pub(crate) const LEFT: &str =
+    "clusters may still run: `cargo bed status` shows them, `cargo bed up` goes on, `cargo bed down` removes everything";
 
 const EXAMPLES: &str = "Examples:
   cargo bed up host member-1                  two clusters with a node each
@@ -94,7 +99,11 @@ enum Task {
     /// Give the cache's disk back
     Clean,
     /// A control plane in a real cluster, from nothing, and what to do with it
-    Demo,
+    Demo {
+        /// Draw what the commands print into this SVG file
+        #[arg(long, value_name = "FILE")]
+        picture: Option<std::path::PathBuf>,
+    },
     /// All tests, on real clusters
     Test {
         /// Handed to cargo test
@@ -103,6 +112,15 @@ enum Task {
     },
     /// Measure against peers, in one run
     Bench,
+    /// Measure one command; the benchmark runs this
+    #[command(hide = true)]
+    Measure {
+        /// How often it runs
+        runs: usize,
+        /// The command
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
     /// Break something on purpose, and mend it
     #[command(hide = true)]
     Fault {
@@ -131,7 +149,10 @@ pub fn main() -> ExitCode {
 fn run(task: Task) -> Result<ExitCode> {
     let bed = Bed::here()?;
     match task {
-        Task::Up { names } => bed.up(&or_host(&names))?,
+        Task::Up { names } => {
+            on_interrupt(LEFT);
+            bed.up(&or_host(&names))?;
+        }
         Task::Down { names } => bed.down(&words(&names))?,
         Task::Status => status::print_status(&bed)?,
         Task::Kubeconfig { name } => print(bed.kubeconfig(&name)?.display().to_string()),
@@ -142,9 +163,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Images { profile, tags } => bed.images(&profile, &tags)?.iter().for_each(print),
         Task::Build => bed.build()?,
         Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
-        Task::Demo => demo::run(&bed)?,
+        Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
         Task::Test { args } => test::run(&bed, &args)?,
         Task::Bench => bench::run(&bed)?,
+        Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
         Task::LoadBalancer { name } => crate::load_balancer::serve(&bed.cluster(&name)?)?,
     }

@@ -39,6 +39,8 @@ impl Cluster {
         ca.issue("kube-apiserver", &[], &names, Use::Server)?.write(&dir, "apiserver")?;
         ca.issue("kube-apiserver-kubelet-client", &["system:masters"], &[], Use::Client)?
             .write(&dir, "kubelet-client")?;
+        let front = Authority::in_folder(&dir.join("front-proxy"))?;
+        front.issue("front-proxy-client", &[], &[], Use::Client)?.write(&dir, "front-proxy-client")?;
         let server = format!("https://{own}:6443");
         let admin = ca.issue("kubernetes-admin", &["system:masters"], &[], Use::Client)?;
         kubeconfig::write(&self.kubeconfig(), &self.name, &server, &ca.cert, &admin)?;
@@ -87,6 +89,13 @@ impl Cluster {
             ("kubelet-client-key", &self.pki("kubelet-client.key")),
             // `kubectl logs` and `exec` would otherwise look the node's name up in DNS.
             ("kubelet-preferred-address-types", "InternalIP"),
+            ("proxy-client-cert-file", &self.pki("front-proxy-client.crt")),
+            ("proxy-client-key-file", &self.pki("front-proxy-client.key")),
+            ("requestheader-allowed-names", "front-proxy-client"),
+            ("requestheader-client-ca-file", &self.pki("front-proxy/ca.crt")),
+            ("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
+            ("requestheader-group-headers", "X-Remote-Group"),
+            ("requestheader-username-headers", "X-Remote-User"),
             ("service-account-issuer", "https://kubernetes.default.svc.cluster.local"),
             ("service-account-key-file", &self.pki("sa.pub")),
             ("service-account-signing-key-file", &self.pki("sa.key")),

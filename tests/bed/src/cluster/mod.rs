@@ -101,10 +101,7 @@ impl Cluster {
             return Ok(());
         }
         if self.was_up() && supervisor.state("holder") == State::Running {
-            for component in supervisor.components() {
-                supervisor.start(&component, supervisor.record(&component)?)?;
-            }
-            self.wait_ready()?;
+            self.start_again(&supervisor.components())?;
             say(format!("{}: repaired in {}", self.name, seconds(began.elapsed())));
             return Ok(());
         }
@@ -138,11 +135,33 @@ impl Cluster {
         Ok(())
     }
 
+    /// Starts components that were started before, those first that others need, and waits until the cluster is
+    /// ready again. What runs goes on.
+    pub(crate) fn start_again(&self, components: &[String]) -> Result<()> {
+        let supervisor = self.supervisor();
+        let missing: Vec<_> = components.iter().filter(|name| supervisor.state(name) != State::Running).collect();
+        let start = |names: &[&str]| -> Result<()> {
+            let chosen = missing.iter().filter(|missing| names.contains(&missing.as_str()));
+            chosen.into_iter().try_for_each(|name| supervisor.start(name, supervisor.record(name)?))
+        };
+        let stale = if missing.iter().any(|name| *name == "kubelet") { self.heartbeat() } else { None };
+        start(&["etcd", "kube-apiserver", "containerd"])?;
+        self.wait_api()?;
+        if self.spec.node {
+            self.wait_containerd()?;
+        }
+        start(&missing.iter().map(|name| name.as_str()).collect::<Vec<_>>())?;
+        if self.spec.node {
+            self.wait_node(stale.as_deref())?;
+        }
+        self.wait_ready()
+    }
+
     /// Waits until it answers, and its node and add-ons are ready.
     pub(crate) fn wait_ready(&self) -> Result<()> {
         self.wait_api()?;
         if self.spec.node {
-            self.wait_node()?;
+            self.wait_node(None)?;
             self.wait_addons()?;
         }
         Ok(())

@@ -338,3 +338,6 @@ fn custom(object: &Value) -> Status {
         None => Status::new(State::Unknown, "exists; there is no rule for when this kind is ready"),
     }
 }
+
+#[cfg(test)]
+mod tests;

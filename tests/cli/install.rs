@@ -1,0 +1,112 @@
+//! `install control-plane` as far as it needs no cluster: arguments, values, the dry run.
+
+use crate::Sandbox;
+
+/// The documents of a YAML stream as JSON.
+pub(crate) fn documents(text: &str) -> Vec<serde_json::Value> {
+    serde_saphyr::from_multiple(text).unwrap()
+}
+
+pub(crate) fn find<'a>(all: &'a [serde_json::Value], kind: &str, name: &str) -> &'a serde_json::Value {
+    let found = all.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+    found.unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+#[test]
+fn a_dry_run_prints_every_object_with_placeholders_and_asks_no_cluster() {
+    let sandbox = Sandbox::new();
+    // No kubeconfig exists in this home, so asking a cluster would fail.
+    let ran = sandbox.run(&["install", "control-plane", "demo", "--dry-run"]);
+    let objects = documents(ran.succeeds());
+    for (kind, name) in [
+        ("Namespace", "fleet"), ("Service", "apiserver"), ("StatefulSet", "etcd"), ("Deployment", "apiserver"),
+        ("Deployment", "kube-controller-manager"), ("Deployment", "fleet-scheduler"), ("Secret", "fleet-pki"),
+        ("ConfigMap", "fleet-bootstrap"), ("NetworkPolicy", "etcd"),
+    ] {
+        find(&objects, kind, name);
+    }
+    let mut entries = 0;
+    for secret in objects.iter().filter(|object| object["kind"] == "Secret") {
+        for (key, value) in secret["data"].as_object().unwrap() {
+            assert_eq!(value, "PGdlbmVyYXRlZCBhdCBpbnN0YWxsPg==", "{key} is a placeholder");
+            entries += 1;
+        }
+    }
+    assert!(entries > 20);
+    assert!(!sandbox.path().join(".fleet").exists(), "a dry run writes no file");
+    assert_eq!(sandbox.run(&["install", "cp", "demo", "--dry-run"]).succeeds(), ran.stdout, "the same bytes each time");
+}
+
+#[test]
+fn image_flags_reach_the_scheduler_and_choose_the_version() {
+    let sandbox = Sandbox::new();
+    let image = |args: &[&str]| {
+        let ran = sandbox.run(&[&["install", "cp", "demo", "--dry-run"], args].concat());
+        let objects = documents(ran.succeeds());
+        let scheduler = find(&objects, "Deployment", "fleet-scheduler").clone();
+        scheduler["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(image(&[]), "fleetscheduler/fleet-scheduler:v0.6.1");
+    assert_eq!(image(&["--image-tag", "v0.6.0"]), "fleetscheduler/fleet-scheduler:v0.6.0");
+    assert_eq!(image(&["--image-repository", "mirror.example/x", "--version", "v0.6"]), "mirror.example/x:v0.6.1");
+    let refused = |args: &[&str], parts: &[&str]| {
+        sandbox.run(&[&["install", "cp", "demo", "--dry-run"], args].concat()).fails(2, parts);
+    };
+    refused(&["--image-tag", "latest"], &["latest", "--version"]);
+    refused(&["--version", "v9.9"], &["v9.9", "versions"]);
+    refused(&["--version", "new"], &["new"]);
+    refused(&["--version", "v0.6", "--image-tag", "v1.1.0"], &["v0.6", "v1.1"]);
+    refused(&["--version", "auto"], &["auto", "--dry-run"]);
+    refused(&["--image-tag", ""], &["--image-tag"]);
+}
+
+#[test]
+fn the_name_comes_from_the_argument_or_the_values_and_is_checked() {
+    let sandbox = Sandbox::new();
+    let values = sandbox.file("v.yaml", "name: from-values\n");
+    let named = sandbox.run(&["install", "cp", "--values", &values, "--dry-run"]);
+    assert_eq!(find(&documents(named.succeeds()), "Namespace", "fleet")["metadata"]["labels"]["app.kubernetes.io/instance"], "from-values");
+    sandbox.run(&["install", "cp", "--dry-run"]).fails(2, &["has no name", "install control-plane NAME", "name:"]);
+    sandbox.run(&["install", "cp", "My_Plane", "--dry-run"]).fails(2, &["My_Plane", "`my-plane`"]);
+    sandbox.run(&["install", "cp", "../../etc", "--dry-run"]).fails(2, &["../../etc"]);
+}
+
+#[test]
+fn wrong_values_are_shown_at_their_place_all_at_once() {
+    let sandbox = Sandbox::new();
+    let values = sandbox.file("v.yaml", "etcd:\n  replicas: 2\nexposures:\n  type: NodePort\n");
+    let ran = sandbox.run(&["install", "cp", "demo", "--dry-run", "--values", &values, "--set", "apiserver.replicas=none"]);
+    ran.fails(2, &["the values have 3 errors", "v.yaml:2:", "exposures", "exposure", "--set"]);
+}
+
+#[test]
+fn an_access_key_is_read_from_its_file_and_never_shown() {
+    let sandbox = Sandbox::new();
+    let wrong = |content: Option<&str>, parts: &[&str]| {
+        let path = match content {
+            Some(content) => sandbox.file("key.json", content),
+            None => sandbox.path().join("missing.json").display().to_string(),
+        };
+        let ran = sandbox.run(&["install", "cp", "demo", "--dry-run", "--cloud-access-key", &path]);
+        ran.fails(2, parts);
+        assert!(!ran.stderr.contains("canary"), "{ran:?}");
+    };
+    wrong(None, &["--cloud-access-key", "missing.json", "does not exist"]);
+    wrong(Some("canary-text"), &["key.json", "not JSON (line 1"]);
+    wrong(Some("[\"canary\"]"), &["not a JSON object"]);
+    wrong(Some(""), &["not JSON"]);
+    let path = sandbox.file("key.json", r#"{"private_key": "canary"}"#);
+    let ran = sandbox.run(&["install", "cp", "demo", "--dry-run", "--cloud-access-key", &path, "--cloud-project-id", "p-1"]);
+    find(&documents(ran.succeeds()), "Secret", "fleet-cloud-credentials");
+    sandbox.run(&["install", "cp", "demo", "--dry-run", "--cloud-project-id", ""]).fails(2, &["--cloud-project-id"]);
+}
+
+#[test]
+fn without_a_cluster_the_error_names_what_was_looked_for() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&["install", "cp", "demo"]).fails(1, &["no kubeconfig was found", ".kube/config", "KUBECONFIG"]);
+    let file = sandbox.file("config", "clusters: [");
+    sandbox.run(&["install", "cp", "demo", "--kubeconfig", &file]).fails(1, &["config"]);
+    sandbox.run(&["install", "cp", "demo", "--skip-preflight", "storge"]).fails(2, &["storge", "storage"]);
+    sandbox.run(&["install", "cp", "demo", "--timeout", "soon"]).fails(2, &["soon", "5m"]);
+}

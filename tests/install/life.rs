@@ -1,0 +1,92 @@
+//! The life of a control plane: installed, installed again, removed, resumed, removed for good, installed anew.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use bed::proxy::Proxy;
+
+use crate::support::Site;
+
+fn mode(path: &std::path::Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
+    let site = Site::on("host");
+    let before = site.dump();
+
+    // The default command, without another flag.
+    let first = site.install(&[]);
+    let shown = first.succeeds();
+    for line in [
+        "API server status... Running", "kube-controller-manager status... Running", "etcd status... Running",
+        "scheduler status... Running", "Control plane demo is healthy", "Cluster definition... installed",
+        "SchedulePolicy definition... installed", "ScheduleGroup definition... installed",
+        "0 workload clusters connected", "0 schedule policies defined", "KUBECONFIG", "--context demo",
+    ] {
+        assert!(shown.contains(line), "`{line}` is not in:\n{shown}");
+    }
+    assert!(!first.stderr.contains("warning"), "Pod Security has nothing to warn about:\n{}", first.stderr);
+    let file = site.fleet_folder().join("fleet-kubeconfig");
+    assert!(shown.contains(&file.display().to_string()));
+    assert_eq!((mode(&file), mode(&site.fleet_folder()), mode(&site.home().join(".fleet"))), (0o600, 0o700, 0o700));
+
+    // What is inside, by the control plane's own API.
+    assert_eq!(site.hub(&["config", "current-context"]).trim(), "demo");
+    let definitions = site.hub(&["get", "crd", "-o", "name"]);
+    for name in ["clusters.cluster.", "schedulepolicies.policy.", "schedulegroups.policy."] {
+        assert!(definitions.contains(name), "{definitions}");
+    }
+    assert!(site.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "name"]).contains("secret/"));
+    let listed = site.fleetctl(&["get", "clusters", "--context", "demo"]);
+    assert_eq!(listed.succeeds(), "No workload clusters are registered.\n");
+    assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
+    let labels = site.kubectl(&["get", "namespace", "fleet", "-o", "jsonpath={.metadata.labels}"]);
+    assert!(labels.contains(r#""pod-security.kubernetes.io/enforce":"restricted""#), "{labels}");
+    let enforced = site.kubectl(&["label", "--dry-run=server", "--overwrite", "namespace", "fleet", "pod-security.kubernetes.io/enforce=restricted"]);
+    assert!(!enforced.contains("Warning"), "{enforced}");
+
+    // Again: nothing is written, and nothing changes.
+    let authority = site.secret("fleet-pki")["ca.crt"].clone();
+    let proxy = Proxy::start(site.bed, "host").unwrap();
+    let mut again = site.command(&["install", "cp", "demo"]);
+    again.env("KUBECONFIG", proxy.kubeconfig());
+    assert!(site.finish(again).succeeds().contains("Nothing had to be changed"));
+    let writes: Vec<_> = proxy.writes().into_iter().filter(|seen| !seen.path.contains("selfsubjectaccessreviews")).collect();
+    assert!(writes.is_empty(), "{writes:#?}");
+    assert!(proxy.seen().len() > 5, "the proxy was used");
+
+    // Removed and resumed: the same authority, the same data.
+    site.hub(&["create", "configmap", "keep-me", "--from-literal", "a=b"]);
+    let removed = site.fleetctl(&["uninstall", "cp", "demo"]);
+    assert!(removed.succeeds().contains("PersistentVolumeClaim fleet/etcd-data-etcd-0"), "{removed:?}");
+    assert!(removed.stdout.contains("--delete-data"), "{removed:?}");
+    assert!(!site.kubectl(&["-n", "fleet", "get", "all"]).contains("etcd"));
+    assert!(site.fleetctl(&["uninstall", "cp", "demo"]).code == Some(0), "safe to repeat");
+    site.install(&[]).succeeds();
+    assert_eq!(site.secret("fleet-pki")["ca.crt"], authority);
+    assert_eq!(site.hub(&["get", "configmap", "keep-me", "-o", "jsonpath={.data.a}"]), "b");
+
+    site.assert_no_secret_was_shown();
+
+    // For good: asked for elsewhere than on a terminal only with --yes; then nothing is left.
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data"]).fails(6, &["etcd-data-etcd-0", "--yes"]);
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    site.assert_same_as(&before);
+    assert!(!site.fleet_folder().exists());
+    site.install(&[]).succeeds();
+    assert_ne!(site.secret("fleet-pki")["ca.crt"], authority);
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    site.assert_same_as(&before);
+}
+
+#[test]
+fn what_does_not_exist_is_said_and_is_no_failure_to_remove() {
+    let site = Site::on("host");
+    site.fleetctl(&["status"]).fails(7, &["no control plane is installed in namespace fleet"]);
+    site.fleetctl(&["status", "other"]).fails(7, &["control plane `other` is not installed"]);
+    assert!(site.fleetctl(&["uninstall", "cp", "demo"]).succeeds().contains("nothing to remove"));
+    site.fleetctl(&["install", "cp", "demo", "--context", "nowhere"]).fails(2, &["nowhere", "host"]);
+    site.fleetctl(&["get", "clusters", "--context", "host"]).fails(1, &["no resource `clusters`"]);
+}

@@ -1,0 +1,232 @@
+//! The clusters of the tests, the program as a user runs it, and what a run leaves behind.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bed::Bed;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The tests change the same clusters: one at a time, whatever the number of test threads.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The bed with the images of this project in its registry.
+pub(crate) fn bed() -> &'static Bed {
+    static BED: OnceLock<Bed> = OnceLock::new();
+    BED.get_or_init(|| {
+        let bed = Bed::here().unwrap();
+        let profile = std::env::var("FLEETBED_PROFILE").unwrap_or_else(|_| "e2e".to_owned());
+        bed.images(&profile, &["v0.6.1".to_owned()]).unwrap();
+        bed
+    })
+}
+
+/// A clean cluster and a home of its own, for one test.
+pub(crate) struct Site {
+    pub(crate) bed: &'static Bed,
+    pub(crate) cluster: &'static str,
+    pub(crate) kubeconfig: PathBuf,
+    home: TempDir,
+    outputs: Mutex<String>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// What a run printed and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
+}
+
+impl Ran {
+    fn of(output: Output, began: Instant) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+            took: began.elapsed(),
+        }
+    }
+
+    /// Asserts success and gives stdout.
+    #[track_caller]
+    pub(crate) fn succeeds(&self) -> &str {
+        assert_eq!(self.code, Some(0), "{}\n{}", self.stdout, self.stderr);
+        &self.stdout
+    }
+
+    /// Asserts the exit code and that every part is on stderr.
+    #[track_caller]
+    pub(crate) fn fails(&self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, Some(code), "{}\n{}", self.stdout, self.stderr);
+        for part in parts {
+            assert!(self.stderr.contains(part), "`{part}` is not in:\n{}", self.stderr);
+        }
+    }
+}
+
+impl Site {
+    /// A running cluster without any trace of an earlier test.
+    pub(crate) fn on(cluster: &'static str) -> Self {
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let bed = bed();
+        bed.up(&[cluster]).unwrap();
+        let site = Self {
+            bed,
+            cluster,
+            kubeconfig: bed.kubeconfig(cluster).unwrap(),
+            home: TempDir::new().unwrap(),
+            outputs: Mutex::new(String::new()),
+            _alone: alone,
+        };
+        site.clean();
+        site
+    }
+
+    /// Takes away what a test that failed half-way may have left: deleting the namespace takes its content along.
+    fn clean(&self) {
+        let _ = self.bed.kubectl(self.cluster, &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"]);
+        let _ = self.bed.restore_storage_class(self.cluster);
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub(crate) fn fleet_folder(&self) -> PathBuf {
+        self.home.path().join(".fleet/demo")
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("fleetctl"));
+        command.env_clear().env("HOME", self.home()).env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("KUBECONFIG", &self.kubeconfig).env("LC_ALL", "C.UTF-8").args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs `fleetctl` to its end and keeps what it printed for [`Site::assert_no_secret_was_shown`].
+    pub(crate) fn fleetctl(&self, args: &[&str]) -> Ran {
+        self.finish(self.command(args))
+    }
+
+    pub(crate) fn finish(&self, mut command: Command) -> Ran {
+        let began = Instant::now();
+        let ran = Ran::of(command.output().unwrap(), began);
+        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        outputs.push_str(&ran.stdout);
+        outputs.push_str(&ran.stderr);
+        eprintln!("{:?} took {:.1} s", command.get_args().collect::<Vec<_>>(), ran.took.as_secs_f64());
+        ran
+    }
+
+    pub(crate) fn install(&self, more: &[&str]) -> Ran {
+        self.fleetctl(&[&["install", "cp", "demo"], more].concat())
+    }
+
+    pub(crate) fn kubectl(&self, args: &[&str]) -> String {
+        self.bed.kubectl(self.cluster, args).unwrap()
+    }
+
+    /// kubectl against the control plane's own API, by the file that the install wrote.
+    pub(crate) fn hub(&self, args: &[&str]) -> String {
+        let file = self.fleet_folder().join("fleet-kubeconfig").display().to_string();
+        let own = ["--kubeconfig", &file, "--context", "demo"];
+        let output = Command::new(self.bed.kubectl_path().unwrap()).args(own).args(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// All objects of the cluster but what differs by itself.
+    pub(crate) fn dump(&self) -> BTreeMap<String, Value> {
+        self.bed.dump(self.cluster).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_same_as(&self, before: &BTreeMap<String, Value>) {
+        let differences = bed::differences(before, &self.dump());
+        assert!(differences.is_empty(), "{differences:#?}");
+    }
+
+    /// The decoded entries of a Secret of the hosting cluster.
+    pub(crate) fn secret(&self, name: &str) -> BTreeMap<String, String> {
+        decoded(&self.kubectl(&["-n", "fleet", "get", "secret", name, "-o", "json"]))
+    }
+
+    /// Asserts that nothing any run printed, and no log of a component, holds a private key, a token or a kubeconfig's
+    /// key data of this control plane.
+    #[track_caller]
+    pub(crate) fn assert_no_secret_was_shown(&self) {
+        let mut canaries: Vec<String> = Vec::new();
+        for name in ["fleet-pki", "etcd-certs", "apiserver-certs", "controller-manager-kubeconfig", "fleet-scheduler-kubeconfig", "fleet-kubeconfig"] {
+            for (key, text) in self.secret(name) {
+                let secret = key.ends_with(".key") || key == "kubeconfig" || key == "encryption.yaml";
+                canaries.extend(secret.then(|| secret_lines(&text)).into_iter().flatten());
+            }
+        }
+        for secret in decoded(&self.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "json"])).values() {
+            canaries.extend(secret.lines().filter_map(|line| line.trim().strip_prefix("token: ")).map(str::to_owned));
+        }
+        assert!(canaries.len() > 20, "{} canaries", canaries.len());
+        let mut shown = self.outputs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for selector in ["etcd", "apiserver", "kube-controller-manager", "fleet-scheduler"] {
+            let selector = format!("app.kubernetes.io/name={selector}");
+            shown.push_str(&self.kubectl(&["-n", "fleet", "logs", "-l", &selector, "--tail=-1"]));
+        }
+        assert!(shown.len() > 1000 && shown.contains("fleet-scheduler"), "there is something to search");
+        for canary in &canaries {
+            assert!(!shown.contains(canary.as_str()), "a secret was shown: {}…", &canary[..8.min(canary.len())]);
+        }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.clean();
+        }
+    }
+}
+
+fn decoded(secret: &str) -> BTreeMap<String, String> {
+    let secret: Value = serde_json::from_str(secret).unwrap();
+    let data = secret["data"].as_object().unwrap().iter();
+    data.map(|(key, value)| {
+        let bytes = STANDARD.decode(value.as_str().unwrap()).unwrap();
+        (key.clone(), String::from_utf8(bytes).unwrap())
+    })
+    .collect()
+}
+
+/// The lines of a text that must never be seen: the bodies of private keys, key data and encryption keys.
+fn secret_lines(text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        inside = (inside || line.contains("PRIVATE KEY")) && !line.contains("END ");
+        let value = line.trim().strip_prefix("client-key-data: ").or_else(|| line.trim().strip_prefix("secret: "));
+        match value {
+            Some(value) => lines.push(value.trim_matches('"').to_owned()),
+            None if inside && !line.contains("BEGIN") && line.len() > 15 => lines.push(line.to_owned()),
+            None => {}
+        }
+    }
+    lines
+}
+
+/// Waits for a condition, generously, and says what was waited for.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(180);
+    while !holds() {
+        assert!(Instant::now() < end, "{what} did not come true");
+        std::thread::sleep(Duration::from_millis(250));
+    }
+}

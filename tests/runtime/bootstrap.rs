@@ -1,0 +1,200 @@
+//! The scheduler brings up the inside of a control plane, again and again, and says what it cannot do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fleetctl::api::condition::find;
+use fleetctl::api::keys::{BOOTSTRAP_STATUS, INIT_SECRET};
+use fleetctl::scheduler::report;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::config::Kubeconfig;
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+
+use crate::support::{Program, Stage, Wire, client_of, wait};
+
+/// Resource versions of everything that the scheduler keeps, by kind and name.
+async fn versions(client: &Client) -> BTreeMap<String, String> {
+    let kinds = [
+        ("", "v1", "Namespace"),
+        ("", "v1", "Secret"),
+        ("", "v1", "ConfigMap"),
+        ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+        ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
+        ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"),
+        ("flowcontrol.apiserver.k8s.io", "v1beta2", "FlowSchema"),
+        ("flowcontrol.apiserver.k8s.io", "v1beta2", "PriorityLevelConfiguration"),
+    ];
+    let mut versions = BTreeMap::new();
+    for (group, version, kind) in kinds {
+        let gvk = GroupVersionKind::gvk(group, version, kind);
+        let (resource, _) = kube::discovery::pinned_kind(client, &gvk).await.unwrap();
+        let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        for object in all.list(&ListParams::default()).await.unwrap() {
+            let name = object.name_any();
+            if name.contains("fleet") || name.starts_with("bootstrap-token") {
+                versions.insert(format!("{kind}/{name}"), object.resource_version().unwrap());
+            }
+        }
+    }
+    versions
+}
+
+async fn init_text(client: &Client) -> String {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "fleet");
+    let secret = secrets.get(INIT_SECRET).await.unwrap();
+    String::from_utf8(secret.data.unwrap()["kubeconfig"].0.clone()).unwrap()
+}
+
+async fn init_kubeconfig(client: &Client) -> Kubeconfig {
+    Kubeconfig::from_yaml(&init_text(client).await).unwrap()
+}
+
+#[tokio::test]
+async fn a_second_start_writes_nothing_and_sigterm_frees_the_lease() {
+    let stage = Stage::hub().await;
+    let config = format!("agentEndpoint: {}", stage.hub.url);
+    let mut first = Program::scheduler(&stage.hub.kubeconfig, &config, "one");
+    first.ready(Duration::from_secs(40)).await;
+    let before = versions(&stage.hub.client).await;
+    for kept in ["CustomResourceDefinition/clusters.cluster.fleet-scheduler.io", "Secret/fleet-cluster-init-kubeconfig"]
+    {
+        assert!(before.contains_key(kept), "{kept}: {before:?}");
+    }
+    let (took, clean) = first.terminate().await;
+    assert!(clean && took < Duration::from_secs(5), "{took:?}");
+    let leases: Api<Lease> = Api::namespaced(stage.hub.client.clone(), "kube-system");
+    assert_eq!(leases.get("fleet-scheduler").await.unwrap().spec.unwrap().holder_identity.as_deref(), Some(""));
+
+    let mut second = Program::scheduler(&stage.hub.kubeconfig, &config, "two");
+    let took = second.ready(Duration::from_secs(40)).await;
+    assert!(took < Duration::from_secs(10), "a freed lease needs no waiting: {took:?}");
+    assert_eq!(versions(&stage.hub.client).await, before);
+}
+
+#[tokio::test]
+async fn an_init_token_may_create_and_read_requests_and_nothing_else() {
+    let stage = Stage::hub().await;
+    let mut scheduler = Program::scheduler(&stage.hub.kubeconfig, &format!("agentEndpoint: {}", stage.hub.url), "one");
+    scheduler.ready(Duration::from_secs(40)).await;
+    let kubeconfig = init_kubeconfig(&stage.hub.client).await;
+    let text: serde_json::Value = serde_saphyr::from_str(&init_text(&stage.hub.client).await).unwrap();
+    let token = text["users"][0]["user"]["token"].as_str().unwrap();
+    let agent = client_of(kubeconfig).await;
+    let secrets: Api<Secret> = Api::namespaced(agent.clone(), "fleet");
+    let requests: Api<CertificateSigningRequest> = Api::all(agent.clone());
+    let refused = |e: kube::Error| matches!(e, kube::Error::Api(s) if s.code == 403);
+    assert!(refused(secrets.get(INIT_SECRET).await.unwrap_err()));
+    assert!(refused(requests.list(&ListParams::default()).await.unwrap_err()));
+    assert!(requests.get_opt("no-such").await.unwrap().is_none());
+    let (_, secret_half) = token.split_once('.').unwrap();
+    assert!(!scheduler.log().contains(secret_half), "a token was logged");
+}
+
+#[tokio::test]
+async fn the_init_secret_follows_the_address_and_comes_back_when_deleted() {
+    let stage = Stage::hub().await;
+    let mut scheduler = Program::scheduler(&stage.hub.kubeconfig, "{}", "one");
+    let secrets: Api<Secret> = Api::namespaced(stage.hub.client.clone(), "fleet");
+    let maps: Api<ConfigMap> = Api::namespaced(stage.hub.client.clone(), "fleet");
+    // Without an address the scheduler is not ready and says why, to probes and to the CLI.
+    wait("the missing address is reported", async || {
+        let (code, body) = scheduler.ask("/readyz").await;
+        let Some(map) = maps.get_opt(BOOTSTRAP_STATUS).await.unwrap() else { return false };
+        let conditions = report::conditions(&map);
+        let secret = find(&conditions, "InitSecretReady").map(|c| (c.status.clone(), c.reason.clone()));
+        code == 503
+            && body.contains("AgentEndpointUnknown")
+            && secret == Some(("False".to_owned(), "AgentEndpointUnknown".to_owned()))
+            && find(&conditions, "Bootstrapped").is_some_and(|c| c.status == "True")
+    })
+    .await;
+    let config = scheduler.dir.path().join("config.yaml");
+    fs_err::write(&config, format!("agentEndpoint: {}\ninitTokenTTL: 20s", stage.hub.url)).unwrap();
+    scheduler.ready(Duration::from_secs(40)).await;
+    let server = |k: &Kubeconfig| k.clusters[0].cluster.as_ref().unwrap().server.clone().unwrap();
+    assert_eq!(server(&init_kubeconfig(&stage.hub.client).await), stage.hub.url);
+
+    secrets.delete(INIT_SECRET, &DeleteParams::default()).await.unwrap();
+    fs_err::write(&config, "agentEndpoint: https://fleet.example:6443").unwrap();
+    wait("the Secret is back with the new address", async || {
+        secrets.get_opt(INIT_SECRET).await.unwrap().is_some()
+            && server(&init_kubeconfig(&stage.hub.client).await) == "https://fleet.example:6443"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_applied_is_named_with_the_servers_reason() {
+    let stage = Stage::hub().await;
+    let mut scheduler = Program::scheduler(&stage.hub.kubeconfig, &format!("agentEndpoint: {}", stage.hub.url), "one");
+    scheduler.ready(Duration::from_secs(40)).await;
+    let broken = json!([{ "apiVersion": "example.com/v1", "kind": "Nothing", "metadata": { "name": "x" } }]);
+    let file = scheduler.dir.path().join("bootstrap/broken.yaml");
+    fs_err::write(&file, broken.to_string()).unwrap();
+    wait("the object is named", async || {
+        let (code, body) = scheduler.ask("/readyz").await;
+        code == 503 && body.contains("broken.yaml: Nothing/x")
+    })
+    .await;
+    fs_err::remove_file(file).unwrap();
+    scheduler.ready(Duration::from_secs(60)).await;
+}
+
+#[tokio::test]
+async fn the_api_may_come_later_and_only_one_line_says_so() {
+    let stage = Stage::hub().await;
+    let wire = Wire::to(&stage.hub.url, false).await;
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = wire.kubeconfig(&stage.hub.kubeconfig, folder.path());
+    let mut scheduler = Program::scheduler(&kubeconfig, &format!("agentEndpoint: {}", stage.hub.url), "one");
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let (code, body) = scheduler.ask("/readyz").await;
+    assert_eq!(code, 503);
+    assert!(body.contains("does not answer"), "{body}");
+    assert_eq!(scheduler.ask("/healthz").await.0, 200);
+    let lines = scheduler.log().matches("does not answer").count();
+    assert_eq!(lines, 1, "{}", scheduler.log());
+    wire.set(true);
+    scheduler.ready(Duration::from_secs(40)).await;
+    assert!(scheduler.terminate().await.1);
+}
+
+#[tokio::test]
+async fn a_standby_takes_over_when_the_leader_dies_and_not_before() {
+    let stage = Stage::hub().await;
+    let config = format!("agentEndpoint: {}", stage.hub.url);
+    let mut leader = Program::scheduler(&stage.hub.kubeconfig, &config, "leader");
+    leader.ready(Duration::from_secs(40)).await;
+    assert!(leader.ask("/readyz").await.1.starts_with("leading"));
+    let mut standby = Program::scheduler(&stage.hub.kubeconfig, &config, "standby");
+    standby.ready(Duration::from_secs(10)).await;
+    tokio::time::sleep(Duration::from_secs(17)).await;
+    assert!(standby.ask("/readyz").await.1.starts_with("standing by; leader leads"));
+    leader.kill();
+    let killed = std::time::Instant::now();
+    wait("the standby leads", async || standby.ask("/readyz").await.1.starts_with("leading")).await;
+    let took = killed.elapsed();
+    assert!(took > Duration::from_secs(10) && took < Duration::from_secs(25), "{took:?}");
+}
+
+#[tokio::test]
+async fn an_edit_by_hand_of_a_bootstrap_object_is_undone_at_the_next_start() {
+    let stage = Stage::hub().await;
+    let config = format!("agentEndpoint: {}", stage.hub.url);
+    let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(stage.hub.client.clone());
+    let mut scheduler = Program::scheduler(&stage.hub.kubeconfig, &config, "one");
+    scheduler.ready(Duration::from_secs(40)).await;
+    scheduler.terminate().await;
+    let wider = json!({ "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }] });
+    roles.patch("fleet:agent-bootstrap", &PatchParams::default(), &Patch::Merge(&wider)).await.unwrap();
+    let mut scheduler = Program::scheduler(&stage.hub.kubeconfig, &config, "two");
+    scheduler.ready(Duration::from_secs(40)).await;
+    let now = roles.get("fleet:agent-bootstrap").await.unwrap().rules.unwrap();
+    assert_eq!(now.len(), 1);
+    assert_eq!(now[0].verbs, ["create", "get"]);
+}

@@ -1,0 +1,274 @@
+//! A hub from the bed, the real programs as processes, and a wire between them that can be cut.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// The cluster that plays the hub: the oldest that hosts the line.
+const HUB: &str = "api-old";
+/// The cluster that plays the workload cluster.
+const MEMBER: &str = "api";
+
+static LOCK: Mutex<()> = Mutex::const_new(());
+
+/// One API server.
+pub(crate) struct Server {
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) client: Client,
+    /// `https://ADDRESS:6443`.
+    pub(crate) url: String,
+}
+
+impl Server {
+    async fn of(bed: &bed::Bed, name: &str) -> Self {
+        let kubeconfig = bed.kubeconfig(name).expect("the cluster is up");
+        let client = client(&kubeconfig).await;
+        let url = format!("https://{}:6443", bed.cluster(name).expect("it is in the file").ip());
+        Self { kubeconfig, client, url }
+    }
+}
+
+/// A client of a kubeconfig.
+pub(crate) async fn client(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    client_of(kubeconfig).await
+}
+
+/// A client of a kubeconfig's text.
+pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
+    let mut config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("usable");
+    config.default_retry = false;
+    Client::try_from(config).expect("usable")
+}
+
+/// The clusters, for one test at a time.
+pub(crate) struct Stage {
+    pub(crate) hub: Server,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    /// Waits for its turn and brings the hub up.
+    pub(crate) async fn hub() -> Self {
+        let turn = LOCK.lock().await;
+        let bed = up(&[HUB]).await;
+        Self { hub: Server::of(&bed, HUB).await, _turn: turn }
+    }
+
+    /// The workload cluster, too.
+    pub(crate) async fn member(&self) -> Server {
+        Server::of(&up(&[MEMBER]).await, MEMBER).await
+    }
+}
+
+async fn up(names: &'static [&'static str]) -> bed::Bed {
+    tokio::task::spawn_blocking(move || {
+        let bed = bed::Bed::here().expect("the bed is readable");
+        bed.up(names).expect("the bed's clusters come up");
+        bed
+    })
+    .await
+    .expect("no panic")
+}
+
+/// The chart's bootstrap objects, as the packager puts them into the mounted ConfigMap.
+fn render_bootstrap(folder: &Path, namespace: &str) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/control-plane/v0.6/bootstrap");
+    for entry in fs_err::read_dir(source).expect("the chart is there") {
+        let file = entry.expect("readable").path();
+        let text = fs_err::read_to_string(&file).expect("text").replace("{{ release.namespace }}", namespace);
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
+        let name = file.file_name().expect("a file").to_owned();
+        fs_err::write(folder.join(name), serde_json::to_string(&objects).expect("JSON")).expect("written");
+    }
+}
+
+/// A running program; killed when dropped.
+pub(crate) struct Program {
+    child: Child,
+    pub(crate) dir: TempDir,
+    admin: Option<SocketAddr>,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Gently first: a scheduler that is killed leaves a Lease behind that the next test would have to wait out.
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let asked = Instant::now();
+        while asked.elapsed() < Duration::from_secs(5) && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Program {
+    /// Starts `fleet-scheduler` against the API that `kubeconfig` leads to.
+    pub(crate) fn scheduler(kubeconfig: &Path, config: &str, identity: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs_err::create_dir(dir.path().join("bootstrap")).expect("a folder");
+        render_bootstrap(&dir.path().join("bootstrap"), "fleet");
+        fs_err::write(dir.path().join("config.yaml"), config).expect("written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fleet-scheduler"));
+        command.arg("--kubeconfig").arg(kubeconfig).args(["--identity", identity]);
+        command.arg("--bootstrap-dir").arg(dir.path().join("bootstrap"));
+        command.arg("--config").arg(dir.path().join("config.yaml"));
+        Self::start(command, dir)
+    }
+
+    /// Starts `fleet-agent` for the workload cluster that `local` leads to, with the init kubeconfig `init`.
+    pub(crate) fn agent(local: &Path, init: &Path, name: &str, identity: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fleet-agent"));
+        command.args(["--cluster-name", name, "--identity", identity]);
+        command.arg("--control-plane-kubeconfig").arg(init).arg("--kubeconfig").arg(local);
+        Self::start(command, dir)
+    }
+
+    /// Starts a program whose arguments are complete but for the admin port, with its log in the folder.
+    pub(crate) fn start(mut command: Command, dir: TempDir) -> Self {
+        let log = fs_err::File::create(dir.path().join("log")).expect("a log");
+        command.args(["--admin-address", "127.0.0.1:0"]).stdout(Stdio::null()).stderr(log.into_parts().0);
+        Self { child: command.spawn().expect("the program starts"), dir, admin: None }
+    }
+
+    /// Everything it has logged.
+    pub(crate) fn log(&self) -> String {
+        fs_err::read_to_string(self.dir.path().join("log")).expect("a log")
+    }
+
+    /// Path and answer of its admin port.
+    pub(crate) async fn ask(&mut self, path: &str) -> (u16, String) {
+        if self.admin.is_none() {
+            self.admin = self.log().lines().find_map(|line| {
+                let line: Value = serde_json::from_str(line).ok()?;
+                line["admin"].as_str()?.parse().ok()
+            });
+        }
+        let Some(address) = self.admin else { return (0, String::new()) };
+        get(address, path).await.unwrap_or((0, String::new()))
+    }
+
+    /// Waits until `/readyz` says 200.
+    pub(crate) async fn ready(&mut self, limit: Duration) -> Duration {
+        let started = Instant::now();
+        loop {
+            let (code, body) = self.ask("/readyz").await;
+            if code == 200 {
+                return started.elapsed();
+            }
+            assert!(started.elapsed() < limit, "not ready in {limit:?}: {body}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Kills it, as a lost node would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
+    }
+
+    /// Sends SIGTERM; returns how long it took to end, and whether with success.
+    pub(crate) async fn terminate(mut self) -> (Duration, bool) {
+        let started = Instant::now();
+        let status = Command::new("kill").arg(self.child.id().to_string()).status().expect("kill runs");
+        assert!(status.success());
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                return (started.elapsed(), status.success());
+            }
+            assert!(started.elapsed() < Duration::from_secs(30), "does not end\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Waits up to two minutes for something to become true; returns how long it took.
+pub(crate) async fn wait(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(120) {
+        if holds().await {
+            return started.elapsed();
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("two minutes were not enough: {what}");
+}
+
+async fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    let code = text.split(' ').nth(1).and_then(|c| c.parse().ok()).unwrap_or(0);
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned();
+    Ok((code, body))
+}
+
+/// A stretch of network between a program and an API server. Cut, it refuses and drops; whole, it passes bytes on.
+pub(crate) struct Wire {
+    /// Where it begins: an address of this machine that the server's certificate has.
+    pub(crate) url: String,
+    whole: Arc<AtomicBool>,
+}
+
+impl Wire {
+    /// A wire to the server at `url`.
+    pub(crate) async fn to(url: &str, whole: bool) -> Self {
+        let target = url.trim_start_matches("https://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let whole = Arc::new(AtomicBool::new(whole));
+        let switch = whole.clone();
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let (target, switch) = (target.clone(), switch.clone());
+                tokio::spawn(async move {
+                    if !switch.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let Ok(mut far) = TcpStream::connect(target).await else { return };
+                    let cut = async {
+                        while switch.load(Ordering::SeqCst) {
+                            tokio::time::sleep(Duration::from_millis(50)).await;
+                        }
+                    };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        () = cut => {}
+                    }
+                });
+            }
+        });
+        Self { url: format!("https://127.0.0.1:{port}"), whole }
+    }
+
+    /// Cuts it, or joins it again.
+    pub(crate) fn set(&self, whole: bool) {
+        self.whole.store(whole, Ordering::SeqCst);
+    }
+
+    /// A copy of a kubeconfig that goes through this wire.
+    pub(crate) fn kubeconfig(&self, original: &Path, into: &Path) -> PathBuf {
+        let mut kubeconfig = Kubeconfig::read_from(original).expect("a kubeconfig");
+        for cluster in &mut kubeconfig.clusters {
+            cluster.cluster.as_mut().expect("a cluster").server = Some(self.url.clone());
+        }
+        let file = into.join("kubeconfig");
+        fs_err::write(&file, serde_saphyr::to_string(&kubeconfig).expect("YAML")).expect("written");
+        file
+    }
+}
