@@ -147,6 +147,8 @@ pub struct Chart {
     files: BTreeMap<String, File>,
     renderer: Renderer,
     table: Option<Arc<Versions>>,
+    /// The line of the service version; the chart's own unless another row was given.
+    service_line: ServiceLine,
 }
 
 const FOLDERS: [&str; 2] = ["templates", "bootstrap"];
@@ -216,7 +218,18 @@ impl Chart {
         }
         check_stages(&format!("{kind}/{line}"), &stages, &flat)?;
         let renderer = Renderer::new(flat.iter().map(|(name, file)| (name.as_str(), file)), parts(&stages, &flat))?;
-        Ok(Self { kind, line, description, stages, images, values, files: flat, renderer, table: None })
+        Ok(Self {
+            kind,
+            line,
+            description,
+            stages,
+            images,
+            values,
+            files: flat,
+            renderer,
+            table: None,
+            service_line: line,
+        })
     }
 
     /// Which chart it is.
@@ -241,7 +254,7 @@ impl Chart {
 
     /// Its row of the table of versions; nothing for a chart that does not come with a table.
     pub fn row(&self) -> Option<&Row> {
-        self.table.as_ref()?.row(self.line)
+        self.table.as_ref()?.row(self.service_line)
     }
 
     /// Gives it a table, out of whose row for its line images become defaults of the values.
@@ -249,6 +262,15 @@ impl Chart {
     pub fn with_table(mut self, table: Arc<Versions>) -> Self {
         self.table = Some(table);
         self
+    }
+
+    /// Gives it the row of the service version that is installed; that may be another line than the chart's.
+    #[must_use]
+    pub fn with_row(self, row: Row) -> Self {
+        let service_line = row.version;
+        let known = self.table.as_ref().is_some_and(|table| table.row(service_line) == Some(&row));
+        let chart = if known { self } else { self.with_table(Arc::new(Versions::of(row))) };
+        Self { service_line, ..chart }
     }
 
     /// The flattened files, by name in the chart: `templates/etcd.yaml`; each with where it lies below `charts/` and its text.
@@ -267,12 +289,13 @@ impl Chart {
 
     /// A builder of values that starts with the chart's defaults: `values.yaml`, then the images of its row.
     pub fn values(&self) -> ValuesBuilder {
-        let mut builder = ValuesBuilder::new(Some(self.line));
+        let mut builder = ValuesBuilder::new(Some(self.service_line));
         for file in &self.values {
             builder = builder.defaults(&format!("charts/{}", file.path), &file.text);
         }
         for (name, path) in self.image_paths() {
-            if let Some((text, node)) = self.table.as_ref().and_then(|table| table.image_node(self.line, &name)) {
+            if let Some((text, node)) = self.table.as_ref().and_then(|table| table.image_node(self.service_line, &name))
+            {
                 builder = builder.default_at("charts/versions.yaml", text, &path, node);
             }
         }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::version::ServiceLine;
 
+mod embedded;
 mod mistakes;
 mod properties;
 mod rendering;
@@ -153,4 +154,19 @@ fn a_line_holds_only_what_it_changes() {
     let rendered = chart.render(&input(values.to_json())).unwrap();
     assert_eq!(rendered.objects[0].json["metadata"]["labels"]["line"], "v0.6");
     assert_eq!(rendered.objects.len(), 3);
+}
+
+#[test]
+fn a_row_of_another_line_gives_its_own_images_and_values() {
+    let table = Versions::parse(include_str!("testdata/versions.yaml")).unwrap();
+    let row = table.row(line("v0.7")).unwrap().clone();
+    let tag = |chart: &Chart| chart.values().build(schema).unwrap().to_json()["images"]["etcd"]["tag"].clone();
+    let chart = chart("v0.6");
+    assert_eq!(tag(&chart), "3.5.6-0");
+    let newer = chart.clone().with_row(row.clone());
+    assert_eq!(tag(&newer), "3.5.9-0");
+    assert!(newer.values().set(SetKind::Value, "standby=true").build(schema).is_ok());
+    let mut own = row;
+    own.images.get_mut("etcd").unwrap().tag = "1.10".to_owned();
+    assert_eq!(tag(&chart.with_row(own)), "1.10");
 }

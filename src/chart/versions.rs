@@ -161,6 +161,12 @@ impl Versions {
         Ok(Self { rows, text: text.to_owned(), images })
     }
 
+    /// A table of one row, which has no text of its own.
+    pub(super) fn of(row: Row) -> Self {
+        let text = super::output::yaml(&[&row]);
+        Self::parse(&text).unwrap_or_else(|_| Self { rows: vec![row], text: String::new(), images: BTreeMap::new() })
+    }
+
     /// Reads the table out of a set of chart files.
     ///
     /// # Errors
