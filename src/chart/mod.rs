@@ -75,6 +75,7 @@ pub mod output;
 mod read;
 pub mod render;
 mod scalar;
+mod secret_line;
 pub mod select;
 pub mod served;
 pub mod show;

@@ -8,6 +8,7 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use super::diagnostic::{Diagnostic, Place};
 use super::node::{Data, Entry, Mapping, Node, Origin, Sources};
 use super::scalar::shorten;
+use super::secret_line::hide_behind_secret_key;
 
 /// How many bytes a source may have. A Kubernetes object cannot hold more either.
 pub(super) const MAX_BYTES: usize = 1 << 20;
@@ -274,33 +275,6 @@ impl<'t> Reader<'t> {
             }
         }
     }
-}
-
-/// Masks what stands behind a key that sounds like a secret, on a line that cannot be read and so has no schema.
-pub(super) fn hide_behind_secret_key(place: &mut Place) {
-    let Some(word) = first_secret_word(&place.text) else { return };
-    let Some(colon) = place.text[word..].find([':', '=']).map(|at| word + at) else { return };
-    let (start, end) = (place.start, place.start + place.width);
-    let mut masked = String::with_capacity(place.text.len());
-    let (mut new_start, mut new_end) = (None, None);
-    for (at, c) in place.text.char_indices() {
-        if at >= start {
-            new_start.get_or_insert(masked.len());
-        }
-        if at >= end {
-            new_end.get_or_insert(masked.len());
-        }
-        masked.push(if at <= colon || c.is_whitespace() { c } else { '*' });
-    }
-    place.start = new_start.unwrap_or(masked.len());
-    place.width = new_end.unwrap_or(masked.len()) - place.start;
-    place.text = masked;
-}
-
-/// Where the first word stands that sounds like the key of a secret; for places where no schema says so.
-fn first_secret_word(line: &str) -> Option<usize> {
-    let line = line.to_ascii_lowercase();
-    ["secret", "passw", "token", "key", "credential", "auth"].iter().filter_map(|word| line.find(word)).min()
 }
 
 /// Reads bytes as text.

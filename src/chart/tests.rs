@@ -10,6 +10,7 @@ use super::*;
 use crate::api::version::ServiceLine;
 
 mod embedded;
+mod explain;
 mod mistakes;
 mod properties;
 mod rendering;

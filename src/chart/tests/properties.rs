@@ -362,3 +362,36 @@ fn scalars_keep_their_spelling_where_text_is_wanted() {
         }
     }
 }
+
+/// Kubernetes' own reader, built with Go out of `testdata/yamlread`; run by hand, because it needs Go and the network.
+#[test]
+#[ignore = "needs Go, and once the Go module proxy"]
+fn kubernetes_reads_objects_as_they_were_written() {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use proptest::strategy::ValueTree as _;
+
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/chart/testdata/yamlread");
+    let program = tempfile::tempdir().unwrap().keep().join("yamlread");
+    let built = Command::new("go").args(["build", "-o"]).arg(&program).current_dir(folder).status().unwrap();
+    assert!(built.success());
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let values: Vec<Value> = (0..20_000)
+        .map(|_| {
+            let text = hostile().new_tree(&mut runner).unwrap().current();
+            json!({"kind": "x", "data": {"value": text, format!("k{text}"): [text, {"a": text}]}})
+        })
+        .collect();
+    let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let texts: String = values.iter().map(|value| json!(output::yaml(value)).to_string() + "\n").collect();
+    let writer = std::thread::spawn(move || stdin.write_all(texts.as_bytes()).unwrap());
+    let read = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let lines: Vec<&str> = std::str::from_utf8(&read.stdout).unwrap().lines().collect();
+    assert_eq!(lines.len(), values.len());
+    for (line, value) in lines.iter().zip(&values) {
+        assert_eq!(&serde_json::from_str::<Value>(line).unwrap(), value, "{}", output::yaml(value));
+    }
+}
