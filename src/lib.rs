@@ -5,6 +5,7 @@
 //! The long-running programs `scheduler` and `agent` import `apply`, `pki` and `api`, and share `daemon`, which imports
 //! nothing.
 
+pub mod agent;
 pub mod api;
 pub mod apply;
 pub mod chart;

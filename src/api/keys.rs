@@ -37,8 +37,6 @@ pub const ANNOTATION_KEY_FINGERPRINT: &str = "fleet-scheduler.io/key-fingerprint
 pub const ANNOTATION_ALLOW_NEW_KEY: &str = "fleet-scheduler.io/allow-new-key";
 /// Annotation on a CSR: version of the agent that asks.
 pub const ANNOTATION_AGENT_VERSION: &str = "fleet-scheduler.io/agent-version";
-/// Finalizer on a Cluster: its namespace and bindings go first.
-pub const FINALIZER_CLUSTER: &str = "fleet-scheduler.io/cluster-cleanup";
 
 /// User name of the scheduler in the hub.
 pub const SCHEDULER_USER: &str = "fleet:scheduler";

@@ -8,7 +8,7 @@ use kube::Client;
 use super::error::Error;
 use super::event::Events;
 use super::owner::Owner;
-use super::record::State;
+use super::record::{Holder, State};
 use super::server::Server;
 
 /// What a caller can choose.
@@ -24,6 +24,8 @@ pub struct Options {
     pub take_fields: Vec<String>,
     /// How long to wait for another run's lock.
     pub lock_wait: Duration,
+    /// Who the lock says is at work. Each run puts a fresh nonce into it.
+    pub holder: Holder,
     /// How many requests are under way at once. The server shares 400 reads and 200 writes among all clients.
     pub parallel: usize,
 }
@@ -36,6 +38,7 @@ impl Default for Options {
             adopt: false,
             take_fields: Vec::new(),
             lock_wait: Duration::ZERO,
+            holder: Holder::current(),
             parallel: 32,
         }
     }

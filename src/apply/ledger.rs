@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
+use super::engine::Options;
 use super::error::Error;
 use super::event::{Event, Events};
 use super::kinds::Kind;
@@ -91,23 +92,23 @@ pub(crate) async fn load(server: &Server, owner: &Owner) -> Result<State, Error>
 impl Ledger {
     /// Takes the lock and, in the same write, makes a first change to the state.
     ///
-    /// A lock that is expired or whose process is gone is taken over; a live one is waited for, at most `wait`.
+    /// A lock that is expired or whose process is gone is taken over; a live one is waited for, at most `lock_wait`.
     pub(crate) async fn acquire(
         server: &Server,
         owner: &Owner,
-        wait: Duration,
+        options: &Options,
         events: &Events,
         change: impl Fn(&mut State),
     ) -> Result<Self, Error> {
         let begun = Instant::now();
-        let holder = Holder::current();
+        let holder = Holder { nonce: random_id(), since: jiff::Timestamp::now().to_string(), ..options.holder.clone() };
         let mut told = false;
         loop {
             let state = load(server, owner).await?;
             if let Some(lock) = &state.lock {
                 if lock.is_dead(jiff::Timestamp::now(), &holder) {
                     events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
-                } else if begun.elapsed() >= wait {
+                } else if begun.elapsed() >= options.lock_wait {
                     return Err(Error::Locked { holder: lock.holder.to_string(), expires: lock.expires.clone() });
                 } else {
                     if !told {

@@ -57,7 +57,7 @@ impl Engine {
         if state.journal.is_none() {
             return Ok(RolledBack::default());
         }
-        let ledger = Ledger::acquire(&server, &self.owner, self.options.lock_wait, &self.events, |_| {}).await?;
+        let ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |_| {}).await?;
         let result = self.undo(&server, &Shared::new(ledger)).await?;
         if let Some(path) = self.options.journal.as_deref().filter(|_| result.problems.is_empty()) {
             remove_file(path)?;
@@ -85,7 +85,11 @@ impl Engine {
             }
         }
         let end = Instant::now() + GONE_WITHIN;
-        if let Err(error) = self.wait_gone(server, doomed, end).await {
+        let gone = match self.wait_gone(server, doomed, end).await {
+            Ok(()) => self.undo_claims(server, &journal, &state, end).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = gone {
             result.problems.push(error);
         }
         if !result.problems.is_empty() {
@@ -94,6 +98,25 @@ impl Engine {
         }
         self.close(server, ledger, &journal, &state, &renamed, &mut result).await?;
         Ok(result)
+    }
+
+    /// Deletes the claims of stateful sets that the run made. Claims that were kept from before stay with their data.
+    async fn undo_claims(&self, server: &Server, journal: &Journal, state: &State, end: Instant) -> Result<(), Error> {
+        let sets: Vec<&str> = journal
+            .steps
+            .iter()
+            .filter(|step| step.undo == Undo::Delete && step.object.is("apps", "StatefulSet"))
+            .map(|step| step.object.name.as_str())
+            .collect();
+        if sets.is_empty() {
+            return Ok(());
+        }
+        self.pods_gone(server, end).await?;
+        let claims = self.claims(server).await?.into_iter().filter(|claim| {
+            let before = state.record.as_ref().is_some_and(|record| record.has(&claim.object, uid(&claim.live)));
+            !before && sets.iter().any(|set| claim_of(&claim.object.name, set))
+        });
+        self.delete_wave(server, claims.collect(), end).await.map(|_| ())
     }
 
     /// The end of a rollback without problems: the record as it was, or nothing at all.
@@ -207,11 +230,31 @@ fn identity(live: &Value) -> Value {
     json!({"apiVersion": api_version, "kind": text(live, "/kind"), "metadata": metadata})
 }
 
+/// Whether a claim has the name that a stateful set gives: `<template>-<set>-<number>`.
+fn claim_of(claim: &str, set: &str) -> bool {
+    claim.rsplit_once('-').is_some_and(|(front, number)| {
+        !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && front.ends_with(&format!("-{set}"))
+    })
+}
+
 pub(crate) fn remove_file(path: &std::path::Path) -> Result<(), Error> {
     match std::fs::remove_file(path) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::File { path: path.to_owned(), source })
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_known_by_the_name_that_its_set_gives() {
+        assert!(claim_of("data-etcd-0", "etcd") && claim_of("data-etcd-12", "etcd"));
+        assert!(
+            !claim_of("data-etcd-backup", "etcd") && !claim_of("data-other-0", "etcd") && !claim_of("etcd-0", "etcd")
+        );
     }
 }

@@ -78,7 +78,7 @@ impl Engine {
                 done.done == Done::Created || plan.state.journal.as_ref().is_some_and(|j| j.namespace_created);
             applied.insert(step.target.clone(), done);
         }
-        let ledger = Ledger::acquire(&server, &self.owner, self.options.lock_wait, &self.events, |state| {
+        let ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |state| {
             // Another run may have come and gone while the lock was waited for; its journal is closed then.
             state.journal = Some(state.journal.clone().map_or_else(
                 || journal.clone(),

@@ -54,10 +54,10 @@ pub struct Removed {
 
 /// An object found in the cluster.
 #[derive(Debug, Clone)]
-struct Found {
-    kind: Kind,
-    object: ObjectRef,
-    live: Value,
+pub(crate) struct Found {
+    pub(crate) kind: Kind,
+    pub(crate) object: ObjectRef,
+    pub(crate) live: Value,
 }
 
 impl Found {
@@ -129,7 +129,7 @@ impl Engine {
     }
 
     async fn open_for_removal(&self, server: &Server, install_uid: &str) -> Result<Shared, Error> {
-        let ledger = Ledger::acquire(server, &self.owner, self.options.lock_wait, &self.events, |state| {
+        let ledger = Ledger::acquire(server, &self.owner, &self.options, &self.events, |state| {
             let mut journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
             "uninstall".clone_into(&mut journal.command);
             state.journal = Some(journal);
@@ -154,14 +154,14 @@ impl Engine {
         let stays: Vec<Found> = found.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object)).collect();
         result.kept = kept;
         let (workloads, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| is_workload(&f.object));
-        self.delete_wave(server, workloads, end, result).await?;
+        result.deleted.extend(self.delete_wave(server, workloads, end).await?);
         self.pods_gone(server, end).await?;
-        self.delete_wave(server, rest, end, result).await?;
+        result.deleted.extend(self.delete_wave(server, rest, end).await?);
         let (unbound, bound): (Vec<Found>, Vec<Found>) =
             claims.into_iter().partition(|c| removal.delete_data || !is_bound(&c.live));
         let volumes: Vec<String> =
             unbound.iter().filter_map(|c| text(&c.live, "/spec/volumeName")).map(str::to_owned).collect();
-        self.delete_wave(server, unbound, end, result).await?;
+        result.deleted.extend(self.delete_wave(server, unbound, end).await?);
         self.volumes_gone(server, &volumes, end).await;
         for claim in &bound {
             self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
@@ -170,13 +170,13 @@ impl Engine {
         Ok(stays.into_iter().chain(bound).collect())
     }
 
-    async fn delete_wave(
+    /// Deletes objects side by side and waits until they are gone. Returns those that were there.
+    pub(crate) async fn delete_wave(
         &self,
         server: &Server,
         wave: Vec<Found>,
         end: Instant,
-        result: &mut Removed,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<ObjectRef>, Error> {
         let answers: Vec<Result<Option<Doomed>, Error>> = stream::iter(wave)
             .map(|found| async move {
                 let doomed = found.doomed();
@@ -196,13 +196,13 @@ impl Engine {
                 Err(error) => first = first.or(Some(error)),
             }
         }
-        result.deleted.extend(gone.iter().map(|doomed| doomed.object.clone()));
+        let deleted = gone.iter().map(|doomed| doomed.object.clone()).collect();
         self.wait_gone(server, gone, end).await?;
-        first.map_or(Ok(()), Err)
+        first.map_or(Ok(deleted), Err)
     }
 
     /// Waits for the pods of our workloads, which the garbage collector deletes after their owners.
-    async fn pods_gone(&self, server: &Server, end: Instant) -> Result<(), Error> {
+    pub(crate) async fn pods_gone(&self, server: &Server, end: Instant) -> Result<(), Error> {
         let kind = Kind::known("", "Pod");
         let pods = self.dependents(server, &kind).await?;
         let owned =
@@ -247,6 +247,8 @@ impl Engine {
                 }
                 Some(why) => result.kept.push(Kept { object: namespace, why }),
             }
+        } else if created_namespace(state) {
+            result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
         }
         let Some(ledger) = ledger else { return Ok(()) };
         let mut ledger = ledger.lock().await;
@@ -330,7 +332,7 @@ impl Engine {
     }
 
     /// The volume claims of our workloads: they carry the install labels and are nobody's dependents.
-    async fn claims(&self, server: &Server) -> Result<Vec<Found>, Error> {
+    pub(crate) async fn claims(&self, server: &Server) -> Result<Vec<Found>, Error> {
         let kind = Kind::known("", "PersistentVolumeClaim");
         Ok(self.dependents(server, &kind).await?.into_iter().filter(|f| !self.owner.labelled(&f.live)).collect())
     }
@@ -391,6 +393,11 @@ fn kept_item(found: &Found, state: &State) -> Item {
         policy: Policy::Keep,
         digest: String::new(),
     })
+}
+
+fn created_namespace(state: &State) -> bool {
+    state.record.as_ref().is_some_and(|record| record.namespace_created)
+        || state.journal.as_ref().is_some_and(|journal| journal.namespace_created)
 }
 
 /// A claim that was never bound holds no data, and may lack the class that it needs.

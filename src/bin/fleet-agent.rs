@@ -1,3 +1,16 @@
 //! The program `fleet-agent`: arguments in, exit code out, nothing else.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use fleetctl::agent;
+
+fn main() -> ExitCode {
+    match agent::run(agent::settings::Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -103,7 +103,9 @@ mod tests {
                     folders.push(path);
                 } else {
                     let name = path.file_name().unwrap().to_string_lossy().into_owned();
-                    let known = name.ends_with(".yaml") || name == "README.md" || name == ".gitkeep";
+                    let known = path.extension().is_some_and(|extension| extension == "yaml")
+                        || name == "README.md"
+                        || name == ".gitkeep";
                     assert!(known, "{} does not belong there", path.display());
                 }
             }

@@ -177,10 +177,10 @@ impl Chart {
             let manifest = manifest(files, kind, current)?;
             let wrong =
                 |problem: String| ChartError::Manifest { path: format!("{kind}/{current}/chart.yaml"), problem };
-            if let Some(below) = manifest.extends {
-                if below >= current {
-                    return Err(wrong(format!("{current} extends {below}, which is not older")));
-                }
+            if let Some(below) = manifest.extends
+                && below >= current
+            {
+                return Err(wrong(format!("{current} extends {below}, which is not older")));
             }
             next = manifest.extends;
             chain.push(manifest);
@@ -374,13 +374,13 @@ fn parts(stages: &[Stage], files: &BTreeMap<String, File>) -> Vec<Part> {
         .filter_map(|name| name.strip_prefix("bootstrap/"))
         .filter(|name| !is_library(name))
         .map(|name| Part { file: format!("bootstrap/{name}"), stage: None });
-    let staged = stages.iter().enumerate().flat_map(|(index, stage)| {
+    let templates = stages.iter().enumerate().flat_map(|(index, stage)| {
         stage
             .templates
             .iter()
             .map(move |name| Part { file: format!("templates/{name}"), stage: Some((index, stage.name.clone())) })
     });
-    bootstrap.chain(staged).collect()
+    bootstrap.chain(templates).collect()
 }
 
 impl From<Diagnostic> for ChartError {

@@ -62,7 +62,12 @@
 //!   `extends`, `block`, `autoescape`, `safe` and `{{-` are refused.
 //! - A document that comes out empty is skipped. Line breaks after a block tag and spaces before it are dropped.
 
+// A diagnostic is larger than clippy likes an error to be. It is made once in a failing run, and boxing it would only
+// make the code that fills it longer.
+#![allow(clippy::result_large_err)]
+
 mod diagnostic;
+pub mod explain;
 mod files;
 mod load;
 mod node;
@@ -71,6 +76,8 @@ mod read;
 pub mod render;
 mod scalar;
 pub mod select;
+pub mod show;
+pub mod usage;
 pub mod values;
 pub mod versions;
 

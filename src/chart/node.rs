@@ -1,6 +1,7 @@
 //! A tree of values in which every node knows the place it comes from, and what it overrode.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde_json::{Map, Number, Value};
 
@@ -46,14 +47,19 @@ impl Sources {
 
     /// Replaces what is at these origins wherever a place is shown from now on.
     pub(super) fn mask(&mut self, origins: &[Origin]) {
-        for origin in origins {
-            let source = &mut self.0[origin.source as usize];
-            let range = origin.start as usize..origin.end as usize;
-            let masked = source.masked.get_or_insert_with(|| source.text.clone());
-            let Some(secret) = masked.get(range.clone()) else { continue };
-            let stars: String =
-                secret.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { char::from(byte) } else { '*' }).collect();
-            masked.replace_range(range, &stars);
+        for (number, source) in self.0.iter_mut().enumerate() {
+            let own = || origins.iter().filter(|origin| origin.source as usize == number);
+            if own().next().is_none() {
+                continue;
+            }
+            let mut bytes = source.text.clone().into_bytes();
+            for origin in own() {
+                let range = origin.start as usize..origin.end as usize;
+                if source.text.get(range.clone()).is_some() {
+                    bytes[range].iter_mut().filter(|byte| !matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b'*');
+                }
+            }
+            source.masked = String::from_utf8(bytes).ok();
         }
     }
 
@@ -210,7 +216,7 @@ pub(super) fn show_path(path: &[String]) -> String {
     let mut text = String::new();
     for part in path {
         if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
-            text.push_str(&format!("[{part}]"));
+            let _ = write!(text, "[{part}]");
         } else if part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
             && !part.is_empty()
         {
@@ -219,7 +225,7 @@ pub(super) fn show_path(path: &[String]) -> String {
             }
             text.push_str(part);
         } else {
-            text.push_str(&format!("[{part:?}]"));
+            let _ = write!(text, "[{part:?}]");
         }
     }
     text

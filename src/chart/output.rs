@@ -26,7 +26,12 @@ pub fn yaml<T: Serialize>(value: &T) -> String {
 
 /// Values as a stream of YAML documents, `---` before each.
 pub fn yaml_stream<'v>(values: impl IntoIterator<Item = &'v Value>) -> String {
-    values.into_iter().map(|value| format!("---\n{}", yaml(value))).collect()
+    let mut text = String::new();
+    for value in values {
+        text.push_str("---\n");
+        text.push_str(&yaml(value));
+    }
+    text
 }
 
 /// One value as indented JSON, ending with a line break.

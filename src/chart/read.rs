@@ -18,6 +18,9 @@ const MAX_ALIASED_NODES: usize = 20_000;
 /// How deep collections may nest.
 const MAX_DEPTH: usize = 64;
 
+/// How many errors are noted in one source.
+const MAX_PROBLEMS: usize = 50;
+
 struct Reader<'t> {
     parser: Parser<'t, StrInput<'t>>,
     text: &'t str,
@@ -35,7 +38,17 @@ type Step<T> = Result<T, Stop>;
 
 impl<'t> Reader<'t> {
     fn place(&self, origin: Origin) -> Place {
-        Place::in_text(self.name, self.text, origin.start as usize, origin.end as usize)
+        let mut place = Place::in_text(self.name, self.text, origin.start as usize, origin.end as usize);
+        hide_behind_secret_key(&mut place);
+        place
+    }
+
+    /// Notes an error after which reading goes on. Beyond a number of them only that there are more matters.
+    fn report(&mut self, origin: Origin, diagnostic: impl FnOnce() -> Diagnostic) {
+        if self.problems.len() < MAX_PROBLEMS {
+            let place = self.place(origin);
+            self.problems.push(diagnostic().at(place));
+        }
     }
 
     fn origin(&self, span: Span) -> Origin {
@@ -120,20 +133,18 @@ impl<'t> Reader<'t> {
     }
 
     fn collection_tag(&mut self, tag: Option<Cow<'t, Tag>>, expected: &str, origin: Origin) {
-        if let Some(tag) = tag {
-            if !tag.is_yaml_core_schema_tag(expected) {
-                self.unknown_tag(&tag, origin);
-            }
+        if let Some(tag) = tag
+            && !tag.is_yaml_core_schema_tag(expected)
+        {
+            self.unknown_tag(&tag, origin);
         }
     }
 
     fn unknown_tag(&mut self, tag: &Tag, origin: Origin) {
-        let place = self.place(origin);
-        self.problems.push(
+        self.report(origin, || {
             Diagnostic::error("unknown-tag", format!("the tag `{}` does not fit here", shorten(&tag.original())))
-                .at(place)
-                .help("leave the tag out; quote the value if it is text"),
-        );
+                .help("leave the tag out; quote the value if it is text")
+        });
     }
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, origin: Origin) -> Node {
@@ -199,19 +210,16 @@ impl<'t> Reader<'t> {
 
     fn insert(&mut self, map: &mut Mapping, key: Option<String>, origin: Origin, value: Node) {
         let Some(key) = key.filter(|key| !key.is_empty()) else {
-            let place = self.place(origin);
-            self.problems.push(Diagnostic::error("bad-key", "a key must be text").at(place));
-            return;
+            return self.report(origin, || Diagnostic::error("bad-key", "a key must be text"));
         };
         if let Some(first) = map.entries.get(&key) {
-            let first = self.place(first.key);
-            let place = self.place(origin);
-            self.problems.push(
+            let before = &self.text[..first.key.start as usize];
+            self.report(origin, || {
+                let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
                 Diagnostic::error("duplicate-key", format!("the key `{}` is given twice", shorten(&key)))
-                    .at(place)
                     .label("second time here")
-                    .note(format!("the first is at {}", first.short())),
-            );
+                    .note(format!("the first is on line {line}"))
+            });
             return;
         }
         map.entries.insert(key, Entry { key: origin, node: value });
@@ -226,10 +234,8 @@ impl<'t> Reader<'t> {
         };
         for source in sources {
             let Data::Map(from) = source.data else {
-                let place = self.place(origin);
-                self.problems
-                    .push(Diagnostic::error("bad-merge", "`<<` takes a mapping or a list of mappings").at(place));
-                return;
+                return self
+                    .report(origin, || Diagnostic::error("bad-merge", "`<<` takes a mapping or a list of mappings"));
             };
             for (key, entry) in from.entries {
                 map.entries.entry(key).or_insert(entry);
@@ -272,10 +278,8 @@ impl<'t> Reader<'t> {
 
 /// Masks what stands behind a key that sounds like a secret, on a line that cannot be read and so has no schema.
 pub(super) fn hide_behind_secret_key(place: &mut Place) {
-    let Some(colon) = place.text.find([':', '=']) else { return };
-    if !sounds_secret(&place.text[..colon]) {
-        return;
-    }
+    let Some(word) = first_secret_word(&place.text) else { return };
+    let Some(colon) = place.text[word..].find([':', '=']).map(|at| word + at) else { return };
     let masked: String = place.text[colon + 1..].chars().map(|c| if c.is_whitespace() { c } else { '*' }).collect();
     let text = format!("{}{masked}", &place.text[..=colon]);
     if place.start > colon {
@@ -290,10 +294,10 @@ pub(super) fn hide_behind_secret_key(place: &mut Place) {
     place.text = text;
 }
 
-/// Whether a key sounds like that of a secret; for places where no schema says so.
-pub(super) fn sounds_secret(key: &str) -> bool {
-    let key = key.to_lowercase();
-    ["secret", "password", "passwd", "token", "key", "credential", "auth"].iter().any(|word| key.contains(word))
+/// Where the first word stands that sounds like the key of a secret; for places where no schema says so.
+fn first_secret_word(line: &str) -> Option<usize> {
+    let line = line.to_ascii_lowercase();
+    ["secret", "passw", "token", "key", "credential", "auth"].iter().filter_map(|word| line.find(word)).min()
 }
 
 /// Reads bytes as text.
@@ -342,10 +346,10 @@ pub(super) fn read(sources: &Sources, source: u32) -> Result<Option<Node>, Vec<D
         Ok(_) => Err(reader.problems),
         Err(Stop(first)) => {
             // A few JSON texts are not YAML.
-            if text.trim_start().starts_with('{') {
-                if let Ok(value) = serde_json::from_str::<serde_json::Value>(text) {
-                    return Ok(Some(Node::from_json(&value, whole)));
-                }
+            if text.trim_start().starts_with('{')
+                && let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
+            {
+                return Ok(Some(Node::from_json(&value, whole)));
             }
             reader.problems.push(first);
             Err(reader.problems)
@@ -395,10 +399,9 @@ mod tests {
         assert_eq!(code("? [a]\n: b\n"), "bad-key");
         assert_eq!(code("a: &x [*x]\n"), "alias-cycle");
         assert_eq!(code("<<: 1\n"), "bad-merge");
-        let bomb = (0..30).fold("a0: &a0 [x, x]\n".to_owned(), |mut text, n| {
-            text.push_str(&format!("a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1));
-            text
-        });
+        let levels = (0..30).map(|n| format!("a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1));
+        let bomb: Vec<String> = std::iter::once("a0: &a0 [x, x]\n".to_owned()).chain(levels).collect();
+        let bomb = bomb.concat();
         assert_eq!(code(&bomb), "alias-bomb");
         assert_eq!(code(&"[".repeat(5000)), "yaml-syntax");
     }

@@ -150,10 +150,10 @@ pub(super) fn plain(raw: &str) -> Meaning {
         "no" | "No" | "NO" | "off" | "Off" | "OFF" | "n" | "N" => return Meaning::Unclear(Unclear::Bool(false)),
         _ => {}
     }
-    if raw.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) {
-        if let Some(meaning) = number(raw) {
-            return meaning;
-        }
+    if raw.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'))
+        && let Some(meaning) = number(raw)
+    {
+        return meaning;
     }
     Meaning::Text
 }

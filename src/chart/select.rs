@@ -203,15 +203,15 @@ pub fn select<'t>(table: &'t Versions, request: Request<'_>) -> Result<Selection
             }
         },
     };
-    if let (Some(tag), Some(image_tag)) = (tagged, request.image_tag) {
-        if tag.line() != row.version {
-            return Err(SelectError::Disagree {
-                version: if by == SelectedBy::Auto { row.version.to_string() } else { version.to_string() },
-                version_line: row.version,
-                image_tag: image_tag.to_owned(),
-                tag_line: tag.line(),
-            });
-        }
+    if let (Some(tag), Some(image_tag)) = (tagged, request.image_tag)
+        && tag.line() != row.version
+    {
+        return Err(SelectError::Disagree {
+            version: if by == SelectedBy::Auto { row.version.to_string() } else { version.to_string() },
+            version_line: row.version,
+            image_tag: image_tag.to_owned(),
+            tag_line: tag.line(),
+        });
     }
     let image_tag = request.image_tag.map_or_else(|| version.to_string(), ToOwned::to_owned);
     Ok(Selection { row, version, image_tag, by })

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::version::ServiceLine;
 
+mod mistakes;
 mod rendering;
 
 pub(super) fn line(text: &str) -> ServiceLine {

@@ -72,7 +72,9 @@ enum Command {
     /// Install a control plane or an agent
     #[command(subcommand)]
     Install(install::InstallCommand),
-//UN1
+    /// Remove a control plane or an agent
+    #[command(subcommand)]
+    Uninstall(uninstall::UninstallCommand),
     /// Check the status of a control plane installation
     Status(status::StatusArgs),
     /// List what a control plane manages
@@ -127,7 +129,7 @@ async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
     let global = cli.global;
     match cli.command {
         Command::Install(command) => install::run(ui, &global, command).await,
-//UN2
+        Command::Uninstall(command) => uninstall::run(ui, &global, command).await,
         Command::Status(args) => status::run(ui, &global, args).await,
         Command::Get(command) => get::run(ui, &global, command).await,
         Command::Template(command) => template::run(ui, &global, command),

@@ -1,0 +1,185 @@
+//! `uninstall`: removes a control plane; its data and keys only on request.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, IsTerminal};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::error::{CliError, Exit};
+use super::install::duration;
+use super::outcome::{engine_error, interrupted};
+use super::plan_args::wrong_name;
+use super::ui::{Display, Ui};
+use super::{Global, cluster_access};
+use crate::api::names::ControlPlaneName;
+use crate::apply::{Removal, Removed};
+use crate::control_plane::home::Home;
+use crate::control_plane::progress::Progress;
+use crate::control_plane::uninstall::Target;
+
+/// Remove a control plane or an agent
+#[derive(Debug, Subcommand)]
+pub(super) enum UninstallCommand {
+    /// Remove the control plane from the cluster of `--context`
+    #[command(visible_alias = "cp", after_help = EXAMPLES)]
+    ControlPlane(UninstallControlPlaneArgs),
+}
+
+const EXAMPLES: &str = "Without --delete-data the data (PersistentVolumeClaims) and its keys stay, and a later install of
+the same name resumes the same control plane.
+
+Examples:
+  fleetctl uninstall control-plane demo
+  fleetctl uninstall cp demo --delete-data --yes";
+
+/// Remove the control plane from the cluster of `--context`
+#[derive(Debug, Args)]
+pub(super) struct UninstallControlPlaneArgs {
+    /// Name of the control plane
+    #[arg(value_name = "CONTROL_PLANE_NAME")]
+    name: String,
+
+    /// Delete the data, its keys and the local folder too; cannot be undone
+    #[arg(long)]
+    delete_data: bool,
+
+    /// Do not ask before data is deleted
+    #[arg(long, short)]
+    yes: bool,
+
+    /// Delete data although workload clusters are registered
+    #[arg(long)]
+    force: bool,
+
+    /// How long to wait for everything together
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    timeout: Duration,
+
+    /// How long to wait for another run that holds the lock
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    lock_wait: Duration,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> Result<Exit, CliError> {
+    let UninstallCommand::ControlPlane(args) = command;
+    let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let home = Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let hosting = cluster_access::connect(global).await?;
+    let target = Target {
+        name: &name,
+        namespace: &global.namespace,
+        client: &hosting.client,
+        home: &home,
+        timeout: args.timeout,
+        lock_wait: args.lock_wait,
+    };
+    let removal = Removal { delete_data: args.delete_data, ..Removal::default() };
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+
+    registered(ui, &args, &target).await?;
+    if args.delete_data {
+        let planned = target.plan(removal, &progress).await.map_err(|error| engine_error("cannot plan the removal", &error))?;
+        confirm(ui, &args, &planned)?;
+    }
+    progress.step(&format!("Removing control plane {name} from namespace {}", global.namespace));
+    let outcome = tokio::select! {
+        outcome = target.remove(removal, &progress) => outcome,
+        () = interrupted(ui) => {
+            display.close(false);
+            return Err(CliError::new(Exit::Interrupted, "Interrupted", "the removal was interrupted")
+                .hint("run the same command again; it goes on where it stopped"));
+        }
+    };
+    display.close(outcome.is_ok());
+    let removed = outcome.map_err(|error| engine_error("the removal stopped", &error)
+        .hint("run the same command again; it goes on where it stopped"))?;
+    let folder = if args.delete_data { target.remove_folder()? } else { None };
+    let mut text = summary(&name, global, &removed, &hosting.context);
+    if let Some(folder) = folder {
+        let _ = writeln!(text, "Removed the folder {}", folder.display());
+    }
+    ui.out(&text)?;
+    leftovers(&removed)
+}
+
+/// Workload clusters that are registered: a warning, and with `--delete-data` a reason to refuse.
+async fn registered(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'_>) -> Result<(), CliError> {
+    match target.members().await {
+        Ok(members) if members.is_empty() => Ok(()),
+        Ok(members) => {
+            let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+            let names = names.join(", ");
+            if args.delete_data && !args.force {
+                return Err(CliError::new(Exit::Refused, "ClustersRegistered", format!("workload clusters are registered: {names}"))
+                    .hint("remove their agents first (`fleetctl uninstall agent NAME`), or give `--force` to orphan them"));
+            }
+            ui.warn(&format!("workload clusters are registered and lose their control plane: {names}"));
+            Ok(())
+        }
+        Err(why) if args.delete_data => {
+            ui.warn(&format!("could not ask the control plane which workload clusters are registered: {why}"));
+            Ok(())
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Says what will be deleted for good, and asks: on a terminal by a question, elsewhere by `--yes`.
+fn confirm(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Removed) -> Result<(), CliError> {
+    if planned.nothing_found || args.yes {
+        return Ok(());
+    }
+    let mut plan = String::from("This deletes for good:\n");
+    for object in &planned.deleted {
+        let _ = writeln!(plan, "  {object}");
+    }
+    ui.err(plan.trim_end());
+    let refused = |headline: &str| {
+        CliError::new(Exit::Refused, "NotConfirmed", headline).hint("give `--yes` to delete without being asked")
+    };
+    if !std::io::stdin().is_terminal() {
+        return Err(refused("deleting data has to be confirmed, and nobody can be asked"));
+    }
+    ui.err("Type the name of the control plane to go on:");
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    if answer.trim() == args.name { Ok(()) } else { Err(refused("not confirmed; nothing was deleted")) }
+}
+
+fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context: &Option<String>) -> String {
+    if removed.nothing_found {
+        return format!("There is no control plane {name} in namespace {}; nothing to remove.\n", global.namespace);
+    }
+    let mut text = format!("Removed control plane {name}: {} objects are gone.\n", removed.deleted.len());
+    if !removed.kept.is_empty() {
+        text.push_str("\nKept:\n");
+        for kept in &removed.kept {
+            let _ = writeln!(text, "  {}: {}", kept.object, kept.why);
+        }
+    }
+    let data = removed.kept.iter().any(|kept| matches!(kept.object.kind.as_str(), "PersistentVolumeClaim" | "Secret"));
+    if data {
+        let context = context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
+        let namespace = if global.namespace.as_str() == "fleet" { String::new() } else { format!(" --namespace {}", global.namespace) };
+        let _ = writeln!(
+            text,
+            "\nAn install of {name} resumes with this data. To delete it for good:\n  fleetctl uninstall control-plane {name}{context}{namespace} --delete-data"
+        );
+    }
+    text
+}
+
+/// Objects that are there against all intent make the removal part-done.
+fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
+    if removed.leftovers.is_empty() {
+        return Ok(Exit::Ok);
+    }
+    let mut error = CliError::new(Exit::PartDone, "Leftovers", format!("{} objects are left over", removed.leftovers.len()));
+    for leftover in &removed.leftovers {
+        error = error.cause(format!("{}: {}", leftover.object, leftover.because));
+    }
+    Err(error.hint("look at them and delete what is not needed"))
+}

@@ -144,35 +144,42 @@ pub async fn install(
         },
         progress::events(progress),
     );
-    let mut flow = Flow { plan, client, home, options, progress, engine: &engine, deadline, run: None, step: String::new() };
+    let mut flow = Flow { plan, client, home, options, progress, engine: &engine, deadline, begun: false, run: None, step: String::new() };
     let outcome = tokio::select! {
         outcome = flow.run() => outcome,
         () = interrupted => Err(InstallError::Interrupted),
     };
-    let run = flow.run;
+    let (run, begun) = (flow.run, flow.begun);
     match outcome {
         Ok(installed) => Ok(installed),
-        Err(error) => Err(Failure { aftermath: wind_up(&engine, run, options, &error).await, error }),
+        Err(error) => Err(Failure { aftermath: wind_up(&engine, run, begun, options.rollback).await, error }),
     }
 }
 
 /// Ends a run that failed: undoes it if that was asked for, else lets go of the lock.
-async fn wind_up(engine: &Engine, run: Option<Run>, options: &InstallOptions, error: &InstallError) -> Aftermath {
-    if matches!(error, InstallError::Preflight(_)) {
+///
+/// `begun` without a run means that it was cut off between its first write and its return: the journal knows.
+async fn wind_up(engine: &Engine, run: Option<Run>, begun: bool, rollback: bool) -> Aftermath {
+    if !begun {
         return Aftermath::NothingWritten;
     }
-    match (run, options.rollback) {
-        (None, _) => Aftermath::NothingWritten,
-        (Some(run), true) => match run.release().await {
-            Ok(_) => Aftermath::RolledBack,
-            Err(failed) => Aftermath::RollbackFailed(Box::new(failed)),
-        },
-        (Some(run), false) => {
+    if !rollback {
+        if let Some(run) = run {
             // The lock expires by itself where the server is not there to take it back.
             let _ = run.release().await;
-            let _ = engine;
-            Aftermath::Left
         }
+        return Aftermath::Left;
+    }
+    let undone = match run {
+        Some(run) => run.rollback().await,
+        None => engine.with_deadline(None).rollback().await,
+    };
+    match undone {
+        Ok(undone) => match undone.problems.into_iter().next() {
+            None => Aftermath::RolledBack,
+            Some(problem) => Aftermath::RollbackFailed(Box::new(problem)),
+        },
+        Err(failed) => Aftermath::RollbackFailed(Box::new(failed)),
     }
 }
 
@@ -184,6 +191,7 @@ struct Flow<'a> {
     progress: &'a Arc<dyn Progress>,
     engine: &'a Engine,
     deadline: Instant,
+    begun: bool,
     run: Option<Run>,
     step: String,
 }
@@ -220,6 +228,7 @@ impl Flow<'_> {
         let whole = self.engine.plan(&release, &planned).await.map_err(self.stopped())?;
         let unchanged = whole.is_noop() && self.run.is_none();
         if !unchanged {
+            self.begun = true;
             match &mut self.run {
                 Some(run) => run.extend(whole),
                 None => self.engine.begin(whole).await.map(|run| self.run = Some(run)),
@@ -263,6 +272,7 @@ impl Flow<'_> {
             let existed = facts.namespace.exists;
             let namespace = &self.plan.namespace;
             self.step(&if existed { format!("Using namespace {namespace}") } else { format!("Creating namespace {namespace}") });
+            self.begun = true;
             let run = self.engine.begin(part).await.map_err(self.stopped())?;
             self.run.insert(run).apply().await.map_err(self.stopped())?;
             self.progress.done("");

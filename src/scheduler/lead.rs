@@ -5,13 +5,19 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use kube::runtime::events::{Recorder, Reporter};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::bootstrap::{self, Outcome};
 use super::inputs::Inputs;
+use super::monitor::Monitor;
+use super::registrar::Registrar;
 use super::report::{self, BOOTSTRAPPED, INIT_SECRET_READY};
-use super::settings::Args;
+use super::settings::{Args, Settings};
 use super::state::{State, Verdict};
+use super::view::{self, View};
 use super::{init_secret, token};
 use crate::daemon::backoff::Backoff;
 use crate::daemon::client::CallError;
@@ -44,8 +50,12 @@ pub async fn run(leader: Leader) {
     let said = OnChange::default();
     let mut applied: Option<(String, Instant)> = None;
     let mut bootstrapped = Verdict::Pending;
+    let (settings, receiver) = watch::channel(None);
+    // Dropped with this future, so no task outlives the term.
+    let mut tasks = JoinSet::new();
     loop {
         let inputs = Inputs::read(&leader.args);
+        settings.send_replace(inputs.settings.as_ref().ok().cloned());
         let due = applied.as_ref().is_none_or(|(digest, at)| *digest != inputs.digest || at.elapsed() >= RESYNC);
         if due {
             bootstrapped = apply(&leader, &inputs).await;
@@ -53,6 +63,9 @@ pub async fn run(leader: Leader) {
         }
         say(&said, "bootstrap", &bootstrapped);
         leader.state.set_bootstrapped(bootstrapped.clone());
+        if bootstrapped.is_done() && tasks.is_empty() {
+            start_tasks(&leader, &receiver, &mut tasks);
+        }
 
         let secret = if bootstrapped.is_done() { init_secret(&leader, &inputs).await } else { Verdict::Pending };
         say(&said, "init secret", &secret);
@@ -66,8 +79,27 @@ pub async fn run(leader: Leader) {
         } else {
             backoff.next_wait()
         };
-        wait_or_change(&leader.args, &inputs.digest, wait).await;
+        tokio::select! {
+            () = wait_or_change(&leader.args, &inputs.digest, wait) => {}
+            Some(ended) = tasks.join_next() => {
+                // They run for ever, so this is a fault of ours: start all of them again, from what the API says.
+                tracing::error!(?ended, "a task of the leader ended");
+                tasks.shutdown().await;
+            }
+        }
     }
+}
+
+/// What needs the definitions to be there: registration and monitoring, on one view of the hub.
+fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, tasks: &mut JoinSet<()>) {
+    let view = Arc::new(View::default());
+    let (client, metrics) = (leader.client.clone(), leader.metrics.clone());
+    let reporter = Reporter { controller: "fleet-scheduler".to_owned(), instance: leader.args.identity.clone() };
+    let recorder = Recorder::new(client.clone(), reporter);
+    tasks.spawn(view::watch(client.clone(), view.clone()));
+    let registrar = Registrar::new(client.clone(), view.clone(), settings.clone(), metrics.clone(), recorder.clone());
+    tasks.spawn(registrar.run());
+    tasks.spawn(Monitor { client, view, metrics, recorder }.run());
 }
 
 async fn apply(leader: &Leader, inputs: &Inputs) -> Verdict {

@@ -166,9 +166,10 @@ impl Election {
         if matches!(role, Role::Leader | Role::Follower { .. }) {
             self.said.news("hub", "well");
             if self.said.news("role", &format!("{role:?}")) {
-                match role {
-                    Role::Follower { leader } => tracing::info!(leader, "another replica leads"),
-                    _ => tracing::info!(identity = self.identity, "leading"),
+                if let Role::Follower { leader } = role {
+                    tracing::info!(leader, "another replica leads");
+                } else {
+                    tracing::info!(identity = self.identity, "leading");
                 }
             }
         } else {

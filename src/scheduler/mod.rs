@@ -1,7 +1,8 @@
 //! `fleet-scheduler`: the inside of the control plane.
 //!
 //! It runs beside the control plane's own API (the *hub*). Of several replicas one leads. The leader applies the
-//! objects that the chart wants inside the hub, and keeps the Secret that agents start from.
+//! objects that the chart wants inside the hub, keeps the Secret that agents start from, registers workload clusters
+//! and watches over them. All that it knows it finds again in the hub's API after a restart.
 //!
 //! Its client certificate is in `system:masters`: it makes the first RBAC binding, so none can have been made for it.
 
@@ -10,11 +11,15 @@ pub mod init_secret;
 pub mod inputs;
 pub mod lead;
 pub mod leader;
+pub mod membership;
+pub mod monitor;
 pub mod objects;
+pub mod registrar;
 pub mod report;
 pub mod settings;
 pub mod state;
 pub mod token;
+pub mod view;
 
 use std::sync::Arc;
 use std::time::Duration;

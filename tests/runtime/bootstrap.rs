@@ -194,9 +194,9 @@ async fn an_edit_by_hand_of_a_bootstrap_object_is_undone_at_the_next_start() {
     roles.patch("fleet:agent-bootstrap", &PatchParams::default(), &Patch::Merge(&wider)).await.unwrap();
     let mut scheduler = Program::scheduler(&stage.hub.kubeconfig, &config, "two");
     scheduler.ready(Duration::from_secs(40)).await;
-    let rules = roles.get("fleet:agent-bootstrap").await.unwrap().rules.unwrap();
-    assert_eq!(rules.len(), 1);
-    assert_eq!(rules[0].verbs, ["create", "get"]);
+    let now = roles.get("fleet:agent-bootstrap").await.unwrap().rules.unwrap();
+    assert_eq!(now.len(), 1);
+    assert_eq!(now[0].verbs, ["create", "get"]);
 }
 
 /// Waits up to a minute for something to become true.

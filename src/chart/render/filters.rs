@@ -174,9 +174,9 @@ fn unique(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
     Ok(back(&Json::Array(items)))
 }
 
-fn merge(state: &State<'_, '_>, value: &Value, others: Rest<Value>) -> Result<Value, Error> {
+fn merge(state: &State<'_, '_>, value: &Value, others: &[Value]) -> Result<Value, Error> {
     let mut merged = map(state, value)?;
-    for other in others.iter() {
+    for other in others {
         if !other.is_none() {
             merged.extend(map(state, other)?);
         }
@@ -230,7 +230,7 @@ pub(super) fn add_to(env: &mut Environment<'static>) {
         text(state, value).map(|text| text.replace(from, to))
     });
     env.add_filter("split", |state: &State<'_, '_>, value: &Value, at: &str| {
-        text(state, value).map(|text| Value::from_iter(text.split(at).map(ToOwned::to_owned)))
+        text(state, value).map(|text| text.split(at).map(ToOwned::to_owned).collect::<Value>())
     });
     env.add_filter("first", |state: &State<'_, '_>, value: &Value| {
         list(state, value)?.first().map(back).ok_or_else(|| refuse("an empty list has no first entry"))
@@ -240,9 +240,9 @@ pub(super) fn add_to(env: &mut Environment<'static>) {
     });
     env.add_filter("sort", sorted);
     env.add_filter("unique", unique);
-    env.add_filter("merge", merge);
+    env.add_filter("merge", |state: &State<'_, '_>, value: &Value, others: Rest<Value>| merge(state, value, &others));
     env.add_filter("keys", |state: &State<'_, '_>, value: &Value| {
-        map(state, value).map(|map| Value::from_iter(map.keys().cloned()))
+        map(state, value).map(|map| map.keys().cloned().collect::<Value>())
     });
     env.add_filter("items", |state: &State<'_, '_>, value: &Value| {
         map(state, value).map(|map| {

@@ -85,12 +85,11 @@ impl Scan<'_> {
             match quote {
                 Some(_) if byte == b'\\' => at += 1,
                 Some(open) if byte == open => quote = None,
-                Some(_) => {}
                 None if matches!(byte, b'"' | b'\'') => quote = Some(byte),
                 None if depth == 0 && self.text[at..].starts_with(close) => return Ok(at + close.len()),
                 None if matches!(byte, b'{' | b'[' | b'(') => depth += 1,
                 None if matches!(byte, b'}' | b']' | b')') => depth = depth.saturating_sub(1),
-                None => {}
+                _ => {}
             }
             at += 1;
             while at < bytes.len() && !self.text.is_char_boundary(at) {

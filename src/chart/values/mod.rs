@@ -19,5 +19,5 @@ mod validate;
 pub use builder::{SetKind, ValuesBuilder, read_file};
 pub use tree::{OriginOf, ValuesTree};
 
-pub(super) use schema::Schema;
+pub(super) use schema::{Schema, Views, plain_json};
 pub(super) use tree::{MASK, digest};

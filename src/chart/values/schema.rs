@@ -52,10 +52,10 @@ impl<'s> Schema<'s> {
                     if name == key {
                         found.push(below.clone());
                     }
-                    if depth < 5 {
-                        if let Some(child) = views.child(name) {
-                            next.push((below, child));
-                        }
+                    if depth < 5
+                        && let Some(child) = views.child(name)
+                    {
+                        next.push((below, child));
                     }
                 }
             }

@@ -82,6 +82,12 @@ impl ValuesTree {
         }
     }
 
+    /// Whether the schema says that the value at a path must never be shown. Without a schema nothing is known.
+    pub fn is_secret(&self, path: &[String]) -> bool {
+        let Some(schema) = &self.schema else { return false };
+        (0..=path.len()).any(|depth| Schema::new(schema).at(&path[..depth]).is_some_and(|views| views.is_secret()))
+    }
+
     /// The paths of all leaves, in order; an empty mapping or list is one.
     pub fn leaves(&self) -> Vec<Vec<String>> {
         fn walk(node: &Node, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {

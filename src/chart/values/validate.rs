@@ -13,6 +13,9 @@ use super::assign::Assignment;
 use super::schema::{Schema, Views, plain_json};
 use super::suggest::nearest;
 
+/// How many errors are shown in one run.
+const MAX_SHOWN: usize = 50;
+
 /// One layer of values, before merging.
 pub(super) enum Layer<'l> {
     Tree(&'l Node),
@@ -58,6 +61,8 @@ struct Check<'c> {
     /// Sources from this number on are the user's.
     user_from: u32,
     found: Vec<(Origin, Diagnostic)>,
+    /// How many more there are.
+    left_out: usize,
     /// Paths about which everything has been said.
     done: Vec<Vec<String>>,
 }
@@ -74,27 +79,39 @@ pub(super) fn validate(
         Ok(validator) => validator,
         Err(error) => return vec![Diagnostic::error("schema", format!("the schema is wrong: {}", error.masked()))],
     };
-    let mut check =
-        Check { schema: Schema::new(schema), sources, line, user_from, found: Vec::new(), done: Vec::new() };
+    let mut check = Check {
+        schema: Schema::new(schema),
+        sources,
+        line,
+        user_from,
+        found: Vec::new(),
+        left_out: 0,
+        done: Vec::new(),
+    };
     let views = check.schema.views();
     check.settle(root, &views, &mut Vec::new());
     let value = root.to_json();
     for error in validator.iter_errors(&value) {
         check.report(root, &error);
     }
-    check.found.sort_by_key(|(origin, _)| (origin.source, origin.start));
-    let mut diagnostics: Vec<Diagnostic> = Vec::new();
-    for (_, diagnostic) in check.found {
-        if !diagnostics.contains(&diagnostic) {
-            diagnostics.push(diagnostic);
-        }
-    }
-    diagnostics
+    check.diagnostics()
 }
 
 impl Check<'_> {
     fn add(&mut self, origin: Origin, diagnostic: Diagnostic) {
-        self.found.push((origin, diagnostic.at(self.sources.place(origin))));
+        self.found.push((origin, diagnostic));
+    }
+
+    /// What was found, in order, each once, with its place; only the first of a great many.
+    fn diagnostics(mut self) -> Vec<Diagnostic> {
+        self.found.sort_by_key(|(origin, _)| (origin.source, origin.start));
+        self.found.dedup();
+        let more = self.found.len().saturating_sub(MAX_SHOWN) + self.left_out;
+        self.found.truncate(MAX_SHOWN);
+        let sources = self.sources;
+        let placed = self.found.into_iter().map(|(origin, diagnostic)| diagnostic.at(sources.place(origin)));
+        let rest = (more > 0).then(|| Diagnostic::error("more-errors", format!("{more} more errors like these")));
+        placed.chain(rest).collect()
     }
 
     fn wrong(&mut self, path: &[String], origin: Origin, diagnostic: Diagnostic, views: Option<&Views<'_>>) {
@@ -108,14 +125,16 @@ impl Check<'_> {
 
     /// Decides by the schema what a plain scalar is: text keeps the text as it was written.
     fn settle(&mut self, node: &mut Node, views: &Views<'_>, path: &mut Vec<String>) {
-        if let (Some(since), Some(line)) = (views.since(), self.line) {
-            if since > line && node.origin.source >= self.user_from && node.data != Data::Null {
-                let message = format!("`{}` needs {since} or newer; this is {line}", show_path(path));
-                let diagnostic = Diagnostic::error("needs-newer-version", message)
-                    .help(format!("leave it out, or choose `--version {since}`"));
-                self.wrong(path, node.origin, diagnostic, None);
-                return;
-            }
+        if let (Some(since), Some(line)) = (views.since(), self.line)
+            && since > line
+            && node.origin.source >= self.user_from
+            && node.data != Data::Null
+        {
+            let message = format!("`{}` needs {since} or newer; this is {line}", show_path(path));
+            let diagnostic = Diagnostic::error("needs-newer-version", message)
+                .help(format!("leave it out, or choose `--version {since}`"));
+            self.wrong(path, node.origin, diagnostic, None);
+            return;
         }
         match &mut node.data {
             Data::Map(map) => {
@@ -155,14 +174,14 @@ impl Check<'_> {
             self.settle_unclear(node, why, &raw, views, path);
         } else if views.allows("string") {
             node.data = Data::Text(raw.into());
-        } else if let Data::Number(number) = &node.data {
-            if number.is_f64() && views.allows("integer") {
-                let shown = if views.is_secret() { "this" } else { &*raw };
-                let message = format!("`{shown}` is not written as an integer");
-                let diagnostic =
-                    Diagnostic::error("wrong-type", message).label(format!("expected {}", views.expected()));
-                self.wrong(path, node.origin, diagnostic, Some(views));
-            }
+        } else if let Data::Number(number) = &node.data
+            && number.is_f64()
+            && views.allows("integer")
+        {
+            let shown = if views.is_secret() { "this" } else { &*raw };
+            let message = format!("`{shown}` is not written as an integer");
+            let diagnostic = Diagnostic::error("wrong-type", message).label(format!("expected {}", views.expected()));
+            self.wrong(path, node.origin, diagnostic, Some(views));
         }
     }
 
@@ -206,7 +225,8 @@ impl Check<'_> {
         let simple = |code, message: String| Diagnostic::error(code, message).label(expected.clone());
         match error.kind() {
             Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-                for key in unexpected {
+                self.left_out += unexpected.len().saturating_sub(MAX_SHOWN);
+                for key in unexpected.iter().take(MAX_SHOWN) {
                     self.unknown_key(node, &path, key, views);
                 }
             }
@@ -216,20 +236,25 @@ impl Check<'_> {
                 below.push(name.clone());
                 let wanted = self.schema.at(&below);
                 let message = format!("`{}` is missing", show_path(&below));
-                let label = if place.is_empty() { "in these values".to_owned() } else { format!("in `{place}`") };
+                let null = root.at(&below).filter(|node| node.data == Data::Null);
+                let label = match (null, place.is_empty()) {
+                    (Some(_), _) => "this null deletes it".to_owned(),
+                    (None, true) => "in these values".to_owned(),
+                    (None, false) => format!("in `{place}`"),
+                };
                 let mut diagnostic = Diagnostic::error("missing-key", message).label(label).path(show_path(&below));
                 if let Some(wanted) = &wanted {
                     diagnostic = diagnostic.note(format!("expected {}", wanted.expected()));
                     diagnostic.notes.extend(wanted.sentence());
                 }
-                self.add(self.head(node), diagnostic);
+                self.add(null.map_or_else(|| self.head(node), |null| null.origin), diagnostic);
             }
             Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
-                self.alternatives(root, node, &path, context, &shown)
+                self.alternatives(root, node, &path, context, &shown);
             }
             Kind::Type { .. } => {
                 let message = format!("`{place}` is {}", node.type_name());
-                let quoted = matches!(&node.data, Data::Text(_)) && node.raw.is_none();
+                let quoted = self.sources.slice(node.origin).starts_with(['"', '\'']);
                 let mut diagnostic = simple("wrong-type", message);
                 if let (true, Data::Text(text)) = (quoted, &node.data) {
                     let plain = Node::plain(text, node.origin);

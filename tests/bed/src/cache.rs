@@ -18,17 +18,17 @@ use crate::say::say;
 
 /// The cache of the user who runs the bed.
 #[derive(Debug, Clone)]
-pub struct Cache {
+pub(crate) struct Cache {
     root: PathBuf,
 }
 
 /// Held while something in the cache is made; the kernel releases it when the process ends, however it ends.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] std::fs::File);
+pub(crate) struct Lock(#[expect(dead_code, reason = "the open file is the lock")] std::fs::File);
 
 impl Cache {
     /// `$XDG_CACHE_HOME/fleetctl-bed`, by default in `~/.cache`.
-    pub fn here() -> Result<Self> {
+    pub(crate) fn here() -> Result<Self> {
         let base = std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         let base = base
             .or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
@@ -37,42 +37,42 @@ impl Cache {
     }
 
     /// The folder itself.
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
     /// The folder of a part's programs; it exists only when all of them are built.
-    pub fn programs(&self, part: &Part) -> PathBuf {
+    pub(crate) fn programs(&self, part: &Part) -> PathBuf {
         self.root.join("bin").join(part.key())
     }
 
     /// One program.
-    pub fn program(&self, part: &Part, name: &str) -> PathBuf {
+    pub(crate) fn program(&self, part: &Part, name: &str) -> PathBuf {
         self.programs(part).join(name)
     }
 
     /// Whether a part is built.
-    pub fn has(&self, part: &Part) -> bool {
+    pub(crate) fn has(&self, part: &Part) -> bool {
         self.programs(part).is_dir()
     }
 
     /// The API's schemas of a minor.
-    pub fn openapi(&self, minor: &str) -> PathBuf {
+    pub(crate) fn openapi(&self, minor: &str) -> PathBuf {
         self.root.join("openapi").join(minor)
     }
 
     /// The images in the registry's layout.
-    pub fn images(&self) -> PathBuf {
+    pub(crate) fn images(&self) -> PathBuf {
         self.root.join("images")
     }
 
     /// Scratch space on the same file system, so that a rename is all that publishing takes.
-    pub fn work(&self) -> PathBuf {
+    pub(crate) fn work(&self) -> PathBuf {
         self.root.join("work")
     }
 
     /// Waits until nobody else makes `what`, and says so if that takes a while.
-    pub fn lock(&self, what: &str) -> Result<Lock> {
+    pub(crate) fn lock(&self, what: &str) -> Result<Lock> {
         fs::create_dir_all(&self.root)?;
         let path = self.root.join(format!("{what}.lock"));
         let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path)?.into_parts().0;
@@ -84,12 +84,12 @@ impl Cache {
     }
 
     /// The bytes that the cache takes on disk.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         size_of_tree(&self.root)
     }
 
     /// Gives the disk back. Clusters that run keep their open files, and nothing else.
-    pub fn clean(&self) -> Result<u64> {
+    pub(crate) fn clean(&self) -> Result<u64> {
         if !self.root.exists() {
             return Ok(0);
         }
@@ -101,7 +101,7 @@ impl Cache {
 }
 
 /// Bytes on disk below a folder; a file with several names counts once.
-pub fn size_of_tree(root: &Path) -> u64 {
+pub(crate) fn size_of_tree(root: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let mut seen = std::collections::HashSet::new();
     let mut folders = vec![root.to_owned()];
@@ -120,7 +120,7 @@ pub fn size_of_tree(root: &Path) -> u64 {
 }
 
 /// Removes a tree that others may still be writing to: tries again until nothing is left.
-pub fn remove_tree(root: &Path) -> Result<()> {
+pub(crate) fn remove_tree(root: &Path) -> Result<()> {
     for _ in 0..20 {
         match fs::remove_dir_all(root) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

@@ -12,7 +12,7 @@ use time::{Duration, OffsetDateTime};
 
 /// A certificate and its key, both PEM.
 #[derive(Debug, Clone)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// The certificate.
     pub cert: String,
     /// The key, PKCS#8.
@@ -21,7 +21,7 @@ pub struct Pair {
 
 /// What a leaf is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+pub(crate) enum Use {
     /// Presented by a server.
     Server,
     /// Presented by a client.
@@ -30,7 +30,7 @@ pub enum Use {
 
 /// The authority of one cluster.
 #[derive(Debug)]
-pub struct Authority {
+pub(crate) struct Authority {
     /// Its certificate, PEM.
     pub cert: String,
     issuer: Issuer<'static, KeyPair>,
@@ -38,7 +38,7 @@ pub struct Authority {
 
 impl Authority {
     /// Reads `ca.crt` and `ca.key` of a folder, or makes them.
-    pub fn in_folder(dir: &Path) -> Result<Self> {
+    pub(crate) fn in_folder(dir: &Path) -> Result<Self> {
         let (cert_file, key_file) = (dir.join("ca.crt"), dir.join("ca.key"));
         if !cert_file.exists() {
             let key = KeyPair::generate()?;
@@ -56,7 +56,7 @@ impl Authority {
     }
 
     /// Issues a leaf. `names` are DNS names and IP addresses.
-    pub fn issue(&self, common_name: &str, groups: &[&str], names: &[String], usage: Use) -> Result<Pair> {
+    pub(crate) fn issue(&self, common_name: &str, groups: &[&str], names: &[String], usage: Use) -> Result<Pair> {
         let key = KeyPair::generate()?;
         let mut params = params(common_name, names)?;
         for group in groups {
@@ -74,7 +74,7 @@ impl Authority {
 
 impl Pair {
     /// Writes `NAME.crt` and `NAME.key`.
-    pub fn write(&self, dir: &Path, name: &str) -> Result<()> {
+    pub(crate) fn write(&self, dir: &Path, name: &str) -> Result<()> {
         fs::write(dir.join(format!("{name}.crt")), &self.cert)?;
         fs::write(dir.join(format!("{name}.key")), &self.key)?;
         Ok(())
@@ -82,7 +82,7 @@ impl Pair {
 }
 
 /// The key pair that signs service-account tokens: `sa.key` and `sa.pub`.
-pub fn write_service_account_keys(dir: &Path) -> Result<()> {
+pub(crate) fn write_service_account_keys(dir: &Path) -> Result<()> {
     let key = KeyPair::generate()?;
     fs::write(dir.join("sa.key"), key.serialize_pem())?;
     fs::write(dir.join("sa.pub"), key.public_key_pem())?;

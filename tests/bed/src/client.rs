@@ -9,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 /// Runs a future to its end on a thread of its own: a test may itself be running inside a runtime, which would
 /// refuse to start a second one.
-pub fn block_on<T: Send, F: Future<Output = Result<T>>>(future: impl FnOnce() -> F + Send) -> Result<T> {
+pub(crate) fn block_on<T: Send, F: Future<Output = Result<T>>>(future: impl FnOnce() -> F + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -20,7 +20,7 @@ pub fn block_on<T: Send, F: Future<Output = Result<T>>>(future: impl FnOnce() ->
 }
 
 /// A client for a kubeconfig file.
-pub async fn client(kubeconfig: &Path) -> Result<Client> {
+pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
     let config = Kubeconfig::read_from(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     config.connect_timeout = Some(Duration::from_secs(5));
@@ -28,7 +28,12 @@ pub async fn client(kubeconfig: &Path) -> Result<Client> {
 }
 
 /// GETs a path until `done` accepts the answer, or fails with the last answer once the time is over.
-pub async fn poll(client: &Client, path: &str, limit: Duration, mut done: impl FnMut(&str) -> bool) -> Result<()> {
+pub(crate) async fn poll(
+    client: &Client,
+    path: &str,
+    limit: Duration,
+    mut done: impl FnMut(&str) -> bool,
+) -> Result<()> {
     let end = Instant::now() + limit;
     loop {
         let request = http::Request::get(path).body(Vec::new())?;
@@ -40,7 +45,8 @@ pub async fn poll(client: &Client, path: &str, limit: Duration, mut done: impl F
         };
         if Instant::now() > end {
             let answer: String = answer.chars().take(600).collect();
-            return Err(anyhow::anyhow!(answer)).with_context(|| format!("GET {path} is not as expected after {limit:?}"));
+            return Err(anyhow::anyhow!(answer))
+                .with_context(|| format!("GET {path} is not as expected after {limit:?}"));
         }
         tokio::time::sleep(Duration::from_millis(80)).await;
     }

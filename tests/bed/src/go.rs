@@ -14,7 +14,7 @@ use crate::say::{say, seconds};
 
 /// Builds the parts that the cache lacks. Go's own caches grow to many gigabytes, so they live inside the bed's
 /// cache for the time of the build and go when it ends well; after a failure they stay, so that a second try is short.
-pub fn build(place: &Place, cache: &Cache, parts: &[Part]) -> Result<()> {
+pub(crate) fn build(place: &Place, cache: &Cache, parts: &[Part]) -> Result<()> {
     let missing = |parts: &[Part]| parts.iter().filter(|part| !cache.has(part)).copied().collect::<Vec<_>>();
     if missing(parts).is_empty() {
         return Ok(());
@@ -25,8 +25,9 @@ pub fn build(place: &Place, cache: &Cache, parts: &[Part]) -> Result<()> {
     if parts.is_empty() {
         return Ok(());
     }
-    let go = crate::run::find("go")
-        .context("`go` is not in PATH, and Kubernetes is built from source: install Go 1.24 or newer from https://go.dev/dl/")?;
+    let go = crate::run::find("go").context(
+        "`go` is not in PATH, and Kubernetes is built from source: install Go 1.24 or newer from https://go.dev/dl/",
+    )?;
     for part in &parts {
         build_part(place, cache, &go, part)?;
     }
@@ -84,7 +85,11 @@ fn wait(mut command: Command, what: &str, log: &Path) -> Result<()> {
     };
     if !status.success() {
         let text = fs::read_to_string(log).unwrap_or_default();
-        bail!("`go build` of {what} failed ({status}); the whole log is {}:\n{}", log.display(), crate::run::last_lines(&text, 15));
+        bail!(
+            "`go build` of {what} failed ({status}); the whole log is {}:\n{}",
+            log.display(),
+            crate::run::last_lines(&text, 15)
+        );
     }
     Ok(())
 }

@@ -2,7 +2,6 @@
 //!
 //! They are built once, kept in the cache in the registry's own layout, and linked into each bed's registry.
 
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +17,7 @@ use crate::run;
 use crate::say::say;
 
 /// What a pod's sandbox runs.
-pub const PAUSE: &str = "registry.k8s.io/pause:3.9";
+pub(crate) const PAUSE: &str = "registry.k8s.io/pause:3.9";
 
 /// One image: its names, and what is in it.
 struct Image {
@@ -63,13 +62,13 @@ fn images(parts: &[Part]) -> Vec<Image> {
 }
 
 /// The stored images of the cache.
-pub fn stored(cache: &Cache) -> Vec<PathBuf> {
+pub(crate) fn stored(cache: &Cache) -> Vec<PathBuf> {
     let entries = fs::read_dir(cache.images()).into_iter().flatten().filter_map(Result::ok);
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
 /// Builds the images of these parts that the cache lacks. The programs must be there.
-pub fn build(cache: &Cache, parts: &[Part]) -> Result<()> {
+pub(crate) fn build(cache: &Cache, parts: &[Part]) -> Result<()> {
     let missing = |image: &Image| !image.folder(cache).is_dir();
     if !images(parts).iter().any(missing) {
         return Ok(());
@@ -94,7 +93,7 @@ fn build_one(cache: &Cache, work: &Path, image: &Image) -> Result<()> {
     let file = work.join("Containerfile");
     fs::write(&file, recipe)?;
     let builder = Builder::in_folder(work.join("store"));
-    builder.build(&file, &context, &image.names[0], &BTreeMap::new())?;
+    builder.build(&file, &context, &image.names[0], None)?;
     let registry = Temporary::start(cache, work)?;
     for name in &image.names {
         builder.push(&image.names[0], name, &registry.endpoint)?;
@@ -119,7 +118,9 @@ impl Contents {
                     fs::copy(cache.program(part, program), bin.join(program))?;
                 }
                 let first = programs.first().context("an image needs a program")?;
-                Ok(format!("FROM scratch\nCOPY bin /usr/local/bin\nENV PATH=/usr/local/bin\nCMD [\"/usr/local/bin/{first}\"]\n"))
+                Ok(format!(
+                    "FROM scratch\nCOPY bin /usr/local/bin\nENV PATH=/usr/local/bin\nCMD [\"/usr/local/bin/{first}\"]\n"
+                ))
             }
             Self::Shell(command) => {
                 fs::copy(BUSYBOX, bin.join("busybox"))?;
@@ -134,13 +135,13 @@ impl Contents {
 }
 
 /// buildah with a store of its own, so that images of the user's are neither seen nor touched.
-pub struct Builder {
+pub(crate) struct Builder {
     store: PathBuf,
 }
 
 impl Builder {
     /// A builder whose store is this folder, which the caller removes.
-    pub fn in_folder(store: PathBuf) -> Self {
+    pub(crate) fn in_folder(store: PathBuf) -> Self {
         Self { store }
     }
 
@@ -151,21 +152,21 @@ impl Builder {
         command
     }
 
-    /// Builds a Containerfile. No network, no cache, no base image to pull.
-    pub fn build(&self, file: &Path, context: &Path, name: &str, args: &BTreeMap<&str, String>) -> Result<()> {
+    /// Builds a Containerfile, or one stage of it. No network, no cache, no base image to pull.
+    pub(crate) fn build(&self, file: &Path, context: &Path, name: &str, stage: Option<&str>) -> Result<()> {
         let mut command = self.command();
         command.args(["bud", "--isolation", "chroot", "--quiet", "--tag", name]);
         // The same bytes give the same image, whenever it is built.
         command.args(["--timestamp", "0"]);
-        for (key, value) in args {
-            command.arg("--build-arg").arg(format!("{key}={value}"));
+        if let Some(stage) = stage {
+            command.args(["--target", stage]);
         }
         run::output_of(command.arg("--file").arg(file).arg(context))?;
         Ok(())
     }
 
     /// Pushes a built image to a registry, under the path and tag of `name`.
-    pub fn push(&self, built: &str, name: &str, endpoint: &str) -> Result<()> {
+    pub(crate) fn push(&self, built: &str, name: &str, endpoint: &str) -> Result<()> {
         let (path, tag) = registry::path_and_tag(name);
         let mut command = self.command();
         command.args(["push", "--quiet", "--tls-verify=false", "--compression-level", "1", built]);

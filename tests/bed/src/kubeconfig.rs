@@ -11,7 +11,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use crate::certs::Pair;
 
 /// Writes a kubeconfig that only its owner may read.
-pub fn write(file: &Path, name: &str, server: &str, ca: &str, client: &Pair) -> Result<()> {
+pub(crate) fn write(file: &Path, name: &str, server: &str, ca: &str, client: &Pair) -> Result<()> {
     use std::io::Write;
     let [ca, cert, key] = [ca, &client.cert, &client.key].map(|pem| STANDARD.encode(pem));
     let text = format!(

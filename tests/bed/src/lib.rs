@@ -4,31 +4,43 @@
 //! from source into a cache that all checkouts share, their images come from a registry of the bed's own, and nothing
 //! that they do leaves the machine.
 
+mod bench;
 mod cache;
 mod certs;
+pub mod cli;
 mod client;
 mod cluster;
-pub mod cli;
+mod demo;
+mod dump;
+mod faults;
 mod go;
 mod images;
 mod kubeconfig;
+mod load;
+mod load_balancer;
 mod network;
 mod packages;
 mod parts;
 mod place;
 mod process;
+mod product;
+pub mod proxy;
 mod registry;
 mod run;
-pub mod say;
+mod say;
 mod spec;
+pub mod steps;
 mod teardown;
+mod test;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
 pub use cluster::Cluster;
+pub use dump::differences;
+pub use faults::NODE;
 pub use process::State;
 pub use spec::ClusterSpec;
 
@@ -60,9 +72,23 @@ impl std::error::Error for Unfit {}
 impl Bed {
     /// The bed of this checkout.
     pub fn here() -> Result<Self> {
-        let place = Place::here()?;
+        Self::at(Place::here()?)
+    }
+
+    /// A second bed of this checkout, apart from the one that somebody may be working with. The command line finds it
+    /// when `FLEETBED_NAME` is its name.
+    pub fn second(name: &str) -> Result<Self> {
+        Self::at(Place::named(name)?)
+    }
+
+    fn at(place: Place) -> Result<Self> {
         let spec = Spec::read(&place)?;
         Ok(Self { cache: Cache::here()?, spec, place })
+    }
+
+    /// Eight digits that are in the name of everything that this bed makes on the machine.
+    pub fn id(&self) -> &str {
+        &self.place.id
     }
 
     /// Brings the named clusters up, at once, and returns when all are ready. Building what the cache lacks is part
@@ -86,14 +112,108 @@ impl Bed {
             packages::ensure()?;
         }
         go::build(&self.place, &self.cache, &parts)?;
+        let hub = self.start_hub()?;
+        if nodes {
+            images::build(&self.cache, &parts)?;
+            self.start_registry()?;
+        }
+        let program = if clusters.iter().any(|cluster| cluster.spec.load_balancer) {
+            self.own_program()?
+        } else {
+            PathBuf::new()
+        };
+        in_parallel(&clusters, |cluster| cluster.up(hub, &program))
+    }
+
+    /// Builds the images of this project's own programs with a profile of Cargo.toml and pushes them, under each tag,
+    /// to the bed's registry, which is started if need be. Returns their names.
+    pub fn images(&self, profile: &str, tags: &[String]) -> Result<Vec<String>> {
+        require_root()?;
+        let _lock = self.lock()?;
+        self.make_state_folder()?;
+        packages::ensure()?;
+        go::build(&self.place, &self.cache, &[parts::REGISTRY])?;
+        self.start_hub()?;
+        let endpoint = self.start_registry()?;
+        product::push(&self.place, profile, tags, &endpoint)
+    }
+
+    /// Puts the images of a docker-archive into the bed's registry, which is started if need be; returns their names.
+    pub fn load(&self, archive: &Path) -> Result<Vec<String>> {
+        require_root()?;
+        let _lock = self.lock()?;
+        self.make_state_folder()?;
+        packages::ensure()?;
+        go::build(&self.place, &self.cache, &[parts::REGISTRY])?;
+        self.start_hub()?;
+        load::archive(archive, &self.start_registry()?)
+    }
+
+    /// Fills the cache: all programs, all schemas, all images.
+    pub fn build(&self) -> Result<()> {
+        require_root()?;
+        packages::ensure()?;
+        go::build(&self.place, &self.cache, &parts::all())?;
+        images::build(&self.cache, &parts::all())
+    }
+
+    /// Removes the cache and returns its size in bytes. Clusters must be down: their programs are in there.
+    pub fn clean(&self) -> Result<u64> {
+        if !process::all_marked().is_empty() {
+            bail!("clusters run from the cache; stop them with `cargo bed down` in every checkout that has some");
+        }
+        self.cache.clean()
+    }
+
+    /// The OpenAPI v3 documents of a Kubernetes minor (`1.25`), one file a group and version, as its API serves them.
+    pub fn openapi(&self, minor: &str) -> Result<PathBuf> {
+        let dir = self.cache.openapi(minor);
+        if !dir.is_dir() {
+            bail!("no schemas of Kubernetes {minor} are in the cache; run `cargo bed build`");
+        }
+        Ok(dir)
+    }
+
+    /// The root of the checkout that this bed belongs to.
+    pub fn checkout(&self) -> &Path {
+        &self.place.checkout
+    }
+
+    /// The address of the bed's registry, `IP:PORT`; clusters pull from it whatever name an image has.
+    pub fn registry(&self) -> Result<String> {
+        Ok(registry::endpoint(self.place.subnet(&self.cache)?))
+    }
+
+    fn start_hub(&self) -> Result<i32> {
         let subnet = self.place.subnet(&self.cache)?;
         let hub = network::hold(&self.hub(), &self.cache)?;
         network::build_hub(&self.place, hub, subnet)?;
-        if nodes {
-            images::build(&self.cache, &parts)?;
-            registry::up(&self.place, &self.cache, &self.hub(), subnet)?;
-        }
-        in_parallel(&clusters, |cluster| cluster.up(hub))
+        Ok(hub)
+    }
+
+    fn start_registry(&self) -> Result<String> {
+        let subnet = self.place.subnet(&self.cache)?;
+        registry::up(&self.place, &self.cache, &self.hub(), subnet)?;
+        Ok(registry::endpoint(subnet))
+    }
+
+    /// The program `bed`, for the parts that go on when this process ends. A test that uses the library is another
+    /// program, so it has cargo build the real one.
+    fn own_program(&self) -> Result<PathBuf> {
+        let own = std::env::current_exe()?;
+        let built = if own.file_name().is_some_and(|name| name == "bed") {
+            own
+        } else {
+            let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+            cargo.current_dir(&self.place.checkout);
+            cargo.args(["build", "--quiet", "--package", "bed", "--bin", "bed", "--message-format=json"]);
+            product::executables(&run::output_of(&mut cargo)?).pop().context("cargo built no `bed`")?
+        };
+        // A copy: a build that replaces the program later does not matter then.
+        let (staged, kept) = (self.place.state.join("bed.part"), self.place.state.join("bed"));
+        fs::copy(built, &staged)?;
+        fs::rename(staged, &kept)?;
+        Ok(kept)
     }
 
     /// Takes the named clusters away, or with no name the whole bed, and leaves nothing of it on the machine.
@@ -140,7 +260,8 @@ impl Bed {
     pub fn kubectl(&self, name: &str, args: &[&str]) -> Result<String> {
         let kubeconfig = self.kubeconfig(name)?;
         let mut command = std::process::Command::new(self.kubectl_of(name)?);
-        run::output_of(command.arg("--kubeconfig").arg(kubeconfig).args(args)).with_context(|| format!("in cluster `{name}`"))
+        run::output_of(command.arg("--kubeconfig").arg(kubeconfig).args(args))
+            .with_context(|| format!("in cluster `{name}`"))
     }
 
     /// The kubectl of the oldest Kubernetes that is built.

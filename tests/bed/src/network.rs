@@ -23,19 +23,19 @@ use crate::process::{Record, State, Supervisor};
 use crate::run;
 
 /// The machine's own address, the last part of 10.200.X.1.
-pub const MACHINE: u8 = 1;
+pub(crate) const MACHINE: u8 = 1;
 /// The hub's, where the registry listens.
-pub const HUB: u8 = 2;
+pub(crate) const HUB: u8 = 2;
 /// The first cluster's; its place in the file is added.
-pub const FIRST_CLUSTER: u8 = 11;
+pub(crate) const FIRST_CLUSTER: u8 = 11;
 
 /// An address of the bed.
-pub fn address(subnet: u8, last: u8) -> String {
+pub(crate) fn address(subnet: u8, last: u8) -> String {
     format!("10.200.{subnet}.{last}")
 }
 
 /// Starts the process that holds a unit's namespaces, and waits until they are furnished.
-pub fn hold(unit: &Supervisor, cache: &Cache) -> Result<i32> {
+pub(crate) fn hold(unit: &Supervisor, cache: &Cache) -> Result<i32> {
     let ready = unit.dir.join("holder.ready");
     if unit.state("holder") == State::Stopped {
         if ready.exists() {
@@ -73,7 +73,7 @@ pub fn hold(unit: &Supervisor, cache: &Cache) -> Result<i32> {
 }
 
 /// The bridge, and the cable to the machine.
-pub fn build_hub(place: &Place, hub: i32, subnet: u8) -> Result<()> {
+pub(crate) fn build_hub(place: &Place, hub: i32, subnet: u8) -> Result<()> {
     let link = place.link();
     if Path::new("/sys/class/net").join(&link).exists() {
         return Ok(());
@@ -101,7 +101,7 @@ pub fn build_hub(place: &Place, hub: i32, subnet: u8) -> Result<()> {
 }
 
 /// Plugs a cluster into the hub.
-pub fn join(hub: i32, cluster: i32, subnet: u8, last: u8) -> Result<()> {
+pub(crate) fn join(hub: i32, cluster: i32, subnet: u8, last: u8) -> Result<()> {
     // The cable of a cluster that was just taken away may still wait for the kernel to collect it.
     inside(hub, &format!("ip link del c{last} 2>/dev/null || true"))?;
     run::line(&format!("ip link add name c{last} netns {hub} type veth peer name eth0 netns {cluster}"))?;
@@ -130,6 +130,6 @@ fn set(key: &str, value: u8) -> String {
 
 /// Runs a shell script in a network namespace, stopping at its first error.
 /// Not `ip netns exec`: that remounts /sys, which hides the cgroups.
-pub fn inside(holder: i32, script: &str) -> Result<String> {
+pub(crate) fn inside(holder: i32, script: &str) -> Result<String> {
     run::output("nsenter", &["--target", &holder.to_string(), "--net", "--", "sh", "-ec", script])
 }

@@ -27,10 +27,10 @@ const NEEDED: &[(&str, &str)] = &[
 ];
 
 /// The shell of the images that need one.
-pub const BUSYBOX: &str = "/bin/busybox";
+pub(crate) const BUSYBOX: &str = "/bin/busybox";
 
 /// Installs what is missing, after saying so; where that cannot be done, says how the user can.
-pub fn ensure() -> Result<()> {
+pub(crate) fn ensure() -> Result<()> {
     let missing: Vec<_> = NEEDED.iter().filter(|(_, file)| !present(file)).map(|(package, _)| *package).collect();
     if missing.is_empty() {
         return Ok(());

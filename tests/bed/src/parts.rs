@@ -25,7 +25,7 @@ const KUBE_PROGRAMS: &[(&str, &str)] = &[
 ];
 
 /// The store behind every API.
-pub const ETCD: Part = Part {
+pub(crate) const ETCD: Part = Part {
     name: "etcd",
     version: "3.5.21",
     module: "etcd",
@@ -33,7 +33,7 @@ pub const ETCD: Part = Part {
 };
 
 /// Cluster DNS.
-pub const COREDNS: Part = Part {
+pub(crate) const COREDNS: Part = Part {
     name: "coredns",
     version: "1.11.4",
     module: "coredns",
@@ -41,7 +41,7 @@ pub const COREDNS: Part = Part {
 };
 
 /// Dynamic PersistentVolumes on the node's own disk.
-pub const LOCAL_PATH: Part = Part {
+pub(crate) const LOCAL_PATH: Part = Part {
     name: "local-path-provisioner",
     version: "0.0.30",
     module: "local-path-provisioner",
@@ -49,7 +49,7 @@ pub const LOCAL_PATH: Part = Part {
 };
 
 /// The registry that every image of the bed comes from.
-pub const REGISTRY: Part = Part {
+pub(crate) const REGISTRY: Part = Part {
     name: "registry",
     version: "3.0.0",
     module: "registry",
@@ -57,13 +57,13 @@ pub const REGISTRY: Part = Part {
 };
 
 /// Kubernetes by minor. The patch is the last one of that minor whose modules can all be had.
-pub const KUBERNETES: &[Part] = &[
+pub(crate) const KUBERNETES: &[Part] = &[
     Part { name: "kube", version: "1.25.4", module: "kube-1.25", programs: KUBE_PROGRAMS },
     Part { name: "kube", version: "1.31.4", module: "kube-1.31", programs: KUBE_PROGRAMS },
 ];
 
 /// Kubernetes of a minor, `1.25`.
-pub fn kubernetes(minor: &str) -> Result<Part> {
+pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
     KUBERNETES.iter().find(|part| part.minor() == minor).copied().with_context(|| {
         let known = KUBERNETES.iter().map(Part::minor).collect::<Vec<_>>().join(", ");
         format!("Kubernetes {minor} is not among the bed's versions ({known}); add it in tests/bed/src/parts.rs and tests/bed/go")
@@ -71,7 +71,7 @@ pub fn kubernetes(minor: &str) -> Result<Part> {
 }
 
 /// Every part, in the order in which someone who waits needs them.
-pub fn all() -> Vec<Part> {
+pub(crate) fn all() -> Vec<Part> {
     let [old, newer @ ..] = KUBERNETES else { return Vec::new() };
     [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH].into_iter().chain(newer.iter().copied()).collect()
 }

@@ -15,9 +15,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 /// The variable that marks every process of a bed.
-pub const MARK: &str = "FLEETBED_ID";
+pub(crate) const MARK: &str = "FLEETBED_ID";
 /// The variable that says which cluster it belongs to.
-pub const MARK_UNIT: &str = "FLEETBED_UNIT";
+pub(crate) const MARK_UNIT: &str = "FLEETBED_UNIT";
 
 /// What to run, and once it runs, which process that is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -82,6 +82,11 @@ impl Process {
             }
         }
         Ok(())
+    }
+
+    /// The kernel's name for it, at most 15 bytes of the program's.
+    pub fn name(self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default().trim_end().to_owned()
     }
 
     /// Waits for its end.
@@ -186,7 +191,8 @@ impl Supervisor {
             .spawn()
             .with_context(|| format!("cannot start {component} ({shown})"))?;
         let pid = i32::try_from(child.id()).context("a pid is a small number")?;
-        let process = Process::of(pid).with_context(|| format!("{component} ended at once; see {}", self.log(component).display()))?;
+        let process = Process::of(pid)
+            .with_context(|| format!("{component} ended at once; see {}", self.log(component).display()))?;
         // Reaped here when this program lives longer than the child, by init otherwise.
         std::thread::spawn(move || child.wait());
         Ok(process)
@@ -212,7 +218,11 @@ impl Supervisor {
     pub fn signal(&self, component: &str, signal: Signal) -> Result<()> {
         match self.record(component)?.process {
             Some(process) if process.state() != State::Stopped => process.signal(signal),
-            _ => bail!("{component} of `{}` does not run; start it with `cargo bed fault restart {} {component}`", self.unit, self.unit),
+            _ => bail!(
+                "{component} of `{}` does not run; start it with `cargo bed fault restart {} {component}`",
+                self.unit,
+                self.unit
+            ),
         }
     }
 
@@ -226,7 +236,7 @@ impl Supervisor {
 }
 
 /// Every live process of a bed, or of one of its clusters, by the mark in its environment.
-pub fn marked(id: &str, unit: Option<&str>) -> Vec<Process> {
+pub(crate) fn marked(id: &str, unit: Option<&str>) -> Vec<Process> {
     let id = format!("{MARK}={id}");
     let unit = unit.map(|unit| format!("{MARK_UNIT}={unit}"));
     pids()
@@ -240,15 +250,28 @@ pub fn marked(id: &str, unit: Option<&str>) -> Vec<Process> {
         .collect()
 }
 
+/// Every live process of any bed.
+pub(crate) fn all_marked() -> Vec<Process> {
+    let mark = format!("{MARK}=");
+    let has = |pid: &i32| {
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|byte| *byte == 0).any(|entry| entry.starts_with(mark.as_bytes()))
+    };
+    pids().filter(has).filter_map(Process::of).filter(|process| process.state() != State::Stopped).collect()
+}
+
 fn pids() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// The processes in a cgroup file, for what containers leave running.
-pub fn in_cgroup(procs: &Path) -> Vec<Process> {
+pub(crate) fn in_cgroup(procs: &Path) -> Vec<Process> {
     let text = std::fs::read_to_string(procs).unwrap_or_default();
-    text.lines().filter_map(|pid| Process::of(pid.trim().parse().ok()?)).filter(|p| p.state() != State::Stopped).collect()
+    text.lines()
+        .filter_map(|pid| Process::of(pid.trim().parse().ok()?))
+        .filter(|p| p.state() != State::Stopped)
+        .collect()
 }
 
 #[cfg(test)]

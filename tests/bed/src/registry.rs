@@ -18,12 +18,12 @@ use crate::run;
 const PORT: u16 = 5000;
 
 /// Where the bed's registry listens.
-pub fn endpoint(subnet: u8) -> String {
+pub(crate) fn endpoint(subnet: u8) -> String {
     format!("{}:{PORT}", network::address(subnet, network::HUB))
 }
 
 /// Starts the bed's registry with the images of the cache in it; one that runs is left alone.
-pub fn up(place: &Place, cache: &Cache, hub: &Supervisor, subnet: u8) -> Result<()> {
+pub(crate) fn up(place: &Place, cache: &Cache, hub: &Supervisor, subnet: u8) -> Result<()> {
     let root = place.state.join("hub/registry");
     // Images that were built after the registry came up are added to it; one that a test took away stays away.
     let filled = place.state.join("hub/registry.filled");
@@ -47,9 +47,10 @@ pub fn up(place: &Place, cache: &Cache, hub: &Supervisor, subnet: u8) -> Result<
 }
 
 /// The folder that holds a tag in the bed's registry.
-pub fn tag_folder(place: &Place, image: &str) -> Result<PathBuf> {
+pub(crate) fn tag_folder(place: &Place, image: &str) -> Result<PathBuf> {
     let (path, tag) = path_and_tag(image);
-    let folder = place.state.join("hub/registry/docker/registry/v2/repositories").join(path).join("_manifests/tags").join(tag);
+    let folder =
+        place.state.join("hub/registry/docker/registry/v2/repositories").join(path).join("_manifests/tags").join(tag);
     if folder.parent().and_then(Path::parent).is_some_and(Path::is_dir) {
         return Ok(folder);
     }
@@ -57,7 +58,7 @@ pub fn tag_folder(place: &Place, image: &str) -> Result<PathBuf> {
 }
 
 /// The configuration of a registry with its data in `root`.
-pub fn configuration(root: &Path, endpoint: &str) -> String {
+pub(crate) fn configuration(root: &Path, endpoint: &str) -> String {
     format!(
         "version: 0.1
 log: {{level: warn, accesslog: {{disabled: true}}}}
@@ -71,12 +72,12 @@ http: {{addr: '{endpoint}'}}
 }
 
 /// It would otherwise look for a collector of traces.
-pub fn quiet() -> std::collections::BTreeMap<String, String> {
+pub(crate) fn quiet() -> std::collections::BTreeMap<String, String> {
     [("OTEL_TRACES_EXPORTER".to_owned(), "none".to_owned())].into()
 }
 
 /// Waits until somebody listens.
-pub fn wait(endpoint: &str) -> Result<()> {
+pub(crate) fn wait(endpoint: &str) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(20);
     while TcpStream::connect(endpoint).is_err() {
         if Instant::now() > end {
@@ -89,7 +90,7 @@ pub fn wait(endpoint: &str) -> Result<()> {
 
 /// An image's path in the registry and its tag. The node's containerd drops the registry's own name, as it does for
 /// every mirror: `registry.k8s.io/pause:3.9` is `pause`, `3.9`, and `busybox` is `library/busybox`, `latest`.
-pub fn path_and_tag(image: &str) -> (String, String) {
+pub(crate) fn path_and_tag(image: &str) -> (String, String) {
     let (name, tag) = match image.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => (name, tag),
         _ => (image, "latest"),

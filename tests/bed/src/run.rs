@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// Runs `program` and returns its stdout. Anything but exit code 0 is an error that carries its stderr.
-pub fn output<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<String> {
+pub(crate) fn output<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(args);
     output_of(&mut command)
 }
 
 /// As [`output`], for a command that is already put together.
-pub fn output_of(command: &mut Command) -> Result<String> {
+pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     let shown = shown(command);
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{shown}`"))?;
     if !out.status.success() {
@@ -24,20 +24,20 @@ pub fn output_of(command: &mut Command) -> Result<String> {
 }
 
 /// Runs a shell-like line whose words hold no spaces: `line("ip link set lo up")`.
-pub fn line(words: &str) -> Result<String> {
+pub(crate) fn line(words: &str) -> Result<String> {
     let mut words = words.split_whitespace();
     let program = words.next().context("an empty command")?;
     output(program, &words.collect::<Vec<_>>())
 }
 
 /// The last `count` lines of a text: what a reader needs of a long log.
-pub fn last_lines(text: &str, count: usize) -> String {
+pub(crate) fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<_> = text.trim_end().lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
 /// The first file of this name in PATH or in the folders where system programs live.
-pub fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/go/bin"].map(PathBuf::from))

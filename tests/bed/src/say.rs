@@ -3,16 +3,16 @@
 use std::io::Write;
 
 /// One line of progress. A closed stderr is no reason to stop.
-pub fn say(line: impl AsRef<str>) {
+pub(crate) fn say(line: impl AsRef<str>) {
     let _ = writeln!(std::io::stderr().lock(), "{}", line.as_ref());
 }
 
 /// One line of result. A closed stdout (`| head`) is no error either.
-pub fn print(line: impl AsRef<str>) {
+pub(crate) fn print(line: impl AsRef<str>) {
     let _ = writeln!(std::io::stdout().lock(), "{}", line.as_ref());
 }
 
 /// Seconds with one digit, as every progress line shows them.
-pub fn seconds(duration: std::time::Duration) -> String {
+pub(crate) fn seconds(duration: std::time::Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }

@@ -28,7 +28,7 @@ pub struct ClusterSpec {
 
 /// The clusters by name, in the order of the file.
 #[derive(Debug, Clone)]
-pub struct Spec(Vec<(String, ClusterSpec)>);
+pub(crate) struct Spec(Vec<(String, ClusterSpec)>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Ordered {
 
 impl Spec {
     /// Reads the checkout's file.
-    pub fn read(place: &Place) -> Result<Self> {
+    pub(crate) fn read(place: &Place) -> Result<Self> {
         let file = place.crate_dir().join("clusters.yaml");
         Self::parse(&fs::read_to_string(&file)?).with_context(|| format!("in {}", file.display()))
     }
@@ -71,9 +71,12 @@ impl Spec {
     fn parse(text: &str) -> Result<Self> {
         let file: File = serde_saphyr::from_str(text)?;
         for (name, cluster) in &file.clusters.0 {
-            let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            let plain =
+                !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
             if !plain || name.len() > 16 || name == "hub" {
-                bail!("`{name}` is no name for a cluster: up to 16 of a-z, 0-9 and `-`, and not `hub`, which is the bed's own");
+                bail!(
+                    "`{name}` is no name for a cluster: up to 16 of a-z, 0-9 and `-`, and not `hub`, which is the bed's own"
+                );
             }
             if !cluster.node && (cluster.storage || cluster.load_balancer || cluster.provider_id.is_some()) {
                 bail!("cluster `{name}` has no node, so it cannot have storage, a load balancer or a providerID");
@@ -86,12 +89,12 @@ impl Spec {
     }
 
     /// The names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
     /// A cluster and its place in the file.
-    pub fn get(&self, name: &str) -> Result<(u8, &ClusterSpec)> {
+    pub(crate) fn get(&self, name: &str) -> Result<(u8, &ClusterSpec)> {
         let found = self.0.iter().zip(0u8..).find(|((known, _), _)| known == name);
         let ((_, cluster), index) = found.with_context(|| {
             let names = self.names().collect::<Vec<_>>().join(", ");

@@ -39,6 +39,28 @@ pub(crate) fn bed(place: &Place) -> Result<()> {
     remove_tree(&place.state)
 }
 
+/// Kills the containers of a cluster, and whoever watches over them.
+pub(crate) fn containers(place: &Place, unit: &str) -> Result<()> {
+    let cgroup = place.cgroup(unit);
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let mut left: Vec<_> = cgroups(&|name| name == cgroup).iter().flat_map(|group| members(group)).collect();
+        left.extend(
+            process::marked(&place.id, Some(unit)).into_iter().filter(|process| process.name() == "containerd-shim"),
+        );
+        if left.is_empty() {
+            return Ok(());
+        }
+        for process in &left {
+            process.signal(Signal::KILL)?;
+        }
+        if Instant::now() > end {
+            bail!("containers of `{unit}` do not end: {left:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// What of this bed is on the machine: lines for a reader, none when it is clean.
 pub(crate) fn remains(place: &Place) -> Vec<String> {
     let prefix = place.cgroup("");
@@ -69,7 +91,9 @@ fn end_processes(place: &Place, unit: Option<&str>, ours: &dyn Fn(&str) -> bool)
         }
         if Instant::now() > end {
             let pids = left.iter().map(|process| process.pid.to_string()).collect::<Vec<_>>().join(", ");
-            bail!("something of the bed does not go away: processes [{pids}], cgroups {groups:?}; run `cargo bed down` again");
+            bail!(
+                "something of the bed does not go away: processes [{pids}], cgroups {groups:?}; run `cargo bed down` again"
+            );
         }
         std::thread::sleep(Duration::from_millis(10));
     }

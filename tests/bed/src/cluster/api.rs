@@ -29,11 +29,18 @@ impl Cluster {
         let ca = Authority::in_folder(&dir)?;
         write_service_account_keys(&dir)?;
         let own = self.ip();
-        let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
-        let names: Vec<_> =
-            names.iter().map(ToString::to_string).chain(["localhost", "127.0.0.1", API_SERVICE, &own].map(String::from)).collect();
+        let names =
+            ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+        let names: Vec<_> = names
+            .iter()
+            .map(ToString::to_string)
+            .chain(["localhost", "127.0.0.1", API_SERVICE, &own].map(String::from))
+            .collect();
         ca.issue("kube-apiserver", &[], &names, Use::Server)?.write(&dir, "apiserver")?;
-        ca.issue("kube-apiserver-kubelet-client", &["system:masters"], &[], Use::Client)?.write(&dir, "kubelet-client")?;
+        ca.issue("kube-apiserver-kubelet-client", &["system:masters"], &[], Use::Client)?
+            .write(&dir, "kubelet-client")?;
+        let front = Authority::in_folder(&dir.join("front-proxy"))?;
+        front.issue("front-proxy-client", &[], &[], Use::Client)?.write(&dir, "front-proxy-client")?;
         let server = format!("https://{own}:6443");
         let admin = ca.issue("kubernetes-admin", &["system:masters"], &[], Use::Client)?;
         kubeconfig::write(&self.kubeconfig(), &self.name, &server, &ca.cert, &admin)?;
@@ -82,6 +89,13 @@ impl Cluster {
             ("kubelet-client-key", &self.pki("kubelet-client.key")),
             // `kubectl logs` and `exec` would otherwise look the node's name up in DNS.
             ("kubelet-preferred-address-types", "InternalIP"),
+            ("proxy-client-cert-file", &self.pki("front-proxy-client.crt")),
+            ("proxy-client-key-file", &self.pki("front-proxy-client.key")),
+            ("requestheader-allowed-names", "front-proxy-client"),
+            ("requestheader-client-ca-file", &self.pki("front-proxy/ca.crt")),
+            ("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
+            ("requestheader-group-headers", "X-Remote-Group"),
+            ("requestheader-username-headers", "X-Remote-User"),
             ("service-account-issuer", "https://kubernetes.default.svc.cluster.local"),
             ("service-account-key-file", &self.pki("sa.pub")),
             ("service-account-signing-key-file", &self.pki("sa.key")),

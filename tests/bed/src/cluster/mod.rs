@@ -4,7 +4,7 @@ mod addons;
 mod api;
 mod node;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -94,17 +94,14 @@ impl Cluster {
 
     /// Brings it up. One that runs is left alone; one that lost a component gets it back; one that was never
     /// complete is made anew.
-    pub(crate) fn up(&self, hub: i32) -> Result<()> {
+    pub(crate) fn up(&self, hub: i32, program: &Path) -> Result<()> {
         let began = Instant::now();
         let supervisor = self.supervisor();
         if self.is_up() {
             return Ok(());
         }
         if self.was_up() && supervisor.state("holder") == State::Running {
-            for component in supervisor.components() {
-                supervisor.start(&component, supervisor.record(&component)?)?;
-            }
-            self.wait_ready()?;
+            self.start_again(&supervisor.components())?;
             say(format!("{}: repaired in {}", self.name, seconds(began.elapsed())));
             return Ok(());
         }
@@ -123,28 +120,66 @@ impl Cluster {
             self.start_node()?;
             self.apply_addons()?;
         }
+        if self.spec.load_balancer {
+            self.start_load_balancer(program)?;
+        }
         self.wait_ready()?;
         fs::write(self.dir().join("up"), "")?;
-        say(format!("{}: Kubernetes {} at {}, ready in {}", self.name, self.part()?.version, self.ip(), seconds(began.elapsed())));
+        say(format!(
+            "{}: Kubernetes {} at {}, ready in {}",
+            self.name,
+            self.part()?.version,
+            self.ip(),
+            seconds(began.elapsed())
+        ));
         Ok(())
     }
 
-    fn wait_ready(&self) -> Result<()> {
+    /// Starts components that were started before, those first that others need, and waits until the cluster is
+    /// ready again. What runs goes on.
+    pub(crate) fn start_again(&self, components: &[String]) -> Result<()> {
+        let supervisor = self.supervisor();
+        let missing: Vec<_> = components.iter().filter(|name| supervisor.state(name) != State::Running).collect();
+        let start = |names: &[&str]| -> Result<()> {
+            let chosen = missing.iter().filter(|missing| names.contains(&missing.as_str()));
+            chosen.into_iter().try_for_each(|name| supervisor.start(name, supervisor.record(name)?))
+        };
+        let stale = if missing.iter().any(|name| *name == "kubelet") { self.heartbeat() } else { None };
+        start(&["etcd", "kube-apiserver", "containerd"])?;
         self.wait_api()?;
         if self.spec.node {
-            self.wait_node()?;
+            self.wait_containerd()?;
+        }
+        start(&missing.iter().map(|name| name.as_str()).collect::<Vec<_>>())?;
+        if self.spec.node {
+            self.wait_node(stale.as_deref())?;
+        }
+        self.wait_ready()
+    }
+
+    /// Waits until it answers, and its node and add-ons are ready.
+    pub(crate) fn wait_ready(&self) -> Result<()> {
+        self.wait_api()?;
+        if self.spec.node {
+            self.wait_node(None)?;
             self.wait_addons()?;
         }
         Ok(())
     }
 
     /// Starts one of its components inside its namespaces.
-    fn start(&self, component: &str, program: &std::path::Path, args: Vec<String>) -> Result<()> {
+    fn start(&self, component: &str, program: &Path, args: Vec<String>) -> Result<()> {
         let mut argv = vec![program.display().to_string()];
         argv.extend(args);
         self.supervisor()
             .start(component, Record { argv, env: Default::default(), inside: true, process: None })
             .with_context(|| format!("in cluster `{}`", self.name))
+    }
+
+    /// The loop that gives addresses to Services; it runs outside, as the machine's cloud would.
+    fn start_load_balancer(&self, program: &Path) -> Result<()> {
+        let argv = [&program.display().to_string(), "load-balancer", &self.name].map(str::to_owned).into();
+        self.supervisor().start("load-balancer", Record { argv, env: Default::default(), inside: false, process: None })
     }
 
     /// A program of the cache, by the path that it has inside the cluster's namespaces.
@@ -168,7 +203,12 @@ impl Cluster {
         })
         .with_context(|| {
             let log = self.supervisor().log(blame);
-            format!("cluster `{}`: {blame} is not ready; {} ends:\n{}\n", self.name, log.display(), self.log_tail(blame))
+            format!(
+                "cluster `{}`: {blame} is not ready; {} ends:\n{}\n",
+                self.name,
+                log.display(),
+                self.log_tail(blame)
+            )
         })
     }
 }

@@ -1,5 +1,6 @@
 //! The node of a cluster: containerd, kubelet and kube-proxy in the cluster's namespaces.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -72,26 +73,45 @@ impl Cluster {
         self.start("kube-proxy", &self.program(&part, "kube-proxy"), proxy)
     }
 
-    /// Waits until the node says that it is ready.
-    pub(super) fn wait_node(&self) -> Result<()> {
-        self.poll(&format!("/api/v1/nodes/{}", self.name), PATIENCE, "kubelet", |text| {
-            let node: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-            let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    /// Waits until the node says that it is ready, and says so by a heartbeat other than `stale`.
+    pub(super) fn wait_node(&self, stale: Option<&str>) -> Result<()> {
+        self.poll(&self.node_path(), PATIENCE, "kubelet", |text| {
+            let ready = ready_condition(text);
+            ready["status"] == "True" && (stale.is_none() || ready["lastHeartbeatTime"].as_str() != stale)
         })
     }
 
-    fn wait_containerd(&self) -> Result<()> {
+    /// When the node last said that it is ready; for [`Cluster::wait_node`] after a restart. The API may be down.
+    pub(super) fn heartbeat(&self) -> Option<String> {
+        let args = ["get", "--raw", &self.node_path(), "--request-timeout=5s"];
+        let kubectl = self.cache.program(&self.part().ok()?, "kubectl");
+        let mut command = std::process::Command::new(kubectl);
+        let text = run::output_of(command.arg("--kubeconfig").arg(self.kubeconfig()).args(args)).ok()?;
+        ready_condition(&text)["lastHeartbeatTime"].as_str().map(str::to_owned)
+    }
+
+    fn node_path(&self) -> String {
+        format!("/api/v1/nodes/{}", self.name)
+    }
+
+    /// Waits until containerd takes connections; kubelet ends when it does not.
+    pub(super) fn wait_containerd(&self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         let Some(containerd) = self.supervisor().record("containerd")?.process else {
             bail!("containerd of `{}` was not started", self.name)
         };
         // The node's /run, seen through the process that lives in it.
         let socket = PathBuf::from(format!("/proc/{}/root{SOCKET}", containerd.pid));
-        while !socket.exists() {
+        // A file alone says nothing: an earlier containerd leaves its own behind.
+        while UnixStream::connect(&socket).is_err() {
             if containerd.state() == State::Stopped || Instant::now() > end {
                 let log = self.supervisor().log("containerd");
-                bail!("cluster `{}`: containerd is not ready; {} ends:\n{}", self.name, log.display(), self.log_tail("containerd"));
+                bail!(
+                    "cluster `{}`: containerd is not ready; {} ends:\n{}",
+                    self.name,
+                    log.display(),
+                    self.log_tail("containerd")
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -174,6 +194,13 @@ state = \"/run/containerd\"
         }
         config
     }
+}
+
+/// The condition Ready of a Node's JSON; null when there is none.
+fn ready_condition(node: &str) -> serde_json::Value {
+    let node: serde_json::Value = serde_json::from_str(node).unwrap_or_default();
+    let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap_or_default()
 }
 
 /// The cgroup of a cluster's pods, in every hierarchy.

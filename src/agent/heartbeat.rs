@@ -1,0 +1,230 @@
+//! The heartbeat: a Lease in the control plane, renewed by a task and a connection of its own, so that nothing else
+//! that the agent does can hold it up.
+//!
+//! Of two live agents with one identity (a cloned cluster, two replicas) one holds the Lease and works, the other stays
+//! passive. A holder that goes away writes its name out of it.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::hub::{Hop, hop};
+use crate::api::keys::{AGENT_LEASE, cluster_namespace};
+use crate::daemon::backoff::jittered;
+use crate::daemon::client::{CallError, call};
+use crate::daemon::log::OnChange;
+use crate::daemon::metrics::Metrics;
+
+/// Time between two renewals.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// A holder that did not renew for this long has lost the Lease.
+const DURATION: Duration = Duration::from_secs(40);
+/// Time to the next attempt after one that failed.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// How the heartbeat stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pulse {
+    /// Not tried yet.
+    Starting,
+    /// We hold the Lease.
+    Beating,
+    /// Another agent with our identity does.
+    Passive {
+        /// Its identity.
+        holder: String,
+    },
+    /// The control plane does not take it.
+    Failing {
+        /// Where on the way.
+        hop: &'static str,
+        /// Why.
+        error: String,
+        /// Whether the control plane no longer accepts who we are.
+        refused: bool,
+    },
+}
+
+/// The Lease as last seen.
+#[derive(Debug, Clone)]
+struct Seen {
+    lease: Lease,
+    since: Instant,
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|s| s.holder_identity.as_deref()).unwrap_or_default()
+}
+
+/// Whether the Lease may be written by `identity`.
+fn may_take(lease: &Lease, since: Instant, identity: &str, now: Instant) -> bool {
+    let holder = holder(lease);
+    holder.is_empty() || holder == identity || now.duration_since(since) >= DURATION
+}
+
+/// The heart of one identity.
+pub struct Heart {
+    api: Api<Lease>,
+    identity: String,
+    seen: Option<Seen>,
+    pulse: watch::Sender<Pulse>,
+    metrics: Metrics,
+    said: OnChange,
+}
+
+impl Heart {
+    /// A heart that beats for the cluster `name` by `client`.
+    pub fn new(client: Client, name: &str, identity: String, pulse: watch::Sender<Pulse>, metrics: Metrics) -> Self {
+        let api = Api::namespaced(client, &cluster_namespace(name));
+        Self { api, identity, seen: None, pulse, metrics, said: OnChange::default() }
+    }
+
+    /// Beats until dropped.
+    pub async fn run(&mut self) {
+        loop {
+            let started = Instant::now();
+            let pulse = match self.beat().await {
+                Ok(pulse) => pulse,
+                Err(error) => {
+                    let hop = hop(&error);
+                    let refused = matches!(hop, Hop::Unauthorized | Hop::Forbidden);
+                    Pulse::Failing { hop: hop.as_str(), error: error.to_string(), refused }
+                }
+            };
+            let next = match &pulse {
+                Pulse::Beating => jittered(INTERVAL, 0.1).saturating_sub(started.elapsed()),
+                _ => jittered(RETRY, 0.3),
+            };
+            self.say(&pulse);
+            self.pulse.send_replace(pulse);
+            tokio::time::sleep(next).await;
+        }
+    }
+
+    fn say(&self, pulse: &Pulse) {
+        let result = if *pulse == Pulse::Beating { "ok" } else { "failed" };
+        self.metrics.count("fleet_agent_heartbeats_total", "Renewals of the Lease.", &[("result", result)]);
+        let news = match pulse {
+            Pulse::Failing { hop, .. } => format!("failing {hop}"),
+            other => format!("{other:?}"),
+        };
+        if !self.said.news("pulse", &news) {
+            return;
+        }
+        match pulse {
+            Pulse::Starting => {}
+            Pulse::Beating => tracing::info!("heartbeat taken"),
+            Pulse::Passive { holder } => {
+                tracing::warn!(
+                    reason = "IdentityConflict",
+                    holder,
+                    "another agent holds this cluster's Lease; staying passive"
+                );
+            }
+            Pulse::Failing { hop, error, .. } => tracing::warn!(hop, error, "heartbeat not taken"),
+        }
+    }
+
+    async fn beat(&mut self) -> Result<Pulse, CallError> {
+        let seen = match self.seen.take() {
+            // While we hold it, our own last write is the newest version, unless somebody interferes.
+            Some(seen) if holder(&seen.lease) == self.identity => seen,
+            before => self.look(before).await?,
+        };
+        if !may_take(&seen.lease, seen.since, &self.identity, Instant::now()) {
+            let holder = holder(&seen.lease).to_owned();
+            self.seen = Some(seen);
+            return Ok(Pulse::Passive { holder });
+        }
+        let lease = renewed(&seen.lease, &self.identity, Timestamp::now());
+        let lease = call(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await;
+        match lease {
+            Ok(lease) => {
+                self.seen = Some(Seen { lease, since: Instant::now() });
+                Ok(Pulse::Beating)
+            }
+            // Somebody wrote in between: look who, next time.
+            Err(e) if e.is_conflict() => {
+                let before = Some(seen);
+                let now = self.look(before).await?;
+                let theirs = !may_take(&now.lease, now.since, &self.identity, Instant::now());
+                let holder = holder(&now.lease).to_owned();
+                self.seen = Some(now);
+                if theirs { Ok(Pulse::Passive { holder }) } else { Err(e) }
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn look(&self, before: Option<Seen>) -> Result<Seen, CallError> {
+        let lease = call(self.api.get(AGENT_LEASE)).await?;
+        Ok(match before {
+            Some(seen) if seen.lease.metadata.resource_version == lease.metadata.resource_version => seen,
+            _ => Seen { lease, since: Instant::now() },
+        })
+    }
+
+    /// Writes our name out of the Lease, so that our successor need not wait.
+    pub async fn release(&mut self) {
+        let Some(seen) = self.seen.take().filter(|s| holder(&s.lease) == self.identity) else { return };
+        // The time stays: giving up is no sign of life.
+        let mut lease = seen.lease;
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = Some(String::new());
+        }
+        if let Err(error) = call(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await {
+            tracing::debug!(%error, "the lease could not be released");
+        }
+    }
+}
+
+fn renewed(lease: &Lease, identity: &str, now: Timestamp) -> Lease {
+    let before = lease.spec.clone().unwrap_or_default();
+    let stays = before.holder_identity.as_deref() == Some(identity);
+    let mut next = lease.clone();
+    next.metadata.managed_fields = None;
+    next.spec = Some(LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+        acquire_time: if stays { before.acquire_time } else { Some(MicroTime(now)) },
+        lease_transitions: Some(before.lease_transitions.unwrap_or(0) + i32::from(!stays)),
+        renew_time: Some(MicroTime(now)),
+        ..LeaseSpec::default()
+    });
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held_by(identity: &str) -> Lease {
+        let spec = LeaseSpec { holder_identity: Some(identity.to_owned()), ..LeaseSpec::default() };
+        Lease { spec: Some(spec), ..Lease::default() }
+    }
+
+    #[test]
+    fn a_second_agent_takes_over_only_after_the_first_went_silent() {
+        let start = Instant::now();
+        let almost = start + DURATION.checked_sub(Duration::from_millis(1)).unwrap();
+        assert!(may_take(&Lease::default(), start, "me", start));
+        assert!(may_take(&held_by("me"), start, "me", start));
+        assert!(!may_take(&held_by("you"), start, "me", almost));
+        assert!(may_take(&held_by("you"), start, "me", start + DURATION));
+    }
+
+    #[test]
+    fn taking_over_is_counted_and_renewing_is_not() {
+        let now = Timestamp::from_second(5).unwrap();
+        let taken = renewed(&held_by("you"), "me", now).spec.unwrap();
+        assert_eq!((taken.lease_transitions, taken.acquire_time), (Some(1), Some(MicroTime(now))));
+        let kept = renewed(&held_by("me"), "me", now).spec.unwrap();
+        assert_eq!((kept.lease_transitions, kept.acquire_time), (Some(0), None));
+    }
+}

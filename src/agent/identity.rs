@@ -1,0 +1,208 @@
+//! The agent's identity: a key and a certificate, kept in a Secret of the workload cluster.
+//!
+//! The key is saved before it is first used, so that an agent that dies in between comes back as the same one. It stays
+//! the same for as long as the Secret lives: it is the proof by which the control plane knows this cluster again.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use rand::Rng as _;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::json;
+use x509_parser::prelude::FromDer as _;
+
+use crate::api::keys::{AGENT_MANAGER, AGENTS_GROUP};
+use crate::daemon::client::{CallError, call};
+
+/// Keys of the Secret.
+const KEY: &str = "tls.key";
+const CERTIFICATE: &str = "tls.crt";
+/// Which control plane issued the certificate.
+const HUB: &str = "hub";
+
+/// Annotation by which an uninstall asks the agent to leave the control plane.
+pub const ANNOTATION_LEAVE: &str = "fleet-scheduler.io/leave";
+/// Annotation in which the agent says how its registration stands, as JSON with `state`, `reason` and `message`.
+pub const ANNOTATION_STATE: &str = "fleet-scheduler.io/registration";
+
+/// A certificate that the control plane issued.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// PEM.
+    pub pem: String,
+    /// Start of its life, in seconds of Unix time.
+    pub from: i64,
+    /// End of its life.
+    pub until: i64,
+}
+
+impl Certificate {
+    /// Reads the times out of a PEM certificate.
+    pub fn parse(pem: &str) -> Option<Self> {
+        let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok()?;
+        let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(&block.contents).ok()?;
+        let validity = certificate.validity();
+        Some(Self { pem: pem.to_owned(), from: validity.not_before.timestamp(), until: validity.not_after.timestamp() })
+    }
+
+    /// Whether it can still be used, with a minute to spare.
+    pub fn is_valid(&self, now: i64) -> bool {
+        now + 60 < self.until
+    }
+
+    /// When to renew it: at `share` of its life.
+    pub fn renew_at(&self, share: f64) -> i64 {
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // Seconds of a life of months.
+        let after = ((self.until - self.from) as f64 * share) as i64;
+        self.from + after
+    }
+
+    /// A share of a certificate's life between 70 and 80 %, at random, so that agents installed together do not renew
+    /// together.
+    pub fn random_share() -> f64 {
+        rand::rng().random_range(0.7..0.8)
+    }
+}
+
+/// What the Secret holds. `Debug` shows no key.
+#[derive(Clone)]
+pub struct Identity {
+    /// The private key, PEM.
+    pub key: String,
+    /// The certificate, if there is one of the control plane in `hub`.
+    pub certificate: Option<Certificate>,
+    /// The control plane that issued it.
+    pub hub: String,
+    /// Whether an uninstall asked the agent to leave.
+    pub leave: bool,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("hub", &self.hub).field("leave", &self.leave).finish_non_exhaustive()
+    }
+}
+
+/// The Secret.
+#[derive(Clone)]
+pub struct Keeper {
+    api: Api<Secret>,
+    namespace: String,
+    name: String,
+}
+
+impl Keeper {
+    /// The Secret `name` in `namespace` of the workload cluster.
+    pub fn new(local: Client, namespace: &str, name: &str) -> Self {
+        let api = Api::namespaced(local, namespace);
+        Self { api, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// Reads the identity; makes and saves a key if there is none.
+    pub async fn load(&self) -> Result<Identity, CallError> {
+        let found = call(self.api.get_opt(&self.name)).await?;
+        if let Some(identity) = found.as_ref().and_then(read) {
+            return Ok(identity);
+        }
+        let key = KeyPair::generate().map_err(|e| kube::Error::Service(Box::new(e)))?.serialize_pem();
+        let data = BTreeMap::from([(KEY.to_owned(), ByteString(key.into_bytes()))]);
+        let secret = match found {
+            // Something else is in it, or it is damaged: our key joins it, and whatever certificate there is goes.
+            Some(mut secret) => {
+                secret.data = Some(data);
+                call(self.api.replace(&self.name, &PostParams::default(), &secret)).await?
+            }
+            None => {
+                let secret = Secret {
+                    metadata: ObjectMeta {
+                        name: Some(self.name.clone()),
+                        namespace: Some(self.namespace.clone()),
+                        labels: Some([("app.kubernetes.io/name".to_owned(), "fleet-agent".to_owned())].into()),
+                        ..ObjectMeta::default()
+                    },
+                    type_: Some("Opaque".to_owned()),
+                    data: Some(data),
+                    ..Secret::default()
+                };
+                let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
+                call(self.api.create(&params, &secret)).await?
+            }
+        };
+        read(&secret).ok_or(CallError::TimedOut)
+    }
+
+    /// Saves a certificate and whose it is.
+    pub async fn save(&self, certificate: &Certificate, hub: &str) -> Result<(), CallError> {
+        let data = BTreeMap::from([
+            (CERTIFICATE, ByteString(certificate.pem.clone().into_bytes())),
+            (HUB, ByteString(hub.as_bytes().to_vec())),
+        ]);
+        self.merge(&json!({ "data": data })).await
+    }
+
+    /// Says how the registration stands, for whoever installs or uninstalls.
+    pub async fn say(&self, state: &str, reason: &str, message: &str) -> Result<(), CallError> {
+        let text = json!({ "state": state, "reason": reason, "message": message }).to_string();
+        self.merge(&json!({ "metadata": { "annotations": { ANNOTATION_STATE: text } } })).await
+    }
+
+    async fn merge(&self, change: &serde_json::Value) -> Result<(), CallError> {
+        call(self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(change))).await?;
+        Ok(())
+    }
+}
+
+fn read(secret: &Secret) -> Option<Identity> {
+    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
+    let key = text(KEY)?;
+    KeyPair::from_pem(&key).ok()?;
+    let annotations = secret.metadata.annotations.as_ref();
+    Some(Identity {
+        key,
+        certificate: text(CERTIFICATE).and_then(|pem| Certificate::parse(&pem)),
+        hub: text(HUB).unwrap_or_default(),
+        leave: annotations.and_then(|a| a.get(ANNOTATION_LEAVE)).is_some_and(|v| v == "true"),
+    })
+}
+
+/// A certificate signing request for `user`, signed by `key`, in PEM.
+pub fn signing_request(key: &str, user: &str) -> Result<String, rcgen::Error> {
+    let key = KeyPair::from_pem(key)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, AGENTS_GROUP);
+    params.distinguished_name.push(DnType::CommonName, user);
+    params.serialize_request(&key)?.pem()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_renewed_between_seven_and_eight_tenths_of_its_life() {
+        let certificate = Certificate { pem: String::new(), from: 1000, until: 2000 };
+        for _ in 0..100 {
+            let at = certificate.renew_at(Certificate::random_share());
+            assert!((1700..1800).contains(&at), "{at}");
+        }
+        assert!(certificate.is_valid(1900) && !certificate.is_valid(1940));
+    }
+
+    #[test]
+    fn an_identity_is_read_back_and_does_not_show_its_key() {
+        let key = KeyPair::generate().unwrap().serialize_pem();
+        let mut secret =
+            Secret { data: Some([(KEY.to_owned(), ByteString(key.clone().into_bytes()))].into()), ..Secret::default() };
+        let identity = read(&secret).unwrap();
+        assert!(identity.certificate.is_none() && !identity.leave);
+        assert!(!format!("{identity:?}").contains("PRIVATE"));
+        secret.metadata.annotations = Some([(ANNOTATION_LEAVE.to_owned(), "true".to_owned())].into());
+        assert!(read(&secret).unwrap().leave);
+        secret.data = Some([(KEY.to_owned(), ByteString(b"broken".to_vec()))].into());
+        assert!(read(&secret).is_none(), "a damaged key is replaced, not used");
+    }
+}

@@ -1,0 +1,150 @@
+//! What a cluster is, guessed from its nodes: provider, region, zones, its own name. Each can be overridden by a flag.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::nodes::NodeFacts;
+
+/// What was found out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Short name of the provider, or empty.
+    pub provider: String,
+    /// Region, when all nodes share one.
+    pub region: String,
+    /// Every zone with a node.
+    pub zones: Vec<String>,
+    /// Name of the underlying cluster.
+    pub kubernetes_cluster: String,
+}
+
+/// What the operator knows better.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// Provider.
+    pub provider: Option<String>,
+    /// Region.
+    pub region: Option<String>,
+    /// The only zone.
+    pub zone: Option<String>,
+    /// Name of the underlying cluster.
+    pub kubernetes_cluster: Option<String>,
+}
+
+/// Values of one label over all nodes, without empty ones.
+fn values(nodes: &BTreeMap<String, NodeFacts>, label: &str) -> BTreeSet<String> {
+    nodes.values().filter_map(|n| n.labels.get(label)).filter(|v| !v.is_empty()).cloned().collect()
+}
+
+/// The value that all nodes share.
+fn shared(nodes: &BTreeMap<String, NodeFacts>, label: &str) -> Option<String> {
+    let mut values = values(nodes, label);
+    let complete = nodes.values().all(|n| n.labels.contains_key(label));
+    if complete && values.len() == 1 { values.pop_first() } else { None }
+}
+
+fn provider(nodes: &BTreeMap<String, NodeFacts>) -> String {
+    let schemes: BTreeSet<_> =
+        nodes.values().filter_map(|n| n.provider_id.split_once("://")).map(|(scheme, _)| scheme).collect();
+    // Several schemes in one cluster say nothing about where it is.
+    let mut schemes = schemes.into_iter();
+    match (schemes.next(), schemes.next()) {
+        (Some(one), None) => one.to_lowercase(),
+        _ => String::new(),
+    }
+}
+
+/// The cluster's own name, where the nodes tell it.
+fn own_name(nodes: &BTreeMap<String, NodeFacts>, provider: &str) -> Option<String> {
+    let first = nodes.values().next()?;
+    match provider {
+        // kind://docker/<cluster>/<node>
+        "kind" => first.provider_id.strip_prefix("kind://")?.split('/').nth(1).map(ToOwned::to_owned),
+        "gce" => shared(nodes, "goog-k8s-cluster-name").or_else(|| gke_name(nodes)),
+        "aws" => shared(nodes, "alpha.eksctl.io/cluster-name"),
+        "azure" => shared(nodes, "kubernetes.azure.com/cluster"),
+        _ => None,
+    }
+    .filter(|name| !name.is_empty())
+}
+
+/// GKE names nodes `gke-<cluster>-<pool>-<8 hex>-<4>` and labels them with the pool.
+fn gke_name(nodes: &BTreeMap<String, NodeFacts>) -> Option<String> {
+    let (name, node) = nodes.iter().next()?;
+    let pool = node.labels.get("cloud.google.com/gke-nodepool")?;
+    let rest = name.strip_prefix("gke-")?;
+    let end = rest.find(&format!("-{pool}-"))?;
+    Some(rest[..end].to_owned())
+}
+
+/// Puts together what is known; `registered` is the name of last resort.
+pub fn detect(nodes: &BTreeMap<String, NodeFacts>, overrides: &Overrides, registered: &str) -> Facts {
+    let provider = overrides.provider.clone().unwrap_or_else(|| provider(nodes));
+    let region = || shared(nodes, "topology.kubernetes.io/region").unwrap_or_default();
+    let zones = || values(nodes, "topology.kubernetes.io/zone").into_iter().collect();
+    let name = || own_name(nodes, &provider).unwrap_or_else(|| registered.to_owned());
+    Facts {
+        region: overrides.region.clone().unwrap_or_else(region),
+        zones: overrides.zone.clone().map_or_else(zones, |zone| vec![zone]),
+        kubernetes_cluster: overrides.kubernetes_cluster.clone().unwrap_or_else(name),
+        provider,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(provider_id: &str, labels: &[(&str, &str)]) -> NodeFacts {
+        NodeFacts {
+            provider_id: provider_id.to_owned(),
+            labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            capacity: BTreeMap::new(),
+            allocatable: BTreeMap::new(),
+            taints: vec![],
+            usable: true,
+        }
+    }
+
+    fn detected(nodes: &[(&str, NodeFacts)]) -> Facts {
+        let nodes = nodes.iter().map(|(name, node)| ((*name).to_owned(), node.clone())).collect();
+        detect(&nodes, &Overrides::default(), "registered")
+    }
+
+    #[test]
+    fn providers_come_from_the_scheme_and_only_when_there_is_one() {
+        assert_eq!(detected(&[("a", node("aws:///z/i-1", &[]))]).provider, "aws");
+        assert_eq!(detected(&[("a", node("", &[]))]).provider, "");
+        assert_eq!(detected(&[("a", node("aws:///z/i-1", &[])), ("b", node("gce://p/z/n", &[]))]).provider, "");
+    }
+
+    #[test]
+    fn a_region_is_one_that_all_nodes_share_and_zones_are_all_of_them() {
+        let at = |region: &str, zone: &str| {
+            node("", &[("topology.kubernetes.io/region", region), ("topology.kubernetes.io/zone", zone)])
+        };
+        let same = detected(&[("a", at("r", "r-1")), ("b", at("r", "r-2"))]);
+        assert_eq!((same.region.as_str(), same.zones.len()), ("r", 2));
+        assert_eq!(detected(&[("a", at("r", "r-1")), ("b", at("s", "s-1"))]).region, "");
+        assert_eq!(detected(&[("a", at("r", "r-1")), ("b", node("", &[]))]).region, "", "one node says nothing");
+    }
+
+    #[test]
+    fn the_underlying_name_comes_from_the_nodes_or_is_the_registered_one() {
+        let name = |node_name: &str, node: NodeFacts| detected(&[(node_name, node)]).kubernetes_cluster;
+        assert_eq!(name("c-control-plane", node("kind://docker/c/c-control-plane", &[])), "c");
+        let gke = node("gce://p/z/n", &[("cloud.google.com/gke-nodepool", "pool-1")]);
+        assert_eq!(name("gke-my-prod-pool-1-0a1b2c3d-xyz1", gke), "my-prod");
+        assert_eq!(name("n", node("aws:///z/i", &[("alpha.eksctl.io/cluster-name", "e")])), "e");
+        assert_eq!(name("n", node("", &[])), "registered");
+        assert_eq!(detected(&[]).kubernetes_cluster, "registered");
+    }
+
+    #[test]
+    fn a_flag_wins_over_what_was_found() {
+        let overrides =
+            Overrides { provider: Some("p".to_owned()), zone: Some("z".to_owned()), ..Overrides::default() };
+        let nodes = [("a".to_owned(), node("aws:///z/i-1", &[("topology.kubernetes.io/zone", "other")]))].into();
+        let facts = detect(&nodes, &overrides, "r");
+        assert_eq!((facts.provider.as_str(), facts.zones), ("p", vec!["z".to_owned()]));
+    }
+}

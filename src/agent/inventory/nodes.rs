@@ -1,0 +1,252 @@
+//! Nodes and pods, reduced to what the inventory needs, and what is free on each node.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt as _;
+
+use super::quantity::{Milli, parse, print};
+use crate::api::cluster::{NodeResources, Taint};
+
+/// Amounts by resource.
+pub type Amounts = BTreeMap<String, Milli>;
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// What the cloud calls it: `aws:///eu-west-1a/i-1`.
+    pub provider_id: String,
+    /// Its labels that the detection of facts looks at.
+    pub labels: BTreeMap<String, String>,
+    /// Its size, as it says.
+    pub capacity: BTreeMap<String, String>,
+    /// What pods may request in all.
+    pub allocatable: Amounts,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// Ready, not cordoned, not being deleted.
+    pub usable: bool,
+}
+
+/// A pod that is bound to a node and not over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Its node.
+    pub node: String,
+    /// What it requests in effect.
+    pub requests: Amounts,
+}
+
+fn amounts(quantities: Option<&BTreeMap<String, Quantity>>) -> Amounts {
+    quantities.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), parse(&q.0)?))).collect()
+}
+
+/// What matters of a node.
+pub fn node_facts(node: &Node) -> NodeFacts {
+    let spec = node.spec.clone().unwrap_or_default();
+    let status = node.status.clone().unwrap_or_default();
+    let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+    let taints = spec.taints.unwrap_or_default().into_iter();
+    let capacity = status.capacity.unwrap_or_default().into_iter().map(|(name, q)| (name, q.0));
+    NodeFacts {
+        provider_id: spec.provider_id.unwrap_or_default(),
+        labels: node.labels().clone(),
+        capacity: capacity.collect(),
+        allocatable: amounts(status.allocatable.as_ref()),
+        taints: taints.map(|t| Taint { key: t.key, value: t.value.unwrap_or_default(), effect: t.effect }).collect(),
+        usable: ready && spec.unschedulable != Some(true) && node.metadata.deletion_timestamp.is_none(),
+    }
+}
+
+/// What matters of a pod; `None` if it takes nothing from any node.
+pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
+    let spec = pod.spec.as_ref()?;
+    let node = spec.node_name.clone().filter(|n| !n.is_empty())?;
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
+    (!["Succeeded", "Failed"].contains(&phase)).then(|| PodFacts { node, requests: pod_requests(spec) })
+}
+
+fn requests(resources: Option<&ResourceRequirements>) -> Amounts {
+    amounts(resources.and_then(|r| r.requests.as_ref()))
+}
+
+fn add(to: &mut Amounts, more: &Amounts) {
+    for (name, value) in more {
+        *to.entry(name.clone()).or_default() += value;
+    }
+}
+
+fn raise(to: &mut Amounts, at_least: &Amounts) {
+    for (name, value) in at_least {
+        let entry = to.entry(name.clone()).or_default();
+        *entry = (*entry).max(*value);
+    }
+}
+
+/// What a pod requests in effect: containers and sidecars together, or the largest moment of its start; what is set for
+/// the pod as a whole counts instead; overhead on top.
+fn pod_requests(spec: &PodSpec) -> Amounts {
+    let mut running = Amounts::new();
+    for container in &spec.containers {
+        add(&mut running, &requests(container.resources.as_ref()));
+    }
+    let mut sidecars = Amounts::new();
+    let mut start = Amounts::new();
+    for container in spec.init_containers.iter().flatten() {
+        let own = requests(container.resources.as_ref());
+        if container.restart_policy.as_deref() == Some("Always") {
+            add(&mut running, &own);
+            add(&mut sidecars, &own);
+            raise(&mut start, &sidecars);
+        } else {
+            let mut moment = sidecars.clone();
+            add(&mut moment, &own);
+            raise(&mut start, &moment);
+        }
+    }
+    raise(&mut running, &start);
+    running.extend(requests(spec.resources.as_ref()));
+    add(&mut running, &amounts(spec.overhead.as_ref()));
+    running
+}
+
+/// What is free by node: allocatable less the requests of its pods; nothing on a node that takes no pods.
+pub fn available<'a>(
+    nodes: &BTreeMap<String, NodeFacts>,
+    pods: impl Iterator<Item = &'a PodFacts>,
+) -> BTreeMap<String, Amounts> {
+    let mut used: BTreeMap<&str, Amounts> = BTreeMap::new();
+    let mut count: BTreeMap<&str, Milli> = BTreeMap::new();
+    for pod in pods {
+        add(used.entry(&pod.node).or_default(), &pod.requests);
+        *count.entry(&pod.node).or_default() += 1000;
+    }
+    let free = |name: &str, node: &NodeFacts| {
+        let taken = |resource: &str| match resource {
+            "pods" => count.get(name).copied().unwrap_or(0),
+            _ => used.get(name).and_then(|u| u.get(resource)).copied().unwrap_or(0),
+        };
+        let amount = |resource: &str, has: Milli| if node.usable { (has - taken(resource)).max(0) } else { 0 };
+        node.allocatable.iter().map(|(resource, has)| (resource.clone(), amount(resource, *has))).collect()
+    };
+    nodes.iter().map(|(name, node)| (name.clone(), free(name, node))).collect()
+}
+
+/// Amounts as the Cluster's status holds them.
+pub fn printed(amounts: &BTreeMap<String, Amounts>) -> NodeResources {
+    let one = |values: &Amounts| values.iter().map(|(name, value)| (name.clone(), print(name, *value))).collect();
+    amounts.iter().map(|(node, values)| (node.clone(), one(values))).collect()
+}
+
+/// The sums over all nodes.
+pub fn totals(amounts: &BTreeMap<String, Amounts>) -> BTreeMap<String, String> {
+    let mut sum = Amounts::new();
+    for values in amounts.values() {
+        add(&mut sum, values);
+    }
+    sum.into_iter()
+        .map(|(name, value)| {
+            let text = print(&name, value);
+            (name, text)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(spec: Value, phase: &str) -> Option<PodFacts> {
+        let mut spec = spec;
+        spec["nodeName"] = json!("n");
+        if spec.get("containers").is_none() {
+            spec["containers"] = json!([]);
+        }
+        pod_facts(
+            &serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec, "status": { "phase": phase } }))
+                .unwrap(),
+        )
+    }
+
+    fn container(cpu: &str) -> Value {
+        json!({ "name": "c", "resources": { "requests": { "cpu": cpu } } })
+    }
+
+    fn sidecar(cpu: &str) -> Value {
+        let mut value = container(cpu);
+        value["restartPolicy"] = json!("Always");
+        value
+    }
+
+    fn cpu(spec: Value) -> Milli {
+        pod(spec, "Running").unwrap().requests["cpu"]
+    }
+
+    #[test]
+    fn a_pod_requests_its_containers_or_the_largest_moment_of_its_start() {
+        assert_eq!(cpu(json!({ "containers": [container("1"), container("500m")] })), 1500);
+        assert_eq!(cpu(json!({ "containers": [container("1")], "initContainers": [container("3")] })), 3000);
+        assert_eq!(cpu(json!({ "containers": [container("1")], "initContainers": [sidecar("1")] })), 2000);
+        let mixed =
+            json!({ "containers": [container("1")], "initContainers": [sidecar("1"), container("3"), sidecar("1")] });
+        assert_eq!(cpu(mixed), 4000, "an init container starts beside the sidecars before it");
+    }
+
+    #[test]
+    fn what_is_set_for_the_whole_pod_counts_and_overhead_comes_on_top() {
+        let whole = json!({
+            "containers": [container("1")],
+            "resources": { "requests": { "cpu": "5" } },
+            "overhead": { "cpu": "250m" },
+        });
+        assert_eq!(cpu(whole), 5250);
+    }
+
+    #[test]
+    fn finished_and_unbound_pods_take_nothing() {
+        assert!(pod(json!({ "containers": [container("1")] }), "Succeeded").is_none());
+        assert!(pod(json!({ "containers": [container("1")] }), "Failed").is_none());
+        let unbound: Pod = serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": [] } })).unwrap();
+        assert!(pod_facts(&unbound).is_none());
+    }
+
+    fn node(ready: &str, change: impl FnOnce(&mut Value)) -> NodeFacts {
+        let mut value = json!({
+            "metadata": { "name": "n" },
+            "spec": {},
+            "status": {
+                "allocatable": { "cpu": "4", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "1" },
+                "capacity": { "cpu": "4" },
+                "conditions": [{ "type": "Ready", "status": ready }],
+            },
+        });
+        change(&mut value);
+        node_facts(&serde_json::from_value(value).unwrap())
+    }
+
+    fn free(node: NodeFacts) -> BTreeMap<String, String> {
+        let pods = [pod(json!({ "containers": [container("1500m")] }), "Running").unwrap()];
+        printed(&available(&[("n".to_owned(), node)].into(), pods.iter())).remove("n").unwrap()
+    }
+
+    #[test]
+    fn what_is_free_is_what_the_pods_leave() {
+        let expected = [("cpu", "2500m"), ("memory", "8388608Ki"), ("nvidia.com/gpu", "1"), ("pods", "109")];
+        assert_eq!(free(node("True", |_| {})), expected.map(|(a, b)| (a.to_owned(), b.to_owned())).into());
+    }
+
+    #[test]
+    fn a_node_that_takes_no_pods_has_nothing_free() {
+        let none: &[NodeFacts] = &[
+            node("False", |_| {}),
+            node("Unknown", |_| {}),
+            node("True", |n| n["spec"]["unschedulable"] = json!(true)),
+            node("True", |n| n["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")),
+        ];
+        for node in none {
+            assert!(free(node.clone()).values().all(|v| v == "0"));
+        }
+    }
+}

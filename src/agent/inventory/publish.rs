@@ -1,0 +1,139 @@
+//! When the control plane is told: seldom, and when it matters.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::facts::Facts;
+use super::nodes::Amounts;
+use crate::api::cluster::Taint;
+
+/// Never more often than this.
+const AT_MOST_EVERY: Duration = Duration::from_secs(60);
+/// At least this often.
+const AT_LEAST_EVERY: Duration = Duration::from_secs(300);
+/// Changes that come together are told together.
+const DEBOUNCE: Duration = Duration::from_secs(5);
+
+/// The inventory at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// What is free, by node.
+    pub available: BTreeMap<String, Amounts>,
+    /// What pods may request in all, by node: what a change is measured by.
+    pub allocatable: BTreeMap<String, Amounts>,
+    /// Sizes, by node, as the nodes say.
+    pub capacity: BTreeMap<String, BTreeMap<String, String>>,
+    /// Taints, by node; nodes without are left out.
+    pub taints: BTreeMap<String, Vec<Taint>>,
+    /// What the cluster is.
+    pub facts: Facts,
+    /// Version of its API server.
+    pub git_version: String,
+    /// Whether an autoscaler is at work.
+    pub autoscaled: bool,
+}
+
+/// Whether `now` differs from what was `told` in a way that matters: nodes, taints or facts; or any free amount by
+/// more than a tenth of what its node has.
+pub fn matters(told: &Snapshot, now: &Snapshot) -> bool {
+    let nodes_differ = !told.allocatable.keys().eq(now.allocatable.keys()) || told.taints != now.taints;
+    let about = |s: &Snapshot| (s.facts.clone(), s.git_version.clone(), s.autoscaled);
+    if nodes_differ || about(told) != about(now) {
+        return true;
+    }
+    now.available.iter().any(|(node, amounts)| {
+        amounts.iter().any(|(resource, value)| {
+            let before = told.available.get(node).and_then(|a| a.get(resource)).copied().unwrap_or(0);
+            let has = now.allocatable.get(node).and_then(|a| a.get(resource)).copied().unwrap_or(0);
+            (value - before).abs() * 10 > has
+        })
+    })
+}
+
+/// Decides when to tell.
+#[derive(Debug, Default)]
+pub struct Publisher {
+    told: Option<Snapshot>,
+    /// Since when something that matters is waiting.
+    waiting: Option<Duration>,
+    told_at: Duration,
+}
+
+impl Publisher {
+    /// Whether to tell `snapshot` at the time `now`, counted from any beginning.
+    pub fn is_due(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
+        let Some(told) = &self.told else { return true };
+        let since = now.saturating_sub(self.told_at);
+        if since >= AT_LEAST_EVERY {
+            return true;
+        }
+        if !matters(told, snapshot) {
+            self.waiting = None;
+            return false;
+        }
+        let waiting = *self.waiting.get_or_insert(now);
+        since >= AT_MOST_EVERY && now.saturating_sub(waiting) >= DEBOUNCE
+    }
+
+    /// Notes that `snapshot` was told.
+    pub fn told(&mut self, snapshot: Snapshot, now: Duration) {
+        *self = Self { told: Some(snapshot), waiting: None, told_at: now };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(free: i128) -> Snapshot {
+        let one = |value: i128| [("n".to_owned(), Amounts::from([("cpu".to_owned(), value)]))].into();
+        Snapshot { available: one(free), allocatable: one(1000), ..Snapshot::default() }
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn told(free: i128) -> Publisher {
+        let mut publisher = Publisher::default();
+        assert!(publisher.is_due(&snapshot(free), at(0)), "the first time at once");
+        publisher.told(snapshot(free), at(0));
+        publisher
+    }
+
+    #[test]
+    fn a_quiet_cluster_is_told_every_five_minutes() {
+        let mut publisher = told(500);
+        assert!(!publisher.is_due(&snapshot(500), at(299)));
+        assert!(publisher.is_due(&snapshot(500), at(300)));
+    }
+
+    #[test]
+    fn a_change_over_a_tenth_is_told_but_never_within_a_minute_of_the_last() {
+        let mut publisher = told(500);
+        assert!(!publisher.is_due(&snapshot(400), at(70)), "a tenth is not over a tenth");
+        assert!(!publisher.is_due(&snapshot(399), at(20)));
+        assert!(!publisher.is_due(&snapshot(399), at(59)));
+        assert!(publisher.is_due(&snapshot(399), at(60)));
+    }
+
+    #[test]
+    fn changes_of_nodes_and_taints_are_told_together_after_five_seconds() {
+        let taint = Taint { key: "k".to_owned(), value: String::new(), effect: "NoSchedule".to_owned() };
+        let tainted = Snapshot { taints: [("n".to_owned(), vec![taint])].into(), ..snapshot(500) };
+        for changed in [Snapshot::default(), tainted] {
+            let mut publisher = told(500);
+            assert!(!publisher.is_due(&changed, at(100)));
+            assert!(!publisher.is_due(&changed, at(104)));
+            assert!(publisher.is_due(&changed, at(105)));
+        }
+    }
+
+    #[test]
+    fn a_change_that_goes_away_again_is_not_told() {
+        let mut publisher = told(500);
+        assert!(!publisher.is_due(&snapshot(100), at(100)));
+        assert!(!publisher.is_due(&snapshot(500), at(104)));
+        assert!(!publisher.is_due(&snapshot(100), at(106)), "the wait starts anew");
+    }
+}

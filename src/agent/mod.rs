@@ -1,0 +1,241 @@
+//! `fleet-agent`: makes a workload cluster a member of a control plane, and keeps it one.
+//!
+//! Every connection starts here. The agent registers with an init token, gets a certificate of its own, renews a
+//! Lease, reports what its nodes have, and lets go when it is uninstalled.
+//!
+//! In the workload cluster it needs: `get` on the namespace `kube-system`; `list` and `watch` on nodes and pods; `get`
+//! on `/readyz` and `/version` and on the ConfigMap `kube-system/cluster-autoscaler-status`; in its own namespace
+//! `create` on Secrets, and `get`, `update` and `patch` on the Secret `fleet-agent-identity`.
+//!
+//! What it says of its registration stands in the annotation `fleet-scheduler.io/registration` of that Secret; an
+//! uninstall sets the annotation `fleet-scheduler.io/leave: "true"` there and waits for the state `Left`.
+
+pub mod health;
+pub mod heartbeat;
+pub mod hub;
+pub mod identity;
+pub mod inventory;
+pub mod register;
+pub mod report;
+pub mod settings;
+pub mod state;
+mod term;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Api, Client, Config, ResourceExt as _};
+use rand::Rng as _;
+
+use crate::daemon::admin::Admin;
+use crate::daemon::backoff::Backoff;
+use crate::daemon::client::{CallError, call};
+use crate::daemon::metrics::Metrics;
+use crate::daemon::stop::Stop;
+use crate::daemon::{client, log};
+use hub::{Init, hop};
+use identity::{Certificate, Identity, Keeper};
+use inventory::watch::Observed;
+use register::RegisterError;
+use settings::Args;
+use state::State;
+use term::{End, Term};
+
+/// Runs until SIGTERM or SIGINT.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    log::start(args.log_format);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(serve(args));
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    result
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let stop = Stop::default();
+    stop.on_signals().context("cannot listen for signals")?;
+    let metrics = Metrics::default();
+    metrics.gauge("fleet_build_info", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    let state = Arc::new(State::default());
+    let admin =
+        Admin::bind(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
+    let address = admin.address()?;
+    tokio::spawn(admin.serve(state.clone(), metrics.clone(), stop.clone()));
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), cluster = %args.cluster_name, admin = %address, "starting");
+
+    let local = local_client(&args).await?;
+    let observed = Observed::default();
+    tokio::spawn(inventory::watch::watch(local.clone(), observed.clone()));
+    let keeper = Keeper::new(local.clone(), &args.namespace, &args.identity_secret);
+    let holder = args.identity.clone().unwrap_or_else(|| format!("{:016x}", rand::rng().random::<u64>()));
+    let agent = Agent { args, local, keeper, state, metrics, observed, holder, stop: stop.clone() };
+    tokio::select! {
+        () = agent.live() => {}
+        // A term in progress hears of it by itself, and gives its Lease back.
+        () = async { stop.wait().await; tokio::time::sleep(Duration::from_secs(4)).await } => {}
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn local_client(args: &Args) -> anyhow::Result<Client> {
+    if let Some(file) = &args.kubeconfig {
+        return Ok(client::client(file).await?);
+    }
+    let mut config =
+        Config::incluster().context("not in a pod with a service account, and no --kubeconfig is given")?;
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Ok(Client::try_from(config)?)
+}
+
+/// The agent with what it works with.
+struct Agent {
+    args: Args,
+    local: Client,
+    keeper: Keeper,
+    state: Arc<State>,
+    metrics: Metrics,
+    observed: Observed,
+    /// By what it holds the Lease.
+    holder: String,
+    stop: Stop,
+}
+
+/// What keeps the agent from working.
+struct Blocked {
+    reason: String,
+    message: String,
+    /// Whether asking again soon may help.
+    soon: bool,
+}
+
+impl Blocked {
+    fn new(reason: &str, message: impl ToString) -> Self {
+        Self { reason: reason.to_owned(), message: message.to_string(), soon: true }
+    }
+
+    /// A call to the control plane that failed, with the hop.
+    fn hub(error: &CallError) -> Self {
+        Self::new("ControlPlaneUnreachable", format!("{}: {error}", hop(error).as_str()))
+    }
+
+    fn local(error: &CallError) -> Self {
+        Self::new("WorkloadClusterUnreachable", format!("{}: {error}", hop(error).as_str()))
+    }
+}
+
+impl Agent {
+    /// Registers and serves, term after term, until it is time to stop or the cluster has left.
+    async fn live(&self) {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+        while !self.stop.stopped() {
+            let blocked = match self.term().await {
+                Ok(End::Again) => {
+                    backoff.reset();
+                    continue;
+                }
+                Ok(End::Stopped) => return,
+                Ok(End::Left) => {
+                    self.state.blocked("Left", "this cluster has left the control plane");
+                    self.stop.wait().await;
+                    return;
+                }
+                Err(blocked) => blocked,
+            };
+            if self.state.blocked(&blocked.reason, &blocked.message) {
+                tracing::warn!(reason = blocked.reason, message = blocked.message, "not connected");
+                // Whoever installs reads it there; without the Secret, the log and /readyz have it.
+                let _ = self.keeper.say("Blocked", &blocked.reason, &blocked.message).await;
+            }
+            let wait = if blocked.soon { backoff.next_wait() } else { Duration::from_secs(30) };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.stop.wait() => {}
+            }
+        }
+    }
+
+    /// One term: from what the files and the Secret say now, until one of them changes.
+    async fn term(&self) -> Result<End, Blocked> {
+        let id = self.cluster_id().await?;
+        let identity = self.keeper.load().await.map_err(|e| Blocked::local(&e))?;
+        let init = Init::read(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", e))?;
+        let now = Timestamp::now().as_second();
+        let certificate = match &identity.certificate {
+            Some(certificate) if identity.hub == init.hub() && certificate.is_valid(now) => certificate.clone(),
+            Some(_) if identity.leave => return Ok(End::Left),
+            None if identity.leave => {
+                let _ = self.keeper.say("Left", "NeverRegistered", "this cluster was not registered").await;
+                return Ok(End::Left);
+            }
+            old => {
+                if old.as_ref().is_some_and(|c| !c.is_valid(now)) {
+                    tracing::warn!(reason = "CertificateExpired", "asking for a new certificate with the init token");
+                }
+                self.register(&init, &identity, &id).await?
+            }
+        };
+        let term = Term {
+            args: self.args.clone(),
+            local: self.local.clone(),
+            keeper: self.keeper.clone(),
+            state: self.state.clone(),
+            metrics: self.metrics.clone(),
+            observed: self.observed.clone(),
+            holder: self.holder.clone(),
+            stop: self.stop.clone(),
+            init,
+            identity,
+            certificate,
+            cluster_id: id,
+        };
+        term.run().await.map_err(|e| Blocked::hub(&e))
+    }
+
+    /// The UID of the namespace `kube-system`: as old as the cluster, and different in every one.
+    async fn cluster_id(&self) -> Result<String, Blocked> {
+        let api: Api<Namespace> = Api::all(self.local.clone());
+        let found = call(api.get("kube-system")).await.map_err(|e| Blocked::local(&e))?;
+        found.uid().ok_or_else(|| Blocked::new("ClusterIdUnknown", "the namespace kube-system has no UID"))
+    }
+
+    async fn register(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
+        let hub = init.token_client().map_err(|e| Blocked::new("InitSecretInvalid", e))?;
+        let waiting = async |reason: &'static str, message: String| {
+            if self.state.blocked(reason, &message) {
+                tracing::info!(reason, message, "registering");
+                let _ = self.keeper.say("Registering", reason, &message).await;
+            }
+        };
+        let asked = register::certificate(&hub, &self.args, id, &identity.key, waiting);
+        let changed = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                if Init::read(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.digest() != init.digest()) {
+                    return;
+                }
+            }
+        };
+        let answer = tokio::select! {
+            answer = asked => answer,
+            () = changed => return Err(Blocked::new("InitSecretChanged", "starting again with the new init Secret")),
+        };
+        let certificate = answer.map_err(|error| match error {
+            RegisterError::Denied { reason, message } => Blocked { reason, message, soon: false },
+            RegisterError::Call(e) if e.code() == Some(401) => Blocked {
+                reason: "InitTokenExpired".to_owned(),
+                message: "the control plane does not accept the init token; copy the Secret fleet-cluster-init-kubeconfig again"
+                    .to_owned(),
+                soon: false,
+            },
+            RegisterError::Call(e) => Blocked::hub(&e),
+            other => Blocked::new("RegistrationFailed", other),
+        })?;
+        self.keeper.save(&certificate, &init.hub()).await.map_err(|e| Blocked::local(&e))?;
+        tracing::info!(until = certificate.until, "registered");
+        Ok(certificate)
+    }
+}

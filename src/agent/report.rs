@@ -1,0 +1,233 @@
+//! Telling the control plane: the inventory, whether our API server is well, and that we leave.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::health::Smooth;
+use super::heartbeat::Pulse;
+use super::inventory::facts::Overrides;
+use super::inventory::nodes::{printed, totals};
+use super::inventory::publish::{Publisher, Snapshot};
+use super::inventory::watch::Observed;
+use crate::api::cluster::conditions::HEALTHY;
+use crate::api::condition::find;
+use crate::api::keys::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
+use crate::api::{Cluster, Condition};
+use crate::daemon::client::{CallError, call};
+use crate::daemon::log::OnChange;
+
+/// How often the inventory is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often our API server is asked.
+const ASK: Duration = Duration::from_secs(5);
+/// How often the slow facts are looked up: version, autoscaler.
+const SLOW: Duration = Duration::from_secs(300);
+/// Above this many nodes the maps by node are left out: the object would near what etcd takes.
+const MAX_NODES: usize = 200;
+/// Owns the condition, so that it can be written without the inventory.
+const HEALTH_MANAGER: &str = "fleet-agent-health";
+
+/// Who reports, where to and from where.
+#[derive(Clone)]
+pub struct Reporter {
+    /// Client of the control plane.
+    pub hub: Client,
+    /// Client of the workload cluster.
+    pub local: Client,
+    /// Registered name.
+    pub name: String,
+    /// What the operator knows better.
+    pub overrides: Overrides,
+    /// Whether we are the one that works.
+    pub pulse: watch::Receiver<Pulse>,
+}
+
+impl Reporter {
+    fn api(&self) -> Api<Cluster> {
+        Api::all(self.hub.clone())
+    }
+
+    fn object(&self, status: &Value) -> Value {
+        json!({
+            "apiVersion": format!("{CLUSTER_GROUP}/{API_VERSION}"),
+            "kind": "Cluster",
+            "metadata": { "name": self.name },
+            "status": status,
+        })
+    }
+
+    async fn patch(&self, manager: &str, status: &Value) -> Result<Cluster, CallError> {
+        let params = PatchParams::apply(manager).force();
+        call(self.api().patch_status(&self.name, &params, &Patch::Apply(self.object(status)))).await
+    }
+
+    /// Publishes the inventory by its rules until dropped. A passive agent does not.
+    pub async fn inventory(self, observed: Observed) {
+        let started = Instant::now();
+        let said = OnChange::default();
+        let mut publisher = Publisher::default();
+        let mut slow: Option<(Instant, String, bool)> = None;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if *self.pulse.borrow() != Pulse::Beating {
+                continue;
+            }
+            let Some(mut snapshot) = observed.snapshot(&self.overrides, &self.name) else { continue };
+            if slow.as_ref().is_none_or(|(at, version, _)| at.elapsed() > SLOW || version.is_empty()) {
+                slow = Some((Instant::now(), self.git_version().await, self.is_autoscaled().await));
+            }
+            if let Some((_, version, autoscaled)) = &slow {
+                snapshot.git_version.clone_from(version);
+                snapshot.autoscaled = *autoscaled;
+            }
+            if !publisher.is_due(&snapshot, started.elapsed()) {
+                continue;
+            }
+            let outcome = match self.patch(AGENT_MANAGER, &status_of(&snapshot, Timestamp::now())).await {
+                Ok(_) => {
+                    publisher.told(snapshot, started.elapsed());
+                    "ok".to_owned()
+                }
+                Err(error) => error.to_string(),
+            };
+            if said.news("inventory", &outcome) {
+                tracing::info!(outcome, "inventory");
+            }
+        }
+    }
+
+    async fn git_version(&self) -> String {
+        match call(self.local.apiserver_version()).await {
+            Ok(info) => info.git_version,
+            Err(_) => String::new(),
+        }
+    }
+
+    /// The cluster autoscaler keeps its state in this ConfigMap wherever it runs.
+    async fn is_autoscaled(&self) -> bool {
+        let api: Api<ConfigMap> = Api::namespaced(self.local.clone(), "kube-system");
+        matches!(call(api.get_metadata_opt("cluster-autoscaler-status")).await, Ok(Some(_)))
+    }
+
+    /// Judges our API server and reports a change until dropped.
+    pub async fn health(self) {
+        let started = Instant::now();
+        let mut smooth = Smooth::default();
+        let mut told: Option<bool> = None;
+        loop {
+            let (answer, message) = self.ask_readyz().await;
+            let well = smooth.hear(answer, started.elapsed());
+            if told != Some(well) && *self.pulse.borrow() == Pulse::Beating {
+                match self.tell_health(well, &message).await {
+                    Ok(()) => {
+                        tracing::info!(well, message, "this cluster's API server");
+                        told = Some(well);
+                    }
+                    Err(error) => tracing::debug!(%error, "health could not be reported"),
+                }
+            }
+            let wait = if told.is_some() { ASK } else { Duration::from_secs(1) };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn ask_readyz(&self) -> (bool, String) {
+        let request = http::Request::get("/readyz").body(Vec::new());
+        let Ok(request) = request else { return (false, "no request".to_owned()) };
+        match call(self.local.request_text(request)).await {
+            Ok(_) => (true, "the API server is ready".to_owned()),
+            Err(error) => (false, format!("the API server is not ready: {error}")),
+        }
+    }
+
+    async fn tell_health(&self, well: bool, message: &str) -> Result<(), CallError> {
+        let reason = if well { "ApiServerReady" } else { "ApiServerNotReady" };
+        let message: String = message.chars().take(1000).collect();
+        let mut condition = Condition::new(HEALTHY, well, reason, message, Timestamp::now());
+        let found = call(self.api().get(&self.name)).await?;
+        let before = found.status.map(|s| s.conditions).unwrap_or_default();
+        if let Some(old) = find(&before, HEALTHY).filter(|old| old.status == condition.status) {
+            condition.last_transition_time.clone_from(&old.last_transition_time);
+        }
+        self.patch(HEALTH_MANAGER, &json!({ "conditions": [condition] })).await?;
+        Ok(())
+    }
+
+    /// Asks the control plane to forget this cluster, and waits until it has: our rights are gone then.
+    pub async fn leave(&self) -> Result<(), CallError> {
+        loop {
+            match self.patch("fleet-agent-leave", &json!({ "leaveRequested": true })).await {
+                Ok(_) => {}
+                Err(e) if [401, 403, 404].contains(&e.code().unwrap_or(0)) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// The status that the agent owns.
+fn status_of(snapshot: &Snapshot, now: Timestamp) -> Value {
+    let facts = &snapshot.facts;
+    let mut observed = json!({
+        "gitVersion": snapshot.git_version,
+        "kubernetescluster": facts.kubernetes_cluster,
+        "provider": facts.provider,
+        "region": facts.region,
+        "zones": facts.zones,
+        "agentVersion": env!("CARGO_PKG_VERSION"),
+        "nodeCount": snapshot.allocatable.len(),
+    });
+    let mut status = json!({
+        "autoscaled": snapshot.autoscaled,
+        "lastUpdateTime": Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
+    });
+    if snapshot.allocatable.len() <= MAX_NODES {
+        status["availableResources"] = json!(printed(&snapshot.available));
+        status["capacityResources"] = json!(snapshot.capacity);
+        status["nodeTaints"] = json!(snapshot.taints);
+    } else {
+        observed["totals"] = json!(totals(&snapshot.available));
+    }
+    status["observed"] = observed;
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::inventory::nodes::Amounts;
+
+    fn snapshot(nodes: usize) -> Snapshot {
+        let all: std::collections::BTreeMap<_, _> =
+            (0..nodes).map(|i| (format!("n{i}"), Amounts::from([("cpu".to_owned(), 1000)]))).collect();
+        Snapshot { available: all.clone(), allocatable: all, ..Snapshot::default() }
+    }
+
+    #[test]
+    fn a_large_cluster_is_told_in_sums() {
+        let now = Timestamp::from_second(0).unwrap();
+        let small = status_of(&snapshot(200), now);
+        assert_eq!(small["availableResources"]["n0"]["cpu"], "1");
+        assert!(small["observed"].get("totals").is_none());
+        let large = status_of(&snapshot(201), now);
+        assert!(large.get("availableResources").is_none());
+        assert_eq!(large["observed"]["totals"]["cpu"], "201");
+        assert_eq!(large["observed"]["nodeCount"], 201);
+    }
+
+    #[test]
+    fn a_cluster_without_nodes_says_so_with_empty_maps() {
+        let none = status_of(&snapshot(0), Timestamp::from_second(0).unwrap());
+        assert_eq!(none["availableResources"], json!({}));
+        assert_eq!(none["observed"]["nodeCount"], 0);
+    }
+}

@@ -1,0 +1,66 @@
+//! What `fleet-agent` is told: flags and environment.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::api::names::ClusterName;
+use crate::daemon::log::LogFormat;
+
+/// Registers the workload cluster it runs in with a control plane, and keeps it there.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "fleet-agent", version)]
+pub struct Args {
+    /// Name of this workload cluster in the control plane
+    #[arg(long, env = "FLEET_CLUSTER_NAME", value_name = "NAME")]
+    pub cluster_name: ClusterName,
+
+    /// Kubeconfig to register with, from the Secret `fleet-cluster-init-kubeconfig`
+    #[arg(long, env = "FLEET_CONTROL_PLANE_KUBECONFIG", default_value = "/etc/fleet/kubeconfig", value_name = "FILE")]
+    pub control_plane_kubeconfig: PathBuf,
+
+    /// Namespace that the agent runs in
+    #[arg(long, env = "POD_NAMESPACE", default_value = "fleet", value_name = "NAMESPACE")]
+    pub namespace: String,
+
+    /// Secret that keeps the agent's key and certificate
+    #[arg(long, default_value = "fleet-agent-identity", value_name = "NAME")]
+    pub identity_secret: String,
+
+    /// Kubeconfig of this workload cluster; without it the pod's service account is used
+    #[arg(long, env = "FLEET_WORKLOAD_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Unique name of this process, by which it holds the cluster's Lease
+    #[arg(long, env = "POD_UID", value_name = "ID")]
+    pub identity: Option<String>,
+
+    /// Cloud provider to report instead of the detected one
+    #[arg(long, value_name = "TEXT")]
+    pub provider: Option<String>,
+
+    /// Region to report instead of the detected one
+    #[arg(long, value_name = "TEXT")]
+    pub region: Option<String>,
+
+    /// Zone to report instead of the detected ones
+    #[arg(long, value_name = "TEXT")]
+    pub zone: Option<String>,
+
+    /// Name of the underlying cluster to report instead of the detected one
+    #[arg(long, value_name = "TEXT")]
+    pub kubernetes_cluster: Option<String>,
+
+    /// Life of the certificate to ask for, in seconds
+    #[arg(long, default_value_t = 90 * 86_400, value_name = "SECONDS", hide = true)]
+    pub certificate_seconds: i32,
+
+    /// Address of /healthz, /readyz and /metrics
+    #[arg(long, env = "FLEET_ADMIN_ADDRESS", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    pub admin_address: SocketAddr,
+
+    /// How log lines look
+    #[arg(long, env = "FLEET_LOG_FORMAT", value_enum, default_value = "json")]
+    pub log_format: LogFormat,
+}

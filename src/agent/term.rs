@@ -1,0 +1,196 @@
+//! One term of membership: from a certificate until it is renewed, refused, or the way to the control plane changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::heartbeat::{Heart, Pulse};
+use super::hub::Init;
+use super::identity::{Certificate, Identity, Keeper};
+use super::inventory::facts::Overrides;
+use super::inventory::watch::Observed;
+use super::register::{self, RegisterError};
+use super::report::Reporter;
+use super::settings::Args;
+use super::state::{Stage, State};
+use crate::daemon::client::CallError;
+use crate::daemon::metrics::Metrics;
+use crate::daemon::stop::Stop;
+
+/// How often Secret and file are looked at.
+const LOOK: Duration = Duration::from_secs(5);
+/// A certificate that is refused for this long is not coming back; ask for another with the init token.
+const REFUSED: Duration = Duration::from_secs(120);
+/// Time to the next attempt at a renewal that failed.
+const RENEW_AGAIN: Duration = Duration::from_secs(300);
+
+/// Why a term ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Start again from what files and Secret say now.
+    Again,
+    /// The program stops.
+    Stopped,
+    /// The cluster has left the control plane.
+    Left,
+}
+
+/// What a term works with.
+pub(super) struct Term {
+    pub(super) args: Args,
+    pub(super) local: Client,
+    pub(super) keeper: Keeper,
+    pub(super) state: Arc<State>,
+    pub(super) metrics: Metrics,
+    pub(super) observed: Observed,
+    pub(super) holder: String,
+    pub(super) stop: Stop,
+    pub(super) init: Init,
+    pub(super) identity: Identity,
+    pub(super) certificate: Certificate,
+    pub(super) cluster_id: String,
+}
+
+impl Term {
+    pub(super) async fn run(self) -> Result<End, CallError> {
+        let name = self.args.cluster_name.to_string();
+        // Two clients: what is large must not stand in the way of the heartbeat.
+        let heart_client = self.init.client(&self.certificate.pem, &self.identity.key)?;
+        let hub = self.init.client(&self.certificate.pem, &self.identity.key)?;
+        let (pulse_sender, mut pulse) = watch::channel(Pulse::Starting);
+        let mut heart = Heart::new(heart_client, &name, self.holder.clone(), pulse_sender, self.metrics.clone());
+        let reporter = Reporter {
+            hub: hub.clone(),
+            local: self.local.clone(),
+            name,
+            overrides: Overrides {
+                provider: self.args.provider.clone(),
+                region: self.args.region.clone(),
+                zone: self.args.zone.clone(),
+                kubernetes_cluster: self.args.kubernetes_cluster.clone(),
+            },
+            pulse: pulse.clone(),
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(reporter.clone().inventory(self.observed.clone()));
+        tasks.spawn(reporter.clone().health());
+        let end = {
+            let beating = heart.run();
+            tokio::pin!(beating);
+            tokio::select! {
+                () = &mut beating => End::Again,
+                () = self.follow(&mut pulse) => End::Again,
+                () = self.changes() => End::Again,
+                () = self.renewals(&hub) => End::Again,
+                () = self.stop.wait() => End::Stopped,
+                () = self.asked_to_leave() => End::Left,
+            }
+        };
+        tasks.shutdown().await;
+        if end == End::Left {
+            tracing::info!("leaving the control plane");
+            reporter.leave().await?;
+            let _ = self.keeper.say("Left", "Uninstalled", "the control plane has forgotten this cluster").await;
+            tracing::info!("left");
+        } else {
+            let _ = tokio::time::timeout(Duration::from_secs(2), heart.release()).await;
+        }
+        Ok(end)
+    }
+
+    /// Passes the heartbeat on to `/readyz`. Returns when our certificate has been refused for too long.
+    async fn follow(&self, pulse: &mut watch::Receiver<Pulse>) {
+        let mut refused_since: Option<Instant> = None;
+        loop {
+            let now = pulse.borrow_and_update().clone();
+            match now {
+                Pulse::Starting => {}
+                Pulse::Beating => {
+                    refused_since = None;
+                    if self.state.set(Stage::Connected) {
+                        let _ = self.keeper.say("Connected", "HeartbeatTaken", "").await;
+                    }
+                }
+                Pulse::Passive { holder } => {
+                    let message = format!("another agent ({holder}) holds this cluster's Lease");
+                    if self.state.blocked("IdentityConflict", &message) {
+                        let _ = self.keeper.say("Blocked", "IdentityConflict", &message).await;
+                    }
+                }
+                Pulse::Failing { hop, error, refused } => {
+                    self.state.blocked("ControlPlaneUnreachable", format!("{hop}: {error}"));
+                    let since = refused.then(|| *refused_since.get_or_insert_with(Instant::now));
+                    if since.is_none() {
+                        refused_since = None;
+                    }
+                    if since.is_some_and(|s| s.elapsed() > REFUSED) {
+                        tracing::warn!(
+                            reason = "CertificateRefused",
+                            "asking for a new certificate with the init token"
+                        );
+                        let nothing = Certificate { pem: String::new(), from: 0, until: 0 };
+                        let _ = self.keeper.save(&nothing, "").await;
+                        return;
+                    }
+                }
+            }
+            if pulse.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Returns when the init Secret leads to another control plane.
+    async fn changes(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if Init::read(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.hub() != self.init.hub()) {
+                tracing::info!("the init Secret leads to another address or CA; starting again");
+                return;
+            }
+        }
+    }
+
+    /// Returns when an uninstall asks for it.
+    async fn asked_to_leave(&self) {
+        loop {
+            if self.keeper.load().await.is_ok_and(|identity| identity.leave) {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Returns once a new certificate is saved.
+    async fn renewals(&self, hub: &Client) {
+        let at = self.certificate.renew_at(Certificate::random_share());
+        loop {
+            let left = u64::try_from(at - Timestamp::now().as_second()).unwrap_or(0);
+            // In steps, so that a machine that slept notices.
+            if left > 0 {
+                tokio::time::sleep(Duration::from_secs(left.min(60))).await;
+                continue;
+            }
+            match self.renew(hub).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "the certificate could not be renewed");
+                    tokio::time::sleep(RENEW_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    async fn renew(&self, hub: &Client) -> Result<(), RegisterError> {
+        let quiet = async |_: &'static str, _: String| {};
+        let certificate = register::certificate(hub, &self.args, &self.cluster_id, &self.identity.key, quiet).await?;
+        self.keeper.save(&certificate, &self.init.hub()).await?;
+        tracing::info!(until = certificate.until, "certificate renewed");
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! What a registered cluster has in the hub: a namespace, a Lease, and rights for its own agent and nobody else.
+//!
+//! Everything is owned by the Cluster object, so the hub's garbage collector takes it away after a plain
+//! `kubectl delete cluster`. Rights are bound to the agent's user name, which holds the cluster's ID: an old
+//! certificate regains nothing when the name is used again.
+
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde_json::{Value, json};
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde::de::DeserializeOwned;
+
+use crate::api::keys::{
+    AGENT_LEASE, ANNOTATION_ORIGINAL_NAME, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
+};
+use crate::api::{Cluster, keys};
+use crate::daemon::client::{CallError, call};
+
+/// Name of the Role and its binding in the cluster's namespace.
+const ROLE: &str = "fleet-agent";
+
+/// Name of the ClusterRole and its binding.
+fn cluster_role(name: &str) -> String {
+    format!("fleet:agent:{name}")
+}
+
+/// Why a cluster has no place yet.
+#[derive(Debug, thiserror::Error)]
+pub enum EnsureError {
+    /// What an earlier cluster of that name had is still going away.
+    #[error("the namespace of an earlier cluster of that name is still being deleted")]
+    Leftovers,
+    /// A call failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Makes everything that the agent with the user name `user` needs. Repeating it writes nothing.
+pub async fn ensure(client: &Client, cluster: &Cluster, user: &str) -> Result<(), EnsureError> {
+    let name = cluster.name_any();
+    let namespace = cluster_namespace(&name);
+    let owner = owner(cluster);
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    if let Some(found) = call(namespaces.get_opt(&namespace)).await? {
+        let foreign = found.owner_references().iter().any(|o| Some(&o.uid) != cluster.metadata.uid.as_ref());
+        if found.metadata.deletion_timestamp.is_some() {
+            return Err(EnsureError::Leftovers);
+        }
+        if foreign {
+            call(namespaces.delete(&namespace, &DeleteParams::default())).await?;
+            return Err(EnsureError::Leftovers);
+        }
+    }
+    let meta = |name: &str| json!({ "name": name, "labels": { LABEL_CLUSTER: cluster.name_any() }, "ownerReferences": [owner] });
+    let mut place = meta(&namespace);
+    place["annotations"] = json!({ ANNOTATION_ORIGINAL_NAME: name });
+    apply(&namespaces, &namespace, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": place })).await?;
+
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let subjects = json!([{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }]);
+    let reference =
+        |kind: &str, name: &str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name });
+    let wide = cluster_role(&name);
+    let all_roles: Api<ClusterRole> = Api::all(client.clone());
+    let rules = json!([
+        { "apiGroups": [CLUSTER_GROUP], "resources": ["clusters"], "resourceNames": [name], "verbs": ["get", "list", "watch"] },
+        { "apiGroups": [CLUSTER_GROUP], "resources": ["clusters/status"], "resourceNames": [name], "verbs": ["get", "patch"] },
+    ]);
+    apply(
+        &all_roles,
+        &wide,
+        &json!({ "apiVersion": rbac, "kind": "ClusterRole", "metadata": meta(&wide), "rules": rules }),
+    )
+    .await?;
+    let all_bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let binding = json!({
+        "apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": meta(&wide),
+        "roleRef": reference("ClusterRole", &wide), "subjects": subjects,
+    });
+    apply(&all_bindings, &wide, &binding).await?;
+
+    let own_roles: Api<Role> = Api::namespaced(client.clone(), &namespace);
+    let rules = json!([
+        { "apiGroups": [CLUSTER_GROUP], "resources": ["schedules"], "verbs": ["get", "list", "watch"] },
+        { "apiGroups": [CLUSTER_GROUP], "resources": ["schedules/status"], "verbs": ["get", "patch"] },
+        { "apiGroups": [CLUSTER_GROUP], "resources": ["clusterreports"], "verbs": ["get", "list", "create", "patch", "delete"] },
+        { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [AGENT_LEASE], "verbs": ["get", "update", "patch"] },
+        { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create"] },
+    ]);
+    apply(
+        &own_roles,
+        ROLE,
+        &json!({ "apiVersion": rbac, "kind": "Role", "metadata": in_namespace(&namespace, ROLE), "rules": rules }),
+    )
+    .await?;
+    let own_bindings: Api<RoleBinding> = Api::namespaced(client.clone(), &namespace);
+    let binding = json!({
+        "apiVersion": rbac, "kind": "RoleBinding", "metadata": in_namespace(&namespace, ROLE),
+        "roleRef": reference("Role", ROLE), "subjects": subjects,
+    });
+    apply(&own_bindings, ROLE, &binding).await?;
+    // The agent writes its spec; the label is what the monitor finds it by.
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
+    let mut meta = in_namespace(&namespace, AGENT_LEASE);
+    meta["labels"] = json!({ LABEL_CLUSTER: name });
+    apply(&leases, AGENT_LEASE, &json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta }))
+        .await?;
+    Ok(())
+}
+
+/// Takes a cluster's rights away, then everything else that it has here, the Cluster itself last.
+pub async fn remove(client: &Client, name: &str) -> Result<(), CallError> {
+    revoke(client, name).await?;
+    delete(&Api::<Namespace>::all(client.clone()), &cluster_namespace(name)).await?;
+    delete(&Api::<Cluster>::all(client.clone()), name).await
+}
+
+/// Takes a cluster's rights away: its certificate is worth nothing from then on.
+pub async fn revoke(client: &Client, name: &str) -> Result<(), CallError> {
+    let wide = cluster_role(name);
+    delete(&Api::<ClusterRoleBinding>::all(client.clone()), &wide).await?;
+    delete(&namespaced::<RoleBinding>(client, name), ROLE).await?;
+    delete(&Api::<ClusterRole>::all(client.clone()), &wide).await
+}
+
+fn namespaced<K>(client: &Client, cluster: &str) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(client.clone(), &cluster_namespace(cluster))
+}
+
+fn owner(cluster: &Cluster) -> Value {
+    json!({
+        "apiVersion": format!("{CLUSTER_GROUP}/{}", keys::API_VERSION),
+        "kind": "Cluster",
+        "name": cluster.name_any(),
+        "uid": cluster.metadata.uid,
+        "blockOwnerDeletion": false,
+        "controller": true,
+    })
+}
+
+fn in_namespace(namespace: &str, name: &str) -> Value {
+    json!({ "name": name, "namespace": namespace })
+}
+
+async fn apply<K>(api: &Api<K>, name: &str, object: &Value) -> Result<(), CallError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    call(api.patch(name, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(object))).await?;
+    Ok(())
+}
+
+async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), CallError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    match call(api.delete(name, &DeleteParams::background())).await {
+        Ok(_) => Ok(()),
+        Err(e) if e.is_not_found() => Ok(()),
+        // A namespace that is on its way out already answers so.
+        Err(e) if e.is_conflict() => Ok(()),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,127 @@
+//! What an agent observes, as spec fields and labels of its Cluster: the scheduler copies it, so that an agent cannot
+//! give itself a label that a policy selects by.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::keys::{
+    API_VERSION, CLUSTER_GROUP, LABEL_NAME, LABEL_PROVIDER, LABEL_REGION, LABEL_VERSION, LABEL_ZONE,
+};
+use crate::api::version::KubeMinor;
+use crate::api::{Cluster, ClusterSpec};
+use kube::ResourceExt as _;
+
+/// The fields that are copied.
+fn fields(cluster: &Cluster) -> Option<[(&'static str, &'static str, String); 5]> {
+    let observed = cluster.status.as_ref()?.observed.as_ref()?;
+    let version =
+        observed.git_version.parse::<KubeMinor>().map(|v| format!("{}.{}", v.major, v.minor)).unwrap_or_default();
+    let zone = match observed.zones.as_slice() {
+        [one] => one.clone(),
+        _ => String::new(),
+    };
+    Some([
+        ("kubernetesversion", LABEL_VERSION, version),
+        ("kubernetescluster", "", observed.kubernetescluster.clone()),
+        ("provider", LABEL_PROVIDER, observed.provider.clone()),
+        ("region", LABEL_REGION, observed.region.clone()),
+        ("zone", LABEL_ZONE, zone),
+    ])
+}
+
+fn value_of<'a>(spec: &'a ClusterSpec, field: &str) -> &'a str {
+    match field {
+        "kubernetesversion" => &spec.kubernetesversion,
+        "kubernetescluster" => &spec.kubernetescluster,
+        "provider" => &spec.provider,
+        "region" => &spec.region,
+        _ => &spec.zone,
+    }
+}
+
+/// Whether a value can be a label's.
+fn fits_label(value: &str) -> bool {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    value.len() <= 63
+        && edge(value.chars().next())
+        && edge(value.chars().last())
+        && value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// The object to apply when spec or labels differ from what was observed.
+pub fn update(cluster: &Cluster) -> Option<Value> {
+    let fields = fields(cluster)?;
+    let name = cluster.name_any();
+    let mut spec = Map::from_iter([("name".to_owned(), json!(name))]);
+    let mut labels = BTreeMap::from([(LABEL_NAME, name.clone())]);
+    for (field, label, value) in &fields {
+        if !value.is_empty() {
+            spec.insert((*field).to_owned(), json!(value));
+        }
+        if !label.is_empty() && fits_label(value) {
+            labels.insert(label, value.clone());
+        }
+    }
+    let same_spec = fields.iter().all(|(field, _, value)| value_of(&cluster.spec, field) == value);
+    let ours = [LABEL_NAME, LABEL_PROVIDER, LABEL_REGION, LABEL_ZONE, LABEL_VERSION];
+    let same_labels = ours.iter().all(|label| cluster.labels().get(*label) == labels.get(label));
+    if same_spec && same_labels {
+        return None;
+    }
+    Some(json!({
+        "apiVersion": format!("{CLUSTER_GROUP}/{API_VERSION}"),
+        "kind": "Cluster",
+        "metadata": { "name": name, "labels": labels },
+        "spec": spec,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ClusterStatus;
+    use crate::api::cluster::Observed;
+
+    fn cluster(observed: Observed) -> Cluster {
+        let mut cluster = Cluster::new("a", ClusterSpec { name: "a".to_owned(), ..ClusterSpec::default() });
+        cluster.status = Some(ClusterStatus { observed: Some(observed), ..ClusterStatus::default() });
+        cluster
+    }
+
+    #[test]
+    fn observations_become_spec_and_labels_and_empty_ones_neither() {
+        let update = update(&cluster(Observed {
+            git_version: "v1.29.4-gke.100".to_owned(),
+            provider: "gce".to_owned(),
+            zones: vec!["z1".to_owned(), "z2".to_owned()],
+            kubernetescluster: "prod".to_owned(),
+            ..Observed::default()
+        }))
+        .unwrap();
+        assert_eq!(
+            update["spec"],
+            json!({ "name": "a", "kubernetesversion": "1.29", "kubernetescluster": "prod", "provider": "gce" })
+        );
+        assert_eq!(
+            update["metadata"]["labels"],
+            json!({ LABEL_NAME: "a", LABEL_VERSION: "1.29", LABEL_PROVIDER: "gce" }),
+            "two zones are no zone"
+        );
+    }
+
+    #[test]
+    fn nothing_is_written_when_all_is_said() {
+        let mut same = cluster(Observed { provider: "gce".to_owned(), ..Observed::default() });
+        let update_once = update(&same).unwrap();
+        same.spec.provider = "gce".to_owned();
+        same.metadata.labels = serde_json::from_value(update_once["metadata"]["labels"].clone()).unwrap();
+        assert_eq!(update(&same), None);
+    }
+
+    #[test]
+    fn an_observation_that_cannot_be_a_label_is_none() {
+        let update = update(&cluster(Observed { region: "a b\nc".to_owned(), ..Observed::default() })).unwrap();
+        assert!(update["metadata"]["labels"].get(LABEL_REGION).is_none());
+    }
+}

@@ -1,0 +1,249 @@
+//! The monitor: says of every cluster whether it is ready, idle, asleep, accepted; and lets go of those that leave.
+
+pub mod brake;
+pub mod mirror;
+pub mod readiness;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::events::{Event as Note, EventType, Recorder};
+use kube::{Api, Client, Resource as _, ResourceExt};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::membership;
+use super::view::{View, cluster_of_namespace};
+use crate::api::cluster::conditions;
+use crate::api::condition::find;
+use crate::api::keys::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER};
+use crate::api::{Cluster, Condition};
+use crate::daemon::client::{CallError, call};
+use crate::daemon::metrics::Metrics;
+use brake::Brake;
+
+/// How often all clusters are judged; a look costs no request.
+const TICK: Duration = Duration::from_secs(1);
+/// Writes at the same time.
+const AT_ONCE: usize = 16;
+/// How often places without a cluster are looked for.
+const SWEEP: Duration = Duration::from_secs(300);
+
+/// The monitor of one term.
+pub struct Monitor {
+    /// Client of the hub.
+    pub client: Client,
+    /// What is known.
+    pub view: Arc<View>,
+    /// Where it is counted.
+    pub metrics: Metrics,
+    /// Where events go.
+    pub recorder: Recorder,
+}
+
+impl Monitor {
+    /// Judges until dropped.
+    pub async fn run(self) {
+        let mut brake = Brake::default();
+        let mut swept: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(TICK) => {}
+                () = self.view.changed.notified() => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+            if !self.view.is_complete() {
+                continue;
+            }
+            if swept.is_none_or(|at| at.elapsed() > SWEEP) {
+                self.sweep().await;
+                swept = Some(Instant::now());
+            }
+            self.revoke_gone().await;
+            self.judge_all(&mut brake).await;
+        }
+    }
+
+    async fn judge_all(&self, brake: &mut Brake) {
+        let now = Instant::now();
+        let clusters = self.view.clusters();
+        let mut ready = 0;
+        for cluster in &clusters {
+            let was = is_ready(cluster);
+            let pulse =
+                readiness::pulse(self.view.beat(&cluster.name_any()).as_ref(), self.watched_since(cluster, now), now);
+            if was && pulse == readiness::Pulse::Lost {
+                brake.lost(&cluster.name_any(), now);
+            } else if pulse == readiness::Pulse::Fresh {
+                brake.back(&cluster.name_any());
+                ready += usize::from(was);
+            }
+        }
+        if let Some(on) = brake.judge(ready, now) {
+            self.say_brake(on).await;
+        }
+        let known = clusters.len();
+        futures::stream::iter(clusters)
+            .for_each_concurrent(AT_ONCE, |cluster| async move {
+                let name = cluster.name_any();
+                if let Err(error) = self.judge(cluster, now).await
+                    && !error.is_not_found()
+                {
+                    tracing::warn!(cluster = name, %error, "the cluster's status could not be written");
+                }
+            })
+            .await;
+        #[allow(clippy::cast_precision_loss)] // Counts of clusters.
+        for (state, count) in [("ready", ready), ("known", known)] {
+            self.metrics.gauge("fleet_clusters", "Clusters by state.", &[("state", state)], count as f64);
+        }
+    }
+
+    /// A cluster that is younger than our look at the hub has its first grace from its own beginning.
+    fn watched_since(&self, cluster: &Cluster, now: Instant) -> Instant {
+        let age = cluster.creation_timestamp().map(|t| Timestamp::now().duration_since(t.0));
+        let age = age.and_then(|a| Duration::try_from(a).ok()).unwrap_or_default();
+        now.checked_sub(age).map_or(self.view.started(), |born| born.max(self.view.started()))
+    }
+
+    async fn judge(&self, cluster: Cluster, now: Instant) -> Result<(), CallError> {
+        let name = cluster.name_any();
+        let api: Api<Cluster> = Api::all(self.client.clone());
+        if cluster.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        if cluster.status.as_ref().is_some_and(|s| s.leave_requested == Some(true)) {
+            tracing::info!(cluster = name, "the cluster leaves");
+            self.note(&cluster, EventType::Normal, "ClusterLeft", "the agent asked to be forgotten").await;
+            return membership::remove(&self.client, &name).await;
+        }
+        let cluster = match mirror::update(&cluster) {
+            Some(update) => {
+                let params = PatchParams::apply(SCHEDULER_MANAGER).force();
+                let written = call(api.patch(&name, &params, &Patch::Apply(&update))).await?;
+                self.view.put(written.clone());
+                written
+            }
+            None => cluster,
+        };
+        let pulse = readiness::pulse(self.view.beat(&name).as_ref(), self.watched_since(&cluster, now), now);
+        let all = readiness::evaluate(&cluster, pulse, self.view.has_work(&name), Timestamp::now());
+        let before = cluster.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
+        if !differ(&before, &all) {
+            return Ok(());
+        }
+        let status = json!({
+            "apiVersion": format!("{CLUSTER_GROUP}/{API_VERSION}"),
+            "kind": "Cluster",
+            "metadata": { "name": name },
+            "status": { "conditions": all },
+        });
+        let params = PatchParams::apply(SCHEDULER_MANAGER).force();
+        let written = call(api.patch_status(&name, &params, &Patch::Apply(&status))).await?;
+        self.view.put(written);
+        self.say_ready(&cluster, &before, &all).await;
+        Ok(())
+    }
+
+    async fn say_ready(&self, cluster: &Cluster, before: &[Condition], after: &[Condition]) {
+        let (Some(new), old) = (find(after, conditions::READY), find(before, conditions::READY)) else { return };
+        if old.is_some_and(|o| o.status == new.status && o.reason == new.reason) {
+            return;
+        }
+        let name = cluster.name_any();
+        let (status, reason, message) = (&new.status, &new.reason, &new.message);
+        tracing::info!(cluster = name, ready = status, reason, message, "readiness changed");
+        // A new cluster is not ready for a moment; that is no event.
+        if old.is_some() || new.is_true() {
+            let type_ = if new.is_true() { EventType::Normal } else { EventType::Warning };
+            self.note(cluster, type_, reason, message).await;
+        }
+    }
+
+    async fn say_brake(&self, on: bool) {
+        self.metrics.gauge(
+            "fleet_placement_frozen",
+            "Whether nothing is moved because too many clusters were lost at once.",
+            &[],
+            f64::from(u8::from(on)),
+        );
+        let (reason, note) = if on {
+            ("MassHeartbeatLoss", "most clusters were lost at once; nothing is moved until they are back")
+        } else {
+            ("MassHeartbeatLossOver", "the lost clusters are no longer the majority")
+        };
+        tracing::warn!(reason, "{note}");
+        let lease = ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".to_owned()),
+            kind: Some("Lease".to_owned()),
+            name: Some("fleet-scheduler".to_owned()),
+            namespace: Some("kube-system".to_owned()),
+            ..ObjectReference::default()
+        };
+        let type_ = if on { EventType::Warning } else { EventType::Normal };
+        self.publish(&lease, type_, reason, note).await;
+    }
+
+    async fn note(&self, cluster: &Cluster, type_: EventType, reason: &str, note: &str) {
+        self.publish(&cluster.object_ref(&()), type_, reason, note).await;
+    }
+
+    async fn publish(&self, regarding: &ObjectReference, type_: EventType, reason: &str, note: &str) {
+        let event = Note {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note.to_owned()),
+            action: "Monitoring".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, regarding).await {
+            tracing::debug!(%error, "an event could not be written");
+        }
+    }
+
+    /// Clusters that an operator deleted lose their rights at once, not when the garbage collector comes by.
+    async fn revoke_gone(&self) {
+        for name in self.view.take_gone() {
+            // A cluster of that name may have been registered since; its rights are new ones.
+            if self.view.cluster(&name).is_some() {
+                continue;
+            }
+            match membership::remove(&self.client, &name).await {
+                Ok(()) => tracing::info!(cluster = name, "rights of a deleted cluster taken away"),
+                Err(error) => {
+                    tracing::warn!(cluster = name, %error, "rights of a deleted cluster are still there");
+                    self.view.add_gone([name]);
+                }
+            }
+        }
+    }
+
+    /// Finds places whose cluster was deleted while nobody led.
+    async fn sweep(&self) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let Ok(found) = call(namespaces.list_metadata(&ListParams::default().labels(LABEL_CLUSTER))).await else {
+            return;
+        };
+        let known: BTreeSet<_> = self.view.clusters().iter().map(ResourceExt::name_any).collect();
+        let orphans = found.items.iter().filter(|n| n.metadata.deletion_timestamp.is_none());
+        let orphans = orphans.filter_map(|n| cluster_of_namespace(n.metadata.name.as_deref()?).map(ToOwned::to_owned));
+        self.view.add_gone(orphans.filter(|name| !known.contains(name)));
+    }
+}
+
+fn is_ready(cluster: &Cluster) -> bool {
+    let conditions = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    find(conditions, conditions::READY).is_some_and(Condition::is_true)
+}
+
+/// Whether anything but times differs.
+fn differ(before: &[Condition], after: &[Condition]) -> bool {
+    after.iter().any(|new| {
+        find(before, &new.type_)
+            .is_none_or(|old| (&old.status, &old.reason, &old.message) != (&new.status, &new.reason, &new.message))
+    })
+}

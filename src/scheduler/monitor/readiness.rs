@@ -1,0 +1,191 @@
+//! The conditions of a Cluster, as a pure function of what is known about it.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::api::cluster::{conditions, reasons};
+use crate::api::condition::{self, find};
+use crate::api::{Cluster, Condition};
+use crate::scheduler::view::Beat;
+
+/// How often an agent renews its Lease.
+pub const INTERVAL: Duration = Duration::from_secs(10);
+/// How long after a missed renewal a cluster counts as lost.
+pub const GRACE: Duration = Duration::from_secs(40);
+/// The same for a cluster of which nothing has been seen yet: a new one, or any one after our own start.
+pub const FIRST_GRACE: Duration = Duration::from_secs(60);
+
+/// What the Lease says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pulse {
+    /// Renewed in time.
+    Fresh,
+    /// Not looked at long enough to say.
+    Unknown,
+    /// Not renewed in time.
+    Lost,
+}
+
+/// Judges the last change of a Lease.
+pub fn pulse(beat: Option<&Beat>, watching_since: Instant, now: Instant) -> Pulse {
+    match beat {
+        Some(beat) if beat.moved && now.duration_since(beat.since) < INTERVAL + GRACE => Pulse::Fresh,
+        Some(beat) if beat.moved => Pulse::Lost,
+        _ if now.duration_since(watching_since) < FIRST_GRACE => Pulse::Unknown,
+        _ => Pulse::Lost,
+    }
+}
+
+/// The conditions that the scheduler writes, from a cluster, its pulse and whether work is placed there.
+pub fn evaluate(cluster: &Cluster, pulse: Pulse, has_work: bool, now: Timestamp) -> Vec<Condition> {
+    let status = cluster.status.clone().unwrap_or_default();
+    let mut all: Vec<_> = status
+        .conditions
+        .iter()
+        .filter(|c| {
+            [conditions::READY, conditions::IDLE, conditions::STANDBY, conditions::ACCEPTED].contains(&c.type_.as_str())
+        })
+        .cloned()
+        .collect();
+    let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
+        let mut new = Condition::new(type_, holds, reason, message, now);
+        new.last_heartbeat_time.clone_from(&status.last_update_time);
+        condition::set(&mut all, new);
+    };
+    if cluster.spec.accepted {
+        set(conditions::ACCEPTED, true, "Accepted", "the cluster may take part");
+    } else {
+        set(conditions::ACCEPTED, false, reasons::NOT_ACCEPTED, "an operator has to set spec.accepted");
+    }
+    if let Some((holds, reason, message)) = ready(cluster, pulse) {
+        set(conditions::READY, holds, reason, &message);
+    }
+    if has_work {
+        set(conditions::IDLE, false, "HasWorkloads", "workloads are placed here");
+    } else {
+        set(conditions::IDLE, true, "NoWorkloads", "nothing is placed here");
+    }
+    set(conditions::STANDBY, false, "Awake", "the cluster is not in standby");
+    all.sort_by(|a, b| a.type_.cmp(&b.type_));
+    all
+}
+
+/// Status, reason and message of `Ready`; `None` leaves it as it was.
+fn ready(cluster: &Cluster, pulse: Pulse) -> Option<(bool, &'static str, String)> {
+    let status = cluster.status.as_ref();
+    let reported = status.is_some_and(|s| s.last_update_time.is_some());
+    let healthy = status.and_then(|s| find(&s.conditions, conditions::HEALTHY));
+    if !cluster.spec.accepted {
+        return Some((false, reasons::NOT_ACCEPTED, "an operator has to accept the cluster".to_owned()));
+    }
+    if status.is_some_and(|s| s.leave_requested == Some(true)) {
+        return Some((false, reasons::LEAVING, "the agent is being uninstalled".to_owned()));
+    }
+    if !reported {
+        return Some((false, reasons::NEVER_UPDATED, "the agent has not reported yet".to_owned()));
+    }
+    match pulse {
+        Pulse::Lost => {
+            let message = format!("the agent did not renew its Lease for {} s", (INTERVAL + GRACE).as_secs());
+            Some((false, reasons::HEARTBEAT_LOST, message))
+        }
+        // A scheduler that just started must not flip what its predecessor knew better.
+        Pulse::Unknown if status.is_some_and(|s| find(&s.conditions, conditions::READY).is_some()) => {
+            let was = status.and_then(|s| find(&s.conditions, conditions::READY))?;
+            // Except from "never reported", which is now known to be wrong, but not yet to be ready.
+            (was.reason == reasons::NEVER_UPDATED || was.reason == reasons::NOT_ACCEPTED).then(|| {
+                (false, reasons::HEARTBEAT_LOST, "waiting for the first renewal of the agent's Lease".to_owned())
+            })
+        }
+        Pulse::Unknown => Some((false, reasons::NEVER_UPDATED, "waiting for the agent".to_owned())),
+        Pulse::Fresh => match healthy {
+            Some(condition) if condition.is_true() => Some((true, reasons::READY, "the cluster takes work".to_owned())),
+            Some(condition) => Some((false, reasons::NOT_READY, condition.message.clone())),
+            None => Some((false, reasons::NOT_READY, "the agent has not judged its API server yet".to_owned())),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ClusterSpec, ClusterStatus};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn cluster(healthy: bool) -> Cluster {
+        let mut cluster =
+            Cluster::new("a", ClusterSpec { name: "a".to_owned(), accepted: true, ..ClusterSpec::default() });
+        cluster.status = Some(ClusterStatus {
+            conditions: vec![Condition::new(conditions::HEALTHY, healthy, "R", "local trouble", at(0))],
+            last_update_time: Some(Time(at(0))),
+            ..ClusterStatus::default()
+        });
+        cluster
+    }
+
+    fn ready_of(cluster: &Cluster, pulse: Pulse) -> (String, String) {
+        let all = evaluate(cluster, pulse, false, at(1));
+        let ready = find(&all, conditions::READY).unwrap();
+        (ready.status.clone(), ready.reason.clone())
+    }
+
+    fn is(cluster: &Cluster, pulse: Pulse, status: &str, reason: &str) {
+        assert_eq!(ready_of(cluster, pulse), (status.to_owned(), reason.to_owned()));
+    }
+
+    #[test]
+    fn ready_needs_acceptance_a_heartbeat_a_good_api_and_an_inventory() {
+        is(&cluster(true), Pulse::Fresh, "True", "ClusterReady");
+        is(&cluster(false), Pulse::Fresh, "False", "ClusterNotReady");
+        is(&cluster(true), Pulse::Lost, "False", "ClusterHeartbeatLost");
+        let mut silent = cluster(true);
+        silent.status.as_mut().unwrap().last_update_time = None;
+        is(&silent, Pulse::Fresh, "False", "ClusterStatusNeverUpdated");
+        let mut refused = cluster(true);
+        refused.spec.accepted = false;
+        is(&refused, Pulse::Fresh, "False", "ClusterNotAccepted");
+        let mut leaving = cluster(true);
+        leaving.status.as_mut().unwrap().leave_requested = Some(true);
+        is(&leaving, Pulse::Fresh, "False", "ClusterLeaving");
+        let mut fresh = cluster(true);
+        fresh.status = None;
+        is(&fresh, Pulse::Unknown, "False", "ClusterStatusNeverUpdated");
+    }
+
+    #[test]
+    fn a_scheduler_that_just_started_leaves_ready_as_it_was() {
+        for (holds, reason, expected) in [(true, "ClusterReady", "True"), (false, "ClusterHeartbeatLost", "False")] {
+            let mut cluster = cluster(true);
+            let was = Condition::new(conditions::READY, holds, reason, "", at(0));
+            cluster.status.as_mut().unwrap().conditions.push(was);
+            is(&cluster, Pulse::Unknown, expected, reason);
+        }
+    }
+
+    #[test]
+    fn a_heartbeat_is_lost_forty_seconds_after_the_renewal_that_was_due() {
+        let start = Instant::now();
+        let beat = |moved| Beat::for_test(start, moved);
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(pulse(Some(&beat(true)), start, after(49)), Pulse::Fresh);
+        assert_eq!(pulse(Some(&beat(true)), start, after(50)), Pulse::Lost);
+        assert_eq!(pulse(Some(&beat(false)), start, after(59)), Pulse::Unknown);
+        assert_eq!(pulse(Some(&beat(false)), start, after(60)), Pulse::Lost);
+        assert_eq!(pulse(None, start, after(59)), Pulse::Unknown);
+        assert_eq!(pulse(None, start, after(60)), Pulse::Lost);
+    }
+
+    #[test]
+    fn all_four_conditions_are_there_whatever_happens() {
+        let types: Vec<_> =
+            evaluate(&cluster(true), Pulse::Lost, true, at(1)).into_iter().map(|c| (c.type_, c.status)).collect();
+        let expected = [("Accepted", "True"), ("Idle", "False"), ("Ready", "False"), ("Standby", "False")];
+        assert_eq!(types, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+}

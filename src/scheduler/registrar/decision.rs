@@ -1,0 +1,169 @@
+//! Who gets a name: the table of duplicates and clones, as a pure function.
+
+use std::time::Duration;
+
+use super::request::{Denial, Request, Requester};
+
+/// A holder that was silent for this long may be replaced by one that lost its key.
+pub const ABANDONED: Duration = Duration::from_secs(600);
+
+/// What is registered under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// The name.
+    pub name: String,
+    /// Its cluster ID; empty if an operator made the Cluster by hand.
+    pub id: String,
+    /// Digest of the key of its agent; empty likewise.
+    pub fingerprint: String,
+    /// An operator lets the next agent with the same ID bring a new key.
+    pub allow_new_key: bool,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It may take part.
+    pub accepted: bool,
+    /// How long its agent has been silent.
+    pub silent: Duration,
+}
+
+/// What to do about a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// The name is free: take it.
+    Create,
+    /// The name is this requester's own: issue again.
+    Reissue,
+    /// Not yet: something has to happen first.
+    Wait(&'static str),
+    /// No.
+    Deny(Denial),
+}
+
+/// Decides about a request. `named` has the name that it asks for, `same_id` its ID under another name.
+pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>) -> Decision {
+    let Some(known) = named else {
+        return match (&request.requester, same_id) {
+            (Requester::Agent { .. }, _) => Decision::Deny(Denial::new(
+                "ClusterUnknown",
+                format!("no cluster {} is registered here; register it again with an init token", request.cluster),
+            )),
+            (Requester::Token, Some(other)) if !other.deleting => Decision::Deny(Denial::new(
+                "ClusterAlreadyRegistered",
+                format!("this cluster is already registered as {}; uninstall that agent first", other.name),
+            )),
+            (Requester::Token, _) => Decision::Create,
+        };
+    };
+    if known.deleting {
+        return Decision::Wait("the cluster of that name is being deleted");
+    }
+    if known.id.is_empty() && known.fingerprint.is_empty() {
+        // Made by an operator beforehand, for whoever comes first with a token.
+        return if request.requester == Requester::Token { Decision::Create } else { deny_in_use(request) };
+    }
+    if known.id != request.id {
+        return deny_in_use(request);
+    }
+    let same_key = known.fingerprint == request.fingerprint;
+    let proven = same_key || matches!(request.requester, Requester::Agent { .. });
+    if !proven && !known.allow_new_key && known.silent < ABANDONED {
+        let message = format!(
+            "cluster {} is registered with another key and was alive in the last {} minutes; wait, or annotate it with {}=true",
+            request.cluster,
+            ABANDONED.as_secs() / 60,
+            crate::api::keys::ANNOTATION_ALLOW_NEW_KEY,
+        );
+        return Decision::Deny(Denial::new("IdentityInUse", message));
+    }
+    if known.accepted { Decision::Reissue } else { Decision::Wait("an operator has to accept the cluster") }
+}
+
+fn deny_in_use(request: &Request) -> Decision {
+    let message = format!(
+        "another cluster is registered as {name}; choose another name, or remove that one with `fleetctl delete cluster {name}`",
+        name = request.cluster
+    );
+    Decision::Deny(Denial::new("ClusterNameInUse", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(requester: Requester) -> Request {
+        Request {
+            requester,
+            cluster: "a".parse().unwrap(),
+            user: "fleet:agent:a:11111111".to_owned(),
+            id: "11111111-id".to_owned(),
+            fingerprint: "key".to_owned(),
+        }
+    }
+
+    fn known() -> Known {
+        Known {
+            name: "a".to_owned(),
+            id: "11111111-id".to_owned(),
+            fingerprint: "key".to_owned(),
+            allow_new_key: false,
+            deleting: false,
+            accepted: true,
+            silent: Duration::ZERO,
+        }
+    }
+
+    fn by_token(named: Option<Known>, same_id: Option<Known>) -> String {
+        match decide(&request(Requester::Token), named.as_ref(), same_id.as_ref()) {
+            Decision::Deny(denial) => denial.reason.to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_free_name_is_taken() {
+        assert_eq!(by_token(None, None), "Create");
+    }
+
+    #[test]
+    fn the_same_cluster_with_the_same_key_joins_again() {
+        assert_eq!(by_token(Some(known()), None), "Reissue");
+    }
+
+    #[test]
+    fn a_new_key_needs_a_silent_holder_or_an_operators_word() {
+        let other_key = Known { fingerprint: "other".to_owned(), ..known() };
+        assert_eq!(by_token(Some(other_key.clone()), None), "IdentityInUse");
+        assert_eq!(by_token(Some(Known { silent: ABANDONED, ..other_key.clone() }), None), "Reissue");
+        assert_eq!(by_token(Some(Known { allow_new_key: true, ..other_key }), None), "Reissue");
+    }
+
+    #[test]
+    fn a_name_of_another_cluster_is_never_given_away_even_if_its_holder_is_dead() {
+        let other = Known { id: "22222222-id".to_owned(), silent: Duration::from_secs(1_000_000), ..known() };
+        assert_eq!(by_token(Some(other.clone()), None), "ClusterNameInUse");
+        assert_eq!(by_token(Some(Known { allow_new_key: true, ..other }), None), "ClusterNameInUse");
+    }
+
+    #[test]
+    fn one_cluster_has_one_name_unless_the_old_one_is_going() {
+        let elsewhere = Known { name: "b".to_owned(), ..known() };
+        assert_eq!(by_token(None, Some(elsewhere.clone())), "ClusterAlreadyRegistered");
+        assert_eq!(by_token(None, Some(Known { deleting: true, ..elsewhere })), "Create");
+    }
+
+    #[test]
+    fn whoever_is_not_accepted_or_being_deleted_waits() {
+        assert!(by_token(Some(Known { accepted: false, ..known() }), None).starts_with("Wait"));
+        assert!(by_token(Some(Known { deleting: true, ..known() }), None).starts_with("Wait"));
+    }
+
+    #[test]
+    fn an_agent_renews_only_while_its_cluster_is_registered() {
+        let agent = request(Requester::Agent { user: "fleet:agent:a:11111111".to_owned() });
+        let new_key = Known { fingerprint: "other".to_owned(), ..known() };
+        assert_eq!(decide(&agent, Some(&new_key), None), Decision::Reissue);
+        assert!(matches!(decide(&agent, None, None), Decision::Deny(d) if d.reason == "ClusterUnknown"));
+        let other = Known { id: "22222222-id".to_owned(), ..known() };
+        assert!(matches!(decide(&agent, Some(&other), None), Decision::Deny(d) if d.reason == "ClusterNameInUse"));
+    }
+}

@@ -1,0 +1,329 @@
+//! The registrar: answers agents' certificate signing requests, and gives each new cluster its place in the hub.
+//!
+//! The name lock is the creation of the Cluster object, which etcd makes atomic. Only when everything that the agent
+//! needs is there is its request approved; the hub's controller manager then signs it.
+
+pub mod decision;
+pub mod request;
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::events::{Event as Note, EventType, Recorder};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::membership::{self, EnsureError};
+use super::settings::{Registration, Settings};
+use super::view::View;
+use crate::api::keys::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, LABEL_NAME, SCHEDULER_MANAGER};
+use crate::api::{Cluster, ClusterSpec};
+use crate::daemon::client::{CallError, call};
+use crate::daemon::log::OnChange;
+use crate::daemon::metrics::Metrics;
+use decision::{Decision, Known, decide};
+use request::{Denial, Request};
+
+/// How often requests that wait for something are looked at again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// New names a minute; a stolen init token can add names, so it must not be able to add a flood of them.
+const NEW_NAMES_A_MINUTE: usize = 60;
+
+/// The registrar of one term.
+pub struct Registrar {
+    client: Client,
+    view: Arc<View>,
+    settings: watch::Receiver<Option<Settings>>,
+    metrics: Metrics,
+    recorder: Recorder,
+    requests: Api<CertificateSigningRequest>,
+    clusters: Api<Cluster>,
+    /// Requests without an answer.
+    waiting: BTreeMap<String, CertificateSigningRequest>,
+    /// When names were given in the last minute.
+    given: Vec<Instant>,
+    said: OnChange,
+}
+
+/// What a request needs before it can be answered, if not an error.
+enum Outcome {
+    Answered,
+    Waits(String),
+}
+
+impl Registrar {
+    /// A registrar.
+    pub fn new(
+        client: Client,
+        view: Arc<View>,
+        settings: watch::Receiver<Option<Settings>>,
+        metrics: Metrics,
+        recorder: Recorder,
+    ) -> Self {
+        Self {
+            requests: Api::all(client.clone()),
+            clusters: Api::all(client.clone()),
+            client,
+            view,
+            settings,
+            metrics,
+            recorder,
+            waiting: BTreeMap::new(),
+            given: Vec::new(),
+            said: OnChange::default(),
+        }
+    }
+
+    /// Answers requests until dropped.
+    pub async fn run(mut self) {
+        let stream = watcher::watcher(self.requests.clone(), watcher::Config::default().any_semantic());
+        let mut stream = pin!(stream.default_backoff());
+        let mut again = tokio::time::interval(AGAIN);
+        loop {
+            tokio::select! {
+                event = stream.try_next() => match event {
+                    Ok(Some(Event::Apply(request) | Event::InitApply(request))) => self.notice(request).await,
+                    Ok(Some(Event::Delete(request))) => { self.waiting.remove(&request.name_any()); }
+                    Ok(Some(Event::Init)) => self.waiting.clear(),
+                    Ok(Some(Event::InitDone)) => {}
+                    Ok(None) => return,
+                    Err(error) => tracing::debug!(%error, "watch of certificate signing requests"),
+                },
+                _ = again.tick() => self.look_again().await,
+            }
+        }
+    }
+
+    async fn notice(&mut self, request: CertificateSigningRequest) {
+        let name = request.name_any();
+        if is_answered(&request) || request::requester(&request).is_none() {
+            self.waiting.remove(&name);
+            return;
+        }
+        self.waiting.insert(name.clone(), request);
+        // Without the first list of clusters, a name that is taken would look free.
+        if self.view.is_complete() {
+            self.handle(&name).await;
+        }
+    }
+
+    async fn look_again(&mut self) {
+        if !self.view.is_complete() {
+            return;
+        }
+        let names: Vec<_> = self.waiting.keys().cloned().collect();
+        for name in names {
+            self.handle(&name).await;
+        }
+    }
+
+    async fn handle(&mut self, name: &str) {
+        let Some(request) = self.waiting.get(name).cloned() else { return };
+        match self.answer(&request).await {
+            Ok(Outcome::Answered) => {
+                self.waiting.remove(name);
+            }
+            Ok(Outcome::Waits(why)) => {
+                if self.said.news("waiting", &format!("{name} {why}")) {
+                    tracing::info!(request = name, why, "registration waits");
+                }
+            }
+            // The request is gone: cleaned up, or withdrawn.
+            Err(e) if e.is_not_found() => {
+                self.waiting.remove(name);
+            }
+            Err(error) => tracing::warn!(request = name, %error, "registration failed for now"),
+        }
+    }
+
+    async fn answer(&mut self, csr: &CertificateSigningRequest) -> Result<Outcome, CallError> {
+        let Some(settings) = self.settings.borrow().clone() else {
+            return Ok(Outcome::Waits("the configuration cannot be read".to_owned()));
+        };
+        let Some(requester) = request::requester(csr) else { return Ok(Outcome::Answered) };
+        let request = match request::read(csr, requester, settings.agent_certificate_ttl) {
+            Ok(request) => request,
+            Err(denial) => return self.deny(csr, None, &denial).await,
+        };
+        let name = request.cluster.as_str();
+        // Read anew: the watch may be behind, and this is about who owns a name.
+        let found = call(self.clusters.get_opt(name)).await?;
+        let same_id = self.view.same_id_elsewhere(&request.id, name).map(|c| self.known(&c));
+        let decision = decide(&request, found.as_ref().map(|c| self.known(c)).as_ref(), same_id.as_ref());
+        let cluster = match (decision, found) {
+            (Decision::Deny(denial), found) => return self.deny(csr, found.as_ref(), &denial).await,
+            (Decision::Wait(why), _) => return Ok(Outcome::Waits(why.to_owned())),
+            (Decision::Create, _) if !self.may_give_a_name() => {
+                self.metrics.count(
+                    "fleet_registrations_delayed_total",
+                    "Registrations held back by the rate limit.",
+                    &[],
+                );
+                return Ok(Outcome::Waits(format!("more than {NEW_NAMES_A_MINUTE} new clusters in a minute")));
+            }
+            (Decision::Create, found) => match self.create(&request, found, settings.registration).await {
+                Ok(cluster) => cluster,
+                // Somebody else was faster; the next look shows who.
+                Err(e) if e.is_conflict() => return Ok(Outcome::Waits("the name was taken just now".to_owned())),
+                Err(e) => return Err(e),
+            },
+            (Decision::Reissue, Some(cluster)) => self.remember_key(&request, cluster).await?,
+            (Decision::Reissue, None) => return Ok(Outcome::Waits("the cluster is gone".to_owned())),
+        };
+        self.view.put(cluster.clone());
+        if !cluster.spec.accepted {
+            return Ok(Outcome::Waits("an operator has to accept the cluster".to_owned()));
+        }
+        match membership::ensure(&self.client, &cluster, &request.user).await {
+            Ok(()) => {}
+            Err(EnsureError::Leftovers) => return Ok(Outcome::Waits(EnsureError::Leftovers.to_string())),
+            Err(EnsureError::Call(e)) => return Err(e),
+        }
+        self.approve(csr, &request).await
+    }
+
+    fn known(&self, cluster: &Cluster) -> Known {
+        let annotation = |key: &str| cluster.annotations().get(key).cloned().unwrap_or_default();
+        Known {
+            name: cluster.name_any(),
+            id: cluster.spec.cluster_id.clone().unwrap_or_default(),
+            fingerprint: annotation(ANNOTATION_KEY_FINGERPRINT),
+            allow_new_key: annotation(ANNOTATION_ALLOW_NEW_KEY) == "true",
+            deleting: cluster.metadata.deletion_timestamp.is_some(),
+            accepted: cluster.spec.accepted,
+            silent: self.view.silent(&cluster.name_any(), Instant::now()),
+        }
+    }
+
+    fn may_give_a_name(&mut self) -> bool {
+        let now = Instant::now();
+        self.given.retain(|at| now.duration_since(*at) < Duration::from_secs(60));
+        self.given.len() < NEW_NAMES_A_MINUTE
+    }
+
+    /// Takes the name. A Cluster that an operator made beforehand gets the requester's ID and key.
+    async fn create(
+        &mut self,
+        request: &Request,
+        found: Option<Cluster>,
+        registration: Registration,
+    ) -> Result<Cluster, CallError> {
+        let name = request.cluster.as_str();
+        let key = (ANNOTATION_KEY_FINGERPRINT.to_owned(), request.fingerprint.clone());
+        let cluster = if let Some(mut cluster) = found {
+            cluster.spec.cluster_id = Some(request.id.clone());
+            cluster.annotations_mut().extend([key]);
+            // With the version that was read: a second claim to the same name loses.
+            call(self.clusters.replace(name, &PostParams::default(), &cluster)).await?
+        } else {
+            let spec = ClusterSpec {
+                name: name.to_owned(),
+                cluster_id: Some(request.id.clone()),
+                accepted: registration == Registration::Auto,
+                ..ClusterSpec::default()
+            };
+            let mut cluster = Cluster::new(name, spec);
+            cluster.metadata = ObjectMeta {
+                name: Some(name.to_owned()),
+                labels: Some([(LABEL_NAME.to_owned(), name.to_owned())].into()),
+                annotations: Some([key].into()),
+                ..ObjectMeta::default()
+            };
+            let params = PostParams { field_manager: Some(SCHEDULER_MANAGER.to_owned()), ..PostParams::default() };
+            call(self.clusters.create(&params, &cluster)).await?
+        };
+        self.given.push(Instant::now());
+        tracing::info!(cluster = name, id = request.id, accepted = cluster.spec.accepted, "new cluster");
+        self.note(&cluster, EventType::Normal, "ClusterRegistered", &format!("registered by cluster {}", request.id))
+            .await;
+        Ok(cluster)
+    }
+
+    /// Notes the key of a cluster that brings a new one; an operator's permission for that is used up.
+    async fn remember_key(&self, request: &Request, cluster: Cluster) -> Result<Cluster, CallError> {
+        if cluster.annotations().get(ANNOTATION_KEY_FINGERPRINT) == Some(&request.fingerprint) {
+            return Ok(cluster);
+        }
+        let change = json!({ "metadata": { "resourceVersion": cluster.resource_version(), "annotations": {
+            ANNOTATION_KEY_FINGERPRINT: request.fingerprint,
+            ANNOTATION_ALLOW_NEW_KEY: null,
+        }}});
+        let name = request.cluster.as_str();
+        let changed = call(self.clusters.patch(name, &PatchParams::default(), &Patch::Merge(&change))).await?;
+        tracing::info!(cluster = name, "the cluster has a new key");
+        self.note(&changed, EventType::Normal, "ClusterKeyChanged", "the agent registered with a new key").await;
+        Ok(changed)
+    }
+
+    async fn approve(&self, csr: &CertificateSigningRequest, request: &Request) -> Result<Outcome, CallError> {
+        let message = format!("cluster {} may have this certificate", request.cluster);
+        self.decide_on(csr, "Approved", "ClusterRegistered", &message).await?;
+        tracing::info!(request = csr.name_any(), cluster = request.cluster.as_str(), "approved");
+        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", "Approved")]);
+        Ok(Outcome::Answered)
+    }
+
+    async fn deny(
+        &self,
+        csr: &CertificateSigningRequest,
+        holder: Option<&Cluster>,
+        denial: &Denial,
+    ) -> Result<Outcome, CallError> {
+        self.decide_on(csr, "Denied", denial.reason, &denial.message).await?;
+        tracing::warn!(request = csr.name_any(), reason = denial.reason, message = denial.message, "denied");
+        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", denial.reason)]);
+        if let Some(cluster) = holder {
+            self.note(cluster, EventType::Warning, denial.reason, &denial.message).await;
+        }
+        Ok(Outcome::Answered)
+    }
+
+    async fn decide_on(
+        &self,
+        csr: &CertificateSigningRequest,
+        type_: &str,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), CallError> {
+        let condition = json!({
+            "type": type_, "status": "True", "reason": reason, "message": message,
+            "lastUpdateTime": Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default().to_string(),
+        });
+        // The version makes the answer fail if somebody else answered first.
+        let change = json!({
+            "metadata": { "resourceVersion": csr.resource_version() },
+            "status": { "conditions": [condition] },
+        });
+        call(self.requests.patch_approval(&csr.name_any(), &PatchParams::default(), &Patch::Merge(&change))).await?;
+        Ok(())
+    }
+
+    async fn note(&self, cluster: &Cluster, type_: EventType, reason: &str, note: &str) {
+        let event = Note {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note.to_owned()),
+            action: "Registering".to_owned(),
+            secondary: None,
+        };
+        // An event that is lost is no reason to fail a registration.
+        if let Err(error) = self.recorder.publish(&event, &cluster.object_ref(&())).await {
+            tracing::debug!(%error, "an event could not be written");
+        }
+    }
+}
+
+fn is_answered(csr: &CertificateSigningRequest) -> bool {
+    let conditions = csr.status.as_ref().and_then(|s| s.conditions.as_ref());
+    conditions.into_iter().flatten().any(|c| ["Approved", "Denied", "Failed"].contains(&c.type_.as_str()))
+}

@@ -1,0 +1,218 @@
+//! Reading a certificate signing request of an agent: who asks for what, and every reason to refuse it unseen.
+//!
+//! Only the shape is judged here; whether the name is free is [`super::decision`]'s concern.
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use std::time::Duration;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::oid_registry::{
+    OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME,
+};
+use x509_parser::prelude::FromDer as _;
+
+use crate::api::keys::{
+    AGENT_USER_PREFIX, AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP,
+};
+use crate::api::names::ClusterName;
+use crate::daemon::digest;
+
+/// The signer whose certificates the API server takes for clients.
+pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// What the certificate may be used for: this and nothing else.
+const USAGES: [&str; 2] = ["client auth", "digital signature"];
+/// The API server's own floor.
+const MIN_SECONDS: i32 = 600;
+
+/// Why a request is refused; the agent logs both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// One word.
+    pub reason: &'static str,
+    /// For people, with the remedy where there is one.
+    pub message: String,
+}
+
+impl Denial {
+    /// A refusal.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+/// How the requester proved who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Requester {
+    /// By an init token: anybody who was given one.
+    Token,
+    /// By a certificate of an earlier registration.
+    Agent {
+        /// Its user name.
+        user: String,
+    },
+}
+
+/// A request whose shape is right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Who asks.
+    pub requester: Requester,
+    /// The name that it asks for.
+    pub cluster: ClusterName,
+    /// The user name in the certificate.
+    pub user: String,
+    /// UID of the workload cluster's `kube-system` namespace, as the agent says.
+    pub id: String,
+    /// Digest of the public key, whose private half the requester holds.
+    pub fingerprint: String,
+}
+
+/// The user name of the agent of a cluster.
+pub fn user_name(cluster: &str, id: &str) -> String {
+    format!("{AGENT_USER_PREFIX}{cluster}:{}", &id[..8.min(id.len())])
+}
+
+/// Who asks, when it is one of those whom the registrar answers; everybody else's requests are left alone.
+pub fn requester(request: &CertificateSigningRequest) -> Option<Requester> {
+    let has = |group: &str| request.spec.groups.iter().flatten().any(|g| g == group);
+    if has(BOOTSTRAP_GROUP) {
+        return Some(Requester::Token);
+    }
+    has(AGENTS_GROUP).then(|| Requester::Agent { user: request.spec.username.clone().unwrap_or_default() })
+}
+
+/// Reads a request. `longest` caps the life of the certificate.
+pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: Duration) -> Result<Request, Denial> {
+    let spec = &request.spec;
+    if spec.signer_name != SIGNER {
+        return Err(Denial::new("SignerNotAllowed", format!("only the signer {SIGNER} may be asked")));
+    }
+    check_usages(spec.usages.as_deref().unwrap_or_default())?;
+    check_life(spec.expiration_seconds, longest)?;
+    let annotation = |key: &str| request.metadata.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
+    let id = annotation(ANNOTATION_CLUSTER_ID).filter(|id| is_uuid(id));
+    let id =
+        id.ok_or_else(|| Denial::new("ClusterIdInvalid", format!("annotation {ANNOTATION_CLUSTER_ID} is not a UUID")))?;
+    if let Some(version) = annotation(ANNOTATION_AGENT_VERSION) {
+        check_skew(version, env!("CARGO_PKG_VERSION"))?;
+    }
+    let subject = read_subject(&spec.request.0)?;
+    let cluster = cluster_of(&subject.common_name, id)?;
+    if let Requester::Agent { user } = &requester
+        && *user != subject.common_name
+    {
+        return Err(Denial::new("IdentityMismatch", "an agent can renew its own certificate only"));
+    }
+    Ok(Request { requester, cluster, user: subject.common_name, id: id.to_owned(), fingerprint: subject.fingerprint })
+}
+
+fn check_usages(usages: &[String]) -> Result<(), Denial> {
+    let mut sorted: Vec<_> = usages.iter().map(String::as_str).collect();
+    sorted.sort_unstable();
+    if sorted == USAGES {
+        Ok(())
+    } else {
+        Err(Denial::new("UsagesNotAllowed", format!("the usages must be exactly {USAGES:?}")))
+    }
+}
+
+fn check_life(seconds: Option<i32>, longest: Duration) -> Result<(), Denial> {
+    let longest = i32::try_from(longest.as_secs()).unwrap_or(i32::MAX);
+    match seconds {
+        Some(s) if (MIN_SECONDS..=longest).contains(&s) => Ok(()),
+        _ => {
+            Err(Denial::new("LifetimeNotAllowed", format!("expirationSeconds must be from {MIN_SECONDS} to {longest}")))
+        }
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    let groups: Vec<_> = text.split('-').collect();
+    groups.iter().map(|g| g.len()).eq([8, 4, 4, 4, 12])
+        && text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c))
+}
+
+/// Versions in their order: v0.9 is followed by v1.0.
+fn ordinal(version: &str) -> Option<u32> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let major: u32 = parts.next()?.parse().ok()?;
+    let minor: u32 = parts.next()?.parse().ok()?;
+    major.checked_mul(10)?.checked_add(minor)
+}
+
+fn check_skew(agent: &str, own: &str) -> Result<(), Denial> {
+    let (Some(a), Some(b)) = (ordinal(agent), ordinal(own)) else {
+        return Err(Denial::new("AgentVersionInvalid", "the agent's version cannot be read"));
+    };
+    if a.abs_diff(b) <= 1 {
+        return Ok(());
+    }
+    let message = format!("agent v{agent} and control plane v{own} are more than one minor version apart");
+    Err(Denial::new("AgentVersionSkew", message))
+}
+
+struct Subject {
+    common_name: String,
+    fingerprint: String,
+}
+
+/// Subject and key of the PKCS #10 request: exactly one common name and one organisation, a P-256 key whose owner
+/// signed the request, and no extension, so no alternative names.
+fn read_subject(pem: &[u8]) -> Result<Subject, Denial> {
+    let malformed = || Denial::new("RequestMalformed", "the request is not a PKCS #10 request in PEM");
+    let (_, block) = x509_parser::pem::parse_x509_pem(pem).map_err(|_| malformed())?;
+    let (rest, parsed) = X509CertificationRequest::from_der(&block.contents).map_err(|_| malformed())?;
+    if !rest.is_empty() {
+        return Err(malformed());
+    }
+    let info = &parsed.certification_request_info;
+    let mut names = Vec::new();
+    let mut organisations = Vec::new();
+    for attribute in info.subject.iter_attributes() {
+        let text = attribute.as_str().map_err(|_| malformed())?.to_owned();
+        match attribute.attr_type() {
+            oid if *oid == OID_X509_COMMON_NAME => names.push(text),
+            oid if *oid == OID_X509_ORGANIZATION_NAME => organisations.push(text),
+            _ => {
+                return Err(Denial::new(
+                    "SubjectNotAllowed",
+                    "the subject may have a common name and an organisation only",
+                ));
+            }
+        }
+    }
+    if organisations != [AGENTS_GROUP] {
+        return Err(Denial::new("SubjectNotAllowed", format!("the only organisation must be {AGENTS_GROUP}")));
+    }
+    let [common_name] = <[String; 1]>::try_from(names)
+        .map_err(|_| Denial::new("SubjectNotAllowed", "the subject must have exactly one common name"))?;
+    if info.iter_attributes().count() > 0 {
+        return Err(Denial::new("ExtensionsNotAllowed", "the request may not ask for extensions or alternative names"));
+    }
+    let key = &info.subject_pki;
+    let curve = key.algorithm.parameters.as_ref().and_then(|p| p.as_oid().ok());
+    if key.algorithm.algorithm != OID_KEY_TYPE_EC_PUBLIC_KEY || curve != Some(OID_EC_P256) {
+        return Err(Denial::new("KeyNotAllowed", "the key must be ECDSA P-256"));
+    }
+    UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &key.subject_public_key.data)
+        .verify(info.raw, &parsed.signature_value.data)
+        .map_err(|_| Denial::new("SignatureInvalid", "the request is not signed by the key that it holds"))?;
+    Ok(Subject { common_name, fingerprint: digest::full(key.raw) })
+}
+
+/// The cluster in `fleet:agent:<cluster>:<first 8 hex digits of its ID>`.
+fn cluster_of(common_name: &str, id: &str) -> Result<ClusterName, Denial> {
+    let wrong = |message: String| Denial::new("CommonNameNotAllowed", message);
+    let expected =
+        || wrong(format!("the common name must be {AGENT_USER_PREFIX}<cluster>:<first 8 digits of the cluster ID>"));
+    let rest = common_name.strip_prefix(AGENT_USER_PREFIX).ok_or_else(expected)?;
+    let (name, digits) = rest.split_once(':').ok_or_else(expected)?;
+    if digits != &id[..8] {
+        return Err(expected());
+    }
+    name.parse().map_err(|e: crate::api::names::NameError| wrong(e.to_string()))
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

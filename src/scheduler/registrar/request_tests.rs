@@ -1,0 +1,191 @@
+//! Requests of every wrong shape, made by the library that the agent uses.
+
+use super::*;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
+use kube::api::ObjectMeta;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
+
+const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
+const LONGEST: Duration = Duration::from_secs(90 * 86_400);
+
+fn pem(
+    key: &KeyPair,
+    common_names: &[&str],
+    organisations: &[&str],
+    change: impl FnOnce(&mut CertificateParams),
+) -> Vec<u8> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    for name in common_names {
+        params.distinguished_name.push(DnType::CommonName, *name);
+    }
+    for name in organisations {
+        params.distinguished_name.push(DnType::OrganizationName, *name);
+    }
+    change(&mut params);
+    params.serialize_request(key).unwrap().pem().unwrap().into_bytes()
+}
+
+fn request(pem: Vec<u8>) -> CertificateSigningRequest {
+    CertificateSigningRequest {
+        metadata: ObjectMeta {
+            annotations: Some([(ANNOTATION_CLUSTER_ID.to_owned(), ID.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem),
+            signer_name: SIGNER.to_owned(),
+            usages: Some(vec!["digital signature".to_owned(), "client auth".to_owned()]),
+            expiration_seconds: Some(90 * 86_400),
+            groups: Some(vec![BOOTSTRAP_GROUP.to_owned()]),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    }
+}
+
+fn good() -> CertificateSigningRequest {
+    request(pem(&KeyPair::generate().unwrap(), &["fleet:agent:a:0a1b2c3d"], &["fleet:agents"], |_| {}))
+}
+
+fn reason(request: &CertificateSigningRequest) -> &'static str {
+    match read(request, Requester::Token, LONGEST) {
+        Ok(_) => "accepted",
+        Err(denial) => denial.reason,
+    }
+}
+
+#[test]
+fn an_agents_request_is_read() {
+    let key = KeyPair::generate().unwrap();
+    let names = ["fleet:agent:a:0a1b2c3d"];
+    let first = read(&request(pem(&key, &names, &["fleet:agents"], |_| {})), Requester::Token, LONGEST).unwrap();
+    assert_eq!((first.cluster.as_str(), first.user.as_str(), first.id.as_str()), ("a", names[0], ID));
+    assert_eq!(user_name("a", ID), names[0]);
+    let again = read(&request(pem(&key, &names, &["fleet:agents"], |_| {})), Requester::Token, LONGEST).unwrap();
+    assert_eq!(first.fingerprint, again.fingerprint, "the same key has the same fingerprint");
+    let other = read(&good(), Requester::Token, LONGEST).unwrap();
+    assert_ne!(first.fingerprint, other.fingerprint);
+}
+
+#[test]
+fn subjects_other_than_an_agents_own_are_refused() {
+    let key = KeyPair::generate().unwrap();
+    let long = format!("fleet:agent:{}:0a1b2c3d", "x".repeat(51));
+    let agents: &[&str] = &["fleet:agents"];
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["fleet:scheduler"], agents),
+        (&["fleet:agent:a:0a1b2c3d"], &[]),
+        (&["fleet:agent:a:0a1b2c3d"], &["system:masters"]),
+        (&["fleet:agent:a:0a1b2c3d"], &["fleet:admins"]),
+        (&["fleet:agent:a:0a1b2c3d"], &["Fleet:Agents"]),
+        (&[], agents),
+        (&["fleet:agent:a:ffffffff"], agents),
+        (&["fleet:agent:a:0a1b2c3d "], agents),
+        (&["fleet:agent:a:0a1b2c3d:x"], agents),
+        (&["fleet:agent::0a1b2c3d"], agents),
+        (&["fleet:agent:A:0a1b2c3d"], agents),
+        (&["fleet:agent:ä:0a1b2c3d"], agents),
+        (&["fleet:agent:../b:0a1b2c3d"], agents),
+        (&["fleet:agent:a\0:0a1b2c3d"], agents),
+        (&[&long], agents),
+        (&["system:admin"], agents),
+        (&["fleet:agent:a"], agents),
+    ];
+    for (common_names, organisations) in cases {
+        let reason = reason(&request(pem(&key, common_names, organisations, |_| {})));
+        assert!(
+            ["SubjectNotAllowed", "CommonNameNotAllowed"].contains(&reason),
+            "{common_names:?} {organisations:?}: {reason}"
+        );
+    }
+    let unit = request(pem(&key, &["fleet:agent:a:0a1b2c3d"], agents, |p| {
+        p.distinguished_name.push(DnType::OrganizationalUnitName, "x");
+    }));
+    assert_eq!(reason(&unit), "SubjectNotAllowed");
+}
+
+#[test]
+fn alternative_names_other_keys_and_garbage_are_refused() {
+    let key = KeyPair::generate().unwrap();
+    let names = ["fleet:agent:a:0a1b2c3d"];
+    let agents = ["fleet:agents"];
+    let alternative = pem(&key, &names, &agents, |p| {
+        p.subject_alt_names.push(SanType::DnsName("apiserver".try_into().unwrap()));
+    });
+    assert_eq!(reason(&request(alternative)), "ExtensionsNotAllowed");
+    let other = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
+    assert_eq!(reason(&request(pem(&other, &names, &agents, |_| {}))), "KeyNotAllowed");
+    assert_eq!(
+        reason(&request(b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n".to_vec())),
+        "RequestMalformed"
+    );
+    assert_eq!(reason(&request(Vec::new())), "RequestMalformed");
+}
+
+#[test]
+fn a_request_signed_by_another_key_is_refused() {
+    use base64::Engine as _;
+    let good = pem(&KeyPair::generate().unwrap(), &["fleet:agent:a:0a1b2c3d"], &["fleet:agents"], |_| {});
+    let (_, block) = x509_parser::pem::parse_x509_pem(&good).unwrap();
+    let mut der = block.contents.clone();
+    let position = der.windows(5).position(|w| w == b"agent").unwrap();
+    // A name that is as well-formed as the one that was signed.
+    let letter = position + "agent:".len();
+    der[letter] = b'b';
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let forged = format!("-----BEGIN CERTIFICATE REQUEST-----\n{text}\n-----END CERTIFICATE REQUEST-----\n");
+    assert_eq!(reason(&request(forged.into_bytes())), "SignatureInvalid");
+}
+
+#[test]
+fn uses_lives_signers_and_ids_are_checked() {
+    let wrong = |change: &dyn Fn(&mut CertificateSigningRequest)| {
+        let mut request = good();
+        change(&mut request);
+        reason(&request)
+    };
+    assert_eq!(reason(&good()), "accepted");
+    assert_eq!(wrong(&|r| r.spec.signer_name = "kubernetes.io/kubelet-serving".to_owned()), "SignerNotAllowed");
+    assert_eq!(wrong(&|r| r.spec.usages.as_mut().unwrap().push("server auth".to_owned())), "UsagesNotAllowed");
+    assert_eq!(wrong(&|r| r.spec.usages = None), "UsagesNotAllowed");
+    for seconds in [None, Some(599), Some(90 * 86_400 + 1), Some(-1)] {
+        assert_eq!(wrong(&|r| r.spec.expiration_seconds = seconds), "LifetimeNotAllowed", "{seconds:?}");
+    }
+    for id in [
+        "",
+        "0a1b2c3d",
+        "0A1B2C3D-1111-2222-3333-444455556666",
+        "0a1b2c3d-1111-2222-3333-44445555666g",
+        "éa1b2c3-1111-2222-3333-444455556666",
+    ] {
+        let annotate = |r: &mut CertificateSigningRequest| {
+            r.metadata.annotations.as_mut().unwrap().insert(ANNOTATION_CLUSTER_ID.to_owned(), id.to_owned());
+        };
+        assert_eq!(wrong(&annotate), "ClusterIdInvalid", "{id}");
+    }
+}
+
+#[test]
+fn an_agent_renews_its_own_name_only() {
+    let as_agent = |user: &str| read(&good(), Requester::Agent { user: user.to_owned() }, LONGEST);
+    assert!(as_agent("fleet:agent:a:0a1b2c3d").is_ok());
+    assert_eq!(as_agent("fleet:agent:b:0a1b2c3d").unwrap_err().reason, "IdentityMismatch");
+}
+
+#[test]
+fn agents_more_than_one_minor_version_apart_are_refused() {
+    assert!(check_skew("0.6.1", "0.6.9").is_ok() && check_skew("0.7.0", "0.6.1").is_ok());
+    assert!(check_skew("1.0.0", "0.9.0").is_ok(), "v1.0 follows v0.9");
+    assert_eq!(check_skew("0.8.0", "0.6.1").unwrap_err().reason, "AgentVersionSkew");
+    assert_eq!(check_skew("latest", "0.6.1").unwrap_err().reason, "AgentVersionInvalid");
+}
+
+#[test]
+fn other_peoples_requests_are_left_alone() {
+    let mut request = good();
+    assert_eq!(requester(&request), Some(Requester::Token));
+    request.spec.groups = Some(vec!["system:authenticated".to_owned()]);
+    assert_eq!(requester(&request), None);
+}

@@ -1,0 +1,327 @@
+//! What the scheduler knows of the hub while it leads: clusters, heartbeats and who has work, kept fresh by watches.
+//!
+//! Heartbeats are judged by *our* clock: what counts is when we saw a Lease change, not the time written in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::api::keys::{AGENT_LEASE, CLUSTER_NAMESPACE_PREFIX, LABEL_CLUSTER};
+use crate::api::{Cluster, Schedule};
+
+/// When a Lease was last seen to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beat {
+    version: String,
+    /// By our clock.
+    pub since: Instant,
+    /// Whether it changed at all while we looked; a Lease that was found may have been dead for days.
+    pub moved: bool,
+}
+
+#[cfg(test)]
+impl Beat {
+    /// A beat to start from.
+    pub fn for_test(since: Instant, moved: bool) -> Self {
+        Self { version: String::new(), since, moved }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    clusters: BTreeMap<String, Cluster>,
+    beats: BTreeMap<String, Beat>,
+    /// Names of Schedules by namespace.
+    schedules: BTreeMap<String, BTreeSet<String>>,
+    /// Clusters that disappeared and whose rights may still be there.
+    gone: BTreeSet<String>,
+    /// Which watches have delivered their first complete list.
+    synced: [bool; 3],
+}
+
+/// The scheduler's picture of the hub. Belongs to one term of leading.
+#[derive(Debug)]
+pub struct View {
+    inner: Mutex<Inner>,
+    /// Told when a cluster is new or changed.
+    pub changed: Notify,
+    started: Instant,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        let inner = Inner {
+            clusters: BTreeMap::new(),
+            beats: BTreeMap::new(),
+            schedules: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            synced: [false; 3],
+        };
+        Self { inner: Mutex::new(inner), changed: Notify::new(), started: Instant::now() }
+    }
+}
+
+impl View {
+    fn with<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {
+        look(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether every watch has delivered its first list, so that what is missing is really not there.
+    pub fn is_complete(&self) -> bool {
+        self.with(|inner| inner.synced.iter().all(|s| *s))
+    }
+
+    /// All clusters, without their inventories.
+    pub fn clusters(&self) -> Vec<Cluster> {
+        self.with(|inner| inner.clusters.values().cloned().collect())
+    }
+
+    /// A cluster by name.
+    pub fn cluster(&self, name: &str) -> Option<Cluster> {
+        self.with(|inner| inner.clusters.get(name).cloned())
+    }
+
+    /// A cluster with this ID under another name.
+    pub fn same_id_elsewhere(&self, id: &str, name: &str) -> Option<Cluster> {
+        self.with(|inner| {
+            let mut others = inner.clusters.values().filter(|c| c.name_any() != name);
+            others.find(|c| c.spec.cluster_id.as_deref() == Some(id)).cloned()
+        })
+    }
+
+    /// Takes over what a write returned, so that the next look need not wait for the watch.
+    pub fn put(&self, cluster: Cluster) {
+        self.with(|inner| inner.clusters.insert(cluster.name_any(), strip(cluster)));
+    }
+
+    /// The heartbeat of a cluster.
+    pub fn beat(&self, name: &str) -> Option<Beat> {
+        self.with(|inner| inner.beats.get(name).cloned())
+    }
+
+    /// How long the agent of a cluster has been silent for sure: not longer than we have been looking.
+    pub fn silent(&self, name: &str, now: Instant) -> Duration {
+        let since = self.beat(name).map_or(self.started, |b| b.since);
+        now.duration_since(since)
+    }
+
+    /// When this term began.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Whether anything is placed on a cluster.
+    pub fn has_work(&self, name: &str) -> bool {
+        let namespace = crate::api::keys::cluster_namespace(name);
+        self.with(|inner| inner.schedules.get(&namespace).is_some_and(|s| !s.is_empty()))
+    }
+
+    /// The clusters that disappeared since the last call.
+    pub fn take_gone(&self) -> BTreeSet<String> {
+        self.with(|inner| std::mem::take(&mut inner.gone))
+    }
+
+    /// Notes clusters whose rights have to be taken away, again after a failure or found by a sweep.
+    pub fn add_gone(&self, names: impl IntoIterator<Item = String>) {
+        self.with(|inner| inner.gone.extend(names));
+    }
+
+    fn on_cluster(&self, event: Event<Cluster>, relist: &mut BTreeSet<String>) {
+        self.with(|inner| match event {
+            Event::Init => relist.clear(),
+            Event::InitApply(cluster) => {
+                relist.insert(cluster.name_any());
+                inner.clusters.insert(cluster.name_any(), cluster);
+            }
+            Event::InitDone => {
+                let lost: Vec<_> = inner.clusters.keys().filter(|name| !relist.contains(*name)).cloned().collect();
+                for name in lost {
+                    inner.clusters.remove(&name);
+                    inner.gone.insert(name);
+                }
+                inner.synced[0] = true;
+            }
+            Event::Apply(cluster) => {
+                inner.clusters.insert(cluster.name_any(), cluster);
+            }
+            Event::Delete(cluster) => {
+                inner.clusters.remove(&cluster.name_any());
+                inner.gone.insert(cluster.name_any());
+            }
+        });
+        self.changed.notify_one();
+    }
+
+    fn on_lease(&self, event: &Event<Lease>, now: Instant) {
+        self.with(|inner| match event {
+            Event::InitApply(lease) | Event::Apply(lease) => {
+                let Some(name) = lease.labels().get(LABEL_CLUSTER) else { return };
+                // Only a renewal counts, not any edit of the object: the version stands for the time in it.
+                let renewed = lease.spec.as_ref().and_then(|s| s.renew_time.as_ref()).map(|t| t.0.to_string());
+                let Some(version) = renewed else { return };
+                match inner.beats.get_mut(name) {
+                    Some(beat) if beat.version == version => {}
+                    Some(beat) => *beat = Beat { version, since: now, moved: true },
+                    None => {
+                        let moved = matches!(event, Event::Apply(_));
+                        inner.beats.insert(name.clone(), Beat { version, since: now, moved });
+                    }
+                }
+            }
+            Event::Delete(lease) => {
+                if let Some(name) = lease.labels().get(LABEL_CLUSTER) {
+                    inner.beats.remove(name);
+                }
+            }
+            Event::InitDone => inner.synced[1] = true,
+            Event::Init => {}
+        });
+    }
+
+    fn on_schedule<K: Resource>(&self, event: Event<K>) {
+        let place = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+        self.with(|inner| match event {
+            Event::Init => inner.schedules.clear(),
+            Event::InitApply(object) | Event::Apply(object) => {
+                let (namespace, name) = place(&object);
+                inner.schedules.entry(namespace).or_default().insert(name);
+            }
+            Event::Delete(object) => {
+                let (namespace, name) = place(&object);
+                if let Some(names) = inner.schedules.get_mut(&namespace) {
+                    names.remove(&name);
+                }
+            }
+            Event::InitDone => inner.synced[2] = true,
+        });
+    }
+}
+
+/// Drops what only readers of the API need: for a thousand clusters the inventories would be most of our memory.
+fn strip(mut cluster: Cluster) -> Cluster {
+    cluster.metadata.managed_fields = None;
+    if let Some(status) = &mut cluster.status {
+        status.available_resources = None;
+        status.capacity_resources = None;
+        status.node_taints = None;
+        if let Some(observed) = &mut status.observed {
+            observed.totals = None;
+        }
+    }
+    cluster
+}
+
+/// Watches until dropped. A broken watch is taken up again with a back-off.
+pub async fn watch(client: Client, view: std::sync::Arc<View>) {
+    let config = watcher::Config::default().any_semantic();
+    let clusters = async {
+        let mut relist = BTreeSet::new();
+        let mut stream =
+            std::pin::pin!(watcher::watcher(Api::<Cluster>::all(client.clone()), config.clone()).default_backoff());
+        loop {
+            match stream.try_next().await {
+                Ok(Some(event)) => view.on_cluster(map(event, strip), &mut relist),
+                Ok(None) => return,
+                Err(error) => tracing::debug!(%error, "watch of clusters"),
+            }
+        }
+    };
+    let leases = async {
+        let config = config.clone().labels(LABEL_CLUSTER).fields(&format!("metadata.name={AGENT_LEASE}"));
+        let mut stream = std::pin::pin!(watcher::watcher(Api::<Lease>::all(client.clone()), config).default_backoff());
+        loop {
+            match stream.try_next().await {
+                Ok(Some(event)) => view.on_lease(&event, Instant::now()),
+                Ok(None) => return,
+                Err(error) => tracing::debug!(%error, "watch of leases"),
+            }
+        }
+    };
+    let schedules = async {
+        let api = Api::<PartialObjectMeta<Schedule>>::all(client.clone());
+        let mut stream = std::pin::pin!(watcher::watcher(api, config.clone()).default_backoff());
+        loop {
+            match stream.try_next().await {
+                Ok(Some(event)) => view.on_schedule(event),
+                Ok(None) => return,
+                Err(error) => tracing::debug!(%error, "watch of schedules"),
+            }
+        }
+    };
+    tokio::join!(clusters, leases, schedules);
+}
+
+fn map<K>(event: Event<K>, change: impl FnOnce(K) -> K) -> Event<K> {
+    match event {
+        Event::Apply(object) => Event::Apply(change(object)),
+        Event::Delete(object) => Event::Delete(change(object)),
+        Event::InitApply(object) => Event::InitApply(change(object)),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+    }
+}
+
+/// The cluster that a namespace of the hub belongs to.
+pub fn cluster_of_namespace(namespace: &str) -> Option<&str> {
+    namespace.strip_prefix(CLUSTER_NAMESPACE_PREFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use k8s_openapi::jiff::Timestamp;
+    use kube::api::ObjectMeta;
+
+    fn lease(second: i64) -> Lease {
+        Lease {
+            metadata: ObjectMeta {
+                labels: Some([(LABEL_CLUSTER.to_owned(), "a".to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                renew_time: Some(MicroTime(Timestamp::from_second(second).unwrap())),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn only_a_renewal_is_a_sign_of_life_and_whatever_time_it_claims_counts_from_now() {
+        let view = View::default();
+        let start = Instant::now();
+        let later = start + Duration::from_secs(5);
+        view.on_lease(&Event::InitApply(lease(4_000_000_000)), start);
+        assert!(!view.beat("a").unwrap().moved, "a Lease that was found may be old, whatever it says");
+        view.on_lease(&Event::Apply(lease(4_000_000_000)), later);
+        assert_eq!(view.beat("a").unwrap().since, start, "an edit without a renewal changes nothing");
+        view.on_lease(&Event::Apply(lease(1)), later);
+        let beat = view.beat("a").unwrap();
+        assert!(beat.moved && beat.since == later, "a clock that went backwards is still alive");
+    }
+
+    #[test]
+    fn a_cluster_missing_after_a_new_list_is_gone() {
+        let view = View::default();
+        let cluster = |name: &str| Cluster::new(name, crate::api::ClusterSpec::default());
+        let mut relist = BTreeSet::new();
+        for event in [Event::Init, Event::InitApply(cluster("a")), Event::InitApply(cluster("b")), Event::InitDone] {
+            view.on_cluster(event, &mut relist);
+        }
+        for event in [Event::Init, Event::InitApply(cluster("b")), Event::InitDone] {
+            view.on_cluster(event, &mut relist);
+        }
+        assert_eq!(view.take_gone().into_iter().collect::<Vec<_>>(), ["a"]);
+        assert!(view.cluster("b").is_some() && view.cluster("a").is_none());
+    }
+}

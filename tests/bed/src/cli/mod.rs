@@ -1,0 +1,203 @@
+//! The command line of `cargo bed`.
+
+mod fault;
+mod status;
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+
+use crate::say::{print, say};
+use crate::{Bed, Unfit, bench, demo, test};
+
+const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
+
+The clusters are those of tests/bed/clusters.yaml. Their programs are built from source into a cache that all
+checkouts share, their images come from a registry of the bed's own, and nothing they do leaves the machine.
+It needs Linux, root, Go, a C compiler and a few packages, which it installs on Debian and names elsewhere.";
+
+const EXAMPLES: &str = "Examples:
+  cargo bed up host member-1                  two clusters with a node each
+  cargo bed kubectl host -- get pods -A       look around
+  export KUBECONFIG=$(cargo bed kubeconfig host)
+  cargo bed down                              leave nothing on the machine
+  cargo bed clean                             give the cache's disk back";
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo bed", bin_name = "cargo bed", about = ABOUT, after_help = EXAMPLES, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Start clusters and wait until they are ready; whatever is missing is built or installed first
+    Up {
+        /// Names from tests/bed/clusters.yaml; without any, `host`
+        names: Vec<String>,
+    },
+    /// Stop clusters and leave nothing of them on this machine
+    Down {
+        /// Without any, the whole bed
+        names: Vec<String>,
+    },
+    /// Show the clusters, and how much disk the bed takes
+    Status,
+    /// Print the path of a cluster's kubeconfig; its context has the cluster's name
+    Kubeconfig {
+        /// The cluster
+        name: String,
+    },
+    /// Run kubectl, of the cluster's own version, as its administrator
+    Kubectl {
+        /// The cluster
+        name: String,
+        /// What kubectl is told
+        #[arg(last = true)]
+        args: Vec<String>,
+    },
+    /// Open a shell whose kubectl talks to a cluster
+    Shell {
+        /// The cluster
+        name: String,
+    },
+    /// Print the log of a component
+    Logs {
+        /// The cluster, or `hub`
+        name: String,
+        /// etcd, kube-apiserver, kubelet …; in `hub`, registry
+        component: String,
+        /// Go on as the log grows
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Put an image into the bed's registry, under its own name
+    Load {
+        /// A docker-archive, as `docker save` or `buildah push … docker-archive:FILE` write it
+        archive: PathBuf,
+    },
+    /// Build the images of fleet-scheduler and fleet-agent and put them into the bed's registry
+    Images {
+        /// A profile of Cargo.toml: e2e is quick to build, release is what users get
+        #[arg(long, default_value = "e2e")]
+        profile: String,
+        /// The tags, each for both images
+        #[arg(long = "tag", value_name = "TAG", default_value = "v0.6.1", value_delimiter = ',')]
+        tags: Vec<String>,
+    },
+    /// Build everything that the cache lacks, and start nothing
+    Build,
+    /// Give the cache's disk back
+    Clean,
+    /// A control plane in a real cluster, from nothing, and what to do with it
+    Demo,
+    /// All tests, on real clusters
+    Test {
+        /// Handed to cargo test
+        #[arg(last = true)]
+        args: Vec<String>,
+    },
+    /// Measure against peers, in one run
+    Bench,
+    /// Break something on purpose, and mend it
+    #[command(hide = true)]
+    Fault {
+        #[command(subcommand)]
+        fault: fault::Fault,
+    },
+    /// Give addresses to a cluster's Services
+    #[command(hide = true)]
+    LoadBalancer {
+        /// The cluster
+        name: String,
+    },
+}
+
+/// Runs the command line; 0 for success, 2 for what the caller has to mend first, 1 for everything else.
+pub fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            say(format!("error: {error:#}"));
+            ExitCode::from(if error.is::<Unfit>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(task: Task) -> Result<ExitCode> {
+    let bed = Bed::here()?;
+    match task {
+        Task::Up { names } => bed.up(&or_host(&names))?,
+        Task::Down { names } => bed.down(&words(&names))?,
+        Task::Status => status::print_status(&bed)?,
+        Task::Kubeconfig { name } => print(bed.kubeconfig(&name)?.display().to_string()),
+        Task::Kubectl { name, args } => return kubectl(&bed, &name, &args),
+        Task::Shell { name } => return shell(&bed, &name),
+        Task::Logs { name, component, follow } => return logs(&bed, &name, &component, follow),
+        Task::Load { archive } => bed.load(&archive)?.iter().for_each(print),
+        Task::Images { profile, tags } => bed.images(&profile, &tags)?.iter().for_each(print),
+        Task::Build => bed.build()?,
+        Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
+        Task::Demo => demo::run(&bed)?,
+        Task::Test { args } => test::run(&bed, &args)?,
+        Task::Bench => bench::run(&bed)?,
+        Task::Fault { fault } => fault::run(&bed, fault)?,
+        Task::LoadBalancer { name } => crate::load_balancer::serve(&bed.cluster(&name)?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn kubectl(bed: &Bed, name: &str, args: &[String]) -> Result<ExitCode> {
+    let kubeconfig = bed.kubeconfig(name)?;
+    become_program(Command::new(bed.kubectl_of(name)?).arg("--kubeconfig").arg(kubeconfig).args(args))
+}
+
+fn shell(bed: &Bed, name: &str) -> Result<ExitCode> {
+    let kubeconfig = bed.kubeconfig(name)?;
+    let kubectl = bed.kubectl_of(name)?;
+    let own = kubectl.parent().context("kubectl is in a folder")?.to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&path)))?;
+    say(format!("a shell for cluster `{name}`; leave it with `exit`"));
+    let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+    become_program(Command::new(shell).env("KUBECONFIG", kubeconfig).env("PATH", path))
+}
+
+fn logs(bed: &Bed, name: &str, component: &str, follow: bool) -> Result<ExitCode> {
+    let unit = bed.unit(name)?;
+    unit.record(component)?;
+    let mut tail = Command::new("tail");
+    tail.args(["-n", "+1"]);
+    if follow {
+        tail.arg("--follow");
+    }
+    become_program(tail.arg(unit.log(component)))
+}
+
+/// Goes on as another program, which so gets the terminal, the signals and the exit code.
+fn become_program(command: &mut Command) -> Result<ExitCode> {
+    let error = command.exec();
+    bail!("cannot run {}: {error}", command.get_program().display())
+}
+
+fn words(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}
+
+fn or_host(names: &[String]) -> Vec<&str> {
+    if names.is_empty() { vec!["host"] } else { words(names) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

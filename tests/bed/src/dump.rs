@@ -1,0 +1,174 @@
+//! All objects of a cluster, without what changes by itself, to compare a cluster before and after something.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use futures::{StreamExt, TryStreamExt};
+use kube::Client;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::Bed;
+
+/// Kinds that come and go without anybody's doing, or that mirror others.
+const SKIPPED: &[&str] = &["Event", "Lease", "Endpoints", "EndpointSlice", "ComponentStatus"];
+/// Fields that differ between two otherwise equal objects, wherever they are.
+const NOISE: &[&str] = &[
+    "creationTimestamp",
+    "finishedAt",
+    "generation",
+    "lastHeartbeatTime",
+    "lastProbeTime",
+    "lastTransitionTime",
+    "lastUpdateTime",
+    "managedFields",
+    "observedGeneration",
+    "resourceVersion",
+    "selfLink",
+    "startTime",
+    "startedAt",
+    "uid",
+];
+
+impl Bed {
+    /// Every object of every kind of a cluster, found by discovery, by `group/Kind/namespace/name` (`core` for the
+    /// group without a name; an empty namespace for what has none).
+    ///
+    /// Left out: Events, Leases, Endpoints, EndpointSlices, ComponentStatuses. Stripped everywhere: versions, uids,
+    /// generations, managed fields and times. Of Nodes the status, of Pods the status but its phase. The values of
+    /// Secrets are replaced by their digests, so that a failed comparison prints none.
+    pub fn dump(&self, cluster: &str) -> Result<BTreeMap<String, Value>> {
+        let kubeconfig = self.kubeconfig(cluster)?;
+        crate::client::block_on(|| async move { all(&crate::client::client(&kubeconfig).await?).await })
+            .with_context(|| format!("cannot read all objects of cluster `{cluster}`"))
+    }
+}
+
+/// The lines in which two dumps differ: `- key` gone, `+ key` new, `~ key` changed, with both contents.
+pub fn differences(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Vec<String> {
+    let mut lines: Vec<_> =
+        before.keys().filter(|key| !after.contains_key(*key)).map(|key| format!("- {key}")).collect();
+    for (key, value) in after {
+        match before.get(key) {
+            None => lines.push(format!("+ {key}")),
+            Some(old) if old != value => lines.push(format!("~ {key}\n    before {old}\n    after  {value}")),
+            Some(_) => {}
+        }
+    }
+    lines
+}
+
+async fn all(client: &Client) -> Result<BTreeMap<String, Value>> {
+    let mut resources = resources(client, "", "/api/v1".to_owned()).await?;
+    let groups = get(client, "/apis").await?;
+    for group in list(&groups["groups"]) {
+        let (name, version) = (text(&group["name"]), text(&group["preferredVersion"]["groupVersion"]));
+        resources.extend(self::resources(client, &name, format!("/apis/{version}")).await?);
+    }
+    let lists: Vec<_> = futures::stream::iter(resources)
+        .map(|resource| async move {
+            let objects = get(client, &resource.path).await?;
+            anyhow::Ok((resource, objects))
+        })
+        .buffer_unordered(8)
+        .try_collect()
+        .await?;
+    let mut dump = BTreeMap::new();
+    for (resource, mut objects) in lists {
+        for object in objects["items"].as_array_mut().into_iter().flatten() {
+            let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+            strip(&resource.kind, object);
+            dump.insert(format!("{}/{}/{namespace}/{name}", resource.group, resource.kind), object.take());
+        }
+    }
+    Ok(dump)
+}
+
+struct Resource {
+    group: String,
+    kind: String,
+    path: String,
+}
+
+async fn resources(client: &Client, group: &str, base: String) -> Result<Vec<Resource>> {
+    let found = get(client, &base).await?;
+    let group = if group.is_empty() { "core" } else { group };
+    let listed = list(&found["resources"]).filter(|resource| {
+        let kind = text(&resource["kind"]);
+        !text(&resource["name"]).contains('/')
+            && list(&resource["verbs"]).any(|verb| verb == "list")
+            && !SKIPPED.contains(&kind.as_str())
+    });
+    let to_resource = |resource: &Value| Resource {
+        group: group.to_owned(),
+        kind: text(&resource["kind"]),
+        path: format!("{base}/{}", text(&resource["name"])),
+    };
+    Ok(listed.map(to_resource).collect())
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value> {
+    let request = http::Request::get(path).body(Vec::new())?;
+    client.request(request).await.with_context(|| format!("GET {path}"))
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn strip(kind: &str, object: &mut Value) {
+    remove_noise(object);
+    match kind {
+        "Node" => object["status"] = json!({}),
+        "Pod" => object["status"] = json!({"phase": object["status"]["phase"]}),
+        "Secret" => {
+            for value in object["data"].as_object_mut().into_iter().flat_map(Map::values_mut) {
+                let digest = Sha256::digest(value.as_str().unwrap_or_default());
+                *value =
+                    json!(digest.iter().take(8).fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}")));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn remove_noise(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|key, _| !NOISE.contains(&key.as_str()));
+            map.values_mut().for_each(remove_noise);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_noise),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_by_itself_is_gone_and_the_rest_stays() {
+        let mut secret = json!({
+            "metadata": {"name": "a", "uid": "1", "resourceVersion": "2", "labels": {"x": "y"}, "ownerReferences": [{"uid": "3", "kind": "B"}]},
+            "data": {"key": "c2VjcmV0"},
+        });
+        strip("Secret", &mut secret);
+        assert_eq!(secret["metadata"], json!({"name": "a", "labels": {"x": "y"}, "ownerReferences": [{"kind": "B"}]}));
+        assert!(
+            secret["data"]["key"].as_str().is_some_and(|value| value.starts_with("sha256:") && !value.contains("c2Vj"))
+        );
+    }
+
+    #[test]
+    fn differences_name_what_came_went_and_changed() {
+        let before = [("a".to_owned(), json!(1)), ("b".to_owned(), json!(1))].into();
+        let after = [("b".to_owned(), json!(2)), ("c".to_owned(), json!(1))].into();
+        assert_eq!(differences(&before, &after), ["- a", "~ b\n    before 1\n    after  2", "+ c"]);
+        assert!(differences(&before, &before).is_empty());
+    }
+}

@@ -1,0 +1,85 @@
+//! The container images of this project's own programs, by the command that a release would use as well.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use fs_err as fs;
+
+use crate::cache::remove_tree;
+use crate::images::Builder;
+use crate::packages::is_static;
+use crate::place::Place;
+use crate::run;
+use crate::say::say;
+
+/// The programs that run in pods.
+const PROGRAMS: &[&str] = &["fleet-scheduler", "fleet-agent"];
+/// Where the charts look for them.
+const VENDOR: &str = "docker.io/fleetscheduler";
+
+/// Builds the programs as static binaries with a profile of Cargo.toml, makes their images, and pushes each to the
+/// registry under every tag. Returns the names.
+pub(crate) fn push(place: &Place, profile: &str, tags: &[String], endpoint: &str) -> Result<Vec<String>> {
+    let programs = compile(place, profile)?;
+    let work = place.state.join("hub/images");
+    remove_tree(&work)?;
+    let context = work.join("context");
+    fs::create_dir_all(&context)?;
+    for program in &programs {
+        require_static(program)?;
+        fs::copy(program, context.join(program.file_name().context("a program has a name")?))?;
+    }
+    let builder = Builder::in_folder(work.join("store"));
+    let file = place.checkout.join("src/bin/Containerfile");
+    let mut names = Vec::new();
+    for program in PROGRAMS {
+        let local = format!("localhost/{program}");
+        builder.build(&file, &context, &local, Some(program))?;
+        for tag in tags {
+            let name = format!("{VENDOR}/{program}:{tag}");
+            builder.push(&local, &name, endpoint)?;
+            names.push(name);
+        }
+    }
+    remove_tree(&work)?;
+    Ok(names)
+}
+
+/// Static programs have a target of their own, so the usual builds of this checkout are not thrown away for them.
+fn compile(place: &Place, profile: &str) -> Result<Vec<PathBuf>> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(&place.checkout).env(flags, "-C target-feature=+crt-static");
+    command.args(["build", "--package", "fleetctl", "--profile", profile, "--target", &target]);
+    for program in PROGRAMS {
+        command.args(["--bin", program]);
+    }
+    command.arg("--message-format=json-render-diagnostics");
+    say(format!("building {} for images (profile {profile})", PROGRAMS.join(" and ")));
+    let built = executables(&run::output_of(&mut command)?);
+    if built.len() != PROGRAMS.len() {
+        bail!("cargo built {} of the {} programs {PROGRAMS:?}", built.len(), PROGRAMS.len());
+    }
+    Ok(built)
+}
+
+/// The programs that cargo says it made, of its messages.
+pub(crate) fn executables(messages: &str) -> Vec<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .collect()
+}
+
+fn require_static(program: &Path) -> Result<()> {
+    if is_static(&fs::read(program)?) == Some(true) {
+        return Ok(());
+    }
+    bail!(
+        "{} is not static, so it cannot run in an image from scratch; is RUSTFLAGS set? it hides the bed's own",
+        program.display()
+    )
+}

@@ -1,0 +1,266 @@
+//! Install, install again, change, prune, uninstall: what is written and what is not.
+
+use fleetctl::apply::{Action, Error, Kind, ObjectRef, Phase, Planned, Removal};
+use serde_json::json;
+
+use super::support::{Case, dump, objects, release};
+
+#[tokio::test]
+async fn a_second_install_of_the_same_inputs_sends_no_write_at_all() {
+    let case = Case::new("noop").await;
+    let before = dump(&case).await;
+    case.install(&objects(&case)).await.unwrap();
+    let installed = dump(&case).await;
+    assert!(installed.len() > before.len() + 8, "{:?}", installed.keys());
+    let (writes, reads) = (case.traffic.writes(), case.traffic.reads());
+    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    for step in &plan.steps {
+        assert_eq!(step.action, Action::Unchanged, "{} {:?}", step.target, step.drift);
+    }
+    assert!(plan.is_noop());
+    assert_eq!(case.traffic.writes(), writes);
+    assert!(case.traffic.reads() - reads <= plan.steps.len() + 2, "{} reads", case.traffic.reads() - reads);
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
+    assert_eq!(dump(&case).await, before, "the cluster is as it was before");
+}
+
+#[tokio::test]
+async fn only_what_changed_is_written_and_what_is_gone_from_the_inputs_is_pruned() {
+    let case = Case::new("change").await;
+    case.install(&objects(&case)).await.unwrap();
+    let mut next = objects(&case);
+    next.retain(|planned| planned.object["kind"] != "PodDisruptionBudget");
+    let config = next.iter_mut().find(|planned| planned.object["kind"] == "ConfigMap").unwrap();
+    config.object["data"] = json!({"a": "1", "c": "3"});
+    let plan = case.engine.plan(&release(), &next).await.unwrap();
+    assert_eq!((plan.writes(), plan.prune.len()), (1, 1));
+    case.install(&next).await.unwrap();
+    assert_eq!(case.get("", "ConfigMap", "config").await.unwrap()["data"], json!({"a": "1", "c": "3"}));
+    assert!(case.get("policy", "PodDisruptionBudget", "b").await.is_none());
+    assert!(case.engine.plan(&release(), &next).await.unwrap().is_noop());
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_field_edited_by_hand_is_shown_as_drift_and_repaired() {
+    let case = Case::new("drift").await;
+    case.install(&objects(&case)).await.unwrap();
+    edit(&case, "kubectl-edit", "", "ConfigMap", "config", json!({"data": {"a": "edited", "theirs": "x"}})).await;
+    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    let step = plan.steps.iter().find(|step| step.target.kind == "ConfigMap").unwrap();
+    assert_eq!((step.action, step.drift.as_slice()), (Action::Change, &[".data.a".to_owned()][..]));
+    case.install(&objects(&case)).await.unwrap();
+    let data = case.get("", "ConfigMap", "config").await.unwrap()["data"].clone();
+    assert_eq!(data, json!({"a": "1", "b": "2", "theirs": "x"}), "our field is back, and theirs stays");
+    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
+    let mut case = Case::new("conflict").await;
+    case.install(&objects(&case)).await.unwrap();
+    edit(&case, "some-operator", "apps", "Deployment", "d", json!({"spec": {"replicas": 3, "paused": true}})).await;
+    let error = case.install(&objects(&case)).await.unwrap_err();
+    let Error::Conflicts { conflicts } = &error else { panic!("{error}") };
+    assert_eq!(conflicts.len(), 1);
+    let conflict = &conflicts[0];
+    assert_eq!((conflict.field.as_str(), conflict.manager.as_str()), (".spec.replicas", "some-operator"));
+    assert_eq!((conflict.ours.as_str(), conflict.theirs.as_str()), ("1", "3"));
+    assert!(conflict.since.is_some());
+    assert_eq!(error.remedy().unwrap(), "to overwrite just these, add --take-fields 'Deployment/d:.spec.replicas'");
+    case = case.reborn().await;
+    let mut engine_options = fleetctl::apply::Options { take_fields: vec![conflict.flag()], ..Default::default() };
+    engine_options.lock_wait = std::time::Duration::from_secs(40);
+    let taking = fleetctl::apply::Engine::new(
+        super::support::client().await.0,
+        case.engine.owner().clone(),
+        engine_options,
+        fleetctl::apply::Events::none(),
+    );
+    let plan = taking.plan(&release(), &objects(&case)).await.unwrap();
+    let mut run = taking.begin(plan).await.unwrap();
+    run.apply().await.unwrap();
+    run.commit().await.unwrap();
+    let spec = case.get("apps", "Deployment", "d").await.unwrap()["spec"].clone();
+    assert_eq!((spec["replicas"].as_i64(), spec["paused"].as_bool()), (Some(1), Some(true)), "nothing else was taken");
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_object_of_our_name_that_is_not_ours_is_never_touched() {
+    let case = Case::new("foreign").await;
+    let namespaces = Kind::versions("", "Namespace").remove(0);
+    let maps = Kind::versions("", "ConfigMap").remove(0);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.namespace}});
+    case.server().create(&namespaces, &namespace).await.unwrap();
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": case.namespace}, "data": {"x": "y"}});
+    case.server().create(&maps, &theirs).await.unwrap();
+    // A look-alike: all our labels, but never applied by us.
+    let mut twin =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "twin", "namespace": case.namespace}});
+    case.engine.owner().stamp(&mut twin);
+    case.server().create(&maps, &twin).await.unwrap();
+    let before = dump(&case).await;
+    let error = case.install(&objects(&case)).await.unwrap_err();
+    let Error::NotOurs { objects: foreign } = &error else { panic!("{error}") };
+    assert_eq!(
+        foreign.iter().map(|f| f.object.to_string()).collect::<Vec<_>>(),
+        [format!("ConfigMap {}/config", case.namespace)]
+    );
+    assert_eq!(dump(&case).await, before, "nothing was written");
+    let mut fewer = objects(&case);
+    fewer.retain(|planned| planned.object["kind"] != "ConfigMap");
+    case.install(&fewer).await.unwrap();
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert_eq!(dump(&case).await, before, "foreign objects, the look-alike and the namespace that was there stay");
+    assert!(
+        removed.kept.iter().any(|kept| kept.object.kind == "Namespace" && kept.why.contains("before")),
+        "{:?}",
+        removed.kept
+    );
+    assert_eq!(
+        removed.leftovers.iter().map(|l| l.object.name.as_str()).collect::<Vec<_>>(),
+        ["twin"],
+        "it is reported"
+    );
+    case.sweep().await;
+}
+
+#[tokio::test]
+async fn a_plain_uninstall_keeps_data_and_keys_and_a_later_install_resumes() {
+    let case = Case::new("keep").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, "data-etcd-0").await;
+    let key = case.get("", "Secret", "pki").await.unwrap();
+    let removed = case.engine.uninstall(Removal::default()).await.unwrap();
+    let mut kept: Vec<&str> = removed.kept.iter().map(|kept| kept.object.kind.as_str()).collect();
+    kept.sort_unstable();
+    assert_eq!(kept, ["Namespace", "PersistentVolumeClaim", "Secret"]);
+    assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
+    let state = case.engine.state().await.unwrap();
+    assert_eq!(state.record.as_ref().unwrap().phase, Phase::Removed);
+    assert!(state.lock.is_none() && state.journal.is_none());
+    assert!(case.get("apps", "StatefulSet", "etcd").await.is_none());
+    let again = case.engine.uninstall(Removal::default()).await.unwrap();
+    assert_eq!((again.deleted.len(), again.kept.len()), (0, 3), "safe to repeat");
+    case.install(&objects(&case)).await.unwrap();
+    assert_eq!(case.get("", "Secret", "pki").await.unwrap()["metadata"]["uid"], key["metadata"]["uid"]);
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert!(removed.kept.is_empty(), "{:?}", removed.kept);
+    assert!(dump(&case).await.is_empty(), "{:?}", dump(&case).await.keys());
+    let nothing = case.engine.uninstall(Removal::default()).await.unwrap();
+    assert!(nothing.nothing_found);
+}
+
+#[tokio::test]
+async fn a_claim_that_was_never_bound_is_not_kept() {
+    let case = Case::new("unbound").await;
+    case.install(&objects(&case)).await.unwrap();
+    wait_for_claim(&case, "data-etcd-0").await;
+    let removed = case.engine.uninstall(Removal::default()).await.unwrap();
+    assert!(removed.deleted.iter().any(|object| object.kind == "PersistentVolumeClaim"), "{:?}", removed.deleted);
+    assert!(!removed.kept.iter().any(|kept| kept.object.kind == "PersistentVolumeClaim"), "{:?}", removed.kept);
+    assert!(removed.kept.iter().any(|kept| kept.object.kind == "Secret"));
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    assert!(dump(&case).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_namespace_with_something_else_in_it_stays_and_says_what() {
+    let case = Case::new("strangers").await;
+    case.install(&objects(&case)).await.unwrap();
+    let maps = Kind::versions("", "ConfigMap").remove(0);
+    let theirs =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": case.namespace}});
+    case.server().create(&maps, &theirs).await.unwrap();
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    let namespace = removed.kept.iter().find(|kept| kept.object.kind == "Namespace").expect("kept");
+    assert!(namespace.why.contains("ConfigMap theirs"), "{}", namespace.why);
+    assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
+    case.sweep().await;
+}
+
+#[tokio::test]
+async fn two_installations_share_a_namespace_without_touching_each_other() {
+    let one = Case::new("shared").await;
+    one.install(&objects(&one)).await.unwrap();
+    let owner = fleetctl::apply::Owner::new("agent", &format!("{}-b", one.namespace), &one.namespace);
+    let engine = fleetctl::apply::Engine::new(
+        super::support::client().await.0,
+        owner,
+        Default::default(),
+        fleetctl::apply::Events::none(),
+    );
+    let map = Planned::new(1, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}));
+    let namespace =
+        Planned::new(0, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": one.namespace}}));
+    let plan = engine.plan(&release(), &[namespace, map]).await.unwrap();
+    assert_eq!(plan.count(Action::Leave), 1, "a namespace of another installation is left alone");
+    let mut run = engine.begin(plan).await.unwrap();
+    run.apply().await.unwrap();
+    run.commit().await.unwrap();
+    assert!(one.engine.plan(&release(), &objects(&one)).await.unwrap().is_noop());
+    let plan = engine.plan(&release(), &objects(&one)[3..4]).await.unwrap();
+    assert_eq!(plan.foreign[0].install.as_deref(), Some(one.namespace.as_str()));
+    engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    assert!(one.get("", "ConfigMap", "other").await.is_none() && one.get("", "ConfigMap", "config").await.is_some());
+    one.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_record_is_rebuilt_from_labels() {
+    let case = Case::new("lost").await;
+    case.install(&objects(&case)).await.unwrap();
+    let secrets = Kind::versions("", "Secret").remove(0);
+    let record = case.get("", "Secret", &case.engine.owner().record_name()).await.unwrap();
+    let reference = ObjectRef::of(&record).unwrap();
+    case.server().delete(&secrets, &reference, record["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+    case.install(&objects(&case)).await.unwrap();
+    let rebuilt = case.engine.state().await.unwrap().record.unwrap();
+    assert_eq!(rebuilt.inventory.len(), objects(&case).len());
+    let record = case.get("", "Secret", &case.engine.owner().record_name()).await.unwrap();
+    case.server().delete(&secrets, &reference, record["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert!(removed.leftovers.is_empty() && dump(&case).await.is_empty(), "{:?}", dump(&case).await.keys());
+}
+
+/// Changes an object as another manager.
+async fn edit(case: &Case, manager: &str, group: &str, kind: &str, name: &str, patch: serde_json::Value) {
+    let kind = Kind::versions(group, kind).remove(0);
+    let path = format!("{}/{name}?fieldManager={manager}", kind.collection(Some(&case.namespace)));
+    let request = http::Request::patch(path)
+        .header("content-type", "application/merge-patch+json")
+        .body(serde_json::to_vec(&patch).unwrap())
+        .unwrap();
+    case.server().client().request::<serde_json::Value>(request).await.unwrap();
+}
+
+async fn wait_for_claim(case: &Case, name: &str) {
+    for _ in 0..100 {
+        if case.get("", "PersistentVolumeClaim", name).await.is_some() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("no claim {name}");
+}
+
+/// Makes a claim look bound, as a provisioner would.
+async fn bind(case: &Case, name: &str) {
+    wait_for_claim(case, name).await;
+    let volumes = Kind::versions("", "PersistentVolume").remove(0);
+    let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": case.namespace},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Delete",
+            "claimRef": {"namespace": case.namespace, "name": name}, "hostPath": {"path": "/tmp/none"}}});
+    case.server().create(&volumes, &volume).await.unwrap();
+    for _ in 0..200 {
+        let claim = case.get("", "PersistentVolumeClaim", name).await.unwrap();
+        if claim["status"]["phase"] == "Bound" {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the claim {name} is not bound");
+}

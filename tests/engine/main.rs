@@ -1,0 +1,9 @@
+//! The engine against a real API server: `cargo bed up api-old`, then `cargo test --test engine`.
+//!
+//! The server stores, defaults, validates and collects as any other; only no pod ever runs. Each test has its own
+//! namespace and installation, so they run side by side. `FLEET_TEST_CLUSTER` names another cluster of the bed.
+
+mod kill;
+mod lifecycle;
+mod support;
+mod waiting;
