@@ -86,6 +86,12 @@ pub enum NotYet {
     },
 }
 
+/// The host of `host:port`, without the brackets of an IPv6 address.
+fn host_of(endpoint: &str) -> String {
+    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']').to_owned()
+}
+
 fn port_of(value: Option<i32>) -> Option<u16> {
     value.and_then(|port| u16::try_from(port).ok())
 }
@@ -170,6 +176,7 @@ fn assemble(
     let mut sans: BTreeSet<String> = found.into_iter().collect();
     sans.insert(host.clone());
     sans.extend(exposure.extra_sans.iter().cloned());
+    sans.extend(exposure.agent_endpoint.as_deref().map(host_of));
     let node_port = wanted_node_port(kind, exposure);
     // A port that was asked for is the one in kubeconfigs, whatever the Service has behind it.
     let port = port_of(exposure.port).unwrap_or(port);
@@ -224,6 +231,9 @@ mod tests {
                 .unwrap();
         assert_eq!((found.url().as_str(), found.node_port), ("https://10.0.0.1:31234", None));
         assert_eq!(found.sans, ["10.0.0.1", "10.0.0.2", "x.example"]);
+        let agents = exposure(json!({"agentEndpoint": "[fd00::1]:443"}));
+        let found = endpoint(ExposureType::NodePort, &agents, &service, &nodes, None).unwrap();
+        assert!(found.sans.iter().any(|name| name == "fd00::1"), "{found:?}");
         let kept = endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, Some("10.0.0.2")).unwrap();
         assert_eq!(kept.host, "10.0.0.2");
         let gone = endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, Some("10.0.0.9")).unwrap();
