@@ -18,8 +18,9 @@ fn api() -> (Bed, MutexGuard<'static, ()>) {
 
 async fn client(proxy: &Proxy) -> kube::Client {
     let kubeconfig = kube::config::Kubeconfig::read_from(proxy.kubeconfig()).expect("the proxy's kubeconfig is valid");
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default());
-    kube::Client::try_from(config.await.expect("it leads somewhere")).expect("a client")
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("it leads somewhere");
+    kube::Client::try_from(config).expect("a client")
 }
 
 async fn send(client: &kube::Client, method: &str, path: &str, body: &str) -> Result<String, String> {
