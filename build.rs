@@ -1,11 +1,19 @@
-//! Compiles the charts and the presets of values into the binary, as a list of (path, text).
+//! Compiles the charts and the presets of values into the binary, as a list of (path, text), and refuses a chart that
+//! holds a kind which some Kubernetes version of its row does not serve.
 //!
-//! A list written here, rather than a folder macro: a new file leads to a new build, a file that
-//! is not text or has an unexpected extension stops the build, and a missing folder is an empty one.
+//! A list written here, rather than a folder macro: a new file leads to a new build, a file that is not text or has an
+//! unexpected extension stops the build, and a missing folder is an empty one.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
+
+use granit_parser::{Event, Parser};
+
+#[path = "src/chart/served.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library uses the rest of it")]
+mod served;
 
 /// The folders that are compiled in, and the extensions that each may hold.
 const FOLDERS: [(&str, &[&str]); 2] = [("charts", &["yaml"]), ("values", &["yaml", "json"])];
@@ -60,24 +68,171 @@ fn git(arguments: &[&str]) -> Option<String> {
     (output.status.success() && !text.is_empty()).then_some(text)
 }
 
-/// Gives `--version` the commit and its time. The commit's time, not the build's: the same source gives the same binary.
+/// Gives `--version` of a release the commit and its time. The commit's time, not the build's: the same source gives the
+/// same binary. Other profiles are not stamped, so that a commit alone leads to no new build.
 fn stamp() {
+    let release = env::var("OPT_LEVEL").is_ok_and(|level| level == "s");
+    let ask = |arguments: &[&str]| git(arguments).filter(|_| release);
     for file in ["HEAD", "logs/HEAD"] {
-        if let Some(path) = git(&["rev-parse", "--git-path", file]) {
+        if let Some(path) = ask(&["rev-parse", "--git-path", file]) {
             println!("cargo::rerun-if-changed={path}");
         }
     }
-    let commit = git(&["rev-parse", "--short=8", "HEAD"]).unwrap_or_else(|| "00000000".to_owned());
-    let time = git(&["log", "-1", "--date=format-local:%Y%m%d%H%M%S", "--format=%cd"]);
+    let commit = ask(&["rev-parse", "--short=8", "HEAD"]).unwrap_or_else(|| "00000000".to_owned());
+    let time = ask(&["log", "-1", "--date=format-local:%Y%m%d%H%M%S", "--format=%cd"]);
     println!("cargo::rustc-env=FLEETCTL_GIT={commit}");
     println!("cargo::rustc-env=FLEETCTL_BUILT={}", time.unwrap_or_else(|| "00000000000000".to_owned()));
+}
+
+/// YAML without types: all that the table and `chart.yaml` need.
+enum Yaml {
+    Text(String),
+    List(Vec<Self>),
+    Map(BTreeMap<String, Self>),
+}
+
+impl Yaml {
+    fn parse(path: &Path) -> Self {
+        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let events: Result<Vec<Event<'_>>, _> =
+            Parser::new_from_str(&text).map(|event| event.map(|(event, _)| event)).collect();
+        let events = events.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let is_data = |event: &Event<'_>| event.is_node() || matches!(event, Event::SequenceEnd | Event::MappingEnd);
+        let mut events = events.into_iter().filter(is_data).collect::<Vec<_>>().into_iter();
+        Self::node(&mut events).unwrap_or_else(|| panic!("{} is empty", path.display()))
+    }
+
+    /// The next node; nothing at the end of a list, a mapping or the document.
+    fn node(events: &mut std::vec::IntoIter<Event<'_>>) -> Option<Self> {
+        Some(match events.next()? {
+            Event::Scalar(text, ..) => Self::Text(text.into_owned()),
+            Event::SequenceStart(..) => Self::List(std::iter::from_fn(|| Self::node(events)).collect()),
+            Event::MappingStart(..) => {
+                let mut map = BTreeMap::new();
+                while let Some(key) = Self::node(events) {
+                    let key = key.text().expect("keys are text").to_owned();
+                    map.insert(key, Self::node(events).expect("a value behind a key"));
+                }
+                Self::Map(map)
+            }
+            Event::SequenceEnd | Event::MappingEnd => return None,
+            _ => panic!("aliases have no place here"),
+        })
+    }
+
+    fn get(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Map(map) => map.get(key),
+            _ => None,
+        }
+    }
+
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn items(&self) -> &[Self] {
+        match self {
+            Self::List(items) => items,
+            _ => &[],
+        }
+    }
+}
+
+/// The minor of `v1.29` or `v1.29.4`.
+fn minor(version: &str) -> u32 {
+    let part = version.split('.').nth(1).and_then(|part| part.parse().ok());
+    part.unwrap_or_else(|| panic!("`{version}` is no Kubernetes version"))
+}
+
+/// The templates of a line, flattened: by name in the chart, the file that holds it.
+fn flatten(kind_folder: &Path, line: &str) -> BTreeMap<String, PathBuf> {
+    let folder = kind_folder.join(line);
+    let manifest = Yaml::parse(&folder.join("chart.yaml"));
+    let mut files = match manifest.get("extends").and_then(Yaml::text) {
+        Some(below) => flatten(kind_folder, below),
+        None => BTreeMap::new(),
+    };
+    for name in manifest.get("remove").map(Yaml::items).unwrap_or_default() {
+        files.remove(name.text().unwrap_or_default());
+    }
+    for part in ["templates", "bootstrap"] {
+        let mut found = Vec::new();
+        files_below(&folder.join(part), &mut found);
+        for path in found {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            files.insert(format!("{part}/{name}"), path);
+        }
+    }
+    files
+}
+
+/// Stops the build if a template holds a kind that one of the minors does not serve.
+///
+/// Templates have to write `apiVersion` and `kind` out, at the beginning of a line, so that they can be read here. Where
+/// a document has several under conditions, one of them has to do.
+fn check_template(path: &Path, minors: &[u32], row: &str) {
+    let text = fs::read_to_string(path).expect("a readable template");
+    for document in text.split("\n---") {
+        let values = |key: &str| -> Vec<&str> {
+            document.lines().filter_map(|line| line.strip_prefix(key)).map(str::trim).collect()
+        };
+        let (versions, kinds) = (values("apiVersion:"), values("kind:"));
+        for kind in kinds {
+            for &minor in minors {
+                let checks: Vec<Result<(), String>> =
+                    versions.iter().map(|version| served::check(version, kind, minor)).collect();
+                if let (false, Some(Err(problem))) = (checks.iter().any(Result::is_ok), checks.first()) {
+                    panic!("{} (service version {row}): {problem}", path.display());
+                }
+            }
+        }
+    }
+}
+
+fn check_charts(root: &Path) {
+    let charts = root.join("charts");
+    let table = charts.join("versions.yaml");
+    if !table.exists() {
+        return;
+    }
+    for row in Yaml::parse(&table).items() {
+        let version = row.get("version").and_then(Yaml::text).expect("a version in every row");
+        let hosting: Vec<u32> = row
+            .get("kubernetes")
+            .map(Yaml::items)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(Yaml::text)
+            .map(minor)
+            .collect();
+        // What is in `bootstrap/` lives in the control plane's own API server.
+        let own: Vec<u32> = row
+            .get("images")
+            .and_then(|images| images.get("apiserver")?.get("tag")?.text())
+            .map(minor)
+            .into_iter()
+            .collect();
+        let Some(Yaml::Map(lines)) = row.get("charts") else { continue };
+        for (kind, line) in lines {
+            for (name, path) in flatten(&charts.join(kind), line.text().unwrap_or_default()) {
+                let minors = if name.starts_with("bootstrap/") { &own } else { &hosting };
+                check_template(&path, minors, version);
+            }
+        }
+    }
 }
 
 fn main() {
     stamp();
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/chart/served.rs");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let code: String = FOLDERS.iter().map(|(folder, extensions)| list(&root, folder, extensions)).collect();
     fs::write(out.join("embedded.rs"), code).expect("a writable OUT_DIR");
+    check_charts(&root);
 }

@@ -146,7 +146,7 @@ impl Agent {
                 Err(blocked) => blocked,
             };
             if self.state.blocked(&blocked.reason, &blocked.message) {
-                tracing::warn!(reason = blocked.reason, message = blocked.message, "not connected");
+                tracing::warn!(reason = blocked.reason, detail = blocked.message, "not connected");
                 // Whoever installs reads it there; without the Secret, the log and /readyz have it.
                 let _ = self.keeper.say("Blocked", &blocked.reason, &blocked.message).await;
             }
@@ -206,7 +206,7 @@ impl Agent {
         let hub = init.token_client().map_err(|e| Blocked::new("InitSecretInvalid", e))?;
         let waiting = async |reason: &'static str, message: String| {
             if self.state.blocked(reason, &message) {
-                tracing::info!(reason, message, "registering");
+                tracing::info!(reason, detail = message, "registering");
                 let _ = self.keeper.say("Registering", reason, &message).await;
             }
         };

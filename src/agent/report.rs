@@ -128,7 +128,7 @@ impl Reporter {
             if told != Some(well) && *self.pulse.borrow() == Pulse::Beating {
                 match self.tell_health(well, &message).await {
                     Ok(()) => {
-                        tracing::info!(well, message, "this cluster's API server");
+                        tracing::info!(well, detail = message, "this cluster's API server");
                         told = Some(well);
                     }
                     Err(error) => tracing::debug!(%error, "health could not be reported"),

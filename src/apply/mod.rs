@@ -23,11 +23,13 @@
 //! the same inputs writes nothing at all, not even the lock.
 
 mod absence;
+mod adopt;
 mod api_error;
 pub mod causes;
 pub mod client;
 mod conflict;
 mod diagnosis;
+mod diff;
 mod discovery;
 mod engine;
 mod error;
@@ -42,20 +44,24 @@ mod namespace;
 mod object;
 mod owner;
 mod plan;
+mod prune;
 mod record;
 mod retry;
 mod rollback;
 mod run;
 mod server;
 pub mod status;
+mod transport;
 mod uninstall;
 mod wait;
 mod watch;
+mod write;
 
 pub use api_error::{ApiError, Cause};
 pub use client::{ClientError, Connected, Target};
 pub use conflict::Conflict;
 pub use diagnosis::{CauseId, Diagnosis, Link, WaitFailure};
+pub use diff::{Change, Difference, FieldChange};
 pub use engine::{Engine, Options};
 pub use error::{Error, Foreign, StuckObject};
 pub use event::{Done, Event, Events, Numbered};

@@ -4,10 +4,12 @@
 //! field of it is still in our `managedFields` entry, which the server takes away as soon as anyone else changes one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
+use super::absence::Doomed;
 use super::engine::Engine;
 use super::error::{Error, Foreign};
 use super::fields;
@@ -16,6 +18,9 @@ use super::object::{ObjectRef, Planned, Policy, annotation, label, text, uid};
 use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use super::record::{Item, Phase, Record, Release, State, digest, random_id};
 use super::server::{Selection, Server};
+
+/// How long a namespace that is being deleted is waited for.
+const TERMINATING: Duration = Duration::from_secs(90);
 
 /// What happens to one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +141,14 @@ impl Engine {
             let found = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
             found.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))
         })?;
+        let (state, namespace) = match namespace {
+            // What is in it goes with it: there is nothing to compare with until it is gone.
+            Some(live) if text(&live, "/metadata/deletionTimestamp").is_some() => {
+                self.namespace_gone(&server, &live).await?;
+                (State::default(), None)
+            }
+            namespace => (state, namespace),
+        };
         let install_uid =
             known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.labelled(n))).unwrap_or_else(random_id);
         let mut steps = self.steps(&server, objects).await?;
@@ -176,6 +189,14 @@ impl Engine {
         }
         steps.sort_by_key(|step| step.stage);
         Ok(Plan { steps, prune: Vec::new(), foreign, release: None, install_uid, record_changes: false, state })
+    }
+
+    async fn namespace_gone(&self, server: &Server, live: &Value) -> Result<(), Error> {
+        let kind = Kind::known("", "Namespace");
+        let object = ObjectRef::new(&kind, None, &self.owner.namespace);
+        let end = Instant::now() + TERMINATING;
+        let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
+        self.wait_gone(server, vec![Doomed { kind, object, uid: uid(live).to_owned() }], end).await
     }
 
     async fn steps(&self, server: &Server, objects: &[Planned]) -> Result<Vec<Step>, Error> {

@@ -189,7 +189,7 @@ impl Diagnostic {
             Some(place) => title.element(
                 Snippet::source(place.text.as_str()).line_start(place.line).path(place.source.as_str()).annotation(
                     AnnotationKind::Primary
-                        .span(place.start..place.start + place.width)
+                        .span(floor(&place.text, place.start)..floor(&place.text, place.start + place.width))
                         .label((!self.label.is_empty()).then_some(self.label.as_str())),
                 ),
             ),

@@ -124,7 +124,7 @@ fn describe(text: &mut String, inputs: &[Input]) {
 }
 
 /// Reads `spec.containers[0].image` and `metadata.labels["a.b/c"]`.
-fn parse_path(text: &str) -> Option<Vec<String>> {
+pub(super) fn parse_path(text: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -228,7 +228,7 @@ fn each_leaf(value: &Value, path: &mut Vec<String>, visit: &mut impl FnMut(&[Str
     }
 }
 
-fn replace(value: &mut Value, path: &[String], with: Value) {
+pub(super) fn replace(value: &mut Value, path: &[String], with: Value) {
     let slot = path.iter().try_fold(value, |value, part| match value {
         Value::Object(map) => map.get_mut(part),
         Value::Array(items) => items.get_mut(part.parse::<usize>().ok()?),
@@ -381,75 +381,4 @@ pub fn render(explanations: &[Explanation]) -> String {
 /// Explanations as JSON for programs.
 pub fn render_json(explanations: &[Explanation]) -> String {
     output::json(&explanations)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::chart::tests::{chart, input, schema};
-    use crate::chart::{SetKind, ValuesBuilder};
-
-    fn explained(
-        build: impl FnOnce(ValuesBuilder) -> ValuesBuilder,
-        field: &str,
-    ) -> Result<Vec<Explanation>, ExplainError> {
-        let chart = chart("v0.6");
-        let values = build(chart.values()).build_checked(schema()).unwrap();
-        explain(&chart, &input(values.to_json()), &values, field)
-    }
-
-    #[test]
-    fn a_field_is_explained_by_its_template_and_by_the_values_that_decide_it() {
-        let build = |values: ValuesBuilder| {
-            values
-                .file("my.yaml", b"etcd:\n  replicas: 3\n  labels:\n    team: a\n")
-                .set(SetKind::Value, "images.etcd.tag=1.10")
-        };
-        let texts: Vec<String> = [
-            "statefulset/etcd#spec.template.spec.containers[0].image",
-            "StatefulSet/etcd#spec.replicas",
-            "statefulset/etcd#metadata.labels",
-            "statefulset/etcd#metadata.annotations[\"checksum/values\"]",
-            "namespace/fleet#metadata.name",
-        ]
-        .into_iter()
-        .map(|field| render(&explained(build, field).unwrap()))
-        .collect();
-        insta::assert_snapshot!(texts.join("\n"));
-    }
-
-    #[test]
-    fn what_comes_from_a_secret_is_masked() {
-        let found = explained(|values| values, "secret/etcd-ca#data").unwrap();
-        let text = render_json(&found);
-        assert!(!text.contains("BEGIN") && !text.contains("LS0t") && text.contains("pki.etcd-ca"), "{text}");
-    }
-
-    #[test]
-    fn what_is_not_there_is_said_with_what_is() {
-        let error = |field| explained(|values| values, field).unwrap_err().to_string();
-        insta::assert_snapshot!(
-            [
-                error("etcd"),
-                error("statefulset/etcd#a..b"),
-                error("statefulset/none#spec"),
-                error("statefulset/etcd#spec.nothing.at.all"),
-                error("statefulset/etcd#spec.template.spec.containers[3]"),
-            ]
-            .join("\n")
-        );
-    }
-
-    #[test]
-    fn paths_are_read_with_indexes_and_quoted_keys() {
-        assert_eq!(parse_path("a.b[0][\"c.d/e\"].f").unwrap(), ["a", "b", "0", "c.d/e", "f"]);
-        for text in ["a.", ".a", "a[x]", "a[0", "a[\"b"] {
-            assert!(parse_path(text).is_none(), "{text}");
-        }
-        let mut value = json!({"a/b": [1]});
-        replace(&mut value, &["a/b".to_owned(), "0".to_owned()], json!(2));
-        assert_eq!(value, json!({"a/b": [2]}));
-    }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,7 +14,7 @@ use super::diagnostic::{Diagnostic, Diagnostics};
 use super::node::{Node, Sources, merge};
 use super::render::{Part, Renderer};
 use super::values::ValuesBuilder;
-use super::versions::{Row, VersionsError};
+use super::versions::{Row, Versions, VersionsError};
 use super::{Files, read, render};
 
 /// What a chart installs.
@@ -145,7 +146,9 @@ pub struct Chart {
     /// By `templates/x.yaml`, `bootstrap/x.yaml`.
     files: BTreeMap<String, File>,
     renderer: Renderer,
-    row: Option<Row>,
+    table: Option<Arc<Versions>>,
+    /// The line of the service version; the chart's own unless another row was given.
+    service_line: ServiceLine,
 }
 
 const FOLDERS: [&str; 2] = ["templates", "bootstrap"];
@@ -161,9 +164,7 @@ impl Chart {
     /// # Errors
     /// [`ChartError::Missing`] if there is none; others are mistakes in the charts.
     pub fn load(kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
-        let mut chart = Self::from_files(&Files::embedded(), kind, line)?;
-        chart.row = super::versions().row(line).cloned();
-        Ok(chart)
+        Ok(Self::from_files(&Files::embedded(), kind, line)?.with_table(super::versions::shared()))
     }
 
     /// A chart out of a set of files, without a row of the table.
@@ -217,7 +218,18 @@ impl Chart {
         }
         check_stages(&format!("{kind}/{line}"), &stages, &flat)?;
         let renderer = Renderer::new(flat.iter().map(|(name, file)| (name.as_str(), file)), parts(&stages, &flat))?;
-        Ok(Self { kind, line, description, stages, images, values, files: flat, renderer, row: None })
+        Ok(Self {
+            kind,
+            line,
+            description,
+            stages,
+            images,
+            values,
+            files: flat,
+            renderer,
+            table: None,
+            service_line: line,
+        })
     }
 
     /// Which chart it is.
@@ -240,16 +252,25 @@ impl Chart {
         &self.stages
     }
 
-    /// Its row of the table of versions; nothing for a chart that does not come with the program.
+    /// Its row of the table of versions; nothing for a chart that does not come with a table.
     pub fn row(&self) -> Option<&Row> {
-        self.row.as_ref()
+        self.table.as_ref()?.row(self.service_line)
     }
 
-    /// Gives it a row, whose images become defaults of the values.
+    /// Gives it a table, out of whose row for its line images become defaults of the values.
     #[must_use]
-    pub fn with_row(mut self, row: Row) -> Self {
-        self.row = Some(row);
+    pub fn with_table(mut self, table: Arc<Versions>) -> Self {
+        self.table = Some(table);
         self
+    }
+
+    /// Gives it the row of the service version that is installed; that may be another line than the chart's.
+    #[must_use]
+    pub fn with_row(self, row: Row) -> Self {
+        let service_line = row.version;
+        let known = self.table.as_ref().is_some_and(|table| table.row(service_line) == Some(&row));
+        let chart = if known { self } else { self.with_table(Arc::new(Versions::of(row))) };
+        Self { service_line, ..chart }
     }
 
     /// The flattened files, by name in the chart: `templates/etcd.yaml`; each with where it lies below `charts/` and its text.
@@ -259,21 +280,23 @@ impl Chart {
 
     /// The images of the table that it uses: name, and the path of the value that takes it.
     pub(super) fn image_paths(&self) -> Vec<(String, String)> {
-        let all =
-            || self.row.iter().flat_map(|row| row.images.keys()).map(|name| (name.clone(), format!("images.{name}")));
-        self.images.as_ref().map_or_else(|| all().collect(), |images| images.clone().into_iter().collect())
+        let all = || {
+            let names = self.row().into_iter().flat_map(|row| row.images.keys());
+            names.map(|name| (name.clone(), format!("images.{name}"))).collect()
+        };
+        self.images.as_ref().map_or_else(all, |images| images.clone().into_iter().collect())
     }
 
     /// A builder of values that starts with the chart's defaults: `values.yaml`, then the images of its row.
     pub fn values(&self) -> ValuesBuilder {
-        let mut builder = ValuesBuilder::new(Some(self.line));
+        let mut builder = ValuesBuilder::new(Some(self.service_line));
         for file in &self.values {
             builder = builder.defaults(&format!("charts/{}", file.path), &file.text);
         }
         for (name, path) in self.image_paths() {
-            if let Some(image) = self.row.as_ref().and_then(|row| row.images.get(&name)) {
-                let value = serde_json::json!({"repository": image.repository, "tag": image.tag});
-                builder = builder.default_at("charts/versions.yaml", &path, &value);
+            if let Some((text, node)) = self.table.as_ref().and_then(|table| table.image_node(self.service_line, &name))
+            {
+                builder = builder.default_at("charts/versions.yaml", text, &path, node);
             }
         }
         builder

@@ -29,6 +29,11 @@ impl Sources {
         u32::try_from(self.0.len() - 1).unwrap_or(u32::MAX)
     }
 
+    /// The number of the source of that name.
+    pub(super) fn named(&self, name: &str) -> Option<u32> {
+        self.0.iter().position(|source| source.name == name).and_then(|index| u32::try_from(index).ok())
+    }
+
     pub(super) fn get(&self, origin: Origin) -> &Source {
         &self.0[origin.source as usize]
     }
@@ -154,6 +159,25 @@ impl Node {
             }
         };
         Self::new(data, origin)
+    }
+
+    /// The same tree with all its places in another source.
+    #[must_use]
+    pub(super) fn in_source(mut self, source: u32) -> Self {
+        self.origin.source = source;
+        match &mut self.data {
+            Data::List(items) => {
+                *items = std::mem::take(items).into_iter().map(|item| item.in_source(source)).collect();
+            }
+            Data::Map(map) => {
+                let entries = std::mem::take(&mut map.entries).into_iter();
+                let moved =
+                    |entry: Entry| Entry { key: Origin { source, ..entry.key }, node: entry.node.in_source(source) };
+                map.entries = entries.map(|(key, entry)| (key, moved(entry))).collect();
+            }
+            _ => {}
+        }
+        self
     }
 
     /// The value as JSON. Nulls in mappings delete, so they are left out; those in lists stay.

@@ -8,6 +8,7 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use super::diagnostic::{Diagnostic, Place};
 use super::node::{Data, Entry, Mapping, Node, Origin, Sources};
 use super::scalar::shorten;
+use super::secret_line::hide_behind_secret_key;
 
 /// How many bytes a source may have. A Kubernetes object cannot hold more either.
 pub(super) const MAX_BYTES: usize = 1 << 20;
@@ -274,30 +275,6 @@ impl<'t> Reader<'t> {
             }
         }
     }
-}
-
-/// Masks what stands behind a key that sounds like a secret, on a line that cannot be read and so has no schema.
-pub(super) fn hide_behind_secret_key(place: &mut Place) {
-    let Some(word) = first_secret_word(&place.text) else { return };
-    let Some(colon) = place.text[word..].find([':', '=']).map(|at| word + at) else { return };
-    let masked: String = place.text[colon + 1..].chars().map(|c| if c.is_whitespace() { c } else { '*' }).collect();
-    let text = format!("{}{masked}", &place.text[..=colon]);
-    if place.start > colon {
-        // One byte a character now: count the place again.
-        let before =
-            place.text[colon + 1..place.start].chars().map(|c| if c.is_whitespace() { c.len_utf8() } else { 1 });
-        let inside = place.text[place.start..place.start + place.width]
-            .chars()
-            .map(|c| if c.is_whitespace() { c.len_utf8() } else { 1 });
-        (place.start, place.width) = (colon + 1 + before.sum::<usize>(), inside.sum());
-    }
-    place.text = text;
-}
-
-/// Where the first word stands that sounds like the key of a secret; for places where no schema says so.
-fn first_secret_word(line: &str) -> Option<usize> {
-    let line = line.to_ascii_lowercase();
-    ["secret", "passw", "token", "key", "credential", "auth"].iter().filter_map(|word| line.find(word)).min()
 }
 
 /// Reads bytes as text.

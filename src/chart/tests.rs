@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::api::version::ServiceLine;
 
+mod embedded;
+mod explain;
 mod mistakes;
+mod properties;
 mod rendering;
+mod served;
 
 pub(super) fn line(text: &str) -> ServiceLine {
     text.parse().unwrap()
@@ -21,11 +26,8 @@ pub(super) fn files() -> Files {
 }
 
 pub(super) fn chart(of: &str) -> Chart {
-    let files = files();
-    let table = Versions::from_files(&files).unwrap();
-    let mut row = table.row(line("v0.6")).unwrap().clone();
-    row.version = line(of);
-    Chart::from_files(&files, Kind::ControlPlane, line(of)).unwrap().with_row(row)
+    let table = Versions::parse(include_str!("testdata/versions.yaml")).unwrap();
+    Chart::from_files(&files(), Kind::ControlPlane, line(of)).unwrap().with_table(Arc::new(table))
 }
 
 /// The schema of the test chart, in the shape that schemars gives.
@@ -153,4 +155,19 @@ fn a_line_holds_only_what_it_changes() {
     let rendered = chart.render(&input(values.to_json())).unwrap();
     assert_eq!(rendered.objects[0].json["metadata"]["labels"]["line"], "v0.6");
     assert_eq!(rendered.objects.len(), 3);
+}
+
+#[test]
+fn a_row_of_another_line_gives_its_own_images_and_values() {
+    let table = Versions::parse(include_str!("testdata/versions.yaml")).unwrap();
+    let row = table.row(line("v0.7")).unwrap().clone();
+    let tag = |chart: &Chart| chart.values().build(schema).unwrap().to_json()["images"]["etcd"]["tag"].clone();
+    let chart = chart("v0.6");
+    assert_eq!(tag(&chart), "3.5.6-0");
+    let newer = chart.clone().with_row(row.clone());
+    assert_eq!(tag(&newer), "3.5.9-0");
+    assert!(newer.values().set(SetKind::Value, "standby=true").build(schema).is_ok());
+    let mut own = row;
+    own.images.get_mut("etcd").unwrap().tag = "1.10".to_owned();
+    assert_eq!(tag(&chart.with_row(own)), "1.10");
 }

@@ -19,13 +19,15 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 
-use super::{Files, Kind};
+use super::diagnostic::Diagnostics;
+use super::node::{Data, Node, Sources};
+use super::{Files, Kind, read};
 
 /// The path of the table below `charts/`.
 const PATH: &str = "versions.yaml";
@@ -103,10 +105,15 @@ pub enum VersionsError {
 }
 
 /// The table, newest line first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Versions {
     rows: Vec<Row>,
+    /// The text, and the images in it with their places, so that a value that comes from here can be traced.
+    #[serde(skip)]
+    text: String,
+    #[serde(skip)]
+    images: BTreeMap<(ServiceLine, String), Node>,
 }
 
 impl Versions {
@@ -115,8 +122,27 @@ impl Versions {
     /// # Errors
     /// [`VersionsError`], naming the place or the row.
     pub fn parse(text: &str) -> Result<Self, VersionsError> {
-        let rows: Vec<Row> =
-            serde_saphyr::from_str(text).map_err(|error| VersionsError::Syntax(error.to_string().trim().to_owned()))?;
+        let mut sources = Sources::default();
+        let source = sources.add(format!("charts/{PATH}"), text);
+        let nodes = match read::read(&sources, source)
+            .map_err(|found| VersionsError::Syntax(Diagnostics(found).to_string()))?
+        {
+            Some(Node { data: Data::List(items), .. }) => items,
+            Some(_) => return Err(VersionsError::Syntax("a list of rows is expected".to_owned())),
+            None => Vec::new(),
+        };
+        let mut rows: Vec<Row> = Vec::with_capacity(nodes.len());
+        let mut images = BTreeMap::new();
+        for node in nodes {
+            let row: Row = serde_json::from_value(node.to_json())
+                .map_err(|error| VersionsError::Syntax(format!("{}: {error}", sources.place(node.origin).short())))?;
+            let path = ["images".to_owned()];
+            if let Some(Node { data: Data::Map(map), .. }) = node.at(&path) {
+                let named = map.entries.iter().map(|(name, entry)| ((row.version, name.clone()), entry.node.clone()));
+                images.extend(named);
+            }
+            rows.push(row);
+        }
         if rows.is_empty() {
             return Err(VersionsError::Empty);
         }
@@ -132,7 +158,13 @@ impl Versions {
                 return wrong(row, format!("it stands below {}, but rows are newest first, each once", newer.version));
             }
         }
-        Ok(Self { rows })
+        Ok(Self { rows, text: text.to_owned(), images })
+    }
+
+    /// A table of one row, which has no text of its own.
+    pub(super) fn of(row: Row) -> Self {
+        let text = super::output::yaml(&[&row]);
+        Self::parse(&text).unwrap_or_else(|_| Self { rows: vec![row], text: String::new(), images: BTreeMap::new() })
     }
 
     /// Reads the table out of a set of chart files.
@@ -146,6 +178,11 @@ impl Versions {
     /// All rows, newest line first.
     pub fn rows(&self) -> &[Row] {
         &self.rows
+    }
+
+    /// An image of a line as it stands in the table, and the table's text, which its places point into.
+    pub(super) fn image_node(&self, line: ServiceLine, name: &str) -> Option<(&str, &Node)> {
+        Some((&self.text, self.images.get(&(line, name.to_owned()))?))
     }
 
     /// The row of a line.
@@ -181,8 +218,20 @@ impl Versions {
 /// # Panics
 /// If `charts/versions.yaml` is missing or wrong; a test holds that it is not.
 pub fn versions() -> &'static Versions {
-    static TABLE: OnceLock<Versions> = OnceLock::new();
-    TABLE.get_or_init(|| Versions::from_files(&Files::embedded()).expect("a test holds that the table is right"))
+    table()
+}
+
+fn table() -> &'static Arc<Versions> {
+    static TABLE: OnceLock<Arc<Versions>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let table = Versions::from_files(&Files::embedded());
+        Arc::new(table.expect("a test holds that the table is right"))
+    })
+}
+
+/// The same, for charts to keep.
+pub(super) fn shared() -> Arc<Versions> {
+    Arc::clone(table())
 }
 
 #[cfg(test)]

@@ -31,7 +31,8 @@ pub(super) struct Ui {
 }
 
 fn locale_is_unicode() -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    let locale =
+        ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
     // Without any locale set (containers, CI) UTF-8 is the safer guess today; only a named other charset says no.
     locale.is_none_or(|l| {
         let l = l.to_ascii_lowercase();
@@ -47,6 +48,7 @@ impl Ui {
     }
 
     /// Writes a result to stdout.
+    #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
     pub(super) fn out(&self, text: &str) -> io::Result<()> {
         let mut stdout = anstream::stdout().lock();
         stdout.write_all(text.as_bytes())?;
@@ -61,6 +63,7 @@ impl Ui {
     }
 
     /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
+    #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
     pub(super) fn err(&self, text: &str) {
         let _ = writeln!(anstream::stderr().lock(), "{text}");
     }

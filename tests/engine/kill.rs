@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::support::{Case, Fault, dump, objects, release};
 
 /// Cases side by side. One API server and two cores are the limit.
-const TOGETHER: usize = 12;
+const TOGETHER: usize = 6;
 
 fn changed(case: &Case) -> Vec<Planned> {
     let mut next = objects(case);
@@ -38,6 +38,12 @@ async fn wipe(case: &Case) -> Result<(), Error> {
     assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
     assert!(removed.kept.is_empty(), "{:?}", removed.kept);
     Ok(())
+}
+
+/// All cases, or every n-th of them where `FLEET_TEST_EVERY=n` asks for a quick look.
+fn sampled<T>(cases: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let every = std::env::var("FLEET_TEST_EVERY").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    cases.step_by(every)
 }
 
 /// Runs `work` until it is done or dead; false when it died.
@@ -80,8 +86,9 @@ async fn after_a_killed_install(k: usize, sent: bool, then: Then) {
         Then::Rollback => {
             let result = case.engine.rollback().await.unwrap_or_else(|e| panic!("{place}: {e}"));
             assert!(result.problems.is_empty(), "{place}: {:?}", result.problems);
-            // Before the cluster has a journal there is only the namespace, which an uninstall removes.
-            if k == 0 || k == 1 {
+            // Before the cluster has a journal there is only the namespace; after it is closed all is there. Neither
+            // is a run that was cut off, and an uninstall removes both.
+            if result.undone.is_empty() {
                 wipe(&case).await.unwrap_or_else(|e| panic!("{place}: {e}"));
             }
         }
@@ -98,7 +105,9 @@ async fn an_install_killed_after_any_write_can_be_repeated_undone_or_removed() {
     let cases = (0..writes).flat_map(|k| [false, true].map(|sent| (k, sent)));
     let cases =
         cases.flat_map(|(k, sent)| [Then::Install, Then::Rollback, Then::Uninstall].map(|then| (k, sent, then)));
-    stream::iter(cases).for_each_concurrent(TOGETHER, |(k, sent, then)| after_a_killed_install(k, sent, then)).await;
+    stream::iter(sampled(cases))
+        .for_each_concurrent(TOGETHER, |(k, sent, then)| after_a_killed_install(k, sent, then))
+        .await;
 }
 
 async fn after_a_killed_change(k: usize, sent: bool, then: Then) {
@@ -120,10 +129,13 @@ async fn after_a_killed_change(k: usize, sent: bool, then: Then) {
         Then::Rollback => {
             let result = case.engine.rollback().await.unwrap_or_else(|e| panic!("{place}: {e}"));
             assert!(result.problems.is_empty(), "{place}: {:?}", result.problems);
-            assert_eq!(settled(&case).await, installed, "{place}");
+            let complete = result.undone.is_empty() && k > 0;
+            if !complete {
+                assert_eq!(settled(&case).await, installed, "{place}");
+            }
             assert!(case.engine.state().await.unwrap().journal.is_none(), "{place}");
             let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
-            assert!(plan.prune.is_empty(), "{place}");
+            assert!(complete || plan.prune.is_empty(), "{place}");
         }
         Then::Uninstall => {}
     }
@@ -152,7 +164,9 @@ async fn a_change_killed_after_any_write_can_be_repeated_undone_or_removed() {
     let cases = (0..writes).flat_map(|k| [(k, false), (k, true)]);
     let cases =
         cases.flat_map(|(k, sent)| [Then::Install, Then::Rollback, Then::Uninstall].map(|then| (k, sent, then)));
-    stream::iter(cases).for_each_concurrent(TOGETHER, |(k, sent, then)| after_a_killed_change(k, sent, then)).await;
+    stream::iter(sampled(cases))
+        .for_each_concurrent(TOGETHER, |(k, sent, then)| after_a_killed_change(k, sent, then))
+        .await;
 }
 
 async fn after_a_killed_uninstall(k: usize, sent: bool, install: bool) {
@@ -188,7 +202,7 @@ async fn an_uninstall_killed_after_any_write_can_be_repeated_or_followed_by_an_i
     let writes = writes_of(&scratch, wipe(&scratch)).await;
     let cases =
         (0..writes).flat_map(|k| [(k, false), (k, true)]).flat_map(|(k, sent)| [(k, sent, false), (k, sent, true)]);
-    stream::iter(cases)
+    stream::iter(sampled(cases))
         .for_each_concurrent(TOGETHER, |(k, sent, install)| after_a_killed_uninstall(k, sent, install))
         .await;
 }
@@ -209,7 +223,7 @@ async fn no_single_fault_on_the_way_stops_an_install_or_an_uninstall() {
         Fault::Conflict,
     ];
     let cases = (1..=installing).flat_map(|n| faults.map(|fault| (n, fault)));
-    stream::iter(cases)
+    stream::iter(sampled(cases))
         .for_each_concurrent(TOGETHER, |(n, fault)| async move {
             let place = format!("{fault:?} at request {n}");
             let case = Case::new("fault").await;

@@ -58,6 +58,41 @@ async fn a_field_edited_by_hand_is_shown_as_drift_and_repaired() {
 }
 
 #[tokio::test]
+async fn a_diff_is_the_servers_own_and_shows_no_secret() {
+    let case = Case::new("diff").await;
+    let fresh = case.engine.diff(&case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
+    assert_eq!(fresh.len(), objects(&case).len());
+    assert!(
+        fresh.iter().filter(|d| d.object.namespace.is_some()).all(|d| d.note.is_some()),
+        "the namespace is not there yet"
+    );
+    assert!(dump(&case).await.is_empty());
+    case.install(&objects(&case)).await.unwrap();
+    let mut next = objects(&case);
+    for planned in &mut next {
+        match planned.object["kind"].as_str() {
+            // The same quantity in other words is no change.
+            Some("Deployment") => {
+                planned.object["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] =
+                    json!({"cpu": "100m", "memory": "1Mi"});
+            }
+            Some("Secret") => planned.object["data"] = json!({"key": "b3RoZXI="}),
+            Some("ConfigMap") => planned.object["data"] = json!({"a": "1", "b": "3"}),
+            _ => {}
+        }
+    }
+    let plan = case.engine.plan(&release(), &next).await.unwrap();
+    let found = case.engine.diff(&plan).await.unwrap();
+    let lines: Vec<String> =
+        found.iter().flat_map(|d| d.fields.iter().map(move |f| format!("{} {}", d.object.kind, f.path))).collect();
+    assert_eq!(lines, ["Secret .data.key", "ConfigMap .data.b"]);
+    let text = format!("{found:?}");
+    assert!(!text.contains("b3RoZXI=") && !text.contains("aHVudGVyMg=="), "{text}");
+    assert_eq!(case.get("", "ConfigMap", "config").await.unwrap()["data"]["b"], "2", "nothing was stored");
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
     let mut case = Case::new("conflict").await;
     case.install(&objects(&case)).await.unwrap();
@@ -126,6 +161,54 @@ async fn an_object_of_our_name_that_is_not_ours_is_never_touched() {
         "it is reported"
     );
     case.sweep().await;
+}
+
+#[tokio::test]
+async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback() {
+    let case = Case::with("adopt", |options| options.adopt = true).await;
+    case.install(&objects(&case)[..1]).await.unwrap();
+    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": case.namespace},
+        "data": {"a": "theirs", "old": "x"}});
+    let maps = Kind::versions("", "ConfigMap").remove(0);
+    let path = format!("{}?fieldManager=kubectl-client-side-apply", maps.collection(Some(&case.namespace)));
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(&manifest).unwrap())
+        .unwrap();
+    case.server().client().request::<serde_json::Value>(request).await.unwrap();
+    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    assert_eq!(plan.count(Action::Adopt), 1);
+    let mut run = case.engine.begin(plan).await.unwrap();
+    run.apply().await.unwrap();
+    let data = case.get("", "ConfigMap", "config").await.unwrap()["data"].clone();
+    assert_eq!(data, json!({"a": "1", "b": "2"}), "what it set and we do not is gone");
+    let undone = run.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    let live = case.get("", "ConfigMap", "config").await.unwrap();
+    assert_eq!(live["data"], manifest["data"]);
+    assert!(live["metadata"].get("labels").is_none(), "{live}");
+    case.install(&objects(&case)).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    assert!(dump(&case).await.is_empty());
+}
+
+#[tokio::test]
+async fn two_installs_at_the_same_moment_do_not_mix() {
+    let one = Case::with("race", |options| options.holder.pid = std::process::id()).await;
+    let folder = tempfile::tempdir().unwrap();
+    // The second process lives too: it is process 1 of this host.
+    let two = Case::again(&one.namespace, folder, |options| options.holder.pid = 1).await;
+    let all = objects(&one);
+    let (first, second) = futures::join!(one.install(&all), two.install(&all));
+    for result in [first, second] {
+        if let Err(error) = result {
+            assert!(matches!(error.reason(), "PlanOutdated" | "LockLost"), "{error}");
+        }
+    }
+    two.install(&objects(&two)).await.unwrap();
+    assert!(one.engine.plan(&release(), &objects(&one)).await.unwrap().is_noop());
+    one.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    assert!(dump(&one).await.is_empty());
 }
 
 #[tokio::test]

@@ -22,7 +22,6 @@ use tower::{Layer, Service};
 pub(crate) struct Traffic {
     writes: Arc<AtomicUsize>,
     reads: Arc<AtomicUsize>,
-    log: Arc<Mutex<Vec<String>>>,
     /// From this many writes on nothing is answered any more: for the cluster, the process is dead.
     dead_after: Arc<Mutex<Option<(usize, bool)>>>,
     /// What happens to the n-th request, counted from 1.
@@ -61,10 +60,6 @@ impl Traffic {
 
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn log(&self) -> Vec<String> {
-        self.log.lock().unwrap().clone()
     }
 
     /// Lets this many more writes through, then nothing. With `sent`, the server still does the next one.
@@ -117,7 +112,6 @@ where
         if request.method() == http::Method::GET {
             traffic.reads.fetch_add(1, Ordering::SeqCst);
         } else {
-            traffic.log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
             traffic.writes.fetch_add(1, Ordering::SeqCst);
         }
         let dead = *traffic.dead_after.lock().unwrap();
@@ -215,12 +209,12 @@ impl Case {
         Self::again(&self.namespace.clone(), self.folder, |_| {}).await
     }
 
-    async fn again(namespace: &str, folder: tempfile::TempDir, change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) async fn again(namespace: &str, folder: tempfile::TempDir, change: impl FnOnce(&mut Options)) -> Self {
         let (client, traffic) = client().await;
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);
         let mut options = Options {
-            deadline: Some(Instant::now() + Duration::from_secs(120)),
+            deadline: Some(Instant::now() + Duration::from_secs(300)),
             journal: Some(folder.path().join("journal")),
             lock_wait: Duration::from_secs(45),
             ..Options::default()

@@ -1,1 +1,169 @@
+//! Waiting on a server where no pod runs: the test plays the kubelet and the provisioner.
 
+use std::time::{Duration, Instant};
+
+use fleetctl::apply::{CauseId, Error, Event, Kind, Planned, Removal, WaitOptions, WaitTarget};
+use serde_json::json;
+
+use super::support::{Case, objects};
+
+fn target(case: &Case, group: &str, kind: &str, name: &str) -> WaitTarget {
+    WaitTarget::new(group, kind, Some(&case.namespace), name).unwrap()
+}
+
+fn within(seconds: u64) -> WaitOptions {
+    WaitOptions { timeout: Duration::from_secs(seconds), ..WaitOptions::default() }
+}
+
+async fn remove(case: &Case) {
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_set_without_a_storage_class_is_given_up_early_with_the_whole_chain() {
+    let case = Case::new("noclass").await;
+    case.install(&objects(&case)).await.unwrap();
+    let begun = Instant::now();
+    let error = case.engine.wait(&[target(&case, "apps", "StatefulSet", "etcd")], within(600)).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let Error::Wait(failure) = &error else { panic!("{error}") };
+    assert_eq!(failure.cause(), Some(CauseId::NoDefaultStorageClass), "{failure}");
+    assert!(!failure.timed_out);
+    let text = failure.to_string();
+    for part in ["StatefulSet", "etcd-0: Pending", "data-etcd-0", "StorageClass: "] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    remove(&case).await;
+}
+
+#[tokio::test]
+async fn a_wait_that_runs_out_says_the_known_words_and_what_is_missing() {
+    let case = Case::new("timeout").await;
+    case.install(&objects(&case)).await.unwrap();
+    let targets = [
+        target(&case, "apps", "Deployment", "d"),
+        target(&case, "", "ConfigMap", "config"),
+        target(&case, "apps", "Deployment", "none"),
+    ];
+    let error = case.engine.wait(&targets, within(3)).await.unwrap_err();
+    assert!(error.is_timeout());
+    let text = error.to_string();
+    for part in ["timed out waiting for the condition", "Deployment", "/d:", "/none: does not exist yet"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(!text.contains("ConfigMap"), "{text}");
+    remove(&case).await;
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_named() {
+    let case = Case::new("quota").await;
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}});
+    let mut all = objects(&case);
+    all.push(Planned::new(0, quota));
+    case.install(&all[..1]).await.unwrap();
+    case.install(&all).await.unwrap();
+    let error = case.engine.wait(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
+    let Error::Wait(failure) = &error else { panic!("{error}") };
+    assert_eq!(failure.cause(), Some(CauseId::QuotaExceeded), "{failure}");
+    assert!(failure.waited < Duration::from_secs(30), "{failure}");
+    assert!(failure.to_string().contains("exceeded quota"), "{failure}");
+    remove(&case).await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_forbids_the_pods_is_named() {
+    let case = Case::new("podsec").await;
+    let mut all = objects(&case);
+    all[0].object["metadata"]["labels"] = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    case.install(&all).await.unwrap();
+    let warnings = case.events.lock().unwrap().iter().filter(|e| matches!(e, Event::Warning { .. })).count();
+    assert!(warnings == 0, "enforce alone does not warn");
+    let error = case.engine.wait(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
+    let Error::Wait(failure) = &error else { panic!("{error}") };
+    assert_eq!(failure.cause(), Some(CauseId::PodSecurity), "{failure}");
+    assert!(failure.waited < Duration::from_secs(30), "{failure}");
+    remove(&case).await;
+}
+
+#[tokio::test]
+async fn objects_become_ready_while_they_are_watched_and_each_state_is_told_once() {
+    let case = Case::new("ready").await;
+    case.install(&objects(&case)).await.unwrap();
+    let ready = make_ready(&case);
+    let targets = [target(&case, "apps", "Deployment", "d"), target(&case, "", "Service", "s")];
+    let (waited, ()) = futures::join!(case.engine.wait(&targets, within(60)), ready);
+    waited.unwrap();
+    let events = case.events.lock().unwrap().clone();
+    let told: Vec<String> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Waiting { object, message, .. } => Some(format!("{object}: {message}")),
+            Event::Ready { object, .. } => Some(format!("{object}: ready")),
+            _ => None,
+        })
+        .collect();
+    let mut unique = told.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), told.len(), "{told:?}");
+    assert!(told.iter().any(|line| line == &format!("Deployment {}/d: ready", case.namespace)), "{told:?}");
+    remove(&case).await;
+}
+
+/// Plays the kubelet: every pod of the deployment gets a ready status.
+async fn make_ready(case: &Case) {
+    let pods = Kind::versions("", "Pod").remove(0);
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let selection = fleetctl::apply::Selection {
+            namespace: Some(&case.namespace),
+            labels: Some("app=d"),
+            ..Default::default()
+        };
+        let found = case.server().list(&pods, &selection).await.unwrap();
+        for pod in &found {
+            let path = format!(
+                "{}/{}/status",
+                pods.collection(Some(&case.namespace)),
+                pod["metadata"]["name"].as_str().unwrap()
+            );
+            let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+            let request = http::Request::patch(path)
+                .header("content-type", "application/merge-patch+json")
+                .body(serde_json::to_vec(&status).unwrap())
+                .unwrap();
+            case.server().client().request::<serde_json::Value>(request).await.unwrap();
+        }
+        if !found.is_empty() {
+            return;
+        }
+    }
+    panic!("the deployment made no pod");
+}
+
+#[tokio::test]
+async fn an_object_that_is_held_by_a_finalizer_is_explained_when_it_should_go() {
+    let case = Case::with("stuck", |options| options.deadline = Some(Instant::now() + Duration::from_secs(25))).await;
+    let mut all = objects(&case);
+    let config = all.iter_mut().find(|planned| planned.object["kind"] == "ConfigMap").unwrap();
+    config.object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    case.install(&all).await.unwrap();
+    let error = case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap_err();
+    assert_eq!(error.reason(), "DeletionStuck");
+    assert!(error.to_string().contains("example.com/hold") && error.is_timeout(), "{error}");
+    let told = case
+        .events
+        .lock()
+        .unwrap()
+        .iter()
+        .any(|e| matches!(e, Event::Stuck { message, .. } if message.contains("example.com/hold")));
+    assert!(told);
+    let case = case.reborn().await;
+    let maps = Kind::versions("", "ConfigMap").remove(0);
+    let live = case.get("", "ConfigMap", "config").await.unwrap();
+    let reference = fleetctl::apply::ObjectRef::of(&live).unwrap();
+    case.server().merge(&maps, &reference, &json!({"metadata": {"finalizers": null}})).await.unwrap();
+    remove(&case).await;
+    assert!(case.get("", "ConfigMap", "config").await.is_none());
+}

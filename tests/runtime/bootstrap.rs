@@ -15,7 +15,7 @@ use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use crate::support::{Program, Stage, Wire, client_of};
+use crate::support::{Program, Stage, Wire, client_of, wait};
 
 /// Resource versions of everything that the scheduler keeps, by kind and name.
 async fn versions(client: &Client) -> BTreeMap<String, String> {
@@ -197,15 +197,4 @@ async fn an_edit_by_hand_of_a_bootstrap_object_is_undone_at_the_next_start() {
     let now = roles.get("fleet:agent-bootstrap").await.unwrap().rules.unwrap();
     assert_eq!(now.len(), 1);
     assert_eq!(now[0].verbs, ["create", "get"]);
-}
-
-/// Waits up to a minute for something to become true.
-async fn wait(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..300 {
-        if holds().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    panic!("a minute was not enough: {what}");
 }

@@ -1,4 +1,7 @@
 //! `fleet-scheduler` and `fleet-agent` against real API servers: `cargo test --test runtime`, as root.
 
+mod applicant;
 mod bootstrap;
+mod membership;
+mod registration;
 mod support;

@@ -67,7 +67,6 @@ impl Stage {
     }
 
     /// The workload cluster, too.
-    #[expect(dead_code, reason = "the tests of the agent are next")]
     pub(crate) async fn member(&self) -> Server {
         Server::of(&up(&[MEMBER]).await, MEMBER).await
     }
@@ -129,6 +128,15 @@ impl Program {
         Self::start(command, dir)
     }
 
+    /// Starts `fleet-agent` for the workload cluster that `local` leads to, with the init kubeconfig `init`.
+    pub(crate) fn agent(local: &Path, init: &Path, name: &str, identity: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fleet-agent"));
+        command.args(["--cluster-name", name, "--identity", identity]);
+        command.arg("--control-plane-kubeconfig").arg(init).arg("--kubeconfig").arg(local);
+        Self::start(command, dir)
+    }
+
     /// Starts a program whose arguments are complete but for the admin port, with its log in the folder.
     pub(crate) fn start(mut command: Command, dir: TempDir) -> Self {
         let log = fs_err::File::create(dir.path().join("log")).expect("a log");
@@ -185,6 +193,18 @@ impl Program {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// Waits up to two minutes for something to become true; returns how long it took.
+pub(crate) async fn wait(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(120) {
+        if holds().await {
+            return started.elapsed();
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("two minutes were not enough: {what}");
 }
 
 async fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {

@@ -11,6 +11,8 @@ pub use object::{Object, Rendered};
 
 pub(super) use bind::{Leaf, Piece};
 pub(super) use engine::{Part, Renderer, Trace};
+#[cfg(test)]
+pub(super) use template::prepare;
 
 use std::collections::BTreeMap;
 

@@ -27,7 +27,7 @@ pub(in crate::chart) struct Site {
 
 /// A source ready for the template engine.
 #[derive(Debug, Clone)]
-pub(super) struct Prepared {
+pub(in crate::chart) struct Prepared {
     pub(super) source: String,
     /// For each insertion: where in `source` it is, and how many bytes have been inserted up to its end.
     inserted: Vec<(usize, usize)>,
@@ -173,7 +173,12 @@ impl Scan<'_> {
 }
 
 /// Prepares a source. New sites are added to `sites`; `template` is the number of this template.
-pub(super) fn prepare(path: &str, text: &str, template: usize, sites: &mut Vec<Site>) -> Result<Prepared, Diagnostic> {
+pub(in crate::chart) fn prepare(
+    path: &str,
+    text: &str,
+    template: usize,
+    sites: &mut Vec<Site>,
+) -> Result<Prepared, Diagnostic> {
     let mut scan = Scan {
         path,
         text,

@@ -51,7 +51,7 @@ impl Argument<'_> {
 
     fn error(&self, start: usize, end: usize, message: impl Into<String>, label: &str) -> Diagnostic {
         let mut place = Place::in_text(self.flag, self.text, start, end);
-        crate::chart::read::hide_behind_secret_key(&mut place);
+        crate::chart::secret_line::hide_behind_secret_key(&mut place);
         Diagnostic::error("set-syntax", message).at(place).label(label).help(format!(
             "write `{} path.to.key=value`; a comma, dot or `=` that belongs to the text needs `\\` before it",
             self.flag

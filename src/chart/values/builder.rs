@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::version::ServiceLine;
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
-use crate::chart::node::{Data, Node, Origin, Sources, merge};
+use crate::chart::node::{Data, Entry, Node, Origin, Sources, merge};
 use crate::chart::read;
 
 use super::assign::{self, Assignment};
@@ -136,16 +136,17 @@ impl ValuesBuilder {
         self
     }
 
-    /// Adds one default at a path (`images.etcd`); the name says where it comes from.
+    /// Adds one default at a path (`images.etcd`): a node of a text, and the name of that for people.
     #[must_use]
-    pub fn default_at(mut self, name: &str, path: &str, value: &Value) -> Self {
-        let source = self.sources.add(name, format!("{path}: {value}"));
-        let mut node = Node::from_json(value, Origin { source, start: 0, end: u32::try_from(path.len()).unwrap_or(0) });
+    pub(in crate::chart) fn default_at(mut self, name: &str, text: &str, path: &str, node: &Node) -> Self {
+        let known = self.sources.named(name);
+        let source = known.unwrap_or_else(|| self.sources.add(name, text));
+        let mut node = node.clone().in_source(source);
         for part in path.rsplit('.') {
             let origin = node.origin;
             let mut above = Node::map(origin);
             if let Data::Map(map) = &mut above.data {
-                map.entries.insert(part.to_owned(), crate::chart::node::Entry { key: origin, node });
+                map.entries.insert(part.to_owned(), Entry { key: origin, node });
             }
             node = above;
         }

@@ -156,7 +156,7 @@ impl Monitor {
         }
         let name = cluster.name_any();
         let (status, reason, message) = (&new.status, &new.reason, &new.message);
-        tracing::info!(cluster = name, ready = status, reason, message, "readiness changed");
+        tracing::info!(cluster = name, ready = status, reason, detail = message, "readiness changed");
         // A new cluster is not ready for a moment; that is no event.
         if old.is_some() || new.is_true() {
             let type_ = if new.is_true() { EventType::Normal } else { EventType::Warning };

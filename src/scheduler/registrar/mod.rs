@@ -280,7 +280,7 @@ impl Registrar {
         denial: &Denial,
     ) -> Result<Outcome, CallError> {
         self.decide_on(csr, "Denied", denial.reason, &denial.message).await?;
-        tracing::warn!(request = csr.name_any(), reason = denial.reason, message = denial.message, "denied");
+        tracing::warn!(request = csr.name_any(), reason = denial.reason, detail = denial.message, "denied");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", denial.reason)]);
         if let Some(cluster) = holder {
             self.note(cluster, EventType::Warning, denial.reason, &denial.message).await;

@@ -12,7 +12,7 @@ use nix::sys::time::TimeValLike;
 
 use crate::Bed;
 use crate::product::executables;
-use crate::run::output_of;
+use crate::run::{cargo, output_of};
 use crate::say::say;
 use crate::steps::Steps;
 
@@ -151,8 +151,8 @@ pub(crate) fn run(bed: &Bed) -> Result<()> {
 }
 
 fn build(bed: &Bed) -> Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
-    cargo.current_dir(bed.checkout()).args(["build", "--release", "--package", "fleetctl", "--bin", "fleetctl"]);
+    let mut cargo = cargo(bed.checkout());
+    cargo.args(["build", "--release", "--package", "fleetctl", "--bin", "fleetctl"]);
     executables(&output_of(cargo.arg("--message-format=json-render-diagnostics"))?).pop().context("cargo built nothing")
 }
 

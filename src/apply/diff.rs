@@ -1,0 +1,252 @@
+//! What an apply would change, field by field, as the server itself would do it: by server-side dry run.
+//!
+//! Values that differ only in writing (`1000m` and `1`), defaults and lists with keys are compared as the server stores
+//! them. Values of Secrets appear as hashes that are stable within one installation.
+
+use futures::stream::{self, StreamExt as _};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::conflict::{self, Conflict};
+use super::engine::Engine;
+use super::error::Error;
+use super::object::{ObjectRef, text};
+use super::plan::{Action, Plan, Step};
+use super::record::digest;
+use super::server::{ApplyOptions, Server};
+
+/// What would happen to one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// It would be made.
+    Create,
+    /// Fields of it would change.
+    Update,
+    /// It would be deleted.
+    Delete,
+}
+
+/// One field with both values; none where the field is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FieldChange {
+    /// Such as `.spec.template.spec.containers[name=api].image`.
+    pub path: String,
+    /// What is there, as JSON.
+    pub before: Option<String>,
+    /// What would be there, as JSON.
+    pub after: Option<String>,
+}
+
+/// One object that would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Which.
+    pub object: ObjectRef,
+    /// What would happen to it.
+    pub change: Change,
+    /// The fields, sorted by path; empty for deletions.
+    pub fields: Vec<FieldChange>,
+    /// Fields that other managers hold: the apply would stop at these.
+    #[serde(skip)]
+    pub conflicts: Vec<Conflict>,
+    /// What could not be checked, and why.
+    pub note: Option<String>,
+}
+
+impl Engine {
+    /// Compares a plan with the cluster. Nothing is stored; objects that need no write cost no request.
+    ///
+    /// # Errors
+    /// What the server would refuse at an apply, but for conflicts, which are part of the answer.
+    pub async fn diff(&self, plan: &Plan) -> Result<Vec<Difference>, Error> {
+        let server = self.server();
+        let answers: Vec<Result<Option<Difference>, Error>> = stream::iter(&plan.steps)
+            .filter(|step| std::future::ready(step.action.writes()))
+            .map(|step| self.difference(&server, step, plan))
+            .buffered(self.options.parallel)
+            .collect()
+            .await;
+        let mut differences = Vec::new();
+        for answer in answers {
+            differences.extend(answer?);
+        }
+        differences.extend(plan.prune.iter().map(|item| Difference {
+            object: item.object.clone(),
+            change: Change::Delete,
+            fields: Vec::new(),
+            conflicts: Vec::new(),
+            note: None,
+        }));
+        Ok(differences)
+    }
+
+    async fn difference(&self, server: &Server, step: &Step, plan: &Plan) -> Result<Option<Difference>, Error> {
+        let hidden = |value: &Value| format!("hash:{}", digest(&plan.install_uid, value));
+        let hide: Option<&dyn Fn(&Value) -> String> = if step.target.is_secret() { Some(&hidden) } else { None };
+        let change = if step.action == Action::Create { Change::Create } else { Change::Update };
+        let mut difference =
+            Difference { object: step.target.clone(), change, fields: Vec::new(), conflicts: Vec::new(), note: None };
+        let live = if change == Change::Create { None } else { self.whole(server, step).await? };
+        let mut options = ApplyOptions { force: false, dry_run: true };
+        let after = loop {
+            match server.apply(&step.kind, &step.manifest, options).await {
+                Ok(written) => break written.object,
+                Err(error) if error.is_conflict_with_manager() && !options.force => {
+                    let mut found = conflict::read(&error, &step.target, &step.manifest, live.as_ref());
+                    found.retain(|conflict| !self.may_take(conflict, step));
+                    difference.conflicts = found;
+                    options.force = true;
+                }
+                // Its namespace or its definition would be made by this very apply.
+                Err(error) if error.is_not_found() => {
+                    difference.note = Some(format!("not checked by the server: {} is not there yet", missing(step)));
+                    break step.manifest.clone();
+                }
+                Err(error) => return Err(Error::on("check", &step.target, error)),
+            }
+        };
+        compare(
+            live.as_ref().map(comparable).as_ref(),
+            Some(&comparable(&after)),
+            &mut String::new(),
+            hide,
+            &mut difference.fields,
+        );
+        difference.fields.sort_by(|a, b| a.path.cmp(&b.path));
+        let silent = change == Change::Update && difference.fields.is_empty() && difference.conflicts.is_empty();
+        Ok((!silent).then_some(difference))
+    }
+
+    async fn whole(&self, server: &Server, step: &Step) -> Result<Option<Value>, Error> {
+        let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+        live.map_err(|e| Error::on("read", &step.target, e))
+    }
+}
+
+fn missing(step: &Step) -> String {
+    step.target
+        .namespace
+        .as_ref()
+        .map_or_else(|| format!("the kind {}", step.target.kind), |namespace| format!("the namespace {namespace}"))
+}
+
+/// The part of an object that people mean: without status and what the server counts.
+fn comparable(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(map) = object.as_object_mut() {
+        map.remove("status");
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in ["managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink"] {
+            metadata.remove(key);
+        }
+    }
+    object
+}
+
+fn compare(
+    before: Option<&Value>,
+    after: Option<&Value>,
+    path: &mut String,
+    hide: Option<&dyn Fn(&Value) -> String>,
+    changes: &mut Vec<FieldChange>,
+) {
+    let length = path.len();
+    match (before, after) {
+        (Some(before), Some(after)) if before == after => {}
+        (Some(Value::Object(before)), Some(Value::Object(after))) => {
+            let keys = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
+            for key in keys {
+                path.push('.');
+                path.push_str(key);
+                compare(before.get(key), after.get(key), path, hide, changes);
+                path.truncate(length);
+            }
+        }
+        // A new object is told by its leaves too, so that it reads like a change.
+        (None, Some(Value::Object(after))) if !after.is_empty() => {
+            for (key, value) in after {
+                path.push('.');
+                path.push_str(key);
+                compare(None, Some(value), path, hide, changes);
+                path.truncate(length);
+            }
+        }
+        (Some(Value::Array(before)), Some(Value::Array(after))) => {
+            for (selector, before, after) in pairs(before, after) {
+                path.push_str(&selector);
+                compare(before, after, path, hide, changes);
+                path.truncate(length);
+            }
+        }
+        _ => {
+            let secret = hide.filter(|_| {
+                path.starts_with(".data") || path.starts_with(".stringData") || path.contains("last-applied")
+            });
+            let show = |value: &Value| secret.map_or_else(|| value.to_string(), |hide| hide(value));
+            changes.push(FieldChange { path: path.clone(), before: before.map(show), after: after.map(show) });
+        }
+    }
+}
+
+/// Items of two lists that belong together: by name where all have one, else by position.
+fn pairs<'a>(before: &'a [Value], after: &'a [Value]) -> Vec<(String, Option<&'a Value>, Option<&'a Value>)> {
+    let have_names = |items: &[Value]| items.iter().all(|item| text(item, "/name").is_some());
+    if have_names(before) && have_names(after) {
+        let find = |items: &'a [Value], name: &str| items.iter().find(|item| text(item, "/name") == Some(name));
+        let mut names: Vec<&str> = before.iter().chain(after).filter_map(|item| text(item, "/name")).collect();
+        names.sort_unstable();
+        names.dedup();
+        return names
+            .into_iter()
+            .map(|name| (format!("[name={name}]"), find(before, name), find(after, name)))
+            .collect();
+    }
+    (0..before.len().max(after.len()))
+        .map(|index| (format!("[{index}]"), before.get(index), after.get(index)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn changes(before: &Value, after: &Value, secret: bool) -> Vec<String> {
+        let mut changes = Vec::new();
+        let hidden = |value: &Value| format!("hash:{}", digest("u", value));
+        let hide: Option<&dyn Fn(&Value) -> String> = if secret { Some(&hidden) } else { None };
+        compare(Some(before), Some(after), &mut String::new(), hide, &mut changes);
+        let or = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+        changes.iter().map(|c| format!("{}: {} {}", c.path, or(&c.before), or(&c.after))).collect()
+    }
+
+    #[test]
+    fn a_change_is_told_by_its_field_and_items_of_lists_by_name() {
+        let before = json!({"spec": {"replicas": 1, "containers": [{"name": "a", "image": "x:1"}, {"name": "b", "image": "y"}], "args": ["1", "2"]}});
+        let after = json!({"spec": {"containers": [{"name": "b", "image": "y"}, {"name": "a", "image": "x:2"}], "args": ["1", "3"], "new": true}});
+        let mut found = changes(&before, &after, false);
+        found.sort();
+        assert_eq!(
+            found,
+            [
+                ".spec.args[1]: \"2\" \"3\"",
+                ".spec.containers[name=a].image: \"x:1\" \"x:2\"",
+                ".spec.new: - true",
+                ".spec.replicas: 1 -",
+            ]
+        );
+    }
+
+    #[test]
+    fn values_of_a_secret_are_hashes_that_show_whether_they_differ() {
+        let found =
+            changes(&json!({"data": {"a": "c2VjcmV0", "b": "x"}}), &json!({"data": {"a": "b3RoZXI=", "b": "x"}}), true);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with(".data.a: hash:") && !found[0].contains("c2VjcmV0") && !found[0].contains("b3RoZXI="),
+            "{found:?}"
+        );
+    }
+}

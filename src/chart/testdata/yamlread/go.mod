@@ -1,0 +1,5 @@
+module yamlread
+
+go 1.23
+
+require sigs.k8s.io/yaml v1.4.0

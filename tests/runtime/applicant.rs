@@ -1,0 +1,105 @@
+//! Somebody with an init token who asks for a certificate, by the agent's own code.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser as _;
+use fleetctl::agent::hub::Init;
+use fleetctl::agent::register::{RegisterError, certificate};
+use fleetctl::agent::settings::Args;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use rcgen::KeyPair;
+use tempfile::TempDir;
+
+use crate::support::{Program, Stage};
+
+/// A scheduler that is ready, and the init kubeconfig that it made.
+pub(crate) struct ControlPlane {
+    pub(crate) scheduler: Program,
+    pub(crate) init_file: PathBuf,
+    pub(crate) init: Init,
+    _dir: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts it with `config` beside the address.
+    pub(crate) async fn start(stage: &Stage, config: &str) -> Self {
+        let config = format!("agentEndpoint: {}\n{config}", stage.hub.url);
+        let mut scheduler = Program::scheduler(&stage.hub.kubeconfig, &config, "one");
+        scheduler.ready(Duration::from_secs(90)).await;
+        let secrets: Api<Secret> = Api::namespaced(stage.hub.client.clone(), "fleet");
+        let secret = secrets.get("fleet-cluster-init-kubeconfig").await.expect("the scheduler is ready");
+        let dir = tempfile::tempdir().expect("a folder");
+        let init_file = dir.path().join("kubeconfig");
+        fs_err::write(&init_file, &secret.data.expect("it has data")["kubeconfig"].0).expect("written");
+        let init = Init::read(&init_file).expect("it is whole");
+        Self { scheduler, init_file, init, _dir: dir }
+    }
+}
+
+/// A name that no other test uses.
+pub(crate) fn fresh(prefix: &str) -> String {
+    format!("{prefix}-{:08x}", rand::random::<u32>())
+}
+
+/// A cluster ID.
+pub(crate) fn new_id() -> String {
+    let (a, b) = (rand::random::<u32>(), rand::random::<u32>());
+    format!("{a:08x}-1111-4222-8333-0000{b:08x}")
+}
+
+/// A would-be member.
+#[derive(Clone)]
+pub(crate) struct Applicant {
+    pub(crate) name: String,
+    pub(crate) id: String,
+    pub(crate) key: String,
+}
+
+impl Applicant {
+    /// With a name, ID and key of its own.
+    pub(crate) fn new(name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key").serialize_pem();
+        Self { name: name.to_owned(), id: new_id(), key }
+    }
+
+    /// The same with another name.
+    pub(crate) fn named(&self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self.clone() }
+    }
+
+    /// The same cluster after its key was lost.
+    pub(crate) fn with_new_key(&self) -> Self {
+        Self { key: Self::new("x").key, ..self.clone() }
+    }
+
+    /// The user name that it is to get.
+    pub(crate) fn user(&self) -> String {
+        format!("fleet:agent:{}:{}", self.name, &self.id[..8])
+    }
+
+    /// Asks; the certificate, or the reason of the refusal.
+    pub(crate) async fn ask(&self, init: &Init) -> Result<String, String> {
+        let client = init.token_client().expect("usable");
+        self.ask_as(&client).await
+    }
+
+    /// Asks with another credential.
+    pub(crate) async fn ask_as(&self, client: &Client) -> Result<String, String> {
+        let args = Args::parse_from(["fleet-agent", "--cluster-name", &self.name]);
+        let asked = certificate(client, &args, &self.id, &self.key, async |_, _| {});
+        match tokio::time::timeout(Duration::from_secs(60), asked).await {
+            Ok(Ok(certificate)) => Ok(certificate.pem),
+            Ok(Err(RegisterError::Denied { reason, .. })) => Err(reason),
+            Ok(Err(other)) => panic!("{other}"),
+            Err(_) => Err("Pending".to_owned()),
+        }
+    }
+
+    /// Joins; a client with its new identity.
+    pub(crate) async fn join(&self, init: &Init) -> Client {
+        let certificate = self.ask(init).await.expect("the name is free");
+        init.client(&certificate, &self.key).expect("usable")
+    }
+}

@@ -1,0 +1,251 @@
+//! A real agent makes a real cluster a member: ready, lost, cut off, cloned, gone.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use fleetctl::agent::identity::{ANNOTATION_LEAVE, ANNOTATION_STATE};
+use fleetctl::api::Cluster;
+use fleetctl::api::condition::find;
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+
+use crate::applicant::{ControlPlane, fresh};
+use crate::support::{Program, Server, Stage, Wire, wait};
+
+/// A hub with a scheduler, and a workload cluster that knows nothing of it.
+struct Scene {
+    stage: Stage,
+    control_plane: ControlPlane,
+    member: Server,
+    name: String,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let stage = Stage::hub().await;
+        let member = stage.member().await;
+        let control_plane = ControlPlane::start(&stage, "").await;
+        forget(&stage.hub.client, &member.client).await;
+        Self { stage, control_plane, member, name: fresh("member") }
+    }
+
+    fn agent(&self, identity: &str) -> Program {
+        self.agent_by(&self.control_plane.init_file.clone(), identity)
+    }
+
+    fn agent_by(&self, init: &PathBuf, identity: &str) -> Program {
+        Program::agent(&self.member.kubeconfig, init, &self.name, identity)
+    }
+
+    fn clusters(&self) -> Api<Cluster> {
+        Api::all(self.stage.hub.client.clone())
+    }
+
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.member.client.clone(), "fleet")
+    }
+
+    /// Status and reason of `Ready`.
+    async fn readiness(&self) -> (String, String) {
+        let cluster = self.clusters().get_opt(&self.name).await.unwrap();
+        let conditions = cluster.and_then(|c| c.status).map(|s| s.conditions).unwrap_or_default();
+        find(&conditions, "Ready").map(|c| (c.status.clone(), c.reason.clone())).unwrap_or_default()
+    }
+
+    async fn until_ready(&self) -> Duration {
+        wait("READY is True", async || self.readiness().await.0 == "True").await
+    }
+
+    async fn until_lost(&self) -> Duration {
+        wait("READY is False", async || {
+            self.readiness().await == ("False".to_owned(), "ClusterHeartbeatLost".to_owned())
+        })
+        .await
+    }
+}
+
+/// Undoes what an earlier test left behind: the workload cluster is one and has one ID.
+async fn forget(hub: &Client, member: &Client) {
+    let id = Api::<Namespace>::all(member.clone()).get("kube-system").await.unwrap().uid();
+    let clusters: Api<Cluster> = Api::all(hub.clone());
+    for cluster in clusters.list(&ListParams::default()).await.unwrap() {
+        if cluster.spec.cluster_id == id {
+            clusters.delete(&cluster.name_any(), &DeleteParams::default()).await.unwrap();
+        }
+    }
+    let namespaces: Api<Namespace> = Api::all(member.clone());
+    let ours: Namespace = serde_json::from_value(json!({ "metadata": { "name": "fleet" } })).unwrap();
+    let _ = namespaces.create(&PostParams::default(), &ours).await;
+    let secrets: Api<Secret> = Api::namespaced(member.clone(), "fleet");
+    let _ = secrets.delete("fleet-agent-identity", &DeleteParams::default()).await;
+    let nodes: Api<Node> = Api::all(member.clone());
+    let _ = nodes.delete("fake", &DeleteParams::default()).await;
+}
+
+/// What a cluster has in the hub, by kind and name.
+async fn traces(hub: &Client, name: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let all = ListParams::default();
+    let keep = |kind: &str, names: Vec<String>| -> Vec<String> {
+        names.into_iter().filter(|n| n.contains(name)).map(|n| format!("{kind}/{n}")).collect()
+    };
+    let names = |items: Vec<String>| items;
+    let clusters = Api::<Cluster>::all(hub.clone()).list(&all).await.unwrap();
+    found.extend(keep("Cluster", names(clusters.iter().map(|o| o.name_any()).collect())));
+    let spaces = Api::<Namespace>::all(hub.clone()).list(&all).await.unwrap();
+    found.extend(keep("Namespace", names(spaces.iter().map(|o| o.name_any()).collect())));
+    let roles = Api::<ClusterRole>::all(hub.clone()).list(&all).await.unwrap();
+    found.extend(keep("ClusterRole", names(roles.iter().map(|o| o.name_any()).collect())));
+    let bindings = Api::<ClusterRoleBinding>::all(hub.clone()).list(&all).await.unwrap();
+    found.extend(keep("ClusterRoleBinding", names(bindings.iter().map(|o| o.name_any()).collect())));
+    found
+}
+
+async fn add_fake_node(member: &Client) {
+    let nodes: Api<Node> = Api::all(member.clone());
+    let node: Node = serde_json::from_value(json!({
+        "metadata": { "name": "fake", "labels": { "topology.kubernetes.io/region": "r1", "topology.kubernetes.io/zone": "z1" } },
+        "spec": { "providerID": "kind://docker/under/fake", "taints": [{ "key": "k", "value": "v", "effect": "NoSchedule" }] },
+    }))
+    .unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    let status = json!({ "status": {
+        "capacity": { "cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2", "pods": "110" },
+        "allocatable": { "cpu": "3900m", "memory": "8Gi", "nvidia.com/gpu": "2", "pods": "110" },
+        "conditions": [{ "type": "Ready", "status": "True" }],
+    }});
+    nodes.patch_status("fake", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_makes_its_cluster_ready_and_leaves_without_a_trace() {
+    let scene = Scene::set().await;
+    add_fake_node(&scene.member.client).await;
+    let mut agent = scene.agent("pod-1");
+    let started = Instant::now();
+    agent.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    eprintln!("READY after {:?}", started.elapsed());
+    let cluster = scene.clusters().get(&scene.name).await.unwrap();
+    let spec = &cluster.spec;
+    assert_eq!((spec.kubernetesversion.as_str(), spec.kubernetescluster.as_str()), ("1.31", "under"));
+    assert_eq!((spec.provider.as_str(), spec.region.as_str(), spec.zone.as_str()), ("kind", "r1", "z1"));
+    assert_eq!(cluster.labels()["fleet-scheduler.io/cluster.region"], "r1");
+    let status = cluster.status.unwrap();
+    let free = &status.available_resources.unwrap()["fake"];
+    assert_eq!(
+        (free["cpu"].as_str(), free["memory"].as_str(), free["nvidia.com/gpu"].as_str()),
+        ("3900m", "8388608Ki", "2")
+    );
+    assert!(status.node_taints.unwrap()["fake"].iter().any(|t| t.key == "k" && t.value == "v"));
+
+    let leave = json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: "true" } } });
+    scene.secrets().patch("fleet-agent-identity", &PatchParams::default(), &Patch::Merge(&leave)).await.unwrap();
+    wait("the control plane has forgotten the cluster", async || {
+        traces(&scene.stage.hub.client, &scene.name).await.is_empty()
+    })
+    .await;
+    wait("the agent says that it left", async || {
+        let secret = scene.secrets().get("fleet-agent-identity").await.unwrap();
+        secret.annotations().get(ANNOTATION_STATE).is_some_and(|state| state.contains("\"Left\""))
+    })
+    .await;
+    let log = agent.log();
+    assert!(!log.contains("PRIVATE KEY") && !log.contains("BEGIN CERTIFICATE"), "secrets in the log");
+}
+
+#[tokio::test]
+async fn a_lost_agent_is_noticed_in_forty_to_fifty_seconds_and_its_successor_is_ready_soon() {
+    let scene = Scene::set().await;
+    let mut agent = scene.agent("pod-1");
+    agent.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    // A renewal may be up to eleven seconds old when the agent dies.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    agent.kill();
+    let took = scene.until_lost().await;
+    eprintln!("lost after {took:?}");
+    assert!(took > Duration::from_secs(38) && took < Duration::from_secs(55), "{took:?}");
+    let healed = Instant::now();
+    let mut agent = scene.agent("pod-2");
+    agent.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    eprintln!("ready again after {:?}", healed.elapsed());
+    assert!(healed.elapsed() < Duration::from_secs(20), "{:?}", healed.elapsed());
+}
+
+#[tokio::test]
+async fn a_cut_link_is_noticed_and_heals_without_a_restart() {
+    let scene = Scene::set().await;
+    let wire = Wire::to(&scene.stage.hub.url, true).await;
+    let folder = tempfile::tempdir().unwrap();
+    let init = folder.path().join("init");
+    let text = fs_err::read_to_string(&scene.control_plane.init_file).unwrap();
+    fs_err::write(&init, text.replace(&scene.stage.hub.url, &wire.url)).unwrap();
+    let mut agent = scene.agent_by(&init, "pod-1");
+    agent.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    wire.set(false);
+    scene.until_lost().await;
+    let (code, body) = agent.ask("/readyz").await;
+    assert!(code == 503 && body.contains("ControlPlaneUnreachable"), "{code} {body}");
+    wire.set(true);
+    let took = scene.until_ready().await;
+    eprintln!("ready again after {took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+#[tokio::test]
+async fn of_two_agents_with_one_identity_one_works_and_the_other_waits() {
+    let scene = Scene::set().await;
+    let mut first = scene.agent("pod-1");
+    first.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    let mut second = scene.agent("pod-2");
+    wait("the second is passive", async || second.ask("/readyz").await.1.contains("IdentityConflict")).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(first.ask("/readyz").await.0, 200);
+    assert_eq!(second.ask("/readyz").await.0, 503);
+    assert!(first.terminate().await.1);
+    let took = second.ready(Duration::from_secs(20)).await;
+    assert!(took < Duration::from_secs(10), "a released Lease needs no waiting: {took:?}");
+    assert_eq!(scene.readiness().await.0, "True", "READY did not flip");
+}
+
+#[tokio::test]
+async fn a_refused_agent_says_why_in_the_control_planes_words() {
+    let scene = Scene::set().await;
+    let name = scene.name.clone();
+    crate::applicant::Applicant::new(&name).join(&scene.control_plane.init).await;
+    let mut agent = scene.agent("pod-1");
+    wait("the refusal is told", async || agent.ask("/readyz").await.1.contains("ClusterNameInUse")).await;
+    let secret = scene.secrets().get("fleet-agent-identity").await.unwrap();
+    assert!(secret.annotations()[ANNOTATION_STATE].contains("ClusterNameInUse"));
+    assert!(agent.log().contains(&format!("fleetctl delete cluster {name}")), "{}", agent.log());
+}
+
+#[tokio::test]
+async fn a_restarted_scheduler_knows_everything_again_and_flips_nothing() {
+    let mut scene = Scene::set().await;
+    let mut agent = scene.agent("pod-1");
+    agent.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    let before = scene.clusters().get(&scene.name).await.unwrap();
+    let config = format!("agentEndpoint: {}", scene.stage.hub.url);
+    let next = Program::scheduler(&scene.stage.hub.kubeconfig, &config, "two");
+    let old = std::mem::replace(&mut scene.control_plane.scheduler, next);
+    old.kill();
+    for _ in 0..30 {
+        assert_eq!(scene.readiness().await.0, "True");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let ready = |c: &Cluster| {
+        let all = c.status.as_ref().unwrap().conditions.clone();
+        find(&all, "Ready").unwrap().last_transition_time.clone()
+    };
+    assert_eq!(ready(&scene.clusters().get(&scene.name).await.unwrap()), ready(&before));
+}
