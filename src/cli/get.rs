@@ -181,7 +181,24 @@ mod tests {
             "availableResources": {"node-a": {"cpu": "399m", "memory": "2332068Ki", "nvidia.com/gpu": "2", "amd.com/gpu": "1"}},
             "nodeTaints": {"node-a": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}
         })));
-        insta::assert_snapshot!(shown, @"");
+        insta::assert_snapshot!(shown, @r"
+        +--------------+-------------+----------------+-----------+--------------+
+        | CLUSTER NAME | K8S VERSION | CLOUD PROVIDER | REGION    | STATUS       |
+        +--------------+-------------+----------------+-----------+--------------+
+        | west         | 1.29        | aws            | us-west-2 | ClusterReady |
+        +--------------+-------------+----------------+-----------+--------------+
+        +--------+---------------+------------------+---------------+
+        | NODES  | AVAILABLE CPU | AVAILABLE MEMORY | AVAILABLE GPU |
+        +--------+---------------+------------------+---------------+
+        | node-a | 399m          | 2332068Ki        | 3             |
+        +--------+---------------+------------------+---------------+
+        +---------------------------------------+
+        | NODES' TAINTS                         |
+        +---------------------------------------+
+        | node-a                                |
+        |   - nvidia.com/gpu:present:NoSchedule |
+        +---------------------------------------+
+        ");
     }
 
     #[test]

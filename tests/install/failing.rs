@@ -9,7 +9,14 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     let site = Site::on("new");
     let before = site.dump();
     let refused = site.install(&[]);
-    refused.fails(3, &["v0.6 supports Kubernetes v1.24, v1.25", "v1.31.4", "--version"]);
+    refused.fails(3, &["v0.6 supports Kubernetes v1.24, v1.25", "v1.31.4", "--version v1.1"]);
+    site.assert_same_as(&before);
+
+    // The flag that the error names.
+    let installed = site.install(&["--version", "auto"]);
+    assert!(installed.succeeds().contains("Control plane demo is healthy"), "{installed:?}");
+    assert!(installed.stderr.contains("service version v1.1.0"), "{installed:?}");
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
 }
 

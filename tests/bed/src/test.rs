@@ -63,7 +63,9 @@ fn all(bed: &Bed, args: &[String], steps: &mut Steps) -> Result<()> {
         steps.program("tests without a cluster", &mut cargo(bed, &without))?;
     }
     steps.run("build what the clusters are made of", || bed.build())?;
-    steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
+    steps.run("build the images of this project", || {
+        bed.images("e2e", &["v0.6.1".to_owned(), "v1.1.0".to_owned()]).map(drop)
+    })?;
     for target in ON_CLUSTERS {
         let mut test = cargo(bed, &["test", "--package", "fleetctl", "--test", target, "--", "--test-threads", "1"]);
         steps.program(&format!("tests on clusters: {target}"), test.args(args))?;
