@@ -1,7 +1,7 @@
 //! Faults, as tests and the command line ask for them. Each has a counterpart that mends it.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
@@ -47,7 +47,18 @@ impl Bed {
     /// Halts a component where it stands (SIGSTOP): it keeps its connections and answers nobody.
     pub fn pause(&self, cluster: &str, component: &str) -> Result<()> {
         let unit = self.unit(cluster)?;
-        parts(component).iter().try_for_each(|component| unit.signal(component, Signal::STOP))
+        for component in parts(component) {
+            unit.signal(component, Signal::STOP)?;
+            // On a busy machine the kernel takes its time to halt every thread.
+            let end = Instant::now() + GRACE;
+            while unit.state(component) != State::Paused {
+                if Instant::now() > end {
+                    bail!("{component} of `{cluster}` does not halt");
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
     }
 
     /// Lets a paused component go on.
@@ -165,10 +176,10 @@ impl Bed {
         self.free_quota(cluster, namespace)?;
         self.kubectl(cluster, &["create", "quota", QUOTA, "--namespace", namespace, &format!("--hard={hard}")])?;
         // It counts only once the controller has looked at it.
-        let end = std::time::Instant::now() + GRACE;
+        let end = Instant::now() + GRACE;
         let looked = ["get", "quota", QUOTA, "--namespace", namespace, "-o", "jsonpath={.status.hard}"];
         while self.kubectl(cluster, &looked)?.is_empty() {
-            if std::time::Instant::now() > end {
+            if Instant::now() > end {
                 bail!("cluster `{cluster}`: the quota in {namespace} has no effect; does kube-controller-manager run?");
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -23,7 +23,10 @@ async fn client(proxy: &Proxy) -> kube::Client {
     let kubeconfig = kube::config::Kubeconfig::read_from(proxy.kubeconfig()).expect("the proxy's kubeconfig is valid");
     let options = kube::config::KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    kube::Client::try_from(config.expect("it leads somewhere")).expect("a client")
+    let mut config = config.expect("it leads somewhere");
+    // It would try again what was refused, and so hide it.
+    config.default_retry = false;
+    kube::Client::try_from(config).expect("a client")
 }
 
 async fn send(client: &kube::Client, method: &str, path: &str, body: &str) -> Result<String, String> {

@@ -16,7 +16,7 @@ const API_SERVICE: &str = "10.96.0.1";
 /// Pod addresses, likewise.
 pub(super) const PODS: &str = "10.244.0.0/16";
 /// How long a start may take on a machine that is busy with something else.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(240);
 
 impl Cluster {
     fn pki(&self, file: &str) -> String {
