@@ -193,6 +193,9 @@ fn finish(mut config: Config, context: Option<String>) -> Result<Connected, kube
     config.read_timeout = Some(READ_TIMEOUT);
     // Without it the time that a pooled connection lay idle counts against the next answer.
     config.reset_reader_on_write = true;
+    // Audit logs and the server's own bookkeeping name clients by it.
+    let agent = http::HeaderValue::from_static(concat!("fleetctl/v", env!("CARGO_PKG_VERSION")));
+    config.headers.push((http::header::USER_AGENT, agent));
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let namespace = config.default_namespace.clone();
     Ok(Connected { client: Client::try_from(config)?, context, server, namespace })

@@ -8,7 +8,7 @@
 //! if plan.is_noop() { /* nothing to write; wait or finish */ }
 //! let mut run = engine.begin(plan).await?;                // namespace, lock, journal
 //! run.apply().await?;                                     // or apply_stage(n), with waits in between
-//! engine.wait(&targets, &wait_options).await?;            // ends early with a Diagnosis
+//! engine.wait(&run.targets(), WaitOptions::default()).await?; // ends early with a Diagnosis
 //! run.commit().await?;                                    // prune, record, lock released
 //! ```
 //! On an error: `run.rollback().await` undoes the run, `run.release().await` leaves it for a later `begin`, which

@@ -173,6 +173,7 @@ async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback
     let path = format!("{}?fieldManager=kubectl-client-side-apply", maps.collection(Some(&case.namespace)));
     let request = http::Request::post(path)
         .header("content-type", "application/json")
+        .header("user-agent", "kubectl/v1.25")
         .body(serde_json::to_vec(&manifest).unwrap())
         .unwrap();
     case.server().client().request::<serde_json::Value>(request).await.unwrap();
