@@ -61,6 +61,21 @@
 //!   Functions: `range dict namespace`. Macros, `import`, `include`, `set`, `for`, `if`, `call` as usual;
 //!   `extends`, `block`, `autoescape`, `safe` and `{{-` are refused.
 //! - A document that comes out empty is skipped. Line breaks after a block tag and spaces before it are dropped.
+//!
+//! # What else there is
+//!
+//! | | |
+//! |---|---|
+//! | [`select`] | `--version`, `--image-tag`, `auto`; whether a cluster is supported; how far apart agent and control plane may be |
+//! | [`explain`] | where a field of an object comes from: template, values, what they overrode |
+//! | [`show`] | values as commented YAML, the images of all pods |
+//! | [`usage`] | values that only the templates or only the schema know; for tests |
+//! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
+//! | [`served`] | the kinds that each Kubernetes minor serves, their plural and scope |
+//! | [`Files`], [`presets`], [`values_file`] | what is compiled in |
+//!
+//! In a schema two keywords are ours: `x-secret: true` marks a value that is never shown, and `x-since: v0.8` one that
+//! older service versions do not know.
 
 // A diagnostic is larger than clippy likes an error to be. It is made once in a failing run, and boxing it would only
 // make the code that fills it longer.
