@@ -15,3 +15,4 @@ pub mod control_plane;
 pub mod daemon;
 pub mod pki;
 pub mod scheduler;
+pub mod workload_cluster;

@@ -110,8 +110,17 @@ fn a_forbidden_import_is_found_however_it_is_written() {
 #[test]
 fn the_top_level_holds_only_what_the_design_names() {
     let named = [
-        "Cargo.toml", "Cargo.lock", "src", "charts", "values", "tests", "examples", "README.md", "LICENSE",
-        "CHANGELOG.md", "build.rs",
+        "Cargo.toml",
+        "Cargo.lock",
+        "src",
+        "charts",
+        "values",
+        "tests",
+        "examples",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "build.rs",
     ];
     let tracked = std::process::Command::new("git").args(["ls-files"]).current_dir(root()).output().unwrap();
     let tracked = String::from_utf8(tracked.stdout).unwrap();

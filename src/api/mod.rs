@@ -13,6 +13,7 @@ pub mod crds;
 pub mod group;
 pub mod keys;
 pub mod names;
+pub mod pod_values;
 pub mod policy;
 pub mod schedule;
 mod schema;

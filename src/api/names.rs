@@ -25,7 +25,9 @@ pub enum NameError {
         limit: usize,
     },
     /// Not a DNS label.
-    #[error("the {what} `{name}` is not a valid name: use lower-case letters, digits and `-`, starting and ending with a letter or digit")]
+    #[error(
+        "the {what} `{name}` is not a valid name: use lower-case letters, digits and `-`, starting and ending with a letter or digit"
+    )]
     NotALabel {
         /// What was to be named.
         what: &'static str,
@@ -44,8 +46,11 @@ fn is_label(text: &str) -> bool {
 }
 
 fn close_label(text: &str) -> Option<String> {
-    let lower: String =
-        text.to_lowercase().chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' }).collect();
+    let lower: String = text
+        .to_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' })
+        .collect();
     let trimmed = lower.trim_matches('-');
     is_label(trimmed).then(|| trimmed.to_owned())
 }
@@ -114,7 +119,10 @@ mod tests {
     fn names_are_dns_labels_and_errors_offer_a_close_one() {
         assert_eq!("prod-1".parse::<ControlPlaneName>().unwrap().as_str(), "prod-1");
         let error = "My_Cluster".parse::<ClusterName>().unwrap_err();
-        assert!(matches!(error, NameError::NotALabel { suggestion: Some(ref s), .. } if s == "my-cluster"), "{error:?}");
+        assert!(
+            matches!(error, NameError::NotALabel { suggestion: Some(ref s), .. } if s == "my-cluster"),
+            "{error:?}"
+        );
         for text in ["", "-a", "a-", "a.b", "ä", "a b", "../x", &"x".repeat(51)] {
             assert!(text.parse::<ControlPlaneName>().is_err(), "{text}");
         }

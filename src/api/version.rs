@@ -43,7 +43,8 @@ impl FromStr for KubeMinor {
     type Err = VersionError;
 
     fn from_str(text: &str) -> Result<Self, VersionError> {
-        let error = || VersionError { text: text.to_owned(), expected: "a Kubernetes version such as `1.29` or `v1.29.4`" };
+        let error =
+            || VersionError { text: text.to_owned(), expected: "a Kubernetes version such as `1.29` or `v1.29.4`" };
         let bare = text.strip_prefix('v').unwrap_or(text);
         let (major, rest) = leading_number(bare).ok_or_else(error)?;
         let rest = rest.strip_prefix('.').ok_or_else(error)?;

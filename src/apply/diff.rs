@@ -192,8 +192,8 @@ fn compare(
 
 /// Items of two lists that belong together: by name where all have one, else by position.
 fn pairs<'a>(before: &'a [Value], after: &'a [Value]) -> Vec<(String, Option<&'a Value>, Option<&'a Value>)> {
-    let named = |items: &[Value]| items.iter().all(|item| text(item, "/name").is_some());
-    if named(before) && named(after) {
+    let have_names = |items: &[Value]| items.iter().all(|item| text(item, "/name").is_some());
+    if have_names(before) && have_names(after) {
         let find = |items: &'a [Value], name: &str| items.iter().find(|item| text(item, "/name") == Some(name));
         let mut names: Vec<&str> = before.iter().chain(after).filter_map(|item| text(item, "/name")).collect();
         names.sort_unstable();

@@ -52,6 +52,9 @@ pub enum Error {
         /// Who has it now.
         holder: String,
     },
+    /// Another run changed the installation after the plan was made. Nothing of the plan was written.
+    #[error("the installation was changed by another run since the plan was made")]
+    PlanOutdated,
     /// Waiting came to an end without success.
     #[error(transparent)]
     Wait(#[from] Box<WaitFailure>),
@@ -138,6 +141,7 @@ impl Error {
             Self::NotOurs { .. } => "NotOurs",
             Self::Locked { .. } => "Locked",
             Self::LockLost { .. } => "LockLost",
+            Self::PlanOutdated => "PlanOutdated",
             Self::Wait(failure) => failure.reason(),
             Self::Record { .. } => "BadRecord",
             Self::File { .. } => "FileError",
@@ -173,6 +177,7 @@ impl Error {
                 "wait for the other run (`--lock-wait 5m`); a lock that is not renewed is taken over when it expires"
                     .to_owned()
             }
+            Self::PlanOutdated => "run the command again".to_owned(),
             Self::LockLost { .. } => "run the command again when the other run is done".to_owned(),
             Self::Wait(failure) => return failure.remedy(),
             Self::Record { namespace, name, .. } => {
@@ -190,6 +195,7 @@ impl Error {
         match self {
             Self::Wait(failure) => failure.timed_out,
             Self::Stuck { .. } => true,
+            Self::Api { source, .. } => source.reason == "Timeout",
             _ => false,
         }
     }

@@ -23,6 +23,7 @@
 //! the same inputs writes nothing at all, not even the lock.
 
 mod absence;
+mod adopt;
 mod api_error;
 pub mod causes;
 pub mod client;
@@ -43,15 +44,18 @@ mod namespace;
 mod object;
 mod owner;
 mod plan;
+mod prune;
 mod record;
 mod retry;
 mod rollback;
 mod run;
 mod server;
 pub mod status;
+mod transport;
 mod uninstall;
 mod wait;
 mod watch;
+mod write;
 
 pub use api_error::{ApiError, Cause};
 pub use client::{ClientError, Connected, Target};

@@ -179,10 +179,11 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Whether it can be taken over: it ended, cannot be read, or its process on this very host is gone.
+    /// Whether it can be taken over: it ended, cannot be read, its process on this very host is gone, or it is an
+    /// earlier run of this very process, which does one thing at a time.
     pub(crate) fn is_dead(&self, now: jiff::Timestamp, here: &Holder) -> bool {
         let expired = self.expires.parse::<jiff::Timestamp>().map_or(true, |end| end <= now);
-        expired || (self.holder.host == here.host && self.holder.pid != here.pid && process_is_gone(self.holder.pid))
+        expired || self.holder.host == here.host && (self.holder.pid == here.pid || process_is_gone(self.holder.pid))
     }
 }
 
@@ -411,7 +412,8 @@ mod tests {
         };
         assert!(lock("2025-12-31T23:59:59Z", "elsewhere", 1).is_dead(now, &here));
         assert!(!lock("2026-01-01T00:00:01Z", "elsewhere", 1).is_dead(now, &here));
-        assert!(!lock("2026-01-01T00:00:01Z", &here.host, here.pid).is_dead(now, &here));
+        assert!(!lock("2026-01-01T00:00:01Z", &here.host, 1).is_dead(now, &here), "that process lives");
+        assert!(lock("2026-01-01T00:00:01Z", &here.host, here.pid).is_dead(now, &here), "an earlier run of our own");
         assert!(lock("2026-01-01T00:00:01Z", &here.host, u32::MAX).is_dead(now, &here), "no such process on this host");
         assert!(lock("soon", "elsewhere", 1).is_dead(now, &here), "a lock that cannot be read stops nobody");
     }

@@ -1,28 +1,19 @@
 //! One run: the lock, the journal before each stage, the stages, and the record at the end.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _};
-use serde_json::{Value, json};
 
-use super::conflict::{self, Conflict};
 use super::engine::Engine;
 use super::error::Error;
-use super::event::{Done, Event};
-use super::fields;
+use super::event::Done;
 use super::journal::{Journal, JournalStep, LocalJournal, Undo};
-use super::kinds::Kind;
 use super::ledger::{Ledger, Shared};
-use super::object::{ObjectRef, Policy, number, text, uid};
+use super::object::{ObjectRef, Policy, number, uid};
 use super::plan::{Action, Plan, Step};
 use super::record::{Item, Origin, Phase, Record, Release};
-use super::server::{ApplyOptions, Server};
-
-/// How long the API may take to serve a kind after its definition is established.
-const DEFINITION_LAG: Duration = Duration::from_secs(10);
-/// How long an object that is on its way out may keep its successor waiting.
-const TERMINATING: Duration = Duration::from_secs(60);
+use super::server::Server;
+use super::write::Failure;
 
 /// An object of the run as the server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,9 +82,11 @@ impl Engine {
         })
         .await?;
         if ledger.state.record != plan.state.record {
-            return Err(Error::LockLost {
-                holder: "a run that changed the record since this plan was made; plan again".to_owned(),
-            });
+            let mut ledger = ledger;
+            ledger
+                .finish(|state| state.journal = state.journal.take().filter(|journal| !journal.steps.is_empty()))
+                .await?;
+            return Err(Error::PlanOutdated);
         }
         Ok(Run { engine: self.clone(), server, plan, ledger: Shared::new(ledger), local, applied })
     }
@@ -287,52 +280,6 @@ impl Run {
         record
     }
 
-    /// Deletes what the new inputs hold no more. Returns what could not be shown to be ours, which stays recorded.
-    async fn prune(&mut self) -> Result<Vec<Item>, Error> {
-        let mut remaining = Vec::new();
-        let mut doomed = Vec::new();
-        for item in self.plan.prune.clone() {
-            let target = &item.object;
-            let kind = self
-                .server
-                .served(&target.group, &target.kind)
-                .await
-                .map_err(|e| Error::on("find the kind of", target, e))?;
-            let live = self.server.get(&kind, target.namespace.as_deref(), &target.name).await;
-            match live.map_err(|e| Error::on("read", target, e))? {
-                Some(live) if uid(&live) == item.uid && self.engine.owner.labelled(&live) => {
-                    doomed.push((item, kind, live));
-                }
-                // Someone made another one of that name, or took our labels off: it is theirs now.
-                Some(_) => self.engine.events.send(Event::Object { object: target.clone(), done: Done::Kept }),
-                None => {}
-            }
-        }
-        let entries: Vec<JournalStep> = doomed
-            .iter()
-            .map(|(item, kind, live)| JournalStep {
-                object: item.object.clone(),
-                api_version: kind.api_version(),
-                policy: item.policy,
-                undo: Undo::Recreate {
-                    manifest: fields::ours(live).map_or_else(|| bare(live), |ours| fields::extract(live, ours)),
-                },
-            })
-            .collect();
-        if !entries.is_empty() {
-            self.note(&entries).await?;
-        }
-        for (item, kind, _) in doomed {
-            let deleted = self.server.delete(&kind, &item.object, &item.uid).await;
-            match deleted {
-                Ok(_) => self.engine.events.send(Event::Object { object: item.object, done: Done::Deleted }),
-                Err(error) if error.is_forbidden() => remaining.push(item),
-                Err(error) => return Err(Error::on("delete", &item.object, error)),
-            }
-        }
-        Ok(remaining)
-    }
-
     /// Ends the run where it is: the journal stays for a later run or rollback, the lock goes.
     ///
     /// # Errors
@@ -346,156 +293,6 @@ impl Run {
     }
 }
 
-/// Why one object was not applied.
-pub(crate) enum Failure {
-    Conflicts(Vec<Conflict>),
-    Error(Error),
-}
-
-impl Failure {
-    pub(crate) fn into_error(self) -> Error {
-        match self {
-            Self::Conflicts(conflicts) => Error::Conflicts { conflicts },
-            Self::Error(error) => error,
-        }
-    }
-}
-
-impl Engine {
-    /// Applies one object; the answer says whether it was made.
-    pub(crate) async fn apply_one(&self, server: &Server, step: &Step) -> Result<Applied, Failure> {
-        if step.live.as_ref().is_some_and(|live| text(live, "/metadata/deletionTimestamp").is_some()) {
-            self.wait_for_absence(server, step).await.map_err(Failure::Error)?;
-        }
-        let begun = Instant::now();
-        let mut force = false;
-        let written = loop {
-            match server.apply(&step.kind, &step.manifest, ApplyOptions { force, dry_run: false }).await {
-                Ok(written) => break written,
-                Err(error) if error.is_conflict_with_manager() && !force => {
-                    let live = server
-                        .get(&step.kind, step.target.namespace.as_deref(), &step.target.name)
-                        .await
-                        .ok()
-                        .flatten();
-                    let mut found = conflict::read(&error, &step.target, &step.manifest, live.as_ref());
-                    found.retain(|conflict| !self.may_take(conflict, step));
-                    if !found.is_empty() {
-                        return Err(Failure::Conflicts(found));
-                    }
-                    force = true;
-                }
-                // A definition is established a moment before its kind is served.
-                Err(error) if error.is_not_found() && !is_builtin(&step.kind) && begun.elapsed() < DEFINITION_LAG => {
-                    tokio::time::sleep(Duration::from_millis(250)).await;
-                }
-                Err(error) => return Err(Failure::Error(Error::on("apply", &step.target, error))),
-            }
-        };
-        for message in &written.warnings {
-            self.events.send(Event::Warning { object: step.target.clone(), message: message.clone() });
-        }
-        let before = step.live.as_ref().and_then(|live| text(live, "/metadata/resourceVersion"));
-        // A repeated request finds what the first one made, whose answer was lost: nobody else has written to it then.
-        let alone = || fields::managers(&written.object).iter().all(|manager| manager == super::owner::MANAGER);
-        let made = written.created || (step.action == Action::Create && alone());
-        let done = match step.action {
-            _ if made => Done::Created,
-            Action::Adopt | Action::Create => Done::Adopted,
-            _ if before == text(&written.object, "/metadata/resourceVersion") => Done::Unchanged,
-            _ => Done::Changed,
-        };
-        self.events.send(Event::Object { object: step.target.clone(), done });
-        let origin = if done == Done::Adopted { Origin::Adopted } else { Origin::Created };
-        Ok(Applied {
-            uid: uid(&written.object).to_owned(),
-            generation: number(&written.object, "/metadata/generation"),
-            done,
-            origin,
-            policy: step.policy,
-            digest: step.digest.clone(),
-        })
-    }
-
-    /// Whether a field may be taken from its manager: the user said so, or somebody edited our own object by hand.
-    ///
-    /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold.
-    pub(crate) fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
-        let by_hand = conflict.manager == "kubectl" || conflict.manager.starts_with("kubectl-");
-        conflict::allowed(conflict, &self.options.take_fields)
-            || (step.action == Action::Change && by_hand && conflict.field != ".spec.replicas")
-    }
-
-    async fn wait_for_absence(&self, server: &Server, step: &Step) -> Result<(), Error> {
-        let end = Instant::now() + TERMINATING;
-        loop {
-            let live = server.get_metadata(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
-            match live.map_err(|e| Error::on("read", &step.target, e))? {
-                Some(live) if text(&live, "/metadata/deletionTimestamp").is_some() => {
-                    let because = super::absence::holds(&live);
-                    if Instant::now() >= end || self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline)
-                    {
-                        let object = step.target.clone();
-                        return Err(Error::Stuck { objects: vec![super::error::StuckObject { object, because }] });
-                    }
-                }
-                _ => return Ok(()),
-            }
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
-    }
-
-    /// What leads back from applying a step.
-    async fn undo_of(&self, server: &Server, step: &Step) -> Result<Undo, Error> {
-        if step.action == Action::Create {
-            return Ok(Undo::Delete);
-        }
-        let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
-        let Some(live) = live.map_err(|e| Error::on("read", &step.target, e))? else { return Ok(Undo::Delete) };
-        Ok(match fields::ours(&live) {
-            Some(ours) if step.action == Action::Change => {
-                Undo::Reapply { patch: fields::merge_diff(&step.manifest, &fields::extract(&live, ours)) }
-            }
-            _ => Undo::Release { patch: former_values(&step.manifest, &live) },
-        })
-    }
-}
-
-fn is_builtin(kind: &Kind) -> bool {
-    !kind.group.contains('.') || kind.group.ends_with(".k8s.io")
-}
-
 fn entry(step: &Step, undo: Undo) -> JournalStep {
     JournalStep { object: step.target.clone(), api_version: step.kind.api_version(), policy: step.policy, undo }
-}
-
-/// The live values at the places that a manifest sets to something else: what taking fields from others would lose.
-fn former_values(manifest: &Value, live: &Value) -> Value {
-    let (Value::Object(manifest), Value::Object(live)) = (manifest, live) else { return live.clone() };
-    let mut former = serde_json::Map::new();
-    for (key, value) in manifest {
-        if let Some(was) = live.get(key).filter(|was| *was != value) {
-            let part = former_values(value, was);
-            if part.as_object().is_none_or(|map| !map.is_empty()) {
-                former.insert(key.clone(), part);
-            }
-        }
-    }
-    Value::Object(former)
-}
-
-/// A live object without what the server added, to make it again.
-pub(crate) fn bare(live: &Value) -> Value {
-    let mut manifest = live.clone();
-    if let Some(map) = manifest.as_object_mut() {
-        map.remove("status");
-    }
-    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata
-            .retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "labels" | "annotations" | "finalizers"));
-    }
-    if !manifest.is_object() {
-        manifest = json!({});
-    }
-    manifest
 }

@@ -16,7 +16,7 @@ use super::event::Event;
 use super::kinds::Kind;
 use super::object::ObjectRef;
 use super::run::Run;
-use super::status::{State, Status, evaluate};
+use super::status::{State, Status, evaluate, has_rule};
 use super::watch::{Update, follow};
 
 /// How often causes are looked for while something is not there yet.
@@ -58,12 +58,13 @@ impl Default for WaitOptions {
 }
 
 impl Run {
-    /// What this run applied, in the order of stages, for [`Engine::wait`]; the caller picks from it.
+    /// What this run applied and what becomes something after it is stored, in the order of stages, for [`Engine::wait`]; the caller picks from it.
     pub fn targets(&self) -> Vec<WaitTarget> {
         let generation = |object: &ObjectRef| self.applied().get(object).and_then(|applied| applied.generation);
         self.plan()
             .steps
             .iter()
+            .filter(|step| has_rule(&step.target.group, &step.target.kind))
             .map(|step| WaitTarget {
                 kind: step.kind.clone(),
                 object: step.target.clone(),
@@ -74,10 +75,11 @@ impl Run {
 }
 
 impl super::plan::Plan {
-    /// All objects of the plan, for a wait when there was nothing to apply.
+    /// The objects of the plan that become something after they are stored, for a wait when there was nothing to apply.
     pub fn targets(&self) -> Vec<WaitTarget> {
         self.steps
             .iter()
+            .filter(|step| has_rule(&step.target.group, &step.target.kind))
             .map(|step| WaitTarget { kind: step.kind.clone(), object: step.target.clone(), generation: None })
             .collect()
     }

@@ -187,7 +187,8 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
         ..Inside::default()
     };
     for kind in DEFINITIONS {
-        let found = definitions.iter().find(|d| d.spec.names.kind == kind && d.spec.group.ends_with(".fleet-scheduler.io"));
+        let found =
+            definitions.iter().find(|d| d.spec.names.kind == kind && d.spec.group.ends_with(".fleet-scheduler.io"));
         inside.definitions.insert(kind.to_owned(), found.is_some_and(established));
     }
     if inside.definitions.get("Cluster") == Some(&true) {
@@ -233,16 +234,76 @@ fn definition_check(facts: &HealthFacts, kind: &str) -> Finding {
 
 /// The health checks of a control plane, in the order in which they are shown.
 pub const CHECKS: [Check<HealthFacts>; 10] = [
-    Check { id: "apiserver", title: "API server", severity: Severity::Error, needs: &[], evaluate: |f| component_check(f, "apiserver") },
-    Check { id: "controller-manager", title: "kube-controller-manager", severity: Severity::Error, needs: &[], evaluate: |f| component_check(f, "kube-controller-manager") },
-    Check { id: "etcd", title: "etcd", severity: Severity::Error, needs: &[], evaluate: |f| component_check(f, "etcd") },
-    Check { id: "scheduler", title: "scheduler", severity: Severity::Error, needs: &[], evaluate: |f| component_check(f, "fleet-scheduler") },
-    Check { id: "definition-cluster", title: "Cluster", severity: Severity::Error, needs: &[], evaluate: |f| definition_check(f, "Cluster") },
-    Check { id: "definition-schedulepolicy", title: "SchedulePolicy", severity: Severity::Error, needs: &[], evaluate: |f| definition_check(f, "SchedulePolicy") },
-    Check { id: "definition-schedulegroup", title: "ScheduleGroup", severity: Severity::Error, needs: &[], evaluate: |f| definition_check(f, "ScheduleGroup") },
-    Check { id: "init-secret", title: "agents' init Secret", severity: Severity::Error, needs: &["definition-cluster"], evaluate: init_secret },
-    Check { id: "clusters", title: "workload clusters", severity: Severity::Warning, needs: &["definition-cluster"], evaluate: clusters },
-    Check { id: "policies", title: "schedule policies", severity: Severity::Warning, needs: &["definition-schedulepolicy"], evaluate: policies },
+    Check {
+        id: "apiserver",
+        title: "API server",
+        severity: Severity::Error,
+        needs: &[],
+        evaluate: |f| component_check(f, "apiserver"),
+    },
+    Check {
+        id: "controller-manager",
+        title: "kube-controller-manager",
+        severity: Severity::Error,
+        needs: &[],
+        evaluate: |f| component_check(f, "kube-controller-manager"),
+    },
+    Check {
+        id: "etcd",
+        title: "etcd",
+        severity: Severity::Error,
+        needs: &[],
+        evaluate: |f| component_check(f, "etcd"),
+    },
+    Check {
+        id: "scheduler",
+        title: "scheduler",
+        severity: Severity::Error,
+        needs: &[],
+        evaluate: |f| component_check(f, "fleet-scheduler"),
+    },
+    Check {
+        id: "definition-cluster",
+        title: "Cluster",
+        severity: Severity::Error,
+        needs: &[],
+        evaluate: |f| definition_check(f, "Cluster"),
+    },
+    Check {
+        id: "definition-schedulepolicy",
+        title: "SchedulePolicy",
+        severity: Severity::Error,
+        needs: &[],
+        evaluate: |f| definition_check(f, "SchedulePolicy"),
+    },
+    Check {
+        id: "definition-schedulegroup",
+        title: "ScheduleGroup",
+        severity: Severity::Error,
+        needs: &[],
+        evaluate: |f| definition_check(f, "ScheduleGroup"),
+    },
+    Check {
+        id: "init-secret",
+        title: "agents' init Secret",
+        severity: Severity::Error,
+        needs: &["definition-cluster"],
+        evaluate: init_secret,
+    },
+    Check {
+        id: "clusters",
+        title: "workload clusters",
+        severity: Severity::Warning,
+        needs: &["definition-cluster"],
+        evaluate: clusters,
+    },
+    Check {
+        id: "policies",
+        title: "schedule policies",
+        severity: Severity::Warning,
+        needs: &["definition-schedulepolicy"],
+        evaluate: policies,
+    },
 ];
 
 fn init_secret(facts: &HealthFacts) -> Finding {
@@ -255,7 +316,10 @@ fn init_secret(facts: &HealthFacts) -> Finding {
 fn clusters(facts: &HealthFacts) -> Finding {
     let members = facts.inside.as_ref().map(|inside| inside.members.as_slice()).unwrap_or_default();
     if members.is_empty() {
-        return Finding::bad("0 workload clusters connected", "register one with `fleetctl install agent NAME --context CONTEXT`");
+        return Finding::bad(
+            "0 workload clusters connected",
+            "register one with `fleetctl install agent NAME --context CONTEXT`",
+        );
     }
     let unready: Vec<String> =
         members.iter().filter(|m| !m.ready).map(|m| format!("{} ({})", m.name, m.reason)).collect();
@@ -278,7 +342,7 @@ fn policies(facts: &HealthFacts) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{run, Verdict};
+    use crate::check::{Verdict, run};
 
     fn healthy() -> HealthFacts {
         let running = Component { installed: true, wanted: 1, ready: 1, trouble: None };

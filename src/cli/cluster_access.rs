@@ -50,7 +50,9 @@ pub(super) fn request_failed(what: &str, error: &kube::Error) -> CliError {
     let shown = CliError::new(Exit::Failed, "RequestFailed", what).because(error);
     match error {
         kube::Error::Api(status) if status.code == 403 => shown.hint("use a context that has the right (`--context`)"),
-        kube::Error::Api(status) if status.code == 401 => shown.hint("the credentials of this context are not accepted"),
+        kube::Error::Api(status) if status.code == 401 => {
+            shown.hint("the credentials of this context are not accepted")
+        }
         kube::Error::Api(_) => shown,
         _ => shown.hint("check with `kubectl version` that the cluster answers in this context"),
     }

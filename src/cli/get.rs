@@ -7,10 +7,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
+use super::Global;
 use super::cluster_access::{hub_client, request_failed};
 use super::error::{CliError, Exit};
 use super::ui::Ui;
-use super::Global;
 use crate::api::Cluster;
 use crate::api::cluster::conditions;
 
@@ -80,8 +80,10 @@ async fn list(hub: &Client, name: Option<&str>) -> Result<Vec<Cluster>, CliError
         None => Ok(api.list(&ListParams::default()).await.map_err(failed)?.items),
         Some(name) => match api.get_opt(name).await.map_err(failed)? {
             Some(cluster) => Ok(vec![cluster]),
-            None => Err(CliError::new(Exit::Failed, "NoSuchCluster", format!("no workload cluster `{name}` is registered"))
-                .hint("list them all with `get clusters`")),
+            None => {
+                Err(CliError::new(Exit::Failed, "NoSuchCluster", format!("no workload cluster `{name}` is registered"))
+                    .hint("list them all with `get clusters`"))
+            }
         },
     }
 }

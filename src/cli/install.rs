@@ -67,7 +67,8 @@ pub(super) struct InstallControlPlaneArgs {
 
 /// Reads `90s`, `5m`, `1h30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: SignedDuration = text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
+    let parsed: SignedDuration =
+        text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
     Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
@@ -83,11 +84,13 @@ async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs)
     let mut plan = if args.plan.asks_cluster() { None } else { Some(args.plan.plan(ui, global, None)?) };
     let known = check_ids(&args.skip_preflight);
     known?;
-    let home = Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let home =
+        Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
     let hosting = cluster_access::connect(global).await?;
     if plan.is_none() {
         let version = hosting.client.apiserver_version().await;
-        let version = version.map_err(|error| cluster_access::request_failed("cannot read the cluster's version", &error))?;
+        let version =
+            version.map_err(|error| cluster_access::request_failed("cannot read the cluster's version", &error))?;
         let server: KubeMinor = version.git_version.parse().map_err(|error: crate::api::version::VersionError| {
             CliError::new(Exit::Preflight, "UnknownVersion", error.to_string())
         })?;
@@ -151,8 +154,11 @@ fn finished(ui: &Ui, plan: &Plan, installed: &Installed) -> Result<Exit, CliErro
 /// Prints what would be applied, with placeholders for keys and for what only a cluster decides.
 fn dry_run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
     if args.plan.asks_cluster() {
-        return Err(CliError::usage("AutoNeedsCluster", "`--version auto` asks the cluster, which `--dry-run` does not")
-            .hint("give the version: `--version v0.6`"));
+        return Err(CliError::usage(
+            "AutoNeedsCluster",
+            "`--version auto` asks the cluster, which `--dry-run` does not",
+        )
+        .hint("give the version: `--version v0.6`"));
     }
     let plan = args.plan.plan(ui, global, None)?;
     let endpoint = dry_endpoint(&plan);

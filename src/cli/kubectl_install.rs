@@ -42,8 +42,12 @@ pub(super) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
         return uninstall(ui, &plugin, ours);
     }
     if plugin.symlink_metadata().is_ok() && !ours {
-        return Err(CliError::new(Exit::Refused, "NotOurs", format!("{} exists and is not this program", plugin.display()))
-            .hint("remove it yourself, or name another folder with `--bin-dir`"));
+        return Err(CliError::new(
+            Exit::Refused,
+            "NotOurs",
+            format!("{} exists and is not this program", plugin.display()),
+        )
+        .hint("remove it yourself, or name another folder with `--bin-dir`"));
     }
     place(&program, &plugin, args.copy).map_err(|error| no_rights(&error, &plugin, ui))?;
     ui.out(&format!("Installed {}; try `kubectl fleet --help`\n", plugin.display()))?;
@@ -109,7 +113,8 @@ fn link(program: &Path, fresh: &Path) -> std::io::Result<()> {
 }
 
 fn no_rights(error: &std::io::Error, plugin: &Path, ui: &Ui) -> CliError {
-    let failed = CliError::new(Exit::Failed, "CannotWritePlugin", format!("cannot write {}", plugin.display())).because(error);
+    let failed =
+        CliError::new(Exit::Failed, "CannotWritePlugin", format!("cannot write {}", plugin.display())).because(error);
     if error.kind() == std::io::ErrorKind::PermissionDenied {
         return failed.hint(format!(
             "run `sudo {} kubectl-install`, or install into a folder of your own: `--bin-dir ~/.local/bin`",

@@ -11,7 +11,8 @@ use crate::control_plane::plan::Plan;
 
 /// Ends when SIGINT or SIGTERM comes; a second one ends the program at once.
 pub(super) async fn interrupted(ui: &Ui) {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         return std::future::pending().await;
     };
     tokio::select! {
@@ -61,10 +62,13 @@ pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Gl
             apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
             _ => engine_error(&format!("{step} failed"), source),
         },
-        InstallError::Cluster(source) => super::cluster_access::request_failed("cannot read the hosting cluster", source),
+        InstallError::Cluster(source) => {
+            super::cluster_access::request_failed("cannot read the hosting cluster", source)
+        }
         InstallError::Render(problems) => super::plan_args::wrong_values(problems.clone()),
-        InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string())
-            .hint("check what gives Services of type LoadBalancer their address, or use `--set exposure.type=NodePort`"),
+        InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string()).hint(
+            "check what gives Services of type LoadBalancer their address, or use `--set exposure.type=NodePort`",
+        ),
         InstallError::Keys(source) => CliError::new(Exit::Failed, "BadKeys", error.to_string())
             .because(source)
             .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
@@ -86,7 +90,8 @@ pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Gl
 fn after(shown: CliError, ui: &Ui, plan: &Plan, aftermath: &Aftermath, global: &Global) -> CliError {
     let (program, name) = (ui.program, &plan.name);
     let context = global.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
-    let namespace = if global.namespace.as_str() == "fleet" { String::new() } else { format!(" --namespace {}", global.namespace) };
+    let namespace =
+        if global.namespace.as_str() == "fleet" { String::new() } else { format!(" --namespace {}", global.namespace) };
     let tail = format!("{context}{namespace}");
     match aftermath {
         Aftermath::NothingWritten => shown.hint("nothing was written to the cluster"),

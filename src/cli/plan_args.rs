@@ -157,9 +157,7 @@ pub(super) fn wrong_values(problems: Diagnostics) -> CliError {
 fn no_chart(error: &PlanError) -> CliError {
     let shown = CliError::new(Exit::Preflight, "NoChart", error.to_string());
     match error {
-        PlanError::NoChart { installable, .. } => {
-            shown.hint(format!("installable are: {}", installable.join(", ")))
-        }
+        PlanError::NoChart { installable, .. } => shown.hint(format!("installable are: {}", installable.join(", "))),
         PlanError::Chart { source, .. } => shown.because(source),
     }
 }

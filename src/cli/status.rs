@@ -2,8 +2,8 @@
 
 use clap::Args;
 use kube::Client;
-use kube::api::{Api, ListParams};
 use kube::ResourceExt;
+use kube::api::{Api, ListParams};
 
 use super::cluster_access::{connect, request_failed};
 use super::error::{CliError, Exit};

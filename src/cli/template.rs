@@ -65,17 +65,20 @@ pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<
                  for a load balancer: `--set exposure.type=LoadBalancer --set exposure.host=NAME`",
             )
     })?;
-    let home = Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let home =
+        Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
     let folder = home.keys(&plan.name);
     let found = keys::from_folder(&folder).map_err(|error| local(&error))?;
     let completed = keys::complete(&found, &plan, &endpoint, Timestamp::now()).map_err(|error| {
-        CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display())).because(&error)
+        CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display()))
+            .because(&error)
     })?;
     if !completed.unchanged() {
         pki::write_folder(&folder, &completed.files).map_err(|error| local(&error))?;
     }
     let kubeconfig = completed.files.get(keys::ADMIN_KUBECONFIG).unwrap_or_default();
-    let file = pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", kubeconfig).map_err(|e| local(&e))?;
+    let file =
+        pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", kubeconfig).map_err(|e| local(&e))?;
     let rendered = plan.render(&endpoint, &completed.files).map_err(wrong_values)?;
     ui.note(&format!(
         "The output holds private keys; they are kept in {}. The kubeconfig of {} is {}",

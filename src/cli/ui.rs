@@ -31,7 +31,8 @@ pub(super) struct Ui {
 }
 
 fn locale_is_unicode() -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    let locale =
+        ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
     // Without any locale set (containers, CI) UTF-8 is the safer guess today; only a named other charset says no.
     locale.is_none_or(|l| {
         let l = l.to_ascii_lowercase();

@@ -27,7 +27,8 @@ pub(super) enum UninstallCommand {
     ControlPlane(UninstallControlPlaneArgs),
 }
 
-const EXAMPLES: &str = "Without --delete-data the data (PersistentVolumeClaims) and its keys stay, and a later install of
+const EXAMPLES: &str =
+    "Without --delete-data the data (PersistentVolumeClaims) and its keys stay, and a later install of
 the same name resumes the same control plane.
 
 Examples:
@@ -65,7 +66,8 @@ pub(super) struct UninstallControlPlaneArgs {
 pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> Result<Exit, CliError> {
     let UninstallCommand::ControlPlane(args) = command;
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let home = Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let home =
+        Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
     let hosting = cluster_access::connect(global).await?;
     let target = Target {
         name: &name,
@@ -81,7 +83,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> 
 
     registered(ui, &args, &target).await?;
     if args.delete_data {
-        let planned = target.plan(removal, &progress).await.map_err(|error| engine_error("cannot plan the removal", &error))?;
+        let planned =
+            target.plan(removal, &progress).await.map_err(|error| engine_error("cannot plan the removal", &error))?;
         confirm(ui, &args, &planned)?;
     }
     progress.step(&format!("Removing control plane {name} from namespace {}", global.namespace));
@@ -94,8 +97,9 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> 
         }
     };
     display.close(outcome.is_ok());
-    let removed = outcome.map_err(|error| engine_error("the removal stopped", &error)
-        .hint("run the same command again; it goes on where it stopped"))?;
+    let removed = outcome.map_err(|error| {
+        engine_error("the removal stopped", &error).hint("run the same command again; it goes on where it stopped")
+    })?;
     let folder = if args.delete_data { target.remove_folder()? } else { None };
     let mut text = summary(&name, global, &removed, &hosting.context);
     if let Some(folder) = folder {
@@ -113,8 +117,14 @@ async fn registered(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'
             let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
             let names = names.join(", ");
             if args.delete_data && !args.force {
-                return Err(CliError::new(Exit::Refused, "ClustersRegistered", format!("workload clusters are registered: {names}"))
-                    .hint("remove their agents first (`fleetctl uninstall agent NAME`), or give `--force` to orphan them"));
+                return Err(CliError::new(
+                    Exit::Refused,
+                    "ClustersRegistered",
+                    format!("workload clusters are registered: {names}"),
+                )
+                .hint(
+                    "remove their agents first (`fleetctl uninstall agent NAME`), or give `--force` to orphan them",
+                ));
             }
             ui.warn(&format!("workload clusters are registered and lose their control plane: {names}"));
             Ok(())
@@ -163,7 +173,11 @@ fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context:
     let data = removed.kept.iter().any(|kept| matches!(kept.object.kind.as_str(), "PersistentVolumeClaim" | "Secret"));
     if data {
         let context = context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
-        let namespace = if global.namespace.as_str() == "fleet" { String::new() } else { format!(" --namespace {}", global.namespace) };
+        let namespace = if global.namespace.as_str() == "fleet" {
+            String::new()
+        } else {
+            format!(" --namespace {}", global.namespace)
+        };
         let _ = writeln!(
             text,
             "\nAn install of {name} resumes with this data. To delete it for good:\n  fleetctl uninstall control-plane {name}{context}{namespace} --delete-data"
@@ -177,7 +191,8 @@ fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
     if removed.leftovers.is_empty() {
         return Ok(Exit::Ok);
     }
-    let mut error = CliError::new(Exit::PartDone, "Leftovers", format!("{} objects are left over", removed.leftovers.len()));
+    let mut error =
+        CliError::new(Exit::PartDone, "Leftovers", format!("{} objects are left over", removed.leftovers.len()));
     for leftover in &removed.leftovers {
         error = error.cause(format!("{}: {}", leftover.object, leftover.because));
     }

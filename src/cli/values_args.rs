@@ -54,7 +54,11 @@ impl clap::Args for ValuesArgs {
         );
         KINDS.into_iter().fold(command, |command, kind| {
             command.arg(
-                Arg::new(id(kind)).long(id(kind)).value_name(value_name(kind)).help(help(kind)).action(ArgAction::Append),
+                Arg::new(id(kind))
+                    .long(id(kind))
+                    .value_name(value_name(kind))
+                    .help(help(kind))
+                    .action(ArgAction::Append),
             )
         })
     }

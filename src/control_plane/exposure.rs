@@ -25,7 +25,10 @@ pub fn decide(exposure: &ExposureValues, nodes: &[NodeFacts]) -> Decision {
     match nodes.iter().find(|node| is_cloud(&node.provider_id)) {
         Some(node) => {
             let cloud = node.provider_id.split("://").next().unwrap_or_default();
-            Decision { kind: ExposureType::LoadBalancer, why: format!("node {} belongs to the cloud `{cloud}`", node.name) }
+            Decision {
+                kind: ExposureType::LoadBalancer,
+                why: format!("node {} belongs to the cloud `{cloud}`", node.name),
+            }
         }
         None => Decision { kind: ExposureType::NodePort, why: "no node names a cloud in `spec.providerID`".to_owned() },
     }
@@ -66,7 +69,9 @@ pub enum NotYet {
         service: String,
     },
     /// No node has an address.
-    #[error("no usable node has an address, so there is no host for node port {port}; give one with `--set exposure.host=HOST`")]
+    #[error(
+        "no usable node has an address, so there is no host for node port {port}; give one with `--set exposure.host=HOST`"
+    )]
     NoNodeAddress {
         /// The node port.
         port: u16,
@@ -203,14 +208,20 @@ mod tests {
         let decision = decide(&auto, &[node("a", "aws:///x/i-1", &[])]);
         assert_eq!(decision.kind, ExposureType::LoadBalancer);
         assert!(decision.why.contains("`aws`"), "{decision:?}");
-        assert_eq!(decide(&exposure(json!({"type": "ClusterIP"})), &[node("a", "aws:///x/i-1", &[])]).kind, ExposureType::ClusterIp);
+        assert_eq!(
+            decide(&exposure(json!({"type": "ClusterIP"})), &[node("a", "aws:///x/i-1", &[])]).kind,
+            ExposureType::ClusterIp
+        );
     }
 
     #[test]
     fn a_node_port_endpoint_names_a_node_and_certifies_all_of_them() {
-        let service = service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443, "nodePort": 31234}]}}));
+        let service =
+            service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443, "nodePort": 31234}]}}));
         let nodes = [node("b", "", &["10.0.0.2"]), node("a", "", &["10.0.0.1"])];
-        let found = endpoint(ExposureType::NodePort, &exposure(json!({"extraSANs": ["x.example"]})), &service, &nodes, None).unwrap();
+        let found =
+            endpoint(ExposureType::NodePort, &exposure(json!({"extraSANs": ["x.example"]})), &service, &nodes, None)
+                .unwrap();
         assert_eq!((found.url().as_str(), found.node_port), ("https://10.0.0.1:31234", None));
         assert_eq!(found.sans, ["10.0.0.1", "10.0.0.2", "x.example"]);
         let kept = endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, Some("10.0.0.2")).unwrap();
@@ -229,7 +240,10 @@ mod tests {
         assert_eq!(endpoint(wanted.kind, &wanted, &ready, &[], None).unwrap().url(), "https://192.0.2.7:443");
         let hosted = exposure(json!({"type": "LoadBalancer", "host": "api.example", "port": 8443}));
         let found = endpoint(hosted.kind, &hosted, &pending, &[], None).unwrap();
-        assert_eq!((found.url().as_str(), found.sans.as_slice()), ("https://api.example:8443", &["api.example".to_owned()][..]));
+        assert_eq!(
+            (found.url().as_str(), found.sans.as_slice()),
+            ("https://api.example:8443", &["api.example".to_owned()][..])
+        );
     }
 
     #[test]

@@ -51,7 +51,11 @@ pub async fn hub(kubeconfig: &str) -> Result<Client, String> {
 }
 
 /// Looks once. Either side may be missing: what was not looked at is said so, not guessed.
-pub async fn look(hosting: Option<&Client>, hub: Result<&Client, String>, namespace: &str) -> Result<Health, kube::Error> {
+pub async fn look(
+    hosting: Option<&Client>,
+    hub: Result<&Client, String>,
+    namespace: &str,
+) -> Result<Health, kube::Error> {
     let components = async {
         match hosting {
             Some(client) => inside::components(client, namespace).await.map(Some),

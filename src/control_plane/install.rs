@@ -144,7 +144,18 @@ pub async fn install(
         },
         progress::events(progress),
     );
-    let mut flow = Flow { plan, client, home, options, progress, engine: &engine, deadline, begun: false, run: None, step: String::new() };
+    let mut flow = Flow {
+        plan,
+        client,
+        home,
+        options,
+        progress,
+        engine: &engine,
+        deadline,
+        begun: false,
+        run: None,
+        step: String::new(),
+    };
     let outcome = tokio::select! {
         outcome = flow.run() => outcome,
         () = interrupted => Err(InstallError::Interrupted),
@@ -261,7 +272,12 @@ impl Flow<'_> {
     }
 
     /// Makes namespace and Service, and waits until it is known where the API will be reached.
-    async fn expose(&mut self, decision: &Decision, facts: &HostingFacts, known: Option<&str>) -> Result<Endpoint, InstallError> {
+    async fn expose(
+        &mut self,
+        decision: &Decision,
+        facts: &HostingFacts,
+        known: Option<&str>,
+    ) -> Result<Endpoint, InstallError> {
         let wanted = &self.plan.values.exposure;
         let mut provisional = unknown(decision.kind);
         provisional.node_port = exposure::wanted_node_port(decision.kind, wanted);
@@ -271,7 +287,11 @@ impl Flow<'_> {
         if part.writes() > 0 {
             let existed = facts.namespace.exists;
             let namespace = &self.plan.namespace;
-            self.step(&if existed { format!("Using namespace {namespace}") } else { format!("Creating namespace {namespace}") });
+            self.step(&if existed {
+                format!("Using namespace {namespace}")
+            } else {
+                format!("Creating namespace {namespace}")
+            });
             self.begun = true;
             let run = self.engine.begin(part).await.map_err(self.stopped())?;
             self.run.insert(run).apply().await.map_err(self.stopped())?;
@@ -318,7 +338,9 @@ impl Flow<'_> {
             let workloads: Vec<ObjectRef> = planned
                 .iter()
                 .zip(objects)
-                .filter(|(planned, object)| planned.stage == stage && matches!(object.kind(), "StatefulSet" | "Deployment"))
+                .filter(|(planned, object)| {
+                    planned.stage == stage && matches!(object.kind(), "StatefulSet" | "Deployment")
+                })
                 .filter_map(|(planned, _)| ObjectRef::of(&planned.object))
                 .collect();
             for (index, workload) in workloads.iter().enumerate() {

@@ -20,7 +20,8 @@ pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 /// Only Secrets that carry the control plane's name are read; entries that are not there are left out.
 pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={name},app.kubernetes.io/part-of=fleet"));
+    let ours =
+        ListParams::default().labels(&format!("app.kubernetes.io/instance={name},app.kubernetes.io/part-of=fleet"));
     let list = secrets.list(&ours).await?;
     let mut files = Files::new();
     for entry in SECRET_ENTRIES {

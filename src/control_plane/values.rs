@@ -8,6 +8,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::api::pod_values::{
+    Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, Quantity, Resources, SecretName, TaintEffect,
+    Toleration, TolerationOperator,
+};
+
 /// Values of a control plane.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -53,68 +58,6 @@ pub struct ControlPlaneValues {
     pub cloud: CloudValues,
 }
 
-/// When nodes pull an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ImagePullPolicy {
-    /// Where it is not there yet.
-    IfNotPresent,
-    /// Before every start.
-    Always,
-    /// Never: it has to be there.
-    Never,
-}
-
-/// A Secret by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SecretName {
-    /// Its name.
-    #[schemars(length(min = 1, max = 253))]
-    pub name: String,
-}
-
-/// A taint that is tolerated, as in a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Toleration {
-    /// The taint's key; all taints if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// `Equal` (value must agree) or `Exists`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operator: Option<TolerationOperator>,
-    /// The taint's value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// The taint's effect; all effects if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effect: Option<TaintEffect>,
-    /// For `NoExecute`: how long a pod stays.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
-    pub toleration_seconds: Option<i64>,
-}
-
-/// How a toleration compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum TolerationOperator {
-    /// Key and value agree.
-    Equal,
-    /// The key agrees.
-    Exists,
-}
-
-/// What a taint does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum TaintEffect {
-    /// No new pods.
-    NoSchedule,
-    /// No new pods where it can be avoided.
-    PreferNoSchedule,
-    /// No pods.
-    NoExecute,
-}
-
 /// How strictly replicas keep to different nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Spread {
@@ -145,14 +88,6 @@ pub enum PodSecurity {
     Baseline,
     /// Everything is allowed.
     Privileged,
-}
-
-/// Network policies.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NetworkPolicyValues {
-    /// Whether the pods' traffic is limited to what the control plane needs.
-    pub enabled: bool,
 }
 
 /// How the API server is reached.
@@ -200,35 +135,6 @@ pub enum ExposureType {
     #[serde(rename = "ClusterIP")]
     ClusterIp,
 }
-
-/// An image by repository and tag.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ImageValues {
-    /// Registry and name, without a tag.
-    #[schemars(length(min = 1))]
-    pub repository: String,
-    /// Tag.
-    #[schemars(length(min = 1, max = 128))]
-    pub tag: String,
-}
-
-/// What a container asks for and may use at most, as in a pod.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Resources {
-    /// What is reserved: `cpu`, `memory` and others, as Kubernetes quantities.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub requests: BTreeMap<String, Quantity>,
-    /// What is never exceeded.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub limits: BTreeMap<String, Quantity>,
-}
-
-/// A Kubernetes quantity, such as `250m`, `1.5` or `10Gi`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct Quantity(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"))] pub String);
 
 /// The store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -330,11 +236,6 @@ pub enum Registration {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Lifetime(#[schemars(regex(pattern = r"^[1-9][0-9]{0,8}[smhd]$"))] pub String);
-
-/// One argument of a program: `--name=value`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct Argument(#[schemars(regex(pattern = r"^--?[a-zA-Z]"))] pub String);
 
 /// Access to the cloud. Content, not a path; `--cloud-access-key` reads a file into it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -19,9 +19,15 @@ fn a_dry_run_prints_every_object_with_placeholders_and_asks_no_cluster() {
     let ran = sandbox.run(&["install", "control-plane", "demo", "--dry-run"]);
     let objects = documents(ran.succeeds());
     for (kind, name) in [
-        ("Namespace", "fleet"), ("Service", "apiserver"), ("StatefulSet", "etcd"), ("Deployment", "apiserver"),
-        ("Deployment", "kube-controller-manager"), ("Deployment", "fleet-scheduler"), ("Secret", "fleet-pki"),
-        ("ConfigMap", "fleet-bootstrap"), ("NetworkPolicy", "etcd"),
+        ("Namespace", "fleet"),
+        ("Service", "apiserver"),
+        ("StatefulSet", "etcd"),
+        ("Deployment", "apiserver"),
+        ("Deployment", "kube-controller-manager"),
+        ("Deployment", "fleet-scheduler"),
+        ("Secret", "fleet-pki"),
+        ("ConfigMap", "fleet-bootstrap"),
+        ("NetworkPolicy", "etcd"),
     ] {
         find(&objects, kind, name);
     }
@@ -65,7 +71,10 @@ fn the_name_comes_from_the_argument_or_the_values_and_is_checked() {
     let sandbox = Sandbox::new();
     let values = sandbox.file("v.yaml", "name: from-values\n");
     let named = sandbox.run(&["install", "cp", "--values", &values, "--dry-run"]);
-    assert_eq!(find(&documents(named.succeeds()), "Namespace", "fleet")["metadata"]["labels"]["app.kubernetes.io/instance"], "from-values");
+    assert_eq!(
+        find(&documents(named.succeeds()), "Namespace", "fleet")["metadata"]["labels"]["app.kubernetes.io/instance"],
+        "from-values"
+    );
     sandbox.run(&["install", "cp", "--dry-run"]).fails(2, &["has no name", "install control-plane NAME", "name:"]);
     sandbox.run(&["install", "cp", "My_Plane", "--dry-run"]).fails(2, &["My_Plane", "`my-plane`"]);
     sandbox.run(&["install", "cp", "../../etc", "--dry-run"]).fails(2, &["../../etc"]);
@@ -75,7 +84,8 @@ fn the_name_comes_from_the_argument_or_the_values_and_is_checked() {
 fn wrong_values_are_shown_at_their_place_all_at_once() {
     let sandbox = Sandbox::new();
     let values = sandbox.file("v.yaml", "etcd:\n  replicas: 2\nexposures:\n  type: NodePort\n");
-    let ran = sandbox.run(&["install", "cp", "demo", "--dry-run", "--values", &values, "--set", "apiserver.replicas=none"]);
+    let ran =
+        sandbox.run(&["install", "cp", "demo", "--dry-run", "--values", &values, "--set", "apiserver.replicas=none"]);
     ran.fails(2, &["the values have 3 errors", "v.yaml:2:", "exposures", "exposure", "--set"]);
 }
 
@@ -96,7 +106,8 @@ fn an_access_key_is_read_from_its_file_and_never_shown() {
     wrong(Some("[\"canary\"]"), &["not a JSON object"]);
     wrong(Some(""), &["not JSON"]);
     let path = sandbox.file("key.json", r#"{"private_key": "canary"}"#);
-    let ran = sandbox.run(&["install", "cp", "demo", "--dry-run", "--cloud-access-key", &path, "--cloud-project-id", "p-1"]);
+    let ran =
+        sandbox.run(&["install", "cp", "demo", "--dry-run", "--cloud-access-key", &path, "--cloud-project-id", "p-1"]);
     find(&documents(ran.succeeds()), "Secret", "fleet-cloud-credentials");
     sandbox.run(&["install", "cp", "demo", "--dry-run", "--cloud-project-id", ""]).fails(2, &["--cloud-project-id"]);
 }

@@ -6,9 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use crate::Sandbox;
 use crate::install::{documents, find};
 
-const DECIDED: [&str; 7] = [
-    "template", "cp", "demo", "--set", "exposure.type=NodePort", "--set", "exposure.host=192.0.2.10",
-];
+const DECIDED: [&str; 7] =
+    ["template", "cp", "demo", "--set", "exposure.type=NodePort", "--set", "exposure.host=192.0.2.10"];
 
 fn template(sandbox: &Sandbox, more: &[&str]) -> crate::Ran {
     sandbox.run(&[&DECIDED[..], &["--set", "exposure.port=32222"], more].concat())
@@ -34,7 +33,9 @@ fn manifests_are_whole_and_the_keys_are_made_once_and_kept() {
 #[test]
 fn an_undecided_exposure_is_a_usage_error_with_the_flags_that_decide() {
     let sandbox = Sandbox::new();
-    sandbox.run(&["template", "cp", "demo"]).fails(2, &["`exposure.type` has to be given", "--set exposure.type=NodePort"]);
+    sandbox
+        .run(&["template", "cp", "demo"])
+        .fails(2, &["`exposure.type` has to be given", "--set exposure.type=NodePort"]);
     sandbox.run(&DECIDED).fails(2, &["`exposure.port` has to be given"]);
     assert!(!sandbox.path().join(".fleet").exists(), "nothing is written");
 }

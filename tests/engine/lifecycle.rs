@@ -164,6 +164,53 @@ async fn an_object_of_our_name_that_is_not_ours_is_never_touched() {
 }
 
 #[tokio::test]
+async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback() {
+    let case = Case::with("adopt", |options| options.adopt = true).await;
+    case.install(&objects(&case)[..1]).await.unwrap();
+    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": case.namespace},
+        "data": {"a": "theirs", "old": "x"}});
+    let maps = Kind::versions("", "ConfigMap").remove(0);
+    let path = format!("{}?fieldManager=kubectl-client-side-apply", maps.collection(Some(&case.namespace)));
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(&manifest).unwrap())
+        .unwrap();
+    case.server().client().request::<serde_json::Value>(request).await.unwrap();
+    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    assert_eq!(plan.count(Action::Adopt), 1);
+    let mut run = case.engine.begin(plan).await.unwrap();
+    run.apply().await.unwrap();
+    let data = case.get("", "ConfigMap", "config").await.unwrap()["data"].clone();
+    assert_eq!(data, json!({"a": "1", "b": "2"}), "what it set and we do not is gone");
+    let undone = run.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    let live = case.get("", "ConfigMap", "config").await.unwrap();
+    assert_eq!(live["data"], manifest["data"]);
+    assert!(live["metadata"].get("labels").is_none(), "{live}");
+    case.install(&objects(&case)).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    assert!(dump(&case).await.is_empty());
+}
+
+#[tokio::test]
+async fn two_installs_at_the_same_moment_do_not_mix() {
+    let one = Case::with("race", |options| options.holder.pid = std::process::id()).await;
+    let folder = tempfile::tempdir().unwrap();
+    // The second process lives too: it is process 1 of this host.
+    let two = Case::again(&one.namespace, folder, |options| options.holder.pid = 1).await;
+    let (first, second) = futures::join!(one.install(&objects(&one)), two.install(&objects(&two)));
+    for result in [first, second] {
+        if let Err(error) = result {
+            assert!(matches!(error.reason(), "PlanOutdated" | "LockLost"), "{error}");
+        }
+    }
+    two.install(&objects(&two)).await.unwrap();
+    assert!(one.engine.plan(&release(), &objects(&one)).await.unwrap().is_noop());
+    one.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    assert!(dump(&one).await.is_empty());
+}
+
+#[tokio::test]
 async fn a_plain_uninstall_keeps_data_and_keys_and_a_later_install_resumes() {
     let case = Case::new("keep").await;
     case.install(&objects(&case)).await.unwrap();

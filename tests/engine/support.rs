@@ -209,7 +209,7 @@ impl Case {
         Self::again(&self.namespace.clone(), self.folder, |_| {}).await
     }
 
-    async fn again(namespace: &str, folder: tempfile::TempDir, change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) async fn again(namespace: &str, folder: tempfile::TempDir, change: impl FnOnce(&mut Options)) -> Self {
         let (client, traffic) = client().await;
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);

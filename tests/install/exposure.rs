@@ -45,16 +45,32 @@ fn a_load_balancer_gives_the_address_and_the_access_key_stays_secret() {
             seen
         });
         let ran = site.install(&[
-            "--set", "exposure.type=LoadBalancer", "--set", "exposure.extraSANs={fleet.example,192.0.2.9}",
-            "--cloud-access-key", &key.display().to_string(), "--cloud-project-id", "project-1",
+            "--set",
+            "exposure.type=LoadBalancer",
+            "--set",
+            "exposure.extraSANs={fleet.example,192.0.2.9}",
+            "--cloud-access-key",
+            &key.display().to_string(),
+            "--cloud-project-id",
+            "project-1",
         ]);
         done.store(true, Ordering::Relaxed);
         (ran, watcher.join().unwrap())
     });
     ran.succeeds();
     assert!(!seen, "key material was on a command line");
-    let address = site.kubectl(&["-n", "fleet", "get", "service", "apiserver", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}"]);
-    assert!(site.hub(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]).contains(&address));
+    let address = site.kubectl(&[
+        "-n",
+        "fleet",
+        "get",
+        "service",
+        "apiserver",
+        "-o",
+        "jsonpath={.status.loadBalancer.ingress[0].ip}",
+    ]);
+    assert!(
+        site.hub(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]).contains(&address)
+    );
     let certified = names(&site.secret("apiserver-certs")["apiserver.crt"]);
     for name in [address.as_str(), "fleet.example", "192.0.2.9", "apiserver.fleet.svc", "localhost"] {
         assert!(certified.iter().any(|found| found == name), "{name} is not in {certified:?}");

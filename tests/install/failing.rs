@@ -24,10 +24,18 @@ fn missing_storage_is_refused_and_explained_and_the_documented_remedy_works() {
     site.assert_same_as(&before);
 
     let stopped = site.install(&["--skip-preflight", "storage"]);
-    stopped.fails(4, &[
-        "Installing the API server: timed out waiting for the condition", "Pod fleet/etcd-0", "Pending",
-        "PersistentVolumeClaim fleet/etcd-data-etcd-0", "StorageClass", "hint: ", "uninstall control-plane demo",
-    ]);
+    stopped.fails(
+        4,
+        &[
+            "Installing the API server: timed out waiting for the condition",
+            "Pod fleet/etcd-0",
+            "Pending",
+            "PersistentVolumeClaim fleet/etcd-data-etcd-0",
+            "StorageClass",
+            "hint: ",
+            "uninstall control-plane demo",
+        ],
+    );
     assert!(stopped.took < Duration::from_secs(60), "{:?}", stopped.took);
 
     // The specification's remedy, as written: a class, uninstall, install.
@@ -51,7 +59,8 @@ fn a_missing_image_is_named_and_rollback_undoes_the_run() {
 fn interrupted(site: &Site, more: &[&str]) -> (Option<i32>, String) {
     let child = site.command(&[&["install", "cp", "demo"], more].concat()).spawn().unwrap();
     eventually("the StatefulSet etcd", || {
-        site.bed.kubectl("host", &["-n", "fleet", "get", "statefulset", "etcd", "--ignore-not-found", "-o", "name"])
+        site.bed
+            .kubectl("host", &["-n", "fleet", "get", "statefulset", "etcd", "--ignore-not-found", "-o", "name"])
             .is_ok_and(|found| !found.is_empty())
     });
     let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();

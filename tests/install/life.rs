@@ -20,10 +20,18 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     let first = site.install(&[]);
     let shown = first.succeeds();
     for line in [
-        "API server status... Running", "kube-controller-manager status... Running", "etcd status... Running",
-        "scheduler status... Running", "Control plane demo is healthy", "Cluster definition... installed",
-        "SchedulePolicy definition... installed", "ScheduleGroup definition... installed",
-        "0 workload clusters connected", "0 schedule policies defined", "KUBECONFIG", "--context demo",
+        "API server status... Running",
+        "kube-controller-manager status... Running",
+        "etcd status... Running",
+        "scheduler status... Running",
+        "Control plane demo is healthy",
+        "Cluster definition... installed",
+        "SchedulePolicy definition... installed",
+        "ScheduleGroup definition... installed",
+        "0 workload clusters connected",
+        "0 schedule policies defined",
+        "KUBECONFIG",
+        "--context demo",
     ] {
         assert!(shown.contains(line), "`{line}` is not in:\n{shown}");
     }
@@ -38,13 +46,22 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     for name in ["clusters.cluster.", "schedulepolicies.policy.", "schedulegroups.policy."] {
         assert!(definitions.contains(name), "{definitions}");
     }
-    assert!(site.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "name"]).contains("secret/"));
+    assert!(
+        site.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "name"]).contains("secret/")
+    );
     let listed = site.fleetctl(&["get", "clusters", "--context", "demo"]);
     assert_eq!(listed.succeeds(), "No workload clusters are registered.\n");
     assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
     let labels = site.kubectl(&["get", "namespace", "fleet", "-o", "jsonpath={.metadata.labels}"]);
     assert!(labels.contains(r#""pod-security.kubernetes.io/enforce":"restricted""#), "{labels}");
-    let enforced = site.kubectl(&["label", "--dry-run=server", "--overwrite", "namespace", "fleet", "pod-security.kubernetes.io/enforce=restricted"]);
+    let enforced = site.kubectl(&[
+        "label",
+        "--dry-run=server",
+        "--overwrite",
+        "namespace",
+        "fleet",
+        "pod-security.kubernetes.io/enforce=restricted",
+    ]);
     assert!(!enforced.contains("Warning"), "{enforced}");
 
     // Again: nothing is written, and nothing changes.
@@ -53,7 +70,8 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     let mut again = site.command(&["install", "cp", "demo"]);
     again.env("KUBECONFIG", proxy.kubeconfig());
     assert!(site.finish(again).succeeds().contains("Nothing had to be changed"));
-    let writes: Vec<_> = proxy.writes().into_iter().filter(|seen| !seen.path.contains("selfsubjectaccessreviews")).collect();
+    let writes: Vec<_> =
+        proxy.writes().into_iter().filter(|seen| !seen.path.contains("selfsubjectaccessreviews")).collect();
     assert!(writes.is_empty(), "{writes:#?}");
     assert!(proxy.seen().len() > 5, "the proxy was used");
 

@@ -165,13 +165,23 @@ impl Site {
     #[track_caller]
     pub(crate) fn assert_no_secret_was_shown(&self) {
         let mut canaries: Vec<String> = Vec::new();
-        for name in ["fleet-pki", "etcd-certs", "apiserver-certs", "controller-manager-kubeconfig", "fleet-scheduler-kubeconfig", "fleet-kubeconfig"] {
+        for name in [
+            "fleet-pki",
+            "etcd-certs",
+            "apiserver-certs",
+            "controller-manager-kubeconfig",
+            "fleet-scheduler-kubeconfig",
+            "fleet-kubeconfig",
+        ] {
             for (key, text) in self.secret(name) {
                 let secret = key.ends_with(".key") || key == "kubeconfig" || key == "encryption.yaml";
                 canaries.extend(secret.then(|| secret_lines(&text)).into_iter().flatten());
             }
         }
-        for secret in decoded(&self.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "json"])).values() {
+        for secret in
+            decoded(&self.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "json"]))
+                .values()
+        {
             canaries.extend(secret.lines().filter_map(|line| line.trim().strip_prefix("token: ")).map(str::to_owned));
         }
         assert!(canaries.len() > 20, "{} canaries", canaries.len());

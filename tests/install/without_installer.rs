@@ -29,5 +29,7 @@ fn applied_manifests_alone_become_a_healthy_control_plane() {
 
     eventually("a healthy control plane", || site.fleetctl(&["status"]).code == Some(0));
     assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster.fleet-scheduler.io"));
-    assert!(site.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "name"]).contains("secret/"));
+    assert!(
+        site.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "name"]).contains("secret/")
+    );
 }

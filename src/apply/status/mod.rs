@@ -108,6 +108,27 @@ pub fn evaluate(object: &Value, generation: Option<i64>) -> Status {
     }
 }
 
+/// Whether objects of a kind become something after they are stored, so that waiting for them makes sense.
+pub fn has_rule(group: &str, kind: &str) -> bool {
+    !matches!(
+        (group, kind),
+        ("", "ConfigMap" | "Secret" | "ServiceAccount" | "ResourceQuota" | "LimitRange" | "Endpoints")
+            | ("batch", "CronJob")
+            | (
+                "autoscaling"
+                    | "networking.k8s.io"
+                    | "rbac.authorization.k8s.io"
+                    | "storage.k8s.io"
+                    | "coordination.k8s.io"
+                    | "scheduling.k8s.io"
+                    | "admissionregistration.k8s.io"
+                    | "discovery.k8s.io"
+                    | "flowcontrol.apiserver.k8s.io",
+                _
+            )
+    )
+}
+
 /// Controllers of these kinds always write the generation they saw; without it they have not looked.
 fn seen(object: &Value) -> Option<Status> {
     let observed = number(object, "/status/observedGeneration");

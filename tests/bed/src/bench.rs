@@ -12,7 +12,7 @@ use nix::sys::time::TimeValLike;
 
 use crate::Bed;
 use crate::product::executables;
-use crate::run::output_of;
+use crate::run::{cargo, output_of};
 use crate::say::say;
 use crate::steps::Steps;
 
@@ -49,7 +49,8 @@ pub(crate) fn measure(runs: usize, command: &[String]) -> Result<()> {
         let ended = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
         walls.push(began.elapsed().as_micros());
         let after = usage()?;
-        let micros = |u: &nix::sys::resource::Usage| u.user_time().num_microseconds() + u.system_time().num_microseconds();
+        let micros =
+            |u: &nix::sys::resource::Usage| u.user_time().num_microseconds() + u.system_time().num_microseconds();
         cpus.push(micros(&after) - micros(&before));
         if !ended.success() {
             bail!("`{}` ended with {ended}", command.join(" "));
@@ -150,8 +151,8 @@ pub(crate) fn run(bed: &Bed) -> Result<()> {
 }
 
 fn build(bed: &Bed) -> Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
-    cargo.current_dir(bed.checkout()).args(["build", "--release", "--package", "fleetctl", "--bin", "fleetctl"]);
+    let mut cargo = cargo(bed.checkout());
+    cargo.args(["build", "--release", "--package", "fleetctl", "--bin", "fleetctl"]);
     executables(&output_of(cargo.arg("--message-format=json-render-diagnostics"))?).pop().context("cargo built nothing")
 }
 
@@ -165,7 +166,12 @@ fn command(program: &Path, environment: &[(&str, OsString)]) -> Command {
 fn apply_at_once(bed: &Bed, kubectl: &Path, manifests: &Path, environment: &[(&str, OsString)]) -> Result<Duration> {
     let began = Instant::now();
     output_of(command(kubectl, environment).arg("apply").arg("--filename").arg(manifests))?;
-    let workloads = ["statefulset/etcd", "deployment/apiserver", "deployment/kube-controller-manager", "deployment/fleet-scheduler"];
+    let workloads = [
+        "statefulset/etcd",
+        "deployment/apiserver",
+        "deployment/kube-controller-manager",
+        "deployment/fleet-scheduler",
+    ];
     for workload in workloads {
         bed.kubectl("host", &["--namespace", "fleet", "rollout", "status", workload, "--timeout=180s"])?;
     }

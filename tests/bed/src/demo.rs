@@ -10,7 +10,7 @@ use fs_err as fs;
 use crate::Bed;
 use crate::picture;
 use crate::product::executables;
-use crate::run::output_of;
+use crate::run::{cargo, output_of};
 use crate::say::say;
 use crate::steps::Steps;
 
@@ -54,8 +54,7 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
 }
 
 fn build(bed: &Bed) -> Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
-    cargo.current_dir(bed.checkout());
+    let mut cargo = cargo(bed.checkout());
     cargo.args(["build", "--package", "fleetctl", "--bin", "fleetctl", "--message-format=json-render-diagnostics"]);
     executables(&output_of(&mut cargo)?).pop().context("cargo built no fleetctl")
 }

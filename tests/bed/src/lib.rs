@@ -218,8 +218,7 @@ impl Bed {
         let built = if own.file_name().is_some_and(|name| name == "bed") {
             own
         } else {
-            let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            cargo.current_dir(&self.place.checkout);
+            let mut cargo = run::cargo(&self.place.checkout);
             cargo.args(["build", "--quiet", "--package", "bed", "--bin", "bed", "--message-format=json"]);
             product::executables(&run::output_of(&mut cargo)?).pop().context("cargo built no `bed`")?
         };

@@ -3,7 +3,7 @@
 //! kube-proxy answers on any address in a Service's status, so it is enough to choose one, to put it on the node's
 //! interface, and to write it down. The loop runs as a process of its own and ends with the cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -28,9 +28,12 @@ pub(crate) fn serve(cluster: &Cluster) -> Result<()> {
         let services = Api::<Service>::all(client.clone());
         let mut changes =
             pin!(watcher(services.clone(), watcher::Config::default()).default_backoff().touched_objects());
+        // Unknown at first: an earlier run may have left addresses on the interface.
+        let mut present = None;
         loop {
-            if let Err(error) = reconcile(&client, &services, &pool, holder).await {
+            if let Err(error) = reconcile(&client, &services, &pool, holder, &mut present).await {
                 say(format!("{error:#}"));
+                present = None;
             }
             // A change wakes it; so does time, in case a write failed.
             let _ = tokio::time::timeout(Duration::from_secs(5), changes.next()).await;
@@ -38,19 +41,25 @@ pub(crate) fn serve(cluster: &Cluster) -> Result<()> {
     })
 }
 
-async fn reconcile(client: &Client, services: &Api<Service>, pool: &[String], holder: i32) -> Result<()> {
+async fn reconcile(
+    client: &Client,
+    services: &Api<Service>,
+    pool: &[String],
+    holder: i32,
+    present: &mut Option<BTreeSet<String>>,
+) -> Result<()> {
     let list = services.list(&ListParams::default()).await?;
     let (balanced, others): (Vec<_>, Vec<_>) = list.items.into_iter().partition(wants_address);
     let taken: BTreeSet<String> = balanced.iter().filter_map(address).collect();
     let mut free = pool.iter().filter(|ip| !taken.contains(*ip));
-    let mut wanted: BTreeMap<String, ()> = taken.iter().map(|ip| (ip.clone(), ())).collect();
+    let mut wanted = taken.clone();
     for service in balanced.iter().filter(|service| address(service).is_none()) {
         let Some(ip) = free.next() else {
             say(format!("no address is left for {}: the cluster has {}", service.name_any(), pool.len()));
             break;
         };
         add(holder, ip)?;
-        wanted.insert(ip.clone(), ());
+        wanted.insert(ip.clone());
         write_status(client, service, json!([{"ip": ip}])).await?;
         say(format!("{}/{} has {ip}", service.namespace().unwrap_or_default(), service.name_any()));
     }
@@ -59,8 +68,13 @@ async fn reconcile(client: &Client, services: &Api<Service>, pool: &[String], ho
         write_status(client, service, json!(null)).await?;
     }
     for ip in pool {
-        if wanted.contains_key(ip) { add(holder, ip)? } else { remove(holder, ip)? }
+        match (wanted.contains(ip), present.as_ref().map(|present| present.contains(ip))) {
+            (true, Some(false) | None) => add(holder, ip)?,
+            (false, Some(true) | None) => remove(holder, ip)?,
+            _ => {}
+        }
     }
+    *present = Some(wanted);
     Ok(())
 }
 

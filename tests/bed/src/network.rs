@@ -11,6 +11,7 @@
 //! are gone the kernel takes namespaces, cables, bridge, iptables rules and mounts away by itself.
 //! The bridge is not in the machine's namespace, so the machine's firewall has no say between clusters.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,7 @@ pub(crate) fn hold(unit: &Supervisor, cache: &Cache) -> Result<i32> {
         let mut argv: Vec<_> = argv.map(str::to_owned).into();
         argv.push(unit.dir.display().to_string());
         argv.push(cache.root().display().to_string());
-        unit.start("holder", Record { argv, env: Default::default(), inside: false, process: None })?;
+        unit.start("holder", Record { argv, env: BTreeMap::new(), inside: false, process: None })?;
     }
     let end = Instant::now() + Duration::from_secs(10);
     while !ready.exists() {

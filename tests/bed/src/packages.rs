@@ -62,7 +62,7 @@ fn present(file: &str) -> bool {
 pub(crate) fn is_static(elf: &[u8]) -> Option<bool> {
     let word = |at: usize, size: usize| {
         let bytes = elf.get(at..at + size)?;
-        usize::try_from(bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte))).ok()
+        usize::try_from(bytes.iter().rev().fold(0u64, |value, byte| (value << 8) | u64::from(*byte))).ok()
     };
     let (table, entry, count) = (word(0x20, 8)?, word(0x36, 2)?, word(0x38, 2)?);
     let kinds = (0..count).map(|index| word(table + index * entry, 4)).collect::<Option<Vec<_>>>()?;

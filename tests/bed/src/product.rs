@@ -1,7 +1,6 @@
 //! The container images of this project's own programs, by the command that a release would use as well.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
@@ -49,8 +48,8 @@ pub(crate) fn push(place: &Place, programs: &[PathBuf], tags: &[String], endpoin
 pub(crate) fn compile(place: &Place, profile: &str) -> Result<Vec<PathBuf>> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(&place.checkout).env(flags, "-C target-feature=+crt-static");
+    let mut command = run::cargo(&place.checkout);
+    command.env(flags, "-C target-feature=+crt-static");
     command.args(["build", "--package", "fleetctl", "--profile", profile, "--target", &target]);
     for program in PROGRAMS {
         command.args(["--bin", program]);

@@ -1,12 +1,12 @@
 //! `cargo bed test`: everything that has to hold, from the format of the sources to installs on real clusters.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::Bed;
+use crate::run;
 use crate::steps::Steps;
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
@@ -18,8 +18,8 @@ const DENY: &str = "0.20.2";
 const ON_CLUSTERS: [&str; 3] = ["runtime", "engine", "install"];
 
 fn cargo(bed: &Bed, args: &[&str]) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
-    cargo.current_dir(bed.checkout()).args(args);
+    let mut cargo = run::cargo(bed.checkout());
+    cargo.args(args);
     cargo
 }
 

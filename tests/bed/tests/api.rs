@@ -16,10 +16,10 @@ fn api() -> (Bed, MutexGuard<'static, ()>) {
     (bed, guard)
 }
 
-fn client(proxy: &Proxy) -> kube::Client {
+async fn client(proxy: &Proxy) -> kube::Client {
     let kubeconfig = kube::config::Kubeconfig::read_from(proxy.kubeconfig()).expect("the proxy's kubeconfig is valid");
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default());
-    kube::Client::try_from(futures::executor::block_on(config).expect("it leads somewhere")).expect("a client")
+    kube::Client::try_from(config.await.expect("it leads somewhere")).expect("a client")
 }
 
 async fn send(client: &kube::Client, method: &str, path: &str, body: &str) -> Result<String, String> {
@@ -39,7 +39,7 @@ async fn the_proxy_cuts_where_it_is_told_to() {
     let (bed, _guard) = api();
     let _ = bed.kubectl("api-old", &["delete", "configmap", "one", "two", "three", "--ignore-not-found"]);
     let proxy = Proxy::start(&bed, "api-old").expect("a proxy starts");
-    let client = client(&proxy);
+    let client = client(&proxy).await;
 
     proxy.on(Match::verb("create").path("/configmaps"), When::Nth(2), Action::DropAnswer);
     proxy.on(Match::verb("create").path("/configmaps"), When::Nth(3), Action::Drop);
@@ -63,7 +63,13 @@ async fn the_proxy_cuts_where_it_is_told_to() {
 
     let called = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&called);
-    proxy.on(Match::writes(), When::Nth(1), Action::then(move |_| drop(count.fetch_add(1, Ordering::SeqCst))));
+    proxy.on(
+        Match::writes(),
+        When::Nth(1),
+        Action::then(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+        }),
+    );
     proxy.set_round_trip(Duration::from_millis(200));
     let began = Instant::now();
     assert!(send(&client, "DELETE", &format!("{MAP}/two"), "").await.is_ok());
@@ -82,7 +88,7 @@ async fn watches_come_through_as_they_happen() {
     let (bed, _guard) = api();
     let _ = bed.kubectl("api-old", &["delete", "configmap", "watched", "--ignore-not-found"]);
     let proxy = Proxy::start(&bed, "api-old").expect("a proxy starts");
-    let client = client(&proxy);
+    let client = client(&proxy).await;
     let request = http::Request::get(format!("{MAP}?watch=true")).body(Vec::new()).expect("a request");
     let mut events = client.request_stream(request).await.expect("a watch").lines();
     send(&client, "POST", MAP, &map("watched")).await.expect("an object is made");

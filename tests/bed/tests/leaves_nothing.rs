@@ -33,7 +33,9 @@ fn machine(bed: &Bed) -> BTreeSet<String> {
             }
         }
     }
-    for folder in ["/var/cache", "/var/lib", "/var/log", "/run", "/run/netns", "/var/lib/cni", "/var/log/pods", "/etc/cni"] {
+    for folder in
+        ["/var/cache", "/var/lib", "/var/log", "/run", "/run/netns", "/var/lib/cni", "/var/log/pods", "/etc/cni"]
+    {
         for name in names(folder) {
             add("file", format!("{folder}/{name}"));
         }
@@ -130,7 +132,8 @@ fn down_leaves_the_machine_as_it_was() {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), POD).expect("it can be written");
     bed.kubectl("host", &["apply", "-f", &file.path().display().to_string()]).expect("objects are taken");
-    bed.kubectl("host", &["wait", "--for=condition=Ready", "pod/web", "--timeout=90s"]).expect("a pod with a volume runs");
+    bed.kubectl("host", &["wait", "--for=condition=Ready", "pod/web", "--timeout=90s"])
+        .expect("a pod with a volume runs");
     assert!(machine(&bed).len() > before.len() + 20, "a running cluster is seen by what this test compares");
     bed.pause("host", "kubelet").expect("a component can be paused");
     bed.down(&[]).expect("the bed goes down");

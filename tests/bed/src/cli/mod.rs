@@ -21,8 +21,7 @@ checkouts share, their images come from a registry of the bed's own, and nothing
 It needs Linux, root, Go, a C compiler and a few packages, which it installs on Debian and names elsewhere.";
 
 /// What Ctrl-C leaves.
-pub(crate) const LEFT: &str =
-    "clusters may still run: `cargo bed status` shows them, `cargo bed up` goes on, `cargo bed down` removes everything";
+pub(crate) const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed up` goes on, `cargo bed down` removes everything";
 
 const EXAMPLES: &str = "Examples:
   cargo bed up host member-1                  two clusters with a node each

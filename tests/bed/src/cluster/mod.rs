@@ -4,6 +4,7 @@ mod addons;
 mod api;
 mod node;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -172,14 +173,14 @@ impl Cluster {
         let mut argv = vec![program.display().to_string()];
         argv.extend(args);
         self.supervisor()
-            .start(component, Record { argv, env: Default::default(), inside: true, process: None })
+            .start(component, Record { argv, env: BTreeMap::new(), inside: true, process: None })
             .with_context(|| format!("in cluster `{}`", self.name))
     }
 
     /// The loop that gives addresses to Services; it runs outside, as the machine's cloud would.
     fn start_load_balancer(&self, program: &Path) -> Result<()> {
         let argv = [&program.display().to_string(), "load-balancer", &self.name].map(str::to_owned).into();
-        self.supervisor().start("load-balancer", Record { argv, env: Default::default(), inside: false, process: None })
+        self.supervisor().start("load-balancer", Record { argv, env: BTreeMap::new(), inside: false, process: None })
     }
 
     /// A program of the cache, by the path that it has inside the cluster's namespaces.

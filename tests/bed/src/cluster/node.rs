@@ -28,7 +28,7 @@ impl Cluster {
         let conf = self.dir().join("conf");
         fs::create_dir_all(conf.join("cni"))?;
         fs::create_dir_all(conf.join("certs.d/_default"))?;
-        fs::write(conf.join("cni/10-bridge.conflist"), self.cni().to_string())?;
+        fs::write(conf.join("cni/10-bridge.conflist"), cni().to_string())?;
         let endpoint = registry::endpoint(self.subnet);
         // The `server` line keeps containerd from going on to the public registry after a 404.
         let hosts = format!(
@@ -118,24 +118,6 @@ impl Cluster {
         Ok(())
     }
 
-    fn cni(&self) -> serde_json::Value {
-        json!({
-            "cniVersion": "0.4.0",
-            "name": "bed",
-            "plugins": [
-                {
-                    "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
-                    "ipam": {
-                        "type": "host-local",
-                        "ranges": [[{"subnet": "10.244.0.0/24"}]],
-                        "routes": [{"dst": "0.0.0.0/0"}],
-                    },
-                },
-                {"type": "portmap", "capabilities": {"portMappings": true}},
-            ],
-        })
-    }
-
     fn containerd(&self, conf: &Path) -> String {
         // Layers cannot be stacked on a file system that is itself stacked, as in a CI container; then they are copied.
         let stacked = run::output("stat", &["-f", "-c", "%T", &self.dir().display().to_string()]);
@@ -194,6 +176,25 @@ state = \"/run/containerd\"
         }
         config
     }
+}
+
+/// Pods hang on a bridge of the node; what they send elsewhere leaves under the node's address.
+fn cni() -> serde_json::Value {
+    json!({
+        "cniVersion": "0.4.0",
+        "name": "bed",
+        "plugins": [
+            {
+                "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": "10.244.0.0/24"}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+        ],
+    })
 }
 
 /// The condition Ready of a Node's JSON; null when there is none.

@@ -1,0 +1,99 @@
+//! Taking over objects that kubectl or Helm made: their fields become ours, so that later applies can drop them.
+//!
+//! Without this, a field that such a tool once set and our manifest does not have would stay for ever, because two
+//! managers hold it. kubectl does the same when it goes over to server-side apply.
+
+use serde_json::{Value, json};
+
+use super::engine::Engine;
+use super::error::Error;
+use super::fields;
+use super::object::{list, text};
+use super::owner::MANAGER;
+use super::plan::Step;
+use super::server::Server;
+
+/// Managers whose `Update` entries stand for a whole manifest.
+const TOOLS: [&str; 4] = ["kubectl-client-side-apply", "kubectl-create", "kubectl", "helm"];
+
+impl Engine {
+    /// Renames the entries of such tools into ours. Nothing but `managedFields` changes.
+    pub(crate) async fn take_over(&self, server: &Server, step: &Step) -> Result<(), Error> {
+        let Some(live) = &step.live else { return Ok(()) };
+        let Some(managed) = merged_entries(live) else { return Ok(()) };
+        let version = text(live, "/metadata/resourceVersion").unwrap_or_default();
+        let patch = json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "replace", "path": "/metadata/managedFields", "value": managed},
+        ]);
+        server
+            .json_patch(&step.kind, &step.target, &patch)
+            .await
+            .map_err(|e| Error::on("take over", &step.target, e))?;
+        Ok(())
+    }
+}
+
+/// The entries with those of tools in one of ours; none when there is nothing to rename or we have one already.
+fn merged_entries(live: &Value) -> Option<Vec<Value>> {
+    let is_tool = |entry: &Value| {
+        text(entry, "/operation") == Some("Update")
+            && text(entry, "/subresource").unwrap_or_default().is_empty()
+            && text(entry, "/manager").is_some_and(|manager| TOOLS.contains(&manager))
+    };
+    if fields::ours(live).is_some() {
+        return None;
+    }
+    let (tools, mut rest): (Vec<Value>, Vec<Value>) =
+        list(live, "/metadata/managedFields").iter().cloned().partition(is_tool);
+    let mut ours = tools.first()?.clone();
+    for other in &tools[1..] {
+        unite(&mut ours["fieldsV1"], other.get("fieldsV1")?);
+    }
+    ours["manager"] = MANAGER.into();
+    ours["operation"] = "Apply".into();
+    rest.insert(0, ours);
+    Some(rest)
+}
+
+/// The union of two sets of fields: sets are trees of maps, and a leaf is an empty map.
+fn unite(into: &mut Value, other: &Value) {
+    let (Some(into), Some(other)) = (into.as_object_mut(), other.as_object()) else { return };
+    for (key, value) in other {
+        match into.get_mut(key) {
+            Some(known) => unite(known, value),
+            None => {
+                into.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, fields: &Value) -> Value {
+        json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields})
+    }
+
+    #[test]
+    fn the_fields_of_tools_become_one_entry_of_ours_and_those_of_controllers_stay() {
+        let live = json!({"metadata": {"managedFields": [
+            entry("kubectl-client-side-apply", "Update", &json!({"f:data": {"f:a": {}}})),
+            entry("kube-controller-manager", "Update", &json!({"f:status": {}})),
+            entry("helm", "Update", &json!({"f:data": {"f:b": {}}}))]}});
+        let merged = merged_entries(&live).unwrap();
+        assert_eq!(
+            merged,
+            [
+                entry(MANAGER, "Apply", &json!({"f:data": {"f:a": {}, "f:b": {}}})),
+                entry("kube-controller-manager", "Update", &json!({"f:status": {}})),
+            ]
+        );
+        assert!(
+            merged_entries(&json!({"metadata": {"managedFields": merged}})).is_none(),
+            "a second time there is nothing to do"
+        );
+    }
+}

@@ -1,0 +1,58 @@
+//! Deleting what new inputs hold no more: only what record, uid and labels together say is ours.
+
+use super::error::Error;
+use super::event::{Done, Event};
+use super::fields;
+use super::journal::{JournalStep, Undo};
+use super::object::uid;
+use super::record::Item;
+use super::run::Run;
+use super::write::bare;
+
+impl Run {
+    /// Deletes what the new inputs hold no more. Returns what could not be shown to be ours, which stays recorded.
+    pub(crate) async fn prune(&mut self) -> Result<Vec<Item>, Error> {
+        let mut remaining = Vec::new();
+        let mut doomed = Vec::new();
+        for item in self.plan.prune.clone() {
+            let target = &item.object;
+            let kind = self
+                .server
+                .served(&target.group, &target.kind)
+                .await
+                .map_err(|e| Error::on("find the kind of", target, e))?;
+            let live = self.server.get(&kind, target.namespace.as_deref(), &target.name).await;
+            match live.map_err(|e| Error::on("read", target, e))? {
+                Some(live) if uid(&live) == item.uid && self.engine.owner.labelled(&live) => {
+                    doomed.push((item, kind, live));
+                }
+                // Someone made another one of that name, or took our labels off: it is theirs now.
+                Some(_) => self.engine.events.send(Event::Object { object: target.clone(), done: Done::Kept }),
+                None => {}
+            }
+        }
+        let entries: Vec<JournalStep> = doomed
+            .iter()
+            .map(|(item, kind, live)| JournalStep {
+                object: item.object.clone(),
+                api_version: kind.api_version(),
+                policy: item.policy,
+                undo: Undo::Recreate {
+                    manifest: fields::ours(live).map_or_else(|| bare(live), |ours| fields::extract(live, ours)),
+                },
+            })
+            .collect();
+        if !entries.is_empty() {
+            self.note(&entries).await?;
+        }
+        for (item, kind, _) in doomed {
+            let deleted = self.server.delete(&kind, &item.object, &item.uid).await;
+            match deleted {
+                Ok(_) => self.engine.events.send(Event::Object { object: item.object, done: Done::Deleted }),
+                Err(error) if error.is_forbidden() => remaining.push(item),
+                Err(error) => return Err(Error::on("delete", &item.object, error)),
+            }
+        }
+        Ok(remaining)
+    }
+}

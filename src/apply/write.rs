@@ -1,0 +1,178 @@
+//! Applying one object: waiting for its predecessor to go, conflicts, late definitions, and the way back beforehand.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::conflict::{self, Conflict};
+use super::engine::Engine;
+use super::error::{Error, StuckObject};
+use super::event::{Done, Event};
+use super::fields;
+use super::journal::Undo;
+use super::kinds::Kind;
+use super::object::{number, text, uid};
+use super::plan::{Action, Step};
+use super::record::Origin;
+use super::run::Applied;
+use super::server::{ApplyOptions, Server};
+
+/// How long the API may take to serve a kind after its definition is established.
+const DEFINITION_LAG: Duration = Duration::from_secs(10);
+/// How long an object that is on its way out may keep its successor waiting.
+const TERMINATING: Duration = Duration::from_secs(60);
+
+/// Why one object was not applied.
+pub(crate) enum Failure {
+    Conflicts(Vec<Conflict>),
+    Error(Error),
+}
+
+impl Failure {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Conflicts(conflicts) => Error::Conflicts { conflicts },
+            Self::Error(error) => error,
+        }
+    }
+}
+
+impl Engine {
+    /// Applies one object; the answer says whether it was made.
+    pub(crate) async fn apply_one(&self, server: &Server, step: &Step) -> Result<Applied, Failure> {
+        if step.live.as_ref().is_some_and(|live| text(live, "/metadata/deletionTimestamp").is_some()) {
+            self.wait_for_absence(server, step).await.map_err(Failure::Error)?;
+        }
+        if step.action == Action::Adopt {
+            self.take_over(server, step).await.map_err(Failure::Error)?;
+        }
+        let begun = Instant::now();
+        let mut force = false;
+        let written = loop {
+            match server.apply(&step.kind, &step.manifest, ApplyOptions { force, dry_run: false }).await {
+                Ok(written) => break written,
+                Err(error) if error.is_conflict_with_manager() && !force => {
+                    let live = server
+                        .get(&step.kind, step.target.namespace.as_deref(), &step.target.name)
+                        .await
+                        .ok()
+                        .flatten();
+                    let mut found = conflict::read(&error, &step.target, &step.manifest, live.as_ref());
+                    found.retain(|conflict| !self.may_take(conflict, step));
+                    if !found.is_empty() {
+                        return Err(Failure::Conflicts(found));
+                    }
+                    force = true;
+                }
+                // A definition is established a moment before its kind is served.
+                Err(error) if error.is_not_found() && !is_builtin(&step.kind) && begun.elapsed() < DEFINITION_LAG => {
+                    tokio::time::sleep(Duration::from_millis(250)).await;
+                }
+                Err(error) => return Err(Failure::Error(Error::on("apply", &step.target, error))),
+            }
+        };
+        for message in &written.warnings {
+            self.events.send(Event::Warning { object: step.target.clone(), message: message.clone() });
+        }
+        let before = step.live.as_ref().and_then(|live| text(live, "/metadata/resourceVersion"));
+        // A repeated request finds what the first one made, whose answer was lost: nobody else has written to it then.
+        let alone = || fields::managers(&written.object).iter().all(|manager| manager == super::owner::MANAGER);
+        let made = written.created || (step.action == Action::Create && alone());
+        let done = match step.action {
+            _ if made => Done::Created,
+            Action::Adopt | Action::Create => Done::Adopted,
+            _ if before == text(&written.object, "/metadata/resourceVersion") => Done::Unchanged,
+            _ => Done::Changed,
+        };
+        self.events.send(Event::Object { object: step.target.clone(), done });
+        let origin = if done == Done::Adopted { Origin::Adopted } else { Origin::Created };
+        Ok(Applied {
+            uid: uid(&written.object).to_owned(),
+            generation: number(&written.object, "/metadata/generation"),
+            done,
+            origin,
+            policy: step.policy,
+            digest: step.digest.clone(),
+        })
+    }
+
+    /// Whether a field may be taken from its manager: the user said so, or somebody edited our own object by hand.
+    ///
+    /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold.
+    pub(crate) fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
+        let by_hand = conflict.manager == "kubectl" || conflict.manager.starts_with("kubectl-");
+        conflict::allowed(conflict, &self.options.take_fields)
+            || (step.action == Action::Change && by_hand && conflict.field != ".spec.replicas")
+    }
+
+    async fn wait_for_absence(&self, server: &Server, step: &Step) -> Result<(), Error> {
+        let end = Instant::now() + TERMINATING;
+        loop {
+            let live = server.get_metadata(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+            match live.map_err(|e| Error::on("read", &step.target, e))? {
+                Some(live) if text(&live, "/metadata/deletionTimestamp").is_some() => {
+                    let because = super::absence::holds(&live);
+                    if Instant::now() >= end || self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+                    {
+                        let object = step.target.clone();
+                        return Err(Error::Stuck { objects: vec![StuckObject { object, because }] });
+                    }
+                }
+                _ => return Ok(()),
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    /// What leads back from applying a step.
+    pub(crate) async fn undo_of(&self, server: &Server, step: &Step) -> Result<Undo, Error> {
+        if step.action == Action::Create {
+            return Ok(Undo::Delete);
+        }
+        let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+        let Some(live) = live.map_err(|e| Error::on("read", &step.target, e))? else { return Ok(Undo::Delete) };
+        Ok(match fields::ours(&live) {
+            Some(ours) if step.action == Action::Change => {
+                Undo::Reapply { patch: fields::merge_diff(&step.manifest, &fields::extract(&live, ours)) }
+            }
+            // Taking over drops what the former manager set and we do not: all of it is remembered.
+            _ if step.action == Action::Adopt => Undo::Release { patch: bare(&live) },
+            _ => Undo::Release { patch: former_values(&step.manifest, &live) },
+        })
+    }
+}
+
+fn is_builtin(kind: &Kind) -> bool {
+    !kind.group.contains('.') || kind.group.ends_with(".k8s.io")
+}
+
+/// The live values at the places that a manifest sets to something else: what taking fields from others would lose.
+fn former_values(manifest: &Value, live: &Value) -> Value {
+    let (Value::Object(manifest), Value::Object(live)) = (manifest, live) else { return live.clone() };
+    let mut former = serde_json::Map::new();
+    for (key, value) in manifest {
+        if let Some(was) = live.get(key).filter(|was| *was != value) {
+            let part = former_values(value, was);
+            if part.as_object().is_none_or(|map| !map.is_empty()) {
+                former.insert(key.clone(), part);
+            }
+        }
+    }
+    Value::Object(former)
+}
+
+/// A live object without what the server added, to make it again.
+pub(crate) fn bare(live: &Value) -> Value {
+    let mut manifest = live.clone();
+    if let Some(map) = manifest.as_object_mut() {
+        map.remove("status");
+    }
+    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata
+            .retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "labels" | "annotations" | "finalizers"));
+    }
+    if !manifest.is_object() {
+        manifest = json!({});
+    }
+    manifest
+}

@@ -1,0 +1,131 @@
+//! What the agent charts promise, seen in the objects that they render.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::values::AgentValues;
+use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, versions};
+
+fn charts() -> Vec<Chart> {
+    let lines = versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::Agent));
+    lines.map(|row| Chart::load(Kind::Agent, row.version).unwrap()).collect()
+}
+
+fn render(chart: &Chart, sets: &[&str]) -> Rendered {
+    let builder = sets.iter().fold(chart.values(), |builder, set| builder.set(SetKind::Value, set));
+    let tree = builder.build_checked(AgentValues::schema()).unwrap_or_else(|error| panic!("{error}"));
+    let values: AgentValues = tree.deserialize().unwrap();
+    let input = RenderInput {
+        values: serde_json::to_value(values).unwrap(),
+        release: json!({
+            "name": "member-1", "namespace": "fleet", "line": chart.line().to_string(), "managedBy": "fleetctl",
+            "version": chart.row().unwrap().default.to_string(),
+        }),
+        facts: json!({}),
+        pki: BTreeMap::new(),
+    };
+    chart.render(&input).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn deployment(rendered: &Rendered) -> &Value {
+    &rendered.objects.iter().find(|object| object.kind() == "Deployment").unwrap().json
+}
+
+#[test]
+fn every_line_of_the_specification_has_an_agent() {
+    let lines: Vec<String> = charts().iter().map(|chart| chart.line().to_string()).collect();
+    assert_eq!(lines, ["v1.1", "v1.0", "v0.9", "v0.8", "v0.7", "v0.6"]);
+}
+
+#[test]
+fn the_pod_is_found_by_the_label_of_the_specification_and_keeps_to_the_restricted_level() {
+    for chart in charts() {
+        let rendered = render(&chart, &[]);
+        let template = &deployment(&rendered)["spec"]["template"];
+        assert_eq!(template["metadata"]["labels"]["app.kubernetes.io/name"], "fleet-agent");
+        assert_eq!(template["spec"]["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(template["spec"]["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        let container = &template["spec"]["containers"][0];
+        assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+        assert_eq!(container["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+        assert_eq!(container["args"][0], "--cluster-name=member-1");
+    }
+}
+
+#[test]
+fn the_agent_may_write_its_own_secret_and_nothing_else() {
+    let reads = BTreeSet::from(["get", "list", "watch"]);
+    for chart in charts() {
+        let rendered = render(&chart, &[]);
+        for role in rendered.objects.iter().filter(|object| object.kind().ends_with("Role")) {
+            for rule in role.json["rules"].as_array().unwrap() {
+                let verbs: BTreeSet<&str> =
+                    rule["verbs"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+                let own = rule["resourceNames"] == json!(["fleet-agent-identity"]);
+                assert!(own || verbs.is_subset(&reads), "{}: {rule}", role.id());
+                assert!(!rule.to_string().contains('*'), "{}: {rule}", role.id());
+                let secrets = rule["resources"].as_array().is_some_and(|kinds| kinds.contains(&json!("secrets")));
+                assert!(own || !secrets, "{}: {rule}", role.id());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_namespace_and_the_init_secret_are_the_operators() {
+    for chart in charts() {
+        let rendered = render(&chart, &[]);
+        let ids: Vec<String> = rendered.objects.iter().map(Object::id).collect();
+        assert!(!ids.contains(&"namespace/fleet".to_owned()), "{ids:?}");
+        assert!(!ids.contains(&"secret/fleet-cluster-init-kubeconfig".to_owned()), "{ids:?}");
+        let identity = rendered.objects.iter().find(|object| object.kind() == "Secret").unwrap();
+        assert!(identity.json.get("data").is_none(), "an install must not touch the agent's key");
+    }
+}
+
+#[test]
+fn values_reach_the_pod() {
+    for chart in charts() {
+        let sets = [
+            "imageRegistry=mirror.example:5000",
+            "cluster.provider=gce",
+            "cluster.region=r1",
+            "cluster.zone=z1",
+            "cluster.kubernetesCluster=c1",
+            "extraArgs={--log-format=text}",
+            "networkPolicy.enabled=false",
+            "priorityClassName=high",
+        ];
+        let rendered = render(&chart, &sets);
+        let pod = &deployment(&rendered)["spec"]["template"]["spec"];
+        let image = pod["containers"][0]["image"].as_str().unwrap();
+        assert_eq!(
+            image,
+            format!("mirror.example:5000/fleetscheduler/fleet-agent:{}", chart.row().unwrap().images["agent"].tag)
+        );
+        let arguments = pod["containers"][0]["args"].as_array().unwrap();
+        for argument in ["--provider=gce", "--region=r1", "--zone=z1", "--kubernetes-cluster=c1"] {
+            assert!(arguments.contains(&json!(argument)), "{argument}");
+        }
+        assert_eq!(arguments.last().unwrap(), "--log-format=text");
+        assert_eq!(pod["priorityClassName"], "high");
+        assert!(!rendered.objects.iter().any(|object| object.kind() == "NetworkPolicy"));
+    }
+}
+
+#[test]
+fn the_flattened_agent_is_the_golden_one() {
+    for chart in charts() {
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
+        let documents: Vec<String> = render(&chart, &[])
+            .objects
+            .iter()
+            .map(|object| serde_saphyr::to_string_with_options(&object.json, options.clone()).unwrap())
+            .collect();
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!(format!("agent-{}", chart.line()), documents.join("---\n"));
+        });
+    }
+}

@@ -1,0 +1,80 @@
+//! The values of an agent: one struct tree, whose comments and bounds are the schema that users see.
+//!
+//! The charts' `values.yaml` holds the defaults; nothing here has one.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::pod_values::{
+    Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, Resources, SecretName, Toleration,
+};
+
+/// Values of an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AgentValues {
+    /// Name of the workload cluster in the control plane, for when the command line gives none.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 50))]
+    pub name: Option<String>,
+    /// Image.
+    pub image: ImageValues,
+    /// Registry that the image is pulled from, as `mirror.example/fleetscheduler/fleet-agent:v0.6.1`. Without it the
+    /// image comes from its own registry.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub image_registry: Option<String>,
+    /// When the nodes pull the image.
+    pub image_pull_policy: ImagePullPolicy,
+    /// Secrets of the namespace that nodes log in to registries with.
+    pub image_pull_secrets: Vec<SecretName>,
+    /// Labels that a node must have to run the agent.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the agent's pod tolerates.
+    pub tolerations: Vec<Toleration>,
+    /// Priority class of the agent's pod.
+    #[serde(default)]
+    pub priority_class_name: Option<String>,
+    /// Replicas; one works, a second waits.
+    #[schemars(range(min = 1, max = 2), extend("x-since" = "v0.8"))]
+    pub replicas: i32,
+    /// Who may talk to the agent's pod.
+    pub network_policy: NetworkPolicyValues,
+    /// What the agent reports of its cluster instead of what it finds.
+    pub cluster: ClusterValues,
+    /// Resources of the agent.
+    pub resources: Resources,
+    /// Further arguments, which win over the chart's.
+    pub extra_args: Vec<Argument>,
+}
+
+/// What is reported of the cluster; found by the agent where it is left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClusterValues {
+    /// Name of the underlying cluster.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub kubernetes_cluster: Option<String>,
+    /// Cloud provider, as a short identifier.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub provider: Option<String>,
+    /// Region.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub region: Option<String>,
+    /// Zone.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub zone: Option<String>,
+}
+
+impl AgentValues {
+    /// The JSON Schema: closed at every level, with descriptions and bounds.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
+}
