@@ -70,6 +70,7 @@
 //! | [`explain`] | where a field of an object comes from: template, values, what they overrode |
 //! | [`show`] | values as commented YAML, the images of all pods |
 //! | [`usage`] | values that only the templates or only the schema know; for tests |
+//! | [`lint`] | what can be known about rendered objects without a cluster |
 //! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
 //! | [`served`] | the kinds that each Kubernetes minor serves, their plural and scope |
 //! | [`Files`], [`presets`], [`values_file`] | what is compiled in |
@@ -84,6 +85,7 @@
 mod diagnostic;
 pub mod explain;
 mod files;
+pub mod lint;
 mod load;
 mod node;
 pub mod output;
