@@ -113,7 +113,9 @@ async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs)
     };
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
-    let outcome = install(&plan, &hosting.client, &home, &options, &progress, interrupted(ui)).await;
+    // On the heap: the whole flow is one large state machine.
+    let run = install(&plan, &hosting.client, &home, &options, &progress, interrupted(ui));
+    let outcome = Box::pin(run).await;
     match outcome {
         Ok(installed) => {
             display.close(true);
@@ -162,7 +164,8 @@ fn dry_run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<E
     }
     let plan = args.plan.plan(ui, global, None)?;
     let endpoint = dry_endpoint(&plan);
-    let rendered = plan.render(&endpoint, &pki::placeholders()).map_err(super::plan_args::wrong_values)?;
+    let rendered =
+        plan.render(&endpoint, &pki::placeholders()).map_err(|problems| super::plan_args::wrong_values(&problems))?;
     ui.out(&objects::yaml(&rendered.objects))?;
     ui.note("Keys and certificates above are placeholders; `template` prints manifests that can be applied.");
     Ok(Exit::Ok)

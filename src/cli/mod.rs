@@ -128,7 +128,7 @@ pub fn main() -> ExitCode {
 async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
     let global = cli.global;
     match cli.command {
-        Command::Install(command) => install::run(ui, &global, command).await,
+        Command::Install(command) => Box::pin(install::run(ui, &global, command)).await,
         Command::Uninstall(command) => uninstall::run(ui, &global, command).await,
         Command::Status(args) => status::run(ui, &global, args).await,
         Command::Get(command) => get::run(ui, &global, command).await,

@@ -65,7 +65,7 @@ pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Gl
         InstallError::Cluster(source) => {
             super::cluster_access::request_failed("cannot read the hosting cluster", source)
         }
-        InstallError::Render(problems) => super::plan_args::wrong_values(problems.clone()),
+        InstallError::Render(problems) => super::plan_args::wrong_values(problems),
         InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string()).hint(
             "check what gives Services of type LoadBalancer their address, or use `--set exposure.type=NodePort`",
         ),

@@ -1,6 +1,6 @@
 //! The flags that decide what is installed: name, version, images, values; and the plan that they make.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -61,11 +61,13 @@ impl PlanArgs {
         let chart = load_chart(&selection).map_err(|error| no_chart(&error))?;
         let values = self.values(chart.values())?;
         let name = self.name(&values)?;
-        Plan::new(name, global.namespace.clone(), &selection, chart, values).map_err(wrong_values).inspect(|plan| {
-            for warning in plan.value_warnings() {
-                ui.err(warning);
-            }
-        })
+        Plan::new(name, global.namespace.clone(), &selection, chart, values)
+            .map_err(|problems| wrong_values(&problems))
+            .inspect(|plan| {
+                for warning in plan.value_warnings() {
+                    ui.err(warning);
+                }
+            })
     }
 
     fn select(&self, server: Option<KubeMinor>) -> Result<Selection<'static>, CliError> {
@@ -106,7 +108,11 @@ impl PlanArgs {
     fn name(&self, values: &ValuesBuilder) -> Result<ControlPlaneName, CliError> {
         let given = match &self.name {
             Some(name) => Some(name.clone()),
-            None => values.peek().map_err(wrong_values)?.get("name").and_then(|name| name.as_str().map(str::to_owned)),
+            None => values
+                .peek()
+                .map_err(|problems| wrong_values(&problems))?
+                .get("name")
+                .and_then(|name| name.as_str().map(str::to_owned)),
         };
         let Some(name) = given else {
             return Err(CliError::usage("NoName", "the control plane has no name")
@@ -126,7 +132,7 @@ pub(super) fn wrong_name(error: &NameError) -> CliError {
 }
 
 /// Reads an access key file. Neither its content nor a part of it is ever in an error.
-fn access_key(path: &PathBuf) -> Result<String, CliError> {
+fn access_key(path: &Path) -> Result<String, CliError> {
     let shown = path.display().to_string();
     let wrong = |what: &str| CliError::usage("InvalidAccessKey", format!("`--cloud-access-key {shown}`: {what}"));
     let bytes = read_file(&shown).map_err(|problem| wrong(&problem.message))?;
@@ -143,7 +149,7 @@ fn access_key(path: &PathBuf) -> Result<String, CliError> {
 }
 
 /// Wrong values: every error with its place.
-pub(super) fn wrong_values(problems: Diagnostics) -> CliError {
+pub(super) fn wrong_values(problems: &Diagnostics) -> CliError {
     let count = problems.0.len();
     let headline = match count {
         1 => "the values have an error".to_owned(),

@@ -48,6 +48,7 @@ impl Ui {
     }
 
     /// Writes a result to stdout.
+    #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
     pub(super) fn out(&self, text: &str) -> io::Result<()> {
         let mut stdout = anstream::stdout().lock();
         stdout.write_all(text.as_bytes())?;
@@ -62,6 +63,7 @@ impl Ui {
     }
 
     /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
+    #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
     pub(super) fn err(&self, text: &str) {
         let _ = writeln!(anstream::stderr().lock(), "{text}");
     }

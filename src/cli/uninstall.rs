@@ -101,7 +101,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> 
         engine_error("the removal stopped", &error).hint("run the same command again; it goes on where it stopped")
     })?;
     let folder = if args.delete_data { target.remove_folder()? } else { None };
-    let mut text = summary(&name, global, &removed, &hosting.context);
+    let mut text = summary(&name, global, &removed, hosting.context.as_deref());
     if let Some(folder) = folder {
         let _ = writeln!(text, "Removed the folder {}", folder.display());
     }
@@ -159,7 +159,7 @@ fn confirm(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Removed) -> Resu
     if answer.trim() == args.name { Ok(()) } else { Err(refused("not confirmed; nothing was deleted")) }
 }
 
-fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context: &Option<String>) -> String {
+fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context: Option<&str>) -> String {
     if removed.nothing_found {
         return format!("There is no control plane {name} in namespace {}; nothing to remove.\n", global.namespace);
     }
@@ -172,7 +172,7 @@ fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context:
     }
     let data = removed.kept.iter().any(|kept| matches!(kept.object.kind.as_str(), "PersistentVolumeClaim" | "Secret"));
     if data {
-        let context = context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
+        let context = context.map(|context| format!(" --context {context}")).unwrap_or_default();
         let namespace = if global.namespace.as_str() == "fleet" {
             String::new()
         } else {

@@ -24,10 +24,10 @@ pub(super) fn events(progress: &Arc<dyn Progress>) -> Events {
         Event::Warning { object, message } => progress.warn(&format!("{object}: {message}")),
         Event::Retrying { request, error, .. } => progress.update(&format!("{request} is sent again: {error}")),
         Event::Lock { holder, taken_over: true } => {
-            progress.warn(&format!("took over the lock of {holder}, which ended without letting go"))
+            progress.warn(&format!("took over the lock of {holder}, which ended without letting go"));
         }
         Event::Lock { holder, taken_over: false } => {
-            progress.update(&format!("waiting for {holder}, which is at work"))
+            progress.update(&format!("waiting for {holder}, which is at work"));
         }
         Event::Stuck { object, message } => progress.warn(&format!("{object} does not go away: {message}")),
         Event::Object { .. } | Event::Ready { .. } => {}

@@ -40,6 +40,12 @@ async fn wipe(case: &Case) -> Result<(), Error> {
     Ok(())
 }
 
+/// All cases, or every n-th of them where `FLEET_TEST_EVERY=n` asks for a quick look.
+fn sampled<T>(cases: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let every = std::env::var("FLEET_TEST_EVERY").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    cases.step_by(every)
+}
+
 /// Runs `work` until it is done or dead; false when it died.
 async fn until_dead(case: &Case, after: usize, sent: bool, work: impl Future<Output = Result<(), Error>>) -> bool {
     case.traffic.die_after(after, sent);
@@ -99,7 +105,9 @@ async fn an_install_killed_after_any_write_can_be_repeated_undone_or_removed() {
     let cases = (0..writes).flat_map(|k| [false, true].map(|sent| (k, sent)));
     let cases =
         cases.flat_map(|(k, sent)| [Then::Install, Then::Rollback, Then::Uninstall].map(|then| (k, sent, then)));
-    stream::iter(cases).for_each_concurrent(TOGETHER, |(k, sent, then)| after_a_killed_install(k, sent, then)).await;
+    stream::iter(sampled(cases))
+        .for_each_concurrent(TOGETHER, |(k, sent, then)| after_a_killed_install(k, sent, then))
+        .await;
 }
 
 async fn after_a_killed_change(k: usize, sent: bool, then: Then) {
@@ -156,7 +164,9 @@ async fn a_change_killed_after_any_write_can_be_repeated_undone_or_removed() {
     let cases = (0..writes).flat_map(|k| [(k, false), (k, true)]);
     let cases =
         cases.flat_map(|(k, sent)| [Then::Install, Then::Rollback, Then::Uninstall].map(|then| (k, sent, then)));
-    stream::iter(cases).for_each_concurrent(TOGETHER, |(k, sent, then)| after_a_killed_change(k, sent, then)).await;
+    stream::iter(sampled(cases))
+        .for_each_concurrent(TOGETHER, |(k, sent, then)| after_a_killed_change(k, sent, then))
+        .await;
 }
 
 async fn after_a_killed_uninstall(k: usize, sent: bool, install: bool) {
@@ -192,7 +202,7 @@ async fn an_uninstall_killed_after_any_write_can_be_repeated_or_followed_by_an_i
     let writes = writes_of(&scratch, wipe(&scratch)).await;
     let cases =
         (0..writes).flat_map(|k| [(k, false), (k, true)]).flat_map(|(k, sent)| [(k, sent, false), (k, sent, true)]);
-    stream::iter(cases)
+    stream::iter(sampled(cases))
         .for_each_concurrent(TOGETHER, |(k, sent, install)| after_a_killed_uninstall(k, sent, install))
         .await;
 }
@@ -213,7 +223,7 @@ async fn no_single_fault_on_the_way_stops_an_install_or_an_uninstall() {
         Fault::Conflict,
     ];
     let cases = (1..=installing).flat_map(|n| faults.map(|fault| (n, fault)));
-    stream::iter(cases)
+    stream::iter(sampled(cases))
         .for_each_concurrent(TOGETHER, |(n, fault)| async move {
             let place = format!("{fault:?} at request {n}");
             let case = Case::new("fault").await;

@@ -198,7 +198,8 @@ async fn two_installs_at_the_same_moment_do_not_mix() {
     let folder = tempfile::tempdir().unwrap();
     // The second process lives too: it is process 1 of this host.
     let two = Case::again(&one.namespace, folder, |options| options.holder.pid = 1).await;
-    let (first, second) = futures::join!(one.install(&objects(&one)), two.install(&objects(&two)));
+    let all = objects(&one);
+    let (first, second) = futures::join!(one.install(&all), two.install(&all));
     for result in [first, second] {
         if let Err(error) = result {
             assert!(matches!(error.reason(), "PlanOutdated" | "LockLost"), "{error}");

@@ -122,7 +122,7 @@ fn members(group: &Path) -> Vec<Process> {
 
 /// Removes a cgroup from its leaves up; false while the kernel still counts someone in it.
 fn remove_cgroup(group: &Path) -> bool {
-    let children_gone = folders(group).iter().fold(true, |gone, child| remove_cgroup(child) && gone);
+    let children_gone = folders(group).iter().map(|child| remove_cgroup(child)).filter(|gone| !gone).count() == 0;
     children_gone && (std::fs::remove_dir(group).is_ok() || !group.exists())
 }
 

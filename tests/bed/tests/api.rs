@@ -1,5 +1,8 @@
 //! What tests can do with a cluster that is only an API: components, the cutting proxy, dumps. Needs root.
 
+// The tests share a cluster and must not overlap, so each holds the lock to its end.
+#![allow(clippy::await_holding_lock)]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,8 +21,9 @@ fn api() -> (Bed, MutexGuard<'static, ()>) {
 
 async fn client(proxy: &Proxy) -> kube::Client {
     let kubeconfig = kube::config::Kubeconfig::read_from(proxy.kubeconfig()).expect("the proxy's kubeconfig is valid");
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default());
-    kube::Client::try_from(config.await.expect("it leads somewhere")).expect("a client")
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    kube::Client::try_from(config.expect("it leads somewhere")).expect("a client")
 }
 
 async fn send(client: &kube::Client, method: &str, path: &str, body: &str) -> Result<String, String> {
