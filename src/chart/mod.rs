@@ -53,7 +53,8 @@
 //!
 //! - `key: {{ e }}` takes the value with its type, be it a list, a mapping or null; `<<: {{ e }}` merges a mapping.
 //! - `key: a-{{ e }}` and `key: "{{ e }}"` are text, for which `e` has to be text, a number or a boolean.
-//! - A key may be a value if that is text. Comments, anchors, tags, `apiVersion` and `kind` may not.
+//! - A key may be a value if that is text. Comments, anchors, tags, `apiVersion`, `kind`, a whole object and the keys at
+//!   its top may not.
 //! - Filters on values: `b64encode digest json default join length string lower upper trim replace split first last sort
 //!   unique merge keys items`. On the outcome of a macro or `include`: `indent` alone. `default` stands in for null only:
 //!   what is undefined is an error, always.
