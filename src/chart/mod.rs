@@ -53,7 +53,8 @@
 //!
 //! - `key: {{ e }}` takes the value with its type, be it a list, a mapping or null; `<<: {{ e }}` merges a mapping.
 //! - `key: a-{{ e }}` and `key: "{{ e }}"` are text, for which `e` has to be text, a number or a boolean.
-//! - A key may be a value if that is text. Comments, anchors, tags, `apiVersion` and `kind` may not.
+//! - A key may be a value if that is text. Comments, anchors, tags, `apiVersion`, `kind`, a whole object and the keys at
+//!   its top may not.
 //! - Filters on values: `b64encode digest json default join length string lower upper trim replace split first last sort
 //!   unique merge keys items`. On the outcome of a macro or `include`: `indent` alone. `default` stands in for null only:
 //!   what is undefined is an error, always.
@@ -61,6 +62,22 @@
 //!   Functions: `range dict namespace`. Macros, `import`, `include`, `set`, `for`, `if`, `call` as usual;
 //!   `extends`, `block`, `autoescape`, `safe` and `{{-` are refused.
 //! - A document that comes out empty is skipped. Line breaks after a block tag and spaces before it are dropped.
+//!
+//! # What else there is
+//!
+//! | | |
+//! |---|---|
+//! | [`select`] | `--version`, `--image-tag`, `auto`; whether a cluster is supported; how far apart agent and control plane may be |
+//! | [`explain`] | where a field of an object comes from: template, values, what they overrode |
+//! | [`show`] | values as commented YAML, the images of all pods |
+//! | [`usage`] | values that only the templates or only the schema know; for tests |
+//! | [`lint`] | what can be known about rendered objects without a cluster |
+//! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
+//! | [`served`] | the kinds that each Kubernetes minor serves, their plural and scope |
+//! | [`Files`], [`presets`], [`values_file`] | what is compiled in |
+//!
+//! In a schema two keywords are ours: `x-secret: true` marks a value that is never shown, and `x-since: v0.8` one that
+//! older service versions do not know.
 
 // A diagnostic is larger than clippy likes an error to be. It is made once in a failing run, and boxing it would only
 // make the code that fills it longer.
@@ -69,6 +86,7 @@
 mod diagnostic;
 pub mod explain;
 mod files;
+pub mod lint;
 mod load;
 mod node;
 pub mod output;

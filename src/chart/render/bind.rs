@@ -43,15 +43,16 @@ struct Binder<'t> {
     text: &'t Text,
     marks: bool,
     path: Vec<String>,
-    leaves: Vec<Leaf>,
+    /// Nothing unless somebody wants to know where leaves come from.
+    leaves: Option<Vec<Leaf>>,
 }
 
 type Step<T> = Result<T, Diagnostic>;
 
-/// Binds all documents of a text. Empty ones are left out.
-pub(super) fn bind(renderer: &Renderer, text: &Text, marks: bool) -> Step<Vec<Bound>> {
+/// Binds all documents of a text. Empty ones are left out. The origins of leaves are only kept if asked for.
+pub(super) fn bind(renderer: &Renderer, text: &Text, marks: bool, trace: bool) -> Step<Vec<Bound>> {
     let parser = Parser::new_from_str(&text.clean);
-    let mut binder = Binder { parser, renderer, text, marks, path: Vec::new(), leaves: Vec::new() };
+    let mut binder = Binder { parser, renderer, text, marks, path: Vec::new(), leaves: trace.then(Vec::new) };
     let mut documents = Vec::new();
     loop {
         let (event, span) = binder.next()?;
@@ -60,12 +61,12 @@ pub(super) fn bind(renderer: &Renderer, text: &Text, marks: bool) -> Step<Vec<Bo
             Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
             event => {
                 let json = binder.node(event, span)?;
-                let leaves = std::mem::take(&mut binder.leaves);
+                let leaves = binder.leaves.as_mut().map(std::mem::take).unwrap_or_default();
                 if json.is_null() {
                     continue;
                 }
                 let origin = text.origin(span.start.line());
-                binder.check_object(&json, &leaves, span)?;
+                binder.check_object(&json, span)?;
                 documents.push(Bound { json, leaves, origin });
             }
         }
@@ -136,7 +137,7 @@ impl<'t> Binder<'t> {
                     let (event, span) = self.next()?;
                     if event == Event::SequenceEnd {
                         if items.is_empty() {
-                            self.leaf(Vec::new(), span);
+                            self.leaf(span, Vec::new);
                         }
                         return Ok(Value::Array(items));
                     }
@@ -155,9 +156,11 @@ impl<'t> Binder<'t> {
         }
     }
 
-    fn leaf(&mut self, pieces: Vec<Piece>, span: Span) {
-        let origin = self.text.origin(span.start.line());
-        self.leaves.push(Leaf { path: self.path.clone(), pieces, origin });
+    fn leaf(&mut self, span: Span, pieces: impl FnOnce() -> Vec<Piece>) {
+        if let Some(leaves) = &mut self.leaves {
+            let origin = self.text.origin(span.start.line());
+            leaves.push(Leaf { path: self.path.clone(), pieces: pieces(), origin });
+        }
     }
 
     fn mapping(&mut self) -> Step<Value> {
@@ -171,6 +174,11 @@ impl<'t> Binder<'t> {
                 _ => return Err(self.error(span, "a key must be text")),
             };
             if style == ScalarStyle::Plain && text == "<<" {
+                if self.path.is_empty() {
+                    return Err(
+                        self.error(span, "`<<` has no place at the top of an object: what it merges could be its kind")
+                    );
+                }
                 let (event, span) = self.next()?;
                 self.path.push("<<".to_owned());
                 merged.push((self.node(event, span)?, span));
@@ -202,7 +210,7 @@ impl<'t> Binder<'t> {
             }
         }
         if map.is_empty() {
-            self.leaf(Vec::new(), Span::default());
+            self.leaf(Span::default(), Vec::new);
         }
         Ok(Value::Object(map))
     }
@@ -213,6 +221,9 @@ impl<'t> Binder<'t> {
         for token in tokens(text) {
             match token {
                 Token::Text(text) => key.push_str(text),
+                Token::Slot(slot) if self.path.is_empty() => {
+                    return Err(self.slot_error(slot, "wrong-type", "the fields of an object must be written out"));
+                }
                 Token::Slot(slot) => {
                     let Value::String(value) = self.value(slot)? else {
                         return Err(self.slot_error(slot, "wrong-type", "only text can stand in a key"));
@@ -231,11 +242,19 @@ impl<'t> Binder<'t> {
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, span: Span) -> Step<Value> {
         let tokens = tokens(text);
+        let by_value = tokens.iter().any(|token| matches!(token, Token::Slot(_)));
+        if by_value && self.path.is_empty() {
+            return Err(self.error(span, "a whole object cannot be a value: write it out"));
+        }
+        if by_value && matches!(self.path.as_slice(), [key] if key == "apiVersion" || key == "kind") {
+            let message = "`apiVersion` and `kind` must be written out, so that they can be checked when building";
+            return Err(self.error(span, message));
+        }
         let value = match tokens.as_slice() {
             [Token::Slot(slot)] if style == ScalarStyle::Plain => {
                 let value = self.value(*slot)?.clone();
                 let site = self.text.slots[*slot].1;
-                self.leaf(vec![Piece::Value(value.clone(), site)], span);
+                self.leaf(span, || vec![Piece::Value(value.clone(), site)]);
                 return Ok(value);
             }
             [] | [Token::Text(_)] if style == ScalarStyle::Plain => match plain(text) {
@@ -250,19 +269,22 @@ impl<'t> Binder<'t> {
             },
             _ => return self.splice(&tokens, span),
         };
-        self.leaf(vec![Piece::Text(text.to_owned())], span);
+        self.leaf(span, || vec![Piece::Text(text.to_owned())]);
         Ok(value)
     }
 
     /// Text with values in it.
     fn splice(&mut self, tokens: &[Token<'_>], span: Span) -> Step<Value> {
         let mut whole = String::new();
-        let mut pieces = Vec::with_capacity(tokens.len());
+        let trace = self.leaves.is_some();
+        let mut pieces = Vec::new();
         for token in tokens {
             match *token {
                 Token::Text(text) => {
                     whole.push_str(text);
-                    pieces.push(Piece::Text(text.to_owned()));
+                    if trace {
+                        pieces.push(Piece::Text(text.to_owned()));
+                    }
                 }
                 Token::Slot(slot) => {
                     let value = self.value(slot)?;
@@ -278,16 +300,18 @@ impl<'t> Binder<'t> {
                             .help("let it stand alone, without quotes"));
                     };
                     whole.push_str(&text);
-                    pieces.push(Piece::Value(value.clone(), self.text.slots[slot].1));
+                    if trace {
+                        pieces.push(Piece::Value(value.clone(), self.text.slots[slot].1));
+                    }
                 }
             }
         }
-        self.leaf(pieces, span);
+        self.leaf(span, || pieces);
         Ok(Value::String(whole))
     }
 
     /// A document must be a Kubernetes object whose kind does not depend on a value.
-    fn check_object(&self, json: &Value, leaves: &[Leaf], span: Span) -> Step<()> {
+    fn check_object(&self, json: &Value, span: Span) -> Step<()> {
         let wrong = |message: &str| Err(self.error(span, message));
         let text = |pointer: &str| json.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
         if text("/apiVersion").is_none() || text("/kind").is_none() {
@@ -298,13 +322,6 @@ impl<'t> Binder<'t> {
         }
         if text("/kind").is_some_and(|kind| kind.ends_with("List")) && json.get("items").is_some() {
             return wrong("a list of objects is refused: write them as documents");
-        }
-        let by_value = leaves.iter().any(|leaf| {
-            matches!(leaf.path.as_slice(), [key] if key == "apiVersion" || key == "kind")
-                && leaf.pieces.iter().any(|piece| matches!(piece, Piece::Value(..)))
-        });
-        if by_value {
-            return wrong("`apiVersion` and `kind` must be written out, so that they can be checked when building");
         }
         debug_assert!(self.marks || !json.to_string().contains(is_mark), "every token is bound");
         Ok(())

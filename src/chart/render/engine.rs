@@ -163,7 +163,7 @@ impl Renderer {
     /// Renders everything.
     pub(in crate::chart) fn render(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
         let mut rendered = Rendered::default();
-        for (part, bound) in self.bind_all(input)? {
+        for (part, bound) in self.bind_all(input, false)? {
             let target = if part.stage.is_none() { &mut rendered.bootstrap } else { &mut rendered.objects };
             target.extend(bound.into_iter().map(|bound| self.object(part, bound).object));
         }
@@ -172,7 +172,7 @@ impl Renderer {
 
     /// Renders everything and keeps the origin of every leaf.
     pub(in crate::chart) fn trace(&self, input: &RenderInput) -> Result<Vec<Trace>, Diagnostics> {
-        let parts = self.bind_all(input)?;
+        let parts = self.bind_all(input, true)?;
         Ok(parts
             .into_iter()
             .flat_map(|(part, bound)| bound.into_iter().map(|bound| self.object(part, bound)))
@@ -209,7 +209,7 @@ impl Renderer {
         Trace { object: Object { stage, stage_name, json: bound.json, source, line }, leaves: bound.leaves }
     }
 
-    fn bind_all(&self, input: &RenderInput) -> Result<Vec<(&Part, Vec<Bound>)>, Diagnostics> {
+    fn bind_all(&self, input: &RenderInput, trace: bool) -> Result<Vec<(&Part, Vec<Bound>)>, Diagnostics> {
         let marks = holds_marks(&input.values)
             || holds_marks(&input.release)
             || holds_marks(&input.facts)
@@ -231,7 +231,7 @@ impl Renderer {
             }
             let bound = self
                 .text_of(&part.file, &context)
-                .and_then(|text| bind::bind(self, &text, marks).map_err(Diagnostics::from));
+                .and_then(|text| bind::bind(self, &text, marks, trace).map_err(Diagnostics::from));
             match bound {
                 Ok(bound) => {
                     if let (None, Some(name)) = (&part.stage, part.file.strip_prefix("bootstrap/")) {

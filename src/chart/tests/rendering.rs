@@ -105,9 +105,21 @@ fn a_document_must_be_an_object_whose_kind_is_written_out() {
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ values.empty }}}",
         "apiVersion: v1\nkind: List\nmetadata: {name: x}\nitems: []",
         "- a",
+        "<<: {{ values.whole }}\nmetadata: {name: x}",
+        "{{ values.whole }}",
+        "apiVersion: v1\n{{ values.key }}: Secret\nmetadata: {name: x}",
     ]
     .into_iter()
-    .map(|template| render_with(template, json!({"kind": "Secret", "empty": ""})).unwrap_err().0[0].message.clone())
+    .map(|template| {
+        render_with(
+            template,
+            json!({"kind": "Secret", "empty": "", "whole": {"apiVersion": "v1", "kind": "Secret"}, "key": "kind"}),
+        )
+        .unwrap_err()
+        .0[0]
+            .message
+            .clone()
+    })
     .collect();
     insta::assert_snapshot!(errors.join("\n"));
     assert!(

@@ -1,0 +1,77 @@
+//! Charts that are put together wrongly, and what makes two renders the same.
+
+use super::*;
+
+const STAGES: &str = "stages: [{name: all, title: All, templates: [a.yaml]}]\n";
+
+/// Loads the agent chart v0.7 out of some files, and gives its error.
+fn error(files: &[(&'static str, &str)]) -> String {
+    let mut all = Files::default();
+    for (path, text) in files {
+        all.insert(*path, (*text).to_owned());
+    }
+    match Chart::from_files(&all, Kind::Agent, line("v0.7")) {
+        Ok(_) => "LOADED".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_chart_that_is_put_together_wrongly_is_refused_with_the_place() {
+    let head = format!("kind: agent\nline: v0.7\n{STAGES}");
+    let below = format!("kind: agent\nline: v0.6\n{STAGES}");
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    let (chart, template) = ("agent/v0.7/chart.yaml", "agent/v0.7/templates/a.yaml");
+    let twice = "kind: agent\nline: v0.7\nstages: [{name: a, title: A, templates: [a.yaml]}, {name: b, title: B, templates: [a.yaml]}]";
+    let same = "kind: agent\nline: v0.7\nstages: [{name: a, title: A, templates: [a.yaml]}, {name: a, title: B, templates: []}]";
+    let errors = [
+        error(&[(chart, &head), (template, object)]),
+        error(&[]),
+        error(&[(chart, "kind: agent"), (template, object)]),
+        error(&[(chart, &format!("{head}color: red\n")), (template, object)]),
+        error(&[(chart, &head.replace("v0.7", "v0.8")), (template, object)]),
+        error(&[(chart, &head.replace("agent", "control-plane")), (template, object)]),
+        error(&[(chart, &head)]),
+        error(&[(chart, &head), (template, object), ("agent/v0.7/templates/b.yaml", object)]),
+        error(&[(chart, twice), (template, object)]),
+        error(&[(chart, same), (template, object)]),
+        error(&[(chart, &head), (template, object), ("agent/v0.7/notes.yaml", "")]),
+        error(&[(chart, &head), (template, object), ("agent/v0.7/templates/deep/a.yaml", object)]),
+        error(&[(chart, &format!("{head}extends: v0.6\n")), (template, object)]),
+        error(&[(chart, &format!("{head}extends: v0.7\n")), (template, object)]),
+        error(&[
+            (chart, "kind: agent\nline: v0.7\nextends: v0.6\nremove: [templates/b.yaml]\n"),
+            ("agent/v0.6/chart.yaml", &below),
+            ("agent/v0.6/templates/a.yaml", object),
+        ]),
+        error(&[
+            (chart, "kind: agent\nline: v0.7\nextends: v0.6\n"),
+            ("agent/v0.6/chart.yaml", &below),
+            ("agent/v0.6/templates/a.yaml", object),
+        ]),
+    ];
+    insta::assert_snapshot!(errors.join("\n\n"));
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes_and_the_same_digest() {
+    let chart = chart("v0.6");
+    let values = |replicas: u32| {
+        let set = format!("etcd.replicas={replicas}");
+        chart.values().set(SetKind::Value, &set).build(schema).unwrap()
+    };
+    let render = |replicas| chart.render(&input(values(replicas).to_json())).unwrap();
+    assert_eq!(render(3), render(3));
+    assert_eq!(render(3).digest(), render(3).digest());
+    assert_ne!(render(3).digest(), render(1).digest());
+    assert_eq!(values(3).digest(), chart.values().file("x", b"etcd: {replicas: 3}").build(schema).unwrap().digest());
+}
+
+#[test]
+fn without_a_users_values_no_schema_is_asked_for() {
+    let chart = chart("v0.6");
+    assert!(chart.values().build(|| panic!("not needed")).is_ok());
+    let built = chart.values().set(SetKind::Value, "logLevel=3").build(schema).unwrap();
+    let place = built.origin(&["logLevel".to_owned()]).unwrap();
+    assert_eq!((place.place.short().as_str(), place.overrode.len()), ("--set:1:10", 1));
+}
