@@ -143,7 +143,9 @@ impl Heart {
             return Ok(Pulse::Passive { holder });
         }
         let lease = renewed(&seen.lease, &self.identity, Timestamp::now());
+        let started = Instant::now();
         let lease = call(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await;
+        self.metrics.took("fleet_agent_heartbeat_seconds", "How long a renewal of the Lease took.", started.elapsed());
         match lease {
             Ok(lease) => {
                 self.seen = Some(Seen { lease, since: Instant::now() });
@@ -164,9 +166,15 @@ impl Heart {
 
     async fn look(&self, before: Option<Seen>) -> Result<Seen, CallError> {
         let lease = call(self.api.get(AGENT_LEASE)).await?;
+        let now = Instant::now();
         Ok(match before {
             Some(seen) if seen.lease.metadata.resource_version == lease.metadata.resource_version => seen,
-            _ => Seen { lease, since: Instant::now() },
+            Some(_) => Seen { lease, since: now },
+            // The successor of an agent that died long ago need not watch its Lease grow old again.
+            None => {
+                let since = now.checked_sub(age(&lease, Timestamp::now())).unwrap_or(now);
+                Seen { lease, since }
+            }
         })
     }
 
@@ -182,6 +190,13 @@ impl Heart {
             tracing::debug!(%error, "the lease could not be released");
         }
     }
+}
+
+/// How old a Lease says that it is. Clocks can differ, so it is believed once, at the first look: of two agents whose
+/// clocks disagree, at most one takes over, and only once.
+fn age(lease: &Lease, now: Timestamp) -> Duration {
+    let renewed = lease.spec.as_ref().and_then(|s| s.renew_time.as_ref());
+    renewed.map_or(Duration::ZERO, |at| Duration::try_from(now.duration_since(at.0)).unwrap_or_default())
 }
 
 fn renewed(lease: &Lease, identity: &str, now: Timestamp) -> Lease {
@@ -217,6 +232,16 @@ mod tests {
         assert!(may_take(&held_by("me"), start, "me", start));
         assert!(!may_take(&held_by("you"), start, "me", almost));
         assert!(may_take(&held_by("you"), start, "me", start + DURATION));
+    }
+
+    #[test]
+    fn a_lease_that_grew_old_before_the_first_look_is_old_and_one_from_the_future_is_not() {
+        let mut lease = held_by("you");
+        let at = |second| Timestamp::from_second(second).unwrap();
+        assert_eq!(age(&lease, at(100)), Duration::ZERO);
+        lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(at(100)));
+        assert_eq!(age(&lease, at(150)), Duration::from_secs(50));
+        assert_eq!(age(&lease, at(50)), Duration::ZERO);
     }
 
     #[test]

@@ -166,9 +166,9 @@ impl Agent {
         let now = Timestamp::now().as_second();
         let certificate = match &identity.certificate {
             Some(certificate) if identity.hub == init.hub() && certificate.is_valid(now) => certificate.clone(),
-            Some(_) if identity.leave => return Ok(End::Left),
-            None if identity.leave => {
-                let _ = self.keeper.say("Left", "NeverRegistered", "this cluster was not registered").await;
+            // With an expired certificate it takes a new one to leave; without one there is nothing to leave.
+            old if identity.leave && (old.is_none() || identity.hub != init.hub()) => {
+                let _ = self.keeper.say("Left", "NotRegistered", "this cluster is not registered there").await;
                 return Ok(End::Left);
             }
             old => {

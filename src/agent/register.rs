@@ -46,7 +46,7 @@ pub enum RegisterError {
 
 /// The user name that the agent asks for.
 pub fn user_name(args: &Args, cluster_id: &str) -> String {
-    format!("{AGENT_USER_PREFIX}{}:{}", args.cluster_name, &cluster_id[..8.min(cluster_id.len())])
+    format!("{AGENT_USER_PREFIX}{}:{}", args.cluster_name, cluster_id.get(..8).unwrap_or(cluster_id))
 }
 
 /// The request object.

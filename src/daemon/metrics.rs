@@ -3,12 +3,24 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// What a metric is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Counter,
     Gauge,
+    Histogram,
+}
+
+/// Upper bounds of a histogram's buckets, in seconds; the last one is infinite.
+pub const BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, f64::INFINITY];
+
+/// Durations of one kind of work.
+#[derive(Debug, Clone, Default)]
+struct Durations {
+    counts: [u64; BUCKETS.len()],
+    sum: f64,
 }
 
 #[derive(Debug)]
@@ -17,6 +29,7 @@ struct Family {
     kind: Kind,
     /// Labels as they are printed, `{a="b"}` or nothing → value.
     values: BTreeMap<String, f64>,
+    durations: Durations,
 }
 
 /// All metrics of a program. Cheap to clone.
@@ -44,7 +57,12 @@ impl Metrics {
         change: impl FnOnce(&mut f64),
     ) {
         let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
-        let family = families.entry(name).or_insert_with(|| Family { help, kind, values: BTreeMap::new() });
+        let family = families.entry(name).or_insert_with(|| Family {
+            help,
+            kind,
+            values: BTreeMap::new(),
+            durations: Durations::default(),
+        });
         change(family.values.entry(print_labels(labels)).or_insert(0.0));
     }
 
@@ -58,6 +76,34 @@ impl Metrics {
         self.update(name, help, Kind::Gauge, labels, |old| *old = value);
     }
 
+    /// Notes how long something took, in a histogram without labels; its name ends in `_seconds`.
+    pub fn took(&self, name: &'static str, help: &'static str, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
+        let family = families.entry(name).or_insert_with(|| Family {
+            help,
+            kind: Kind::Histogram,
+            values: BTreeMap::new(),
+            durations: Durations::default(),
+        });
+        let bucket = BUCKETS.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKETS.len() - 1);
+        family.durations.counts[bucket] += 1;
+        family.durations.sum += seconds;
+    }
+
+    /// The bound below which `share` of a histogram's durations lie, in seconds; `None` while there are none.
+    pub fn quantile(&self, name: &str, share: f64) -> Option<f64> {
+        let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = families.get(name)?.durations.counts;
+        let all: u64 = counts.iter().sum();
+        let mut seen = 0;
+        #[allow(clippy::cast_precision_loss)] // Counts far below 2^52.
+        counts.iter().zip(BUCKETS).find_map(|(count, bound)| {
+            seen += count;
+            (all > 0 && seen as f64 >= all as f64 * share).then_some(bound)
+        })
+    }
+
     /// Everything, in Prometheus' text format.
     pub fn print(&self) -> String {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,11 +112,21 @@ impl Metrics {
             let kind = match family.kind {
                 Kind::Counter => "counter",
                 Kind::Gauge => "gauge",
+                Kind::Histogram => "histogram",
             };
             // Writing to a String cannot fail.
             let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", family.help);
             for (labels, value) in &family.values {
                 let _ = writeln!(text, "{name}{labels} {value}");
+            }
+            if family.kind == Kind::Histogram {
+                let mut below = 0;
+                for (count, bound) in family.durations.counts.iter().zip(BUCKETS) {
+                    below += count;
+                    let bound = if bound.is_infinite() { "+Inf".to_owned() } else { bound.to_string() };
+                    let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {below}");
+                }
+                let _ = writeln!(text, "{name}_sum {}\n{name}_count {below}", family.durations.sum);
             }
         }
         text
@@ -80,6 +136,25 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_histogram_counts_what_lies_below_each_bound() {
+        let metrics = Metrics::default();
+        for milliseconds in [1, 20, 20, 20_000] {
+            metrics.took("work_seconds", "Work.", Duration::from_millis(milliseconds));
+        }
+        let text = metrics.print();
+        for line in [
+            "work_seconds_bucket{le=\"0.005\"} 1",
+            "work_seconds_bucket{le=\"0.025\"} 3",
+            "le=\"10\"} 3",
+            "le=\"+Inf\"} 4",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert_eq!(metrics.quantile("work_seconds", 0.5), Some(0.025));
+        assert_eq!(metrics.quantile("nothing", 0.5), None);
+    }
 
     #[test]
     fn metrics_are_printed_in_prometheus_text_format() {

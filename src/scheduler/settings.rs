@@ -60,6 +60,9 @@ pub struct Settings {
     /// Longest life of an agent's certificate.
     #[serde(rename = "agentCertificateTTL", default = "ninety_days", deserialize_with = "duration")]
     pub agent_certificate_ttl: Duration,
+    /// How many new workload clusters may register in a minute; more have to wait.
+    #[serde(default = "sixty")]
+    pub new_clusters_per_minute: usize,
 }
 
 /// Who accepts a new workload cluster.
@@ -75,6 +78,10 @@ pub enum Registration {
 
 fn fleet() -> String {
     "fleet".to_owned()
+}
+
+const fn sixty() -> usize {
+    60
 }
 
 const fn thirty_days() -> Duration {

@@ -3,7 +3,7 @@
 //! Heartbeats are judged by *our* clock: what counts is when we saw a Lease change, not the time written in it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
@@ -38,10 +38,12 @@ impl Beat {
 
 #[derive(Debug)]
 struct Inner {
-    clusters: BTreeMap<String, Cluster>,
+    clusters: BTreeMap<String, Arc<Cluster>>,
     beats: BTreeMap<String, Beat>,
     /// Names of Schedules by namespace.
     schedules: BTreeMap<String, BTreeSet<String>>,
+    /// When a cluster was first seen, by our clock.
+    known_since: BTreeMap<String, Instant>,
     /// Clusters that disappeared and whose rights may still be there.
     gone: BTreeSet<String>,
     /// Which watches have delivered their first complete list.
@@ -63,6 +65,7 @@ impl Default for View {
             clusters: BTreeMap::new(),
             beats: BTreeMap::new(),
             schedules: BTreeMap::new(),
+            known_since: BTreeMap::new(),
             gone: BTreeSet::new(),
             synced: [false; 3],
         };
@@ -81,17 +84,17 @@ impl View {
     }
 
     /// All clusters, without their inventories.
-    pub fn clusters(&self) -> Vec<Cluster> {
+    pub fn clusters(&self) -> Vec<Arc<Cluster>> {
         self.with(|inner| inner.clusters.values().cloned().collect())
     }
 
     /// A cluster by name.
-    pub fn cluster(&self, name: &str) -> Option<Cluster> {
+    pub fn cluster(&self, name: &str) -> Option<Arc<Cluster>> {
         self.with(|inner| inner.clusters.get(name).cloned())
     }
 
     /// A cluster with this ID under another name.
-    pub fn same_id_elsewhere(&self, id: &str, name: &str) -> Option<Cluster> {
+    pub fn same_id_elsewhere(&self, id: &str, name: &str) -> Option<Arc<Cluster>> {
         self.with(|inner| {
             let mut others = inner.clusters.values().filter(|c| c.name_any() != name);
             others.find(|c| c.spec.cluster_id.as_deref() == Some(id)).cloned()
@@ -100,7 +103,7 @@ impl View {
 
     /// Takes over what a write returned, so that the next look need not wait for the watch.
     pub fn put(&self, cluster: Cluster) {
-        self.with(|inner| inner.clusters.insert(cluster.name_any(), strip(cluster)));
+        self.with(|inner| inner.clusters.insert(cluster.name_any(), Arc::new(strip(cluster))));
     }
 
     /// The heartbeat of a cluster.
@@ -114,9 +117,9 @@ impl View {
         now.duration_since(since)
     }
 
-    /// When this term began.
-    pub fn started(&self) -> Instant {
-        self.started
+    /// Since when we have known a cluster, by our clock: the beginning of its first grace.
+    pub fn known_since(&self, name: &str) -> Instant {
+        self.with(|inner| inner.known_since.get(name).copied()).unwrap_or(self.started)
     }
 
     /// Whether anything is placed on a cluster.
@@ -136,25 +139,30 @@ impl View {
     }
 
     fn on_cluster(&self, event: Event<Cluster>, relist: &mut BTreeSet<String>) {
+        if let Event::Apply(cluster) | Event::InitApply(cluster) = &event {
+            self.with(|inner| inner.known_since.entry(cluster.name_any()).or_insert_with(Instant::now).to_owned());
+        }
         self.with(|inner| match event {
             Event::Init => relist.clear(),
             Event::InitApply(cluster) => {
                 relist.insert(cluster.name_any());
-                inner.clusters.insert(cluster.name_any(), cluster);
+                inner.clusters.insert(cluster.name_any(), Arc::new(cluster));
             }
             Event::InitDone => {
                 let lost: Vec<_> = inner.clusters.keys().filter(|name| !relist.contains(*name)).cloned().collect();
                 for name in lost {
                     inner.clusters.remove(&name);
+                    inner.known_since.remove(&name);
                     inner.gone.insert(name);
                 }
                 inner.synced[0] = true;
             }
             Event::Apply(cluster) => {
-                inner.clusters.insert(cluster.name_any(), cluster);
+                inner.clusters.insert(cluster.name_any(), Arc::new(cluster));
             }
             Event::Delete(cluster) => {
                 inner.clusters.remove(&cluster.name_any());
+                inner.known_since.remove(&cluster.name_any());
                 inner.gone.insert(cluster.name_any());
             }
         });
@@ -221,7 +229,7 @@ fn strip(mut cluster: Cluster) -> Cluster {
 }
 
 /// Watches until dropped. A broken watch is taken up again with a back-off.
-pub async fn watch(client: Client, view: std::sync::Arc<View>) {
+pub async fn watch(client: Client, view: Arc<View>) {
     let config = watcher::Config::default().any_semantic();
     let clusters = async {
         let mut relist = BTreeSet::new();

@@ -2,6 +2,8 @@
 
 mod applicant;
 mod bootstrap;
+mod crowd;
+mod faults;
 mod membership;
 mod registration;
 mod support;

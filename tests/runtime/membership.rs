@@ -17,15 +17,15 @@ use crate::applicant::{ControlPlane, fresh};
 use crate::support::{Program, Server, Stage, Wire, wait};
 
 /// A hub with a scheduler, and a workload cluster that knows nothing of it.
-struct Scene {
-    stage: Stage,
-    control_plane: ControlPlane,
+pub(crate) struct Scene {
+    pub(crate) stage: Stage,
+    pub(crate) control_plane: ControlPlane,
     member: Server,
     name: String,
 }
 
 impl Scene {
-    async fn set() -> Self {
+    pub(crate) async fn set() -> Self {
         let stage = Stage::hub().await;
         let member = stage.member().await;
         let control_plane = ControlPlane::start(&stage, "").await;
@@ -33,7 +33,7 @@ impl Scene {
         Self { stage, control_plane, member, name: fresh("member") }
     }
 
-    fn agent(&self, identity: &str) -> Program {
+    pub(crate) fn agent(&self, identity: &str) -> Program {
         self.agent_by(&self.control_plane.init_file.clone(), identity)
     }
 
@@ -41,7 +41,7 @@ impl Scene {
         Program::agent(&self.member.kubeconfig, init, &self.name, identity)
     }
 
-    fn clusters(&self) -> Api<Cluster> {
+    pub(crate) fn clusters(&self) -> Api<Cluster> {
         Api::all(self.stage.hub.client.clone())
     }
 
@@ -50,13 +50,13 @@ impl Scene {
     }
 
     /// Status and reason of `Ready`.
-    async fn readiness(&self) -> (String, String) {
+    pub(crate) async fn readiness(&self) -> (String, String) {
         let cluster = self.clusters().get_opt(&self.name).await.unwrap();
         let conditions = cluster.and_then(|c| c.status).map(|s| s.conditions).unwrap_or_default();
         find(&conditions, "Ready").map(|c| (c.status.clone(), c.reason.clone())).unwrap_or_default()
     }
 
-    async fn until_ready(&self) -> Duration {
+    pub(crate) async fn until_ready(&self) -> Duration {
         wait("READY is True", async || self.readiness().await.0 == "True").await
     }
 

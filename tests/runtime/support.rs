@@ -55,6 +55,7 @@ pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
 /// The clusters, for one test at a time.
 pub(crate) struct Stage {
     pub(crate) hub: Server,
+    bed: bed::Bed,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -63,12 +64,20 @@ impl Stage {
     pub(crate) async fn hub() -> Self {
         let turn = LOCK.lock().await;
         let bed = up(&[HUB]).await;
-        Self { hub: Server::of(&bed, HUB).await, _turn: turn }
+        Self { hub: Server::of(&bed, HUB).await, bed, _turn: turn }
     }
 
     /// The workload cluster, too.
     pub(crate) async fn member(&self) -> Server {
         Server::of(&up(&[MEMBER]).await, MEMBER).await
+    }
+}
+
+impl Stage {
+    /// Does something to a component of the hub.
+    pub(crate) async fn to_the_hub(&self, fault: impl FnOnce(&bed::Bed, &str) -> anyhow::Result<()> + Send + 'static) {
+        let bed = self.bed.clone();
+        tokio::task::spawn_blocking(move || fault(&bed, HUB)).await.expect("no panic").expect("the bed can do it");
     }
 }
 
@@ -104,7 +113,7 @@ pub(crate) struct Program {
 impl Drop for Program {
     fn drop(&mut self) {
         // Gently first: a scheduler that is killed leaves a Lease behind that the next test would have to wait out.
-        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = Command::new("kill").arg(self.child.id().to_string()).stderr(Stdio::null()).status();
         let asked = Instant::now();
         while asked.elapsed() < Duration::from_secs(5) && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(20));
@@ -142,6 +151,11 @@ impl Program {
         let log = fs_err::File::create(dir.path().join("log")).expect("a log");
         command.args(["--admin-address", "127.0.0.1:0"]).stdout(Stdio::null()).stderr(log.into_parts().0);
         Self { child: command.spawn().expect("the program starts"), dir, admin: None }
+    }
+
+    /// Its process ID.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Everything it has logged.

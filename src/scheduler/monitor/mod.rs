@@ -13,11 +13,12 @@ use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::events::{Event as Note, EventType, Recorder};
-use kube::{Api, Client, Resource as _, ResourceExt};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::membership;
+use super::registrar::request::user_name;
 use super::view::{View, cluster_of_namespace};
 use crate::api::cluster::conditions;
 use crate::api::condition::find;
@@ -29,10 +30,14 @@ use brake::Brake;
 
 /// How often all clusters are judged; a look costs no request.
 const TICK: Duration = Duration::from_secs(1);
+/// Changes within this time are looked at together: a thousand agents' inventories make dozens a second.
+const TOGETHER: Duration = Duration::from_millis(300);
 /// Writes at the same time.
 const AT_ONCE: usize = 16;
 /// How often places without a cluster are looked for.
 const SWEEP: Duration = Duration::from_secs(300);
+/// How often every cluster's place is made whole again: after an upgrade of ours, or an accident of somebody's.
+const UPKEEP: Duration = Duration::from_secs(1800);
 
 /// The monitor of one term.
 pub struct Monitor {
@@ -49,12 +54,16 @@ pub struct Monitor {
 impl Monitor {
     /// Judges until dropped.
     pub async fn run(self) {
+        tokio::join!(self.judge_always(), self.keep_up());
+    }
+
+    async fn judge_always(&self) {
         let mut brake = Brake::default();
         let mut swept: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(TICK) => {}
-                () = self.view.changed.notified() => tokio::time::sleep(Duration::from_millis(50)).await,
+                () = self.view.changed.notified() => tokio::time::sleep(TOGETHER).await,
             }
             if !self.view.is_complete() {
                 continue;
@@ -68,14 +77,34 @@ impl Monitor {
         }
     }
 
+    /// Makes every member's namespace and rights what they should be, one after the other.
+    async fn keep_up(&self) {
+        loop {
+            while !self.view.is_complete() {
+                tokio::time::sleep(TICK).await;
+            }
+            for cluster in self.view.clusters() {
+                let Some(id) = cluster.spec.cluster_id.as_deref().filter(|_| is_member(&cluster)) else { continue };
+                let name = cluster.name_any();
+                // Deleted since the round began: it must not get its rights back.
+                if self.view.cluster(&name).is_none_or(|now| now.metadata.uid != cluster.metadata.uid) {
+                    continue;
+                }
+                if let Err(error) = membership::ensure(&self.client, &cluster, &user_name(&name, id)).await {
+                    tracing::warn!(cluster = name, %error, "the cluster's place in the control plane is not whole");
+                }
+            }
+            tokio::time::sleep(UPKEEP).await;
+        }
+    }
+
     async fn judge_all(&self, brake: &mut Brake) {
         let now = Instant::now();
         let clusters = self.view.clusters();
         let mut ready = 0;
         for cluster in &clusters {
             let was = is_ready(cluster);
-            let pulse =
-                readiness::pulse(self.view.beat(&cluster.name_any()).as_ref(), self.watched_since(cluster, now), now);
+            let pulse = self.pulse(&cluster.name_any(), now);
             if was && pulse == readiness::Pulse::Lost {
                 brake.lost(&cluster.name_any(), now);
             } else if pulse == readiness::Pulse::Fresh {
@@ -103,14 +132,11 @@ impl Monitor {
         }
     }
 
-    /// A cluster that is younger than our look at the hub has its first grace from its own beginning.
-    fn watched_since(&self, cluster: &Cluster, now: Instant) -> Instant {
-        let age = cluster.creation_timestamp().map(|t| Timestamp::now().duration_since(t.0));
-        let age = age.and_then(|a| Duration::try_from(a).ok()).unwrap_or_default();
-        now.checked_sub(age).map_or(self.view.started(), |born| born.max(self.view.started()))
+    fn pulse(&self, name: &str, now: Instant) -> readiness::Pulse {
+        readiness::pulse(self.view.beat(name).as_ref(), self.view.known_since(name), now)
     }
 
-    async fn judge(&self, cluster: Cluster, now: Instant) -> Result<(), CallError> {
+    async fn judge(&self, cluster: Arc<Cluster>, now: Instant) -> Result<(), CallError> {
         let name = cluster.name_any();
         let api: Api<Cluster> = Api::all(self.client.clone());
         if cluster.metadata.deletion_timestamp.is_some() {
@@ -126,11 +152,11 @@ impl Monitor {
                 let params = PatchParams::apply(SCHEDULER_MANAGER).force();
                 let written = call(api.patch(&name, &params, &Patch::Apply(&update))).await?;
                 self.view.put(written.clone());
-                written
+                Arc::new(written)
             }
             None => cluster,
         };
-        let pulse = readiness::pulse(self.view.beat(&name).as_ref(), self.watched_since(&cluster, now), now);
+        let pulse = self.pulse(&name, now);
         let all = readiness::evaluate(&cluster, pulse, self.view.has_work(&name), Timestamp::now());
         let before = cluster.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
         if !differ(&before, &all) {
@@ -228,11 +254,17 @@ impl Monitor {
         let Ok(found) = call(namespaces.list_metadata(&ListParams::default().labels(LABEL_CLUSTER))).await else {
             return;
         };
-        let known: BTreeSet<_> = self.view.clusters().iter().map(ResourceExt::name_any).collect();
+        let known: BTreeSet<_> = self.view.clusters().iter().map(|c| c.name_any()).collect();
         let orphans = found.items.iter().filter(|n| n.metadata.deletion_timestamp.is_none());
         let orphans = orphans.filter_map(|n| cluster_of_namespace(n.metadata.name.as_deref()?).map(ToOwned::to_owned));
         self.view.add_gone(orphans.filter(|name| !known.contains(name)));
     }
+}
+
+/// Whether the cluster may have its rights: accepted, and neither leaving nor going.
+fn is_member(cluster: &Cluster) -> bool {
+    let leaving = cluster.status.as_ref().is_some_and(|s| s.leave_requested == Some(true));
+    cluster.spec.accepted && !leaving && cluster.metadata.deletion_timestamp.is_none()
 }
 
 fn is_ready(cluster: &Cluster) -> bool {

@@ -36,8 +36,6 @@ use request::{Denial, Request};
 
 /// How often requests that wait for something are looked at again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// New names a minute; a stolen init token can add names, so it must not be able to add a flood of them.
-const NEW_NAMES_A_MINUTE: usize = 60;
 
 /// The registrar of one term.
 pub struct Registrar {
@@ -163,13 +161,16 @@ impl Registrar {
         let cluster = match (decision, found) {
             (Decision::Deny(denial), found) => return self.deny(csr, found.as_ref(), &denial).await,
             (Decision::Wait(why), _) => return Ok(Outcome::Waits(why.to_owned())),
-            (Decision::Create, _) if !self.may_give_a_name() => {
+            (Decision::Create, _) if !self.may_give_a_name(settings.new_clusters_per_minute) => {
                 self.metrics.count(
                     "fleet_registrations_delayed_total",
                     "Registrations held back by the rate limit.",
                     &[],
                 );
-                return Ok(Outcome::Waits(format!("more than {NEW_NAMES_A_MINUTE} new clusters in a minute")));
+                return Ok(Outcome::Waits(format!(
+                    "more than {} new clusters in a minute",
+                    settings.new_clusters_per_minute
+                )));
             }
             (Decision::Create, found) => match self.create(&request, found, settings.registration).await {
                 Ok(cluster) => cluster,
@@ -205,10 +206,11 @@ impl Registrar {
         }
     }
 
-    fn may_give_a_name(&mut self) -> bool {
+    /// A stolen init token can add names, so it must not be able to add a flood of them.
+    fn may_give_a_name(&mut self, a_minute: usize) -> bool {
         let now = Instant::now();
         self.given.retain(|at| now.duration_since(*at) < Duration::from_secs(60));
-        self.given.len() < NEW_NAMES_A_MINUTE
+        self.given.len() < a_minute
     }
 
     /// Takes the name. A Cluster that an operator made beforehand gets the requester's ID and key.

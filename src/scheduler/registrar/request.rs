@@ -69,7 +69,7 @@ pub struct Request {
 
 /// The user name of the agent of a cluster.
 pub fn user_name(cluster: &str, id: &str) -> String {
-    format!("{AGENT_USER_PREFIX}{cluster}:{}", &id[..8.min(id.len())])
+    format!("{AGENT_USER_PREFIX}{cluster}:{}", id.get(..8).unwrap_or(id))
 }
 
 /// Who asks, when it is one of those whom the registrar answers; everybody else's requests are left alone.
