@@ -25,6 +25,17 @@ pub struct SecretName {
     pub name: String,
 }
 
+/// Text that is never shown: `Debug` hides it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct SecretValue(pub String);
+
+impl std::fmt::Debug for SecretValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[hidden]")
+    }
+}
+
 /// A taint that is tolerated, as in a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -108,3 +119,14 @@ pub struct Quantity(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Argument(#[schemars(regex(pattern = r"^--?[a-zA-Z]"))] pub String);
+
+/// For tests: holds a generated file of `values/` against its text, and writes it under `INSTA_UPDATE=always`.
+#[cfg(test)]
+pub(crate) fn current(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("values").join(name);
+    if std::env::var("INSTA_UPDATE").as_deref() == Ok("always") {
+        fs_err::write(&path, text).unwrap();
+    }
+    let found = fs_err::read_to_string(&path).unwrap_or_default();
+    assert!(found == text, "values/{name} is not current: INSTA_UPDATE=always cargo test --lib schema_beside");
+}

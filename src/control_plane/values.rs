@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::api::pod_values::{
-    Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, Quantity, Resources, SecretName, TaintEffect,
-    Toleration, TolerationOperator,
+    Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, Quantity, Resources, SecretName, SecretValue,
+    TaintEffect, Toleration, TolerationOperator,
 };
 
 /// Values of a control plane.
@@ -30,6 +30,11 @@ pub struct ControlPlaneValues {
     pub image_pull_policy: ImagePullPolicy,
     /// Secrets of the namespace that nodes log in to registries with.
     pub image_pull_secrets: Vec<SecretName>,
+    /// Credentials for registries: the JSON text of a docker configuration file. A Secret `fleet-registry` is made of
+    /// it, and the pods use it.
+    #[serde(default)]
+    #[schemars(length(min = 2), extend("x-secret" = true))]
+    pub registry_credentials: Option<SecretValue>,
     /// Labels that a node must have to run the control plane.
     pub node_selector: BTreeMap<String, String>,
     /// Taints that the control plane's pods tolerate.
@@ -237,25 +242,18 @@ pub enum Registration {
 #[serde(transparent)]
 pub struct Lifetime(#[schemars(regex(pattern = r"^[1-9][0-9]{0,8}[smhd]$"))] pub String);
 
-/// Access to the cloud. Content, not a path; `--cloud-access-key` reads a file into it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Access to the cloud.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CloudValues {
-    /// The access key: the JSON text of the key file.
+    /// The access key: the JSON text of the key file. `--cloud-access-key` reads a file into it.
     #[serde(default)]
     #[schemars(length(min = 2), extend("x-secret" = true))]
-    pub access_key: Option<String>,
+    pub access_key: Option<SecretValue>,
     /// The project that the control plane runs in.
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub project_id: Option<String>,
-}
-
-impl std::fmt::Debug for CloudValues {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let hidden = self.access_key.as_ref().map(|_| "[hidden]");
-        f.debug_struct("CloudValues").field("access_key", &hidden).field("project_id", &self.project_id).finish()
-    }
 }
 
 impl ControlPlaneValues {

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::values::AgentValues;
+use crate::api::pod_values::current;
+use crate::chart::usage::usage;
 use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, versions};
 
 fn charts() -> Vec<Chart> {
@@ -83,6 +85,21 @@ fn the_namespace_and_the_init_secret_are_the_operators() {
         let identity = rendered.objects.iter().find(|object| object.kind() == "Secret").unwrap();
         assert!(identity.json.get("data").is_none(), "an install must not touch the agent's key");
     }
+}
+
+#[test]
+fn templates_and_schema_know_the_same_values() {
+    for chart in charts() {
+        let usage = usage(&chart, &AgentValues::schema());
+        assert_eq!(usage.unknown, [""; 0], "{}", chart.line());
+        assert_eq!(usage.unused, ["name"], "{}", chart.line());
+    }
+}
+
+#[test]
+fn the_schema_beside_the_presets_is_current() {
+    let text = serde_json::to_string_pretty(&AgentValues::schema()).unwrap() + "\n";
+    current("agent.schema.json", &text);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::pod_values::{
-    Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, Resources, SecretName, Toleration,
+    Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, Resources, SecretName, SecretValue, Toleration,
 };
 
 /// Values of an agent.
@@ -30,6 +30,11 @@ pub struct AgentValues {
     pub image_pull_policy: ImagePullPolicy,
     /// Secrets of the namespace that nodes log in to registries with.
     pub image_pull_secrets: Vec<SecretName>,
+    /// Credentials for registries: the JSON text of a docker configuration file. A Secret `fleet-registry` is made of
+    /// it, and the pods use it.
+    #[serde(default)]
+    #[schemars(length(min = 2), extend("x-secret" = true))]
+    pub registry_credentials: Option<SecretValue>,
     /// Labels that a node must have to run the agent.
     pub node_selector: BTreeMap<String, String>,
     /// Taints that the agent's pod tolerates.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::control_plane::secrets::KEPT_SECRET;
+use crate::control_plane::values::SecretValue;
 
 #[test]
 fn every_pod_keeps_to_the_restricted_level() {
@@ -130,7 +131,7 @@ fn the_cloud_s_key_is_mounted_when_it_is_given_and_only_then() {
         let plain = render(chart, None);
         assert!(!plain.objects.iter().any(|object| object.name() == "fleet-cloud-credentials"));
         let mut given = values(chart, None, &["cloud.projectId=p-1"]);
-        given.cloud.access_key = Some("{\"CANARY\": 1}".to_owned());
+        given.cloud.access_key = Some(SecretValue("{\"CANARY\": 1}".to_owned()));
         let rendered = chart.render(&input(chart, &given, &placeholders())).unwrap();
         assert_eq!(secret_data(secret(&rendered, "fleet-cloud-credentials"))["access-key.json"], "{\"CANARY\": 1}");
         let holders: Vec<String> = rendered
@@ -141,6 +142,23 @@ fn the_cloud_s_key_is_mounted_when_it_is_given_and_only_then() {
             .collect();
         assert_eq!(holders, ["secret/fleet-cloud-credentials", "deployment/fleet-scheduler"]);
         assert!(!rendered.objects.iter().any(|object| object.json.to_string().contains("CANARY")));
+        assert!(!format!("{given:?}").contains("CANARY"));
+    }
+}
+
+#[test]
+fn registry_credentials_become_the_pull_secret_of_every_pod() {
+    for chart in charts() {
+        let mut given = values(chart, None, &["imagePullSecrets[0].name=other"]);
+        given.registry_credentials = Some(SecretValue("{\"auths\": \"CANARY\"}".to_owned()));
+        let rendered = chart.render(&input(chart, &given, &placeholders())).unwrap();
+        let made = secret(&rendered, "fleet-registry");
+        assert_eq!(made.json["type"], "kubernetes.io/dockerconfigjson");
+        assert_eq!(secret_data(made)[".dockerconfigjson"], "{\"auths\": \"CANARY\"}");
+        for (object, pod) in pods(&rendered) {
+            let names = json!([{"name": "other"}, {"name": "fleet-registry"}]);
+            assert_eq!(pod["imagePullSecrets"], names, "{}", object.id());
+        }
         assert!(!format!("{given:?}").contains("CANARY"));
     }
 }

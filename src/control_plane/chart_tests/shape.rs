@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::pod_values::current;
+use crate::chart::usage::usage;
 use crate::control_plane::secrets::{KEPT_SECRET, SECRET_ENTRIES};
 
 #[test]
@@ -27,7 +29,6 @@ fn every_image_comes_from_the_mirror_when_there_is_one() {
         let sets = ["imageRegistry=mirror.example:5000", "imagePullPolicy=Always"];
         let rendered = render_with(chart, Some("airgap"), &sets, &placeholders());
         for (object, pod) in pods(&rendered) {
-            assert_eq!(pod["imagePullSecrets"], json!([{"name": "mirror-login"}]), "{}", object.id());
             for container in containers(pod) {
                 let image = container["image"].as_str().unwrap();
                 assert!(image.starts_with("mirror.example:5000/"), "{}: {image}", object.id());
@@ -199,6 +200,53 @@ fn the_service_carries_the_port_that_was_asked_for() {
         let public = ports(None, &["exposure.port=6443"], "LoadBalancer");
         assert_eq!((&public[0]["port"], &public[1]["port"]), (&json!(443), &json!(6443)));
     }
+}
+
+#[test]
+fn templates_and_schema_know_the_same_values() {
+    for chart in charts() {
+        let usage = usage(chart, &ControlPlaneValues::schema());
+        assert_eq!(usage.unknown, [""; 0], "{}", chart.line());
+        // These decide what the program does before it renders.
+        assert_eq!(
+            usage.unused,
+            ["exposure.extraSANs", "exposure.host", "exposure.nodePort", "exposure.type", "name"],
+            "{}",
+            chart.line()
+        );
+    }
+}
+
+#[test]
+fn values_out_of_bounds_are_refused() {
+    for wrong in [
+        "etcd.replicas=2",
+        "apiserver.replicas=0",
+        "etcd.storage.size=lots",
+        "etcd.quotaBytes=1",
+        "exposure.port=0",
+        "exposure.nodePort=70000",
+        "exposure.type=Ingress",
+        "exposure.host=https://example",
+        "exposure.agentEndpoint=example",
+        "imagePullPolicy=Sometimes",
+        "apiserver.extraArgs={v=4}",
+        "scheduler.initTokenTTL=30",
+        "scheduler.resources.requests.cpu=half",
+        "tolerations[0].efect=NoSchedule",
+        "namespace.podSecurity=strict",
+        "etcd.image.digest=x",
+    ] {
+        let chart = &charts()[0];
+        let builder = chart.values().set(SetKind::Value, wrong);
+        assert!(builder.build_checked(ControlPlaneValues::schema()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn the_schema_beside_the_presets_is_current() {
+    let text = serde_json::to_string_pretty(&ControlPlaneValues::schema()).unwrap() + "\n";
+    current("control-plane.schema.json", &text);
 }
 
 #[test]
