@@ -40,6 +40,9 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
     })?;
     if let Some(file) = picture {
         let text = shown.text.replace(&home.display().to_string(), "/root");
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder)?;
+        }
         fs::write(file, picture::svg("fleetctl on a real Kubernetes cluster", &text))?;
     }
     steps.summary();
