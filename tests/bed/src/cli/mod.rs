@@ -105,6 +105,9 @@ enum Task {
     },
     /// All tests, on real clusters
     Test {
+        /// Also the tests that wait for time-outs or try every case, of many minutes
+        #[arg(long)]
+        exhaustive: bool,
         /// Handed to cargo test
         #[arg(last = true)]
         args: Vec<String>,
@@ -163,7 +166,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Build => bed.build()?,
         Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
         Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
-        Task::Test { args } => test::run(&bed, &args)?,
+        Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
         Task::Bench => bench::run(&bed)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
