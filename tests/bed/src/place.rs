@@ -72,7 +72,9 @@ impl Place {
     /// X in 10.200.X.0/24, once it was chosen.
     pub(crate) fn known_subnet(&self) -> Result<u8> {
         let file = self.state.join("subnet");
-        let text = fs::read_to_string(&file).context("the bed is not up; start it with `cargo bed up`")?;
+        let Ok(text) = fs::read_to_string(&file) else {
+            bail!("the bed is not up; start a cluster with `cargo bed up NAME`")
+        };
         text.trim().parse().with_context(|| format!("{} holds no number; run `cargo bed down`", file.display()))
     }
 
