@@ -109,27 +109,24 @@ impl Keeper {
         }
         let key = KeyPair::generate().map_err(|e| kube::Error::Service(Box::new(e)))?.serialize_pem();
         let data = BTreeMap::from([(KEY.to_owned(), ByteString(key.into_bytes()))]);
-        let secret = match found {
+        let secret = if let Some(mut secret) = found {
             // Something else is in it, or it is damaged: our key joins it, and whatever certificate there is goes.
-            Some(mut secret) => {
-                secret.data = Some(data);
-                call(self.api.replace(&self.name, &PostParams::default(), &secret)).await?
-            }
-            None => {
-                let secret = Secret {
-                    metadata: ObjectMeta {
-                        name: Some(self.name.clone()),
-                        namespace: Some(self.namespace.clone()),
-                        labels: Some([("app.kubernetes.io/name".to_owned(), "fleet-agent".to_owned())].into()),
-                        ..ObjectMeta::default()
-                    },
-                    type_: Some("Opaque".to_owned()),
-                    data: Some(data),
-                    ..Secret::default()
-                };
-                let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
-                call(self.api.create(&params, &secret)).await?
-            }
+            secret.data = Some(data);
+            call(self.api.replace(&self.name, &PostParams::default(), &secret)).await?
+        } else {
+            let secret = Secret {
+                metadata: ObjectMeta {
+                    name: Some(self.name.clone()),
+                    namespace: Some(self.namespace.clone()),
+                    labels: Some([("app.kubernetes.io/name".to_owned(), "fleet-agent".to_owned())].into()),
+                    ..ObjectMeta::default()
+                },
+                type_: Some("Opaque".to_owned()),
+                data: Some(data),
+                ..Secret::default()
+            };
+            let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
+            call(self.api.create(&params, &secret)).await?
         };
         read(&secret).ok_or(CallError::TimedOut)
     }

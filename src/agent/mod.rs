@@ -113,17 +113,17 @@ struct Blocked {
 }
 
 impl Blocked {
-    fn new(reason: &str, message: impl ToString) -> Self {
+    fn new(reason: &str, message: &(impl ToString + ?Sized)) -> Self {
         Self { reason: reason.to_owned(), message: message.to_string(), soon: true }
     }
 
     /// A call to the control plane that failed, with the hop.
     fn hub(error: &CallError) -> Self {
-        Self::new("ControlPlaneUnreachable", format!("{}: {error}", hop(error).as_str()))
+        Self::new("ControlPlaneUnreachable", &format!("{}: {error}", hop(error).as_str()))
     }
 
     fn local(error: &CallError) -> Self {
-        Self::new("WorkloadClusterUnreachable", format!("{}: {error}", hop(error).as_str()))
+        Self::new("WorkloadClusterUnreachable", &format!("{}: {error}", hop(error).as_str()))
     }
 }
 
@@ -132,7 +132,7 @@ impl Agent {
     async fn live(&self) {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         while !self.stop.stopped() {
-            let blocked = match self.term().await {
+            let blocked = match Box::pin(self.term()).await {
                 Ok(End::Again) => {
                     backoff.reset();
                     continue;
@@ -162,7 +162,7 @@ impl Agent {
     async fn term(&self) -> Result<End, Blocked> {
         let id = self.cluster_id().await?;
         let identity = self.keeper.load().await.map_err(|e| Blocked::local(&e))?;
-        let init = Init::read(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", e))?;
+        let init = Init::read(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", &e))?;
         let now = Timestamp::now().as_second();
         let certificate = match &identity.certificate {
             Some(certificate) if identity.hub == init.hub() && certificate.is_valid(now) => certificate.clone(),
@@ -192,7 +192,7 @@ impl Agent {
             certificate,
             cluster_id: id,
         };
-        term.run().await.map_err(|e| Blocked::hub(&e))
+        Box::pin(term.run()).await.map_err(|e| Blocked::hub(&e))
     }
 
     /// The UID of the namespace `kube-system`: as old as the cluster, and different in every one.
@@ -203,7 +203,7 @@ impl Agent {
     }
 
     async fn register(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
-        let hub = init.token_client().map_err(|e| Blocked::new("InitSecretInvalid", e))?;
+        let hub = init.token_client().map_err(|e| Blocked::new("InitSecretInvalid", &e))?;
         let waiting = async |reason: &'static str, message: String| {
             if self.state.blocked(reason, &message) {
                 tracing::info!(reason, detail = message, "registering");
@@ -232,7 +232,7 @@ impl Agent {
                 soon: false,
             },
             RegisterError::Call(e) => Blocked::hub(&e),
-            other => Blocked::new("RegistrationFailed", other),
+            other => Blocked::new("RegistrationFailed", &other),
         })?;
         self.keeper.save(&certificate, &init.hub()).await.map_err(|e| Blocked::local(&e))?;
         tracing::info!(until = certificate.until, "registered");

@@ -113,10 +113,12 @@ async fn add_fake_node(member: &Client) {
     }))
     .unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();
+    // The node controller takes a node without a recent heartbeat for dead within seconds.
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
     let status = json!({ "status": {
         "capacity": { "cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2", "pods": "110" },
         "allocatable": { "cpu": "3900m", "memory": "8Gi", "nvidia.com/gpu": "2", "pods": "110" },
-        "conditions": [{ "type": "Ready", "status": "True" }],
+        "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now }],
     }});
     nodes.patch_status("fake", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
 }
