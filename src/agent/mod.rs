@@ -162,7 +162,8 @@ impl Agent {
     async fn term(&self) -> Result<End, Blocked> {
         let id = self.cluster_id().await?;
         let identity = self.keeper.load().await.map_err(|e| Blocked::local(&e))?;
-        let init = Init::read(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", &e))?;
+        let init =
+            Init::read(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", &e))?;
         let now = Timestamp::now().as_second();
         let certificate = match &identity.certificate {
             Some(certificate) if identity.hub == init.hub() && certificate.is_valid(now) => certificate.clone(),
