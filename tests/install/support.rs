@@ -94,6 +94,11 @@ impl Site {
     fn clean(&self) {
         let _ = self.bed.kubectl(self.cluster, &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"]);
         let _ = self.bed.restore_storage_class(self.cluster);
+        eventually("the end of every volume", || {
+            self.bed
+                .kubectl(self.cluster, &["get", "persistentvolumes", "-o", "name"])
+                .is_ok_and(|left| left.is_empty())
+        });
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -149,10 +154,19 @@ impl Site {
         self.bed.dump(self.cluster).unwrap()
     }
 
+    /// Asserts that the cluster is what it was. A volume whose claim goes while it is being made appears and is taken
+    /// back by its provisioner in its own time, so that is waited for.
     #[track_caller]
     pub(crate) fn assert_same_as(&self, before: &BTreeMap<String, Value>) {
-        let differences = bed::differences(before, &self.dump());
-        assert!(differences.is_empty(), "{differences:#?}");
+        let end = Instant::now() + Duration::from_secs(120);
+        loop {
+            let differences = bed::differences(before, &self.dump());
+            if differences.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < end, "{differences:#?}");
+            std::thread::sleep(Duration::from_millis(500));
+        }
     }
 
     /// The decoded entries of a Secret of the hosting cluster.
