@@ -94,10 +94,12 @@ impl Site {
     fn clean(&self) {
         let _ = self.bed.kubectl(self.cluster, &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"]);
         let _ = self.bed.restore_storage_class(self.cluster);
+        // The provisioner makes and removes volumes by pods of its own, also after the claim has gone.
+        let none =
+            |args: &[&str], part: &str| self.bed.kubectl(self.cluster, args).is_ok_and(|left| !left.contains(part));
         eventually("the end of every volume", || {
-            self.bed
-                .kubectl(self.cluster, &["get", "persistentvolumes", "-o", "name"])
-                .is_ok_and(|left| left.is_empty())
+            none(&["get", "persistentvolumes", "-o", "name"], "persistentvolume/")
+                && none(&["-n", "local-path-storage", "get", "pods", "-o", "name"], "helper-pod")
         });
     }
 
@@ -128,7 +130,6 @@ impl Site {
         let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
         outputs.push_str(&ran.stdout);
         outputs.push_str(&ran.stderr);
-        eprintln!("{:?} took {:.1} s", command.get_args().collect::<Vec<_>>(), ran.took.as_secs_f64());
         ran
     }
 
@@ -188,7 +189,9 @@ impl Site {
             "fleet-kubeconfig",
         ] {
             for (key, text) in self.secret(name) {
-                let secret = key.ends_with(".key") || key == "kubeconfig" || key == "encryption.yaml";
+                let secret = Path::new(&key).extension().is_some_and(|kind| kind == "key")
+                    || key == "kubeconfig"
+                    || key == "encryption.yaml";
                 canaries.extend(secret.then(|| secret_lines(&text)).into_iter().flatten());
             }
         }

@@ -8,7 +8,7 @@ use crate::support::{Site, eventually};
 #[test]
 fn applied_manifests_alone_become_a_healthy_control_plane() {
     let site = Site::on("host");
-    let node = site.bed.node_ip("host").unwrap().to_string();
+    let node = site.bed.node_ip("host").unwrap();
     let preset = concat!(env!("CARGO_MANIFEST_DIR"), "/values/nodeport.yaml");
     let host = format!("exposure.host={node}");
     let args = ["template", "cp", "demo", "--values", preset, "--set", &host];
