@@ -1,6 +1,7 @@
 //! All objects of a cluster, without what changes by itself, to compare a cluster before and after something.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt};
@@ -37,6 +38,9 @@ impl Bed {
     /// Left out: Events, Leases, Endpoints, EndpointSlices, ComponentStatuses. Stripped everywhere: versions, uids,
     /// generations, managed fields and times. Of Nodes the status, of Pods the status but its phase. The values of
     /// Secrets are replaced by their digests, so that a failed comparison prints none.
+    ///
+    /// Waits until the controller manager, which may have begun a moment ago, has done what it does at its start: a dump
+    /// before that differs from the next.
     pub fn dump(&self, cluster: &str) -> Result<BTreeMap<String, Value>> {
         let kubeconfig = self.kubeconfig(cluster)?;
         crate::client::block_on(|| async move { all(&crate::client::client(&kubeconfig).await?).await })
@@ -59,6 +63,14 @@ pub fn differences(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Va
 }
 
 async fn all(client: &Client) -> Result<BTreeMap<String, Value>> {
+    let begun = async {
+        while !(controllers_have_begun(client).await? && roles_are_aggregated(client).await?) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        anyhow::Ok(())
+    };
+    let limit = Duration::from_secs(60);
+    tokio::time::timeout(limit, begun).await.context("not all controllers of the cluster begin")??;
     let mut resources = resources(client, "", "/api/v1".to_owned()).await?;
     let groups = get(client, "/apis").await?;
     for group in list(&groups["groups"]) {
@@ -82,6 +94,33 @@ async fn all(client: &Client) -> Result<BTreeMap<String, Value>> {
         }
     }
     Ok(dump)
+}
+
+/// Whether every controller that has a role has its account: each makes it when it begins. Those of clouds never begin.
+async fn controllers_have_begun(client: &Client) -> Result<bool> {
+    const OF_CLOUDS: &[&str] = &["route-controller", "service-controller"];
+    let bindings = get(client, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings").await?;
+    let accounts = get(client, "/api/v1/namespaces/kube-system/serviceaccounts").await?;
+    let accounts: BTreeSet<_> = list(&accounts["items"]).map(|account| text(&account["metadata"]["name"])).collect();
+    let mut controllers = list(&bindings["items"])
+        .filter(|binding| text(&binding["metadata"]["name"]).starts_with("system:controller:"))
+        .flat_map(|binding| list(&binding["subjects"]))
+        .map(|subject| text(&subject["name"]));
+    Ok(controllers.all(|name| OF_CLOUDS.contains(&name.as_str()) || accounts.contains(&name)))
+}
+
+/// Whether every aggregated role holds the rules of all roles that it selects by their labels.
+async fn roles_are_aggregated(client: &Client) -> Result<bool> {
+    let roles = get(client, "/apis/rbac.authorization.k8s.io/v1/clusterroles").await?;
+    let has = |role: &Value, rule: &Value| list(&role["rules"]).any(|own| own == rule);
+    Ok(list(&roles["items"]).all(|role| {
+        list(&role["aggregationRule"]["clusterRoleSelectors"]).all(|selector| {
+            let wanted = selector["matchLabels"].as_object().into_iter().flatten();
+            let selects =
+                |other: &&Value| wanted.clone().all(|(label, value)| other["metadata"]["labels"][label] == *value);
+            list(&roles["items"]).filter(selects).flat_map(|other| list(&other["rules"])).all(|rule| has(role, rule))
+        })
+    }))
 }
 
 struct Resource {

@@ -59,10 +59,12 @@ impl Process {
         stat(pid).map(|(_, start)| Self { pid, start })
     }
 
-    /// What it does. A zombie has ended; only its parent has not looked yet.
+    /// What it does. A zombie has ended, only its parent has not looked yet; but as long as it has further threads
+    /// they hold its files and ports.
     pub fn state(self) -> State {
         match stat(self.pid) {
             Some((_, start)) if start != self.start => State::Stopped,
+            Some(('Z', _)) if threads(self.pid) > 1 => State::Running,
             Some(('Z' | 'X', _)) | None => State::Stopped,
             Some(('T' | 't', _)) => State::Paused,
             Some(_) => State::Running,
@@ -109,6 +111,11 @@ fn stat(pid: i32) -> Option<(char, u64)> {
     let state = fields.next()?.chars().next()?;
     let start = fields.nth(18)?.parse().ok()?;
     Some((state, start))
+}
+
+/// How many threads of a process are not yet gone, its first one included.
+fn threads(pid: i32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
 /// Where the processes of one cluster are started and written down.
