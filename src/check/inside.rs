@@ -237,6 +237,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "apiserver",
         title: "API server",
+        category: "components",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| component_check(f, "apiserver"),
@@ -244,6 +245,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "controller-manager",
         title: "kube-controller-manager",
+        category: "components",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| component_check(f, "kube-controller-manager"),
@@ -251,6 +253,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "etcd",
         title: "etcd",
+        category: "components",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| component_check(f, "etcd"),
@@ -258,6 +261,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "scheduler",
         title: "scheduler",
+        category: "components",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| component_check(f, "fleet-scheduler"),
@@ -265,6 +269,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "definition-cluster",
         title: "Cluster",
+        category: "definitions",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| definition_check(f, "Cluster"),
@@ -272,6 +277,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "definition-schedulepolicy",
         title: "SchedulePolicy",
+        category: "definitions",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| definition_check(f, "SchedulePolicy"),
@@ -279,6 +285,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "definition-schedulegroup",
         title: "ScheduleGroup",
+        category: "definitions",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| definition_check(f, "ScheduleGroup"),
@@ -286,6 +293,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "init-secret",
         title: "agents' init Secret",
+        category: "definitions",
         severity: Severity::Error,
         needs: &["definition-cluster"],
         evaluate: init_secret,
@@ -293,6 +301,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "clusters",
         title: "workload clusters",
+        category: "fleet",
         severity: Severity::Warning,
         needs: &["definition-cluster"],
         evaluate: clusters,
@@ -300,6 +309,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "policies",
         title: "schedule policies",
+        category: "fleet",
         severity: Severity::Warning,
         needs: &["definition-schedulepolicy"],
         evaluate: policies,

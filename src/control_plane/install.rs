@@ -15,6 +15,7 @@ use super::health::{self, Health};
 use super::home::Home;
 use super::keys::{self, ADMIN_KUBECONFIG};
 use super::plan::{FIRST_STAGES, Plan};
+use super::preflight;
 use super::progress::{self, Progress};
 use super::values::ExposureType;
 use crate::apply::{self, Engine, ObjectRef, Planned, Run, WaitOptions, WaitTarget};
@@ -221,11 +222,8 @@ impl Flow<'_> {
     async fn run(&mut self) -> Result<Installed, InstallError> {
         self.step("Checking the hosting cluster");
         let provisional = self.plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
-        let (facts, state) = tokio::join!(
-            HostingFacts::collect(self.client, self.plan.wanted(&provisional.objects)),
-            self.engine.state()
-        );
-        let facts = self.preflight(facts?)?;
+        let (facts, state) = preflight::examine(self.plan, self.client, self.engine, &provisional.objects).await?;
+        let facts = self.preflight(facts)?;
         let state = state.map_err(self.stopped())?;
         let decision = exposure::decide(&self.plan.values.exposure, &facts.nodes);
         let known_host = state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned());

@@ -6,6 +6,7 @@ pub mod home;
 pub mod install;
 pub mod keys;
 pub mod plan;
+pub mod preflight;
 pub mod progress;
 pub mod secrets;
 pub mod uninstall;

@@ -4,18 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::exposure::Endpoint;
-use super::values::ControlPlaneValues;
+use super::exposure::{self, Endpoint};
+use super::values::{ControlPlaneValues, ExposureType};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::version::{KubeMinor, ServiceVersion};
 use crate::apply::{KEEP_ANNOTATION, Kind, Owner, Planned, Release};
 use crate::chart::select::Selection;
 use crate::chart::{self, Chart, ChartError, Diagnostics, Object, RenderInput, Rendered, ValuesBuilder};
-use crate::check::hosting::Wanted;
+use crate::check::hosting::{Wanted, needs};
 use crate::pki;
 
 /// The stages that come before everything else: they decide where the API will be reached.
 pub const FIRST_STAGES: [&str; 2] = ["namespace", "exposure"];
+
+/// CPU architectures for which every component image exists.
+const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
 /// The kind of owner that a control plane is to the engine.
 pub const OWNER_KIND: &str = "control-plane";
@@ -192,9 +195,12 @@ impl Plan {
             name: self.name.to_string(),
             storage_class: etcd.storage.storage_class.clone(),
             claims: (0..etcd.replicas).map(|member| format!("etcd-data-etcd-{member}")).collect(),
-            node_port: None,
+            node_port: exposure::wanted_node_port(ExposureType::NodePort, &self.values.exposure)
+                .filter(|_| matches!(self.values.exposure.kind, ExposureType::NodePort | ExposureType::Auto)),
             writes: kinds.into_iter().collect(),
-            load_balancer: false,
+            load_balancer: self.values.exposure.kind == ExposureType::LoadBalancer,
+            needs: needs::of(objects.iter().map(|object| &object.json)),
+            architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
         }
     }
 }
