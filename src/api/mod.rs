@@ -15,6 +15,7 @@ pub mod keys;
 pub mod names;
 pub mod pod_values;
 pub mod policy;
+pub mod rights;
 pub mod schedule;
 mod schema;
 pub mod version;

@@ -9,6 +9,7 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 
 use super::{Check, Finding, Severity};
+use crate::api::rights::{Right, Scope};
 use crate::api::version::KubeMinor;
 
 const DEFAULT_CLASS: [&str; 2] =
@@ -76,6 +77,8 @@ pub struct NamespaceFacts {
     pub terminating: bool,
     /// Names of control planes whose components live in it.
     pub control_planes: Vec<String>,
+    /// The version that each of them is labelled with.
+    pub versions: BTreeMap<String, String>,
     /// Bound claims by name.
     pub bound_claims: Vec<String>,
 }
@@ -176,6 +179,8 @@ impl HostingFacts {
             let ours = labels.get("app.kubernetes.io/part-of").is_some_and(|part| part == "fleet");
             if let Some(name) = labels.get("app.kubernetes.io/instance").filter(|_| ours) {
                 facts.namespace.control_planes.push(name.clone());
+                let version = labels.get("app.kubernetes.io/version").cloned();
+                facts.namespace.versions.extend(version.map(|version| (name.clone(), version)));
             }
         }
         for group in groups.iter().flat_map(|list| &list.groups) {
@@ -199,6 +204,19 @@ impl HostingFacts {
             None => self.classes.iter().find(|class| class.is_default),
         }
     }
+}
+
+/// The rights of [`HostingFacts::collect`]; what may not be read is judged as unknown.
+pub fn rights() -> Vec<Right> {
+    [
+        Right::optional(Scope::Cluster, "storage.k8s.io", "storageclasses", &["list"]),
+        Right::optional(Scope::Cluster, "", "nodes", &["list"]),
+        Right::optional(Scope::Cluster, "", "namespaces", &["get"]),
+        Right::optional(Scope::Cluster, "", "services", &["list"]),
+        Right::optional(Scope::Namespace, "", "persistentvolumeclaims", &["list"]),
+        Right::optional(Scope::Namespace, "apps", "statefulsets", &["list"]),
+    ]
+    .concat()
 }
 
 async fn forbidden_writes(client: &Client, wanted: &Wanted) -> Result<Vec<String>, kube::Error> {
@@ -328,7 +346,7 @@ fn access(facts: &HostingFacts) -> Finding {
     }
     Finding::bad(
         format!("you may not {}", facts.forbidden.join(", ")),
-        "ask for these rights, or use a context that has them (`--context`)",
+        "ask for these rights (`fleetctl show rbac` prints all that are needed), or use a context that has them (`--context`)",
     )
 }
 
