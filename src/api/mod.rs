@@ -16,6 +16,7 @@ pub mod names;
 pub mod pod_values;
 pub mod policy;
 pub mod quantity;
+pub mod rights;
 pub mod schedule;
 mod schema;
 pub mod version;

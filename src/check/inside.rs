@@ -12,6 +12,7 @@ use kube::{Client, ResourceExt};
 use super::{Check, Finding, Severity};
 use crate::api::Cluster;
 use crate::api::SchedulePolicy;
+use crate::api::rights::{Right, Scope};
 
 /// The Secret inside the control plane that agents start from.
 pub const INIT_SECRET: &str = "fleet-cluster-init-kubeconfig";
@@ -156,6 +157,16 @@ pub async fn components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'
     };
     let found = futures::future::try_join_all(COMPONENTS.iter().map(|(name, _)| one(name))).await?;
     Ok(found.into_iter().collect())
+}
+
+/// The rights that [`components`] needs in the hosting cluster, and that the choice of a control plane by name needs.
+pub fn rights() -> Vec<Right> {
+    [
+        Right::needed(Scope::Namespace, "apps", "statefulsets", &["get", "list"]),
+        Right::needed(Scope::Namespace, "apps", "deployments", &["get"]),
+        Right::needed(Scope::Namespace, "", "pods", &["list"]),
+    ]
+    .concat()
 }
 
 fn established(definition: &CustomResourceDefinition) -> bool {

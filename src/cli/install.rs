@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 
 use super::error::{CliError, Exit};
@@ -12,6 +12,7 @@ use super::plan_args::PlanArgs;
 use super::ui::{Display, Ui};
 use super::{Global, cluster_access, objects, report};
 use crate::api::version::KubeMinor;
+use crate::apply::Connected;
 use crate::control_plane::exposure::{self, Endpoint};
 use crate::control_plane::home::Home;
 use crate::control_plane::install::{InstallOptions, Installed, install, unknown};
@@ -32,7 +33,8 @@ const CP_EXAMPLES: &str = "Examples:
   fleetctl install control-plane demo
   fleetctl install cp demo --context hosting --version auto
   fleetctl install cp demo --set exposure.type=NodePort --set exposure.nodePort=32222
-  fleetctl install cp demo --dry-run";
+  fleetctl install cp demo --dry-run
+  fleetctl install cp demo --dry-run=server";
 
 /// Install the control plane in the cluster of `--context`
 #[derive(Debug, Args)]
@@ -40,10 +42,25 @@ pub(super) struct InstallControlPlaneArgs {
     #[command(flatten)]
     plan: PlanArgs,
 
-    /// Print the objects instead of installing; keys are placeholders and no cluster is asked
-    #[arg(long)]
-    dry_run: bool,
+    /// Change nothing: `client` (the default) prints the objects, with placeholders for keys, and asks no cluster;
+    /// `server` prints what would change, as `diff` does
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "client")]
+    dry_run: Option<DryRun>,
 
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Who is asked in a dry run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DryRun {
+    Client,
+    Server,
+}
+
+/// Flags about the cluster that is written to, or compared with.
+#[derive(Debug, Args)]
+pub(super) struct WriteArgs {
     /// Preflight checks that only warn, by identifier, e.g. `storage`; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip_preflight: Vec<String>,
@@ -74,16 +91,35 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 
 pub(super) async fn run(ui: &Ui, global: &Global, command: InstallCommand) -> Result<Exit, CliError> {
     match command {
-        InstallCommand::ControlPlane(args) if args.dry_run => dry_run(ui, global, &args),
-        InstallCommand::ControlPlane(args) => control_plane(ui, global, &args).await,
+        InstallCommand::ControlPlane(args) => match args.dry_run {
+            Some(DryRun::Client) => dry_run(ui, global, &args),
+            Some(DryRun::Server) => {
+                let comparison = super::diff::comparison(ui, global, &args.plan, &args.write).await?;
+                ui.out(&super::diff::text(&comparison))?;
+                Ok(Exit::Ok)
+            }
+            None => control_plane(ui, global, &args).await,
+        },
     }
 }
 
-async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
-    // What is wrong on the command line is said before any cluster is asked.
-    let mut plan = if args.plan.asks_cluster() { None } else { Some(args.plan.plan(ui, global, None)?) };
-    let known = check_ids(&args.skip_preflight);
-    known?;
+/// Everything that an install or a comparison needs before it begins.
+pub(super) struct Prepared {
+    pub(super) plan: Plan,
+    pub(super) hosting: Connected,
+    pub(super) home: Home,
+    pub(super) options: InstallOptions,
+}
+
+/// Reads the arguments and connects. What is wrong on the command line is said before any cluster is asked.
+pub(super) async fn prepare(
+    ui: &Ui,
+    global: &Global,
+    plan_args: &PlanArgs,
+    write: &WriteArgs,
+) -> Result<Prepared, CliError> {
+    let mut plan = if plan_args.asks_cluster() { None } else { Some(plan_args.plan(ui, global, None)?) };
+    check_ids(&write.skip_preflight)?;
     let home =
         Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
     let hosting = cluster_access::connect(global).await?;
@@ -94,23 +130,27 @@ async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs)
         let server: KubeMinor = version.git_version.parse().map_err(|error: crate::api::version::VersionError| {
             CliError::new(Exit::Preflight, "UnknownVersion", error.to_string())
         })?;
-        plan = Some(args.plan.plan(ui, global, Some(server))?);
+        plan = Some(plan_args.plan(ui, global, Some(server))?);
     }
     let Some(plan) = plan else { unreachable!("made above") };
+    let options = InstallOptions {
+        rollback: global.rollback,
+        skip_preflight: write.skip_preflight.clone(),
+        timeout: write.timeout,
+        adopt: write.adopt,
+        take_fields: write.take_fields.clone(),
+        lock_wait: write.lock_wait,
+    };
+    Ok(Prepared { plan, hosting, home, options })
+}
 
+async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
+    let Prepared { plan, hosting, home, options } = prepare(ui, global, &args.plan, &args.write).await?;
     let context = hosting.context.as_deref().unwrap_or("in-cluster");
     ui.note(&format!(
         "Installing control plane {} (service version {}) in namespace {} of {context}",
         plan.name, plan.version, plan.namespace
     ));
-    let options = InstallOptions {
-        rollback: global.rollback,
-        skip_preflight: args.skip_preflight.clone(),
-        timeout: args.timeout,
-        adopt: args.adopt,
-        take_fields: args.take_fields.clone(),
-        lock_wait: args.lock_wait,
-    };
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.

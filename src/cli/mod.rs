@@ -1,14 +1,19 @@
 //! The command line: one file a command; only here is anything printed or asked.
 
 mod cluster_access;
+mod diff;
 mod error;
 mod get;
 mod install;
+mod kubeconfig;
 mod kubectl_install;
 mod objects;
 mod outcome;
 mod plan_args;
 mod report;
+mod rollback;
+mod show;
+mod show_rbac;
 mod status;
 mod template;
 mod ui;
@@ -77,12 +82,22 @@ enum Command {
     Uninstall(uninstall::UninstallCommand),
     /// Check the status of a control plane installation
     Status(status::StatusArgs),
+    /// Show what an install would change, and change nothing
+    #[command(subcommand)]
+    Diff(diff::DiffCommand),
+    /// Undo an install or upgrade that was cut off
+    Rollback(rollback::RollbackArgs),
+    /// Write the kubeconfig of a control plane again
+    Kubeconfig(kubeconfig::KubeconfigArgs),
     /// List what a control plane manages
     #[command(subcommand)]
     Get(get::GetCommand),
     /// Print the objects of an install as manifests that can be applied
     #[command(subcommand)]
     Template(template::TemplateCommand),
+    /// Print what this program knows
+    #[command(subcommand)]
+    Show(show::ShowCommand),
     /// List service versions and the Kubernetes versions they support
     Versions(versions::VersionsArgs),
     /// Install this program as a kubectl plugin, so that `kubectl fleet` works
@@ -131,8 +146,12 @@ async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Install(command) => Box::pin(install::run(ui, &global, command)).await,
         Command::Uninstall(command) => uninstall::run(ui, &global, command).await,
         Command::Status(args) => status::run(ui, &global, args).await,
+        Command::Diff(command) => Box::pin(diff::run(ui, &global, command)).await,
+        Command::Rollback(args) => Box::pin(rollback::run(ui, &global, args)).await,
+        Command::Kubeconfig(args) => kubeconfig::run(ui, &global, args).await,
         Command::Get(command) => get::run(ui, &global, command).await,
         Command::Template(command) => template::run(ui, &global, command),
+        Command::Show(command) => show::run(ui, &global, command),
         Command::Versions(args) => versions::run(ui, &args),
         Command::KubectlInstall(args) => kubectl_install::run(ui, &args),
     }

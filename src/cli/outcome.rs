@@ -57,6 +57,13 @@ pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Gl
     let Failure { error, aftermath } = failure;
     let shown = match &error {
         InstallError::Preflight(checks) => return report::preflight_refused(checks, true),
+        InstallError::Upgrade { refused, cluster } => {
+            let command = format!("{} install control-plane {}", ui.program, plan.name);
+            return CliError::new(Exit::Refused, "VersionChangeRefused", error.to_string())
+                .because(refused)
+                .hint(refused.remedy(&command, *cluster))
+                .hint("nothing was written to the cluster");
+        }
         InstallError::Engine { step, source } => match source.as_ref() {
             // Whether the time was up or nothing would have changed any more: the condition did not come true.
             apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),

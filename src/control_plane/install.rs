@@ -15,13 +15,15 @@ use super::health::{self, Health};
 use super::home::Home;
 use super::keys::{self, ADMIN_KUBECONFIG};
 use super::plan::{FIRST_STAGES, Plan};
-use super::preflight;
 use super::progress::{self, Progress};
+use super::survey::{Survey, survey};
+use super::upgrade::UpgradeRefused;
 use super::values::ExposureType;
-use crate::apply::{self, Engine, ObjectRef, Planned, Run, WaitOptions, WaitTarget};
+use crate::api::version::KubeMinor;
+use crate::apply::{self, Engine, ObjectRef, Phase, Planned, Run, WaitOptions, WaitTarget};
 use crate::chart::{Diagnostics, Object};
-use crate::check::hosting::{CHECKS, HostingFacts};
-use crate::check::{self, Report};
+use crate::check::Report;
+use crate::check::hosting::HostingFacts;
 use crate::pki::{self, Files, FolderError, PkiError};
 
 /// What a caller can choose about one run.
@@ -60,6 +62,15 @@ pub enum InstallError {
     /// Preflight refused; nothing was written.
     #[error("preflight refused the install")]
     Preflight(Box<Report>),
+    /// What is installed cannot become the wanted version; nothing was written.
+    #[error("refused to change the version")]
+    Upgrade {
+        /// Why.
+        #[source]
+        refused: UpgradeRefused,
+        /// What the hosting cluster runs.
+        cluster: Option<KubeMinor>,
+    },
     /// The hosting cluster does not answer or refuses a read.
     #[error("cannot read the hosting cluster")]
     Cluster(#[from] kube::Error),
@@ -221,12 +232,10 @@ impl Flow<'_> {
 
     async fn run(&mut self) -> Result<Installed, InstallError> {
         self.step("Checking the hosting cluster");
-        let provisional = self.plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
-        let (facts, state) = preflight::examine(self.plan, self.client, self.engine, &provisional.objects).await?;
-        let facts = self.preflight(facts)?;
-        let state = state.map_err(self.stopped())?;
-        let decision = exposure::decide(&self.plan.values.exposure, &facts.nodes);
-        let known_host = state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned());
+        let (lenient, progress) = (&self.options.skip_preflight, self.progress.as_ref());
+        let seen = survey(self.plan, self.client, self.engine, lenient, progress, self.stopped()).await?;
+        let known_host = seen.known_host();
+        let Survey { facts, state, decision } = seen;
         self.progress.done(&format!("{}, exposure {} ({})", facts.git_version, name(&decision), decision.why));
 
         let endpoint = self.expose(&decision, &facts, known_host.as_deref()).await?;
@@ -244,7 +253,8 @@ impl Flow<'_> {
             }
             .map_err(self.stopped())?;
         }
-        self.stages(&rendered.objects, &planned).await?;
+        let upgrade = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
+        self.stages(&rendered.objects, &planned, upgrade).await?;
         let health = self.health(&endpoint, &keys).await;
         if health.is_err() && self.options.rollback {
             return Err(health.err().unwrap_or(InstallError::Interrupted));
@@ -256,17 +266,6 @@ impl Flow<'_> {
         }
         let kubeconfig = self.write_kubeconfig(&keys)?;
         Ok(Installed { health: health?, endpoint, kubeconfig, unchanged })
-    }
-
-    fn preflight(&self, facts: HostingFacts) -> Result<HostingFacts, InstallError> {
-        let report = check::run(&CHECKS, &facts, &self.options.skip_preflight);
-        if report.failures().next().is_some() {
-            return Err(InstallError::Preflight(Box::new(report)));
-        }
-        for (judged, problem) in report.warnings() {
-            self.progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
-        }
-        Ok(facts)
     }
 
     /// Makes namespace and Service, and waits until it is known where the API will be reached.
@@ -330,15 +329,16 @@ impl Flow<'_> {
     }
 
     /// Applies stage after stage and waits for what each starts, with one step a component.
-    async fn stages(&mut self, objects: &[Object], planned: &[Planned]) -> Result<(), InstallError> {
+    ///
+    /// What runs already is changed one component at a time, each healthy before the next; a new control plane is
+    /// healthy sooner when a stage's components start together.
+    async fn stages(&mut self, objects: &[Object], planned: &[Planned], one_by_one: bool) -> Result<(), InstallError> {
         let stages: BTreeSet<u32> = planned.iter().map(|planned| planned.stage).collect();
         for stage in stages {
             let workloads: Vec<ObjectRef> = planned
                 .iter()
                 .zip(objects)
-                .filter(|(planned, object)| {
-                    planned.stage == stage && matches!(object.kind(), "StatefulSet" | "Deployment")
-                })
+                .filter(|(planned, object)| planned.stage == stage && is_awaited(object.kind()))
                 .filter_map(|(planned, _)| ObjectRef::of(&planned.object))
                 .collect();
             for (index, workload) in workloads.iter().enumerate() {
@@ -347,7 +347,10 @@ impl Flow<'_> {
                     self.step(&step);
                 }
                 if index == 0 {
-                    self.apply(stage).await?;
+                    let later = |object: &ObjectRef| one_by_one && workloads[1..].contains(object);
+                    self.apply(stage, |object| !later(object)).await?;
+                } else if one_by_one {
+                    self.apply(stage, |object| object == workload).await?;
                 }
                 self.wait_for(workload).await?;
                 // Without its store there is no API server: one step for both.
@@ -356,16 +359,16 @@ impl Flow<'_> {
                 }
             }
             if workloads.is_empty() {
-                self.apply(stage).await?;
+                self.apply(stage, |_| true).await?;
             }
         }
         Ok(())
     }
 
-    async fn apply(&mut self, stage: u32) -> Result<(), InstallError> {
+    async fn apply(&mut self, stage: u32, wanted: impl Fn(&ObjectRef) -> bool) -> Result<(), InstallError> {
         let stopped = self.stopped();
         match &mut self.run {
-            Some(run) => run.apply_stage(stage).await.map_err(stopped),
+            Some(run) => run.apply_part(stage, wanted).await.map_err(stopped),
             None => Ok(()),
         }
     }
@@ -425,6 +428,11 @@ fn name(decision: &Decision) -> &'static str {
         ExposureType::NodePort => "NodePort",
         ExposureType::ClusterIp => "ClusterIP",
     }
+}
+
+/// The kinds that an install waits for.
+pub(super) fn is_awaited(kind: &str) -> bool {
+    matches!(kind, "StatefulSet" | "Deployment")
 }
 
 /// What the step that installs a workload is called in front of people.

@@ -1,8 +1,11 @@
 //! The command line as a user meets it, without any cluster.
 
+mod diff;
 mod help;
 mod install;
 mod plugin;
+mod rbac;
+mod recover;
 mod template;
 
 use std::path::Path;

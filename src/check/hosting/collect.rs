@@ -9,6 +9,7 @@ use kube::{Client, Resource, ResourceExt};
 use super::needs::canonical;
 use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, QuotaFacts, Wanted};
 use crate::api::quantity;
+use crate::api::rights::{Right, Scope};
 
 /// The label that names the control plane to which an object belongs.
 const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -100,6 +101,8 @@ impl HostingFacts {
             let ours = labels.get("app.kubernetes.io/part-of").is_some_and(|part| part == "fleet");
             if let Some(name) = labels.get(INSTANCE).filter(|_| ours) {
                 facts.namespace.control_planes.push(name.clone());
+                let version = labels.get("app.kubernetes.io/version").cloned();
+                facts.namespace.versions.extend(version.map(|version| (name.clone(), version)));
             }
         }
         for group in groups.iter().flat_map(|list| &list.groups) {
@@ -136,6 +139,20 @@ async fn clock_ahead(client: &Client) -> Option<i64> {
     let date = answer.headers().get(http::header::DATE)?.to_str().ok()?;
     let server = jiff::fmt::rfc2822::parse(date).ok()?.timestamp();
     Some(server.as_second() - jiff::Timestamp::now().as_second())
+}
+
+/// The rights of [`HostingFacts::collect`]; what may not be read is judged as unknown.
+pub fn rights() -> Vec<Right> {
+    [
+        Right::optional(Scope::Cluster, "storage.k8s.io", "storageclasses", &["list"]),
+        Right::optional(Scope::Cluster, "", "nodes", &["list"]),
+        Right::optional(Scope::Cluster, "", "namespaces", &["get"]),
+        Right::optional(Scope::Cluster, "", "services", &["list"]),
+        Right::optional(Scope::Namespace, "", "persistentvolumeclaims", &["list"]),
+        Right::optional(Scope::Namespace, "", "resourcequotas", &["list"]),
+        Right::optional(Scope::Namespace, "apps", "statefulsets", &["list"]),
+    ]
+    .concat()
 }
 
 async fn forbidden_writes(client: &Client, wanted: &Wanted) -> Result<Vec<String>, kube::Error> {

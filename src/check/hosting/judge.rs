@@ -162,7 +162,7 @@ fn access(facts: &HostingFacts) -> Finding {
     }
     Finding::bad(
         format!("you may not {}", facts.forbidden.join(", ")),
-        "ask for these rights, or use a context that has them (`--context`)",
+        "ask for these rights (`fleetctl show rbac` prints all that are needed), or use a context that has them (`--context`)",
     )
 }
 

@@ -10,6 +10,7 @@ use crate::api::quantity::Milli;
 use crate::api::version::KubeMinor;
 use needs::Needs;
 
+pub use collect::rights;
 pub use judge::CHECKS;
 
 const DEFAULT_CLASS: [&str; 2] =
@@ -81,6 +82,8 @@ pub struct NamespaceFacts {
     pub terminating: bool,
     /// Names of control planes whose components live in it.
     pub control_planes: Vec<String>,
+    /// The version that each of them is labelled with.
+    pub versions: BTreeMap<String, String>,
     /// Bound claims by name.
     pub bound_claims: Vec<String>,
     /// Claims of the wanted names, with the control plane whose data they hold.
