@@ -2,7 +2,9 @@
 
 mod help;
 mod install;
+mod lint;
 mod plugin;
+mod show;
 mod template;
 
 use std::path::Path;
