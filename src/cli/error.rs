@@ -3,6 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
+use crate::chart::Diagnostic;
+
 /// The exit codes that are promised to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -42,12 +44,22 @@ pub(super) struct CliError {
     pub(super) hints: Vec<String>,
     /// Text that is shown as it is between causes and hints, such as compiler-like places of errors.
     pub(super) details: Option<String>,
+    /// The same for programs: what is wrong with values, each with its code and place.
+    pub(super) problems: Vec<Diagnostic>,
 }
 
 impl CliError {
     /// A failure with only a headline.
     pub(super) fn new(exit: Exit, reason: &'static str, headline: impl Into<String>) -> Self {
-        Self { exit, reason, headline: headline.into(), causes: Vec::new(), hints: Vec::new(), details: None }
+        Self {
+            exit,
+            reason,
+            headline: headline.into(),
+            causes: Vec::new(),
+            hints: Vec::new(),
+            details: None,
+            problems: Vec::new(),
+        }
     }
 
     /// Wrong arguments.
@@ -90,6 +102,18 @@ impl CliError {
             return;
         }
         self.causes.push(text);
+    }
+
+    /// The error for a program, as one JSON object: under `-o json` it takes the place of the text.
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({"error": {
+            "reason": self.reason,
+            "exitCode": self.exit as u8,
+            "message": self.headline,
+            "causes": self.causes,
+            "hints": self.hints,
+            "problems": self.problems,
+        }})
     }
 
     /// The text for a person: headline, causes, hints; without colour it says the same.

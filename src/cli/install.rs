@@ -10,15 +10,14 @@ use super::error::{CliError, Exit};
 use super::outcome::{install_failed, interrupted};
 use super::plan_args::PlanArgs;
 use super::ui::{Display, Ui};
-use super::{Global, cluster_access, objects, report};
+use super::values_args::with_precedence;
+use super::{Global, cluster_access, objects, preview, report};
 use crate::api::version::KubeMinor;
 use crate::apply::Connected;
-use crate::control_plane::exposure::{self, Endpoint};
 use crate::control_plane::home::Home;
-use crate::control_plane::install::{InstallOptions, Installed, install, unknown};
+use crate::control_plane::install::{InstallOptions, Installed, install};
 use crate::control_plane::plan::Plan;
 use crate::control_plane::progress::Progress;
-use crate::control_plane::values::ExposureType;
 use crate::pki;
 
 /// Install a control plane or an agent
@@ -29,12 +28,14 @@ pub(super) enum InstallCommand {
     ControlPlane(Box<InstallControlPlaneArgs>),
 }
 
-const CP_EXAMPLES: &str = "Examples:
+const CP_EXAMPLES: &str = with_precedence!(
+    "Examples:
   fleetctl install control-plane demo
   fleetctl install cp demo --context hosting --version auto
   fleetctl install cp demo --set exposure.type=NodePort --set exposure.nodePort=32222
   fleetctl install cp demo --dry-run
-  fleetctl install cp demo --dry-run=server";
+  fleetctl install cp demo --dry-run=server"
+);
 
 /// Install the control plane in the cluster of `--context`
 #[derive(Debug, Args)]
@@ -203,19 +204,10 @@ fn dry_run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<E
         .hint("give the version: `--version v0.6`"));
     }
     let plan = args.plan.plan(ui, global, None)?;
-    let endpoint = dry_endpoint(&plan);
+    let endpoint = preview::endpoint(&plan.values.exposure);
     let rendered =
         plan.render(&endpoint, &pki::placeholders()).map_err(|problems| super::plan_args::wrong_values(&problems))?;
     ui.out(&objects::yaml(&rendered.objects))?;
     ui.note("Keys and certificates above are placeholders; `template` prints manifests that can be applied.");
     Ok(Exit::Ok)
-}
-
-/// Where the values leave the exposure to the cluster, the shape of a node port with a name that no DNS has.
-fn dry_endpoint(plan: &Plan) -> Endpoint {
-    let wanted = &plan.values.exposure;
-    exposure::endpoint_from_values(wanted).unwrap_or_else(|_| {
-        let kind = if wanted.kind == ExposureType::Auto { ExposureType::NodePort } else { wanted.kind };
-        Endpoint { node_port: exposure::wanted_node_port(kind, wanted), ..unknown(kind) }
-    })
 }

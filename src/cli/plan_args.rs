@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Global;
+use super::chart_choice::no_version;
 use super::error::{CliError, Exit};
+use super::image_args::ImageArgs;
 use super::ui::Ui;
 use super::values_args::ValuesArgs;
 use crate::api::names::{ControlPlaneName, NameError};
 use crate::api::version::KubeMinor;
-use crate::chart::select::{self, Request, SelectError, Selection};
+use crate::chart::select::{self, Request, Selection};
 use crate::chart::{self, Diagnostics, ValuesBuilder, read_file};
 use crate::control_plane::plan::{Plan, PlanError, load_chart};
 
@@ -43,6 +45,9 @@ pub(super) struct PlanArgs {
     cloud_project_id: Option<String>,
 
     #[command(flatten)]
+    images: ImageArgs,
+
+    #[command(flatten)]
     values: ValuesArgs,
 }
 
@@ -65,27 +70,18 @@ impl PlanArgs {
             .map_err(|problems| wrong_values(&problems))
             .inspect(|plan| {
                 for warning in plan.value_warnings() {
-                    ui.err(warning);
+                    ui.err(&warning.render(false));
                 }
             })
     }
 
     fn select(&self, server: Option<KubeMinor>) -> Result<Selection<'static>, CliError> {
         let request = Request { version: self.version.as_deref(), image_tag: self.image_tag.as_deref(), server };
-        select::select(chart::versions(), request).map_err(|error| {
-            let exit = if matches!(error, SelectError::NoneSupports { .. }) { Exit::Preflight } else { Exit::Usage };
-            CliError::new(exit, "NoSuchVersion", error.to_string()).hint("list what there is with `fleetctl versions`")
-        })
+        select::select(chart::versions(), request).map_err(|error| no_version(&error))
     }
 
     fn values(&self, mut builder: ValuesBuilder) -> Result<ValuesBuilder, CliError> {
-        for file in &self.values.files {
-            let name = file.display().to_string();
-            builder = builder.file_result(&name, read_file(&name));
-        }
-        for (kind, text) in &self.values.sets {
-            builder = builder.set(*kind, text);
-        }
+        builder = self.images.apply(self.values.apply(builder));
         let flags = [
             ("--image-repository", "scheduler.image.repository", &self.image_repository),
             ("--image-tag", "scheduler.image.tag", &self.image_tag),
@@ -157,6 +153,7 @@ pub(super) fn wrong_values(problems: &Diagnostics) -> CliError {
     };
     let mut error = CliError::usage("InvalidValues", headline);
     error.details = Some(problems.to_string());
+    error.problems.clone_from(&problems.0);
     error
 }
 

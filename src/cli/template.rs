@@ -1,16 +1,20 @@
 //! `template`: the full set of manifests, ready for `kubectl apply` and for GitOps tools.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
 use super::error::{CliError, Exit};
 use super::plan_args::{PlanArgs, wrong_values};
+use super::template_output::OutputArgs;
 use super::ui::Ui;
-use super::{Global, objects};
+use super::values_args::with_precedence;
+use super::{Global, preview};
 use crate::api::version::KubeMinor;
+use crate::chart::explain::{self, ExplainError};
 use crate::control_plane::exposure;
 use crate::control_plane::home::Home;
 use crate::control_plane::keys;
+use crate::control_plane::plan::Plan;
 use crate::pki;
 
 /// Print the objects of an install as manifests that can be applied
@@ -21,9 +25,12 @@ pub(super) enum TemplateCommand {
     ControlPlane(Box<TemplateControlPlaneArgs>),
 }
 
-const EXAMPLES: &str = "Examples:
+const EXAMPLES: &str = with_precedence!(
+    "Examples:
   fleetctl template cp demo --values values/nodeport.yaml --set exposure.host=192.0.2.10 | kubectl apply -f -
-  fleetctl template cp demo --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com -o json";
+  fleetctl template cp demo --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com -o json
+  fleetctl template cp demo --explain 'statefulset/etcd#spec.template.spec.containers[0].image'"
+);
 
 /// Print the manifests of a control plane
 #[derive(Debug, Args)]
@@ -35,19 +42,13 @@ pub(super) struct TemplateControlPlaneArgs {
     #[arg(long, value_name = "VERSION")]
     kube_version: Option<KubeMinor>,
 
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
-    output: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Yaml,
-    Json,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<Exit, CliError> {
     let TemplateCommand::ControlPlane(args) = command;
+    args.output.check()?;
     let plan = args.plan.plan(ui, global, args.kube_version)?;
     if let Some(minor) = args.kube_version.filter(|minor| !plan.supports(*minor)) {
         return Err(CliError::new(
@@ -56,6 +57,9 @@ pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<
             format!("service version {} does not support Kubernetes {minor}", plan.version),
         )
         .hint("`fleetctl versions` lists what supports it; `--version auto` chooses it"));
+    }
+    if let Some(field) = &args.output.explain {
+        return explain(ui, &plan, field, args.output.json());
     }
     let endpoint = exposure::endpoint_from_values(&plan.values.exposure).map_err(|missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
@@ -86,10 +90,17 @@ pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<
         plan.name,
         file.display()
     ));
-    ui.out(&match args.output {
-        Format::Yaml => objects::yaml(&rendered.objects),
-        Format::Json => objects::json(&rendered.objects),
+    args.output.print(ui, rendered)
+}
+
+/// Says where a field comes from. Keys are placeholders, so that asking makes none.
+fn explain(ui: &Ui, plan: &Plan, field: &str, json: bool) -> Result<Exit, CliError> {
+    let endpoint = preview::endpoint(&plan.values.exposure);
+    let explained = plan.explain(&endpoint, &pki::placeholders(), field).map_err(|error| match error {
+        ExplainError::Render(problems) => wrong_values(&problems),
+        error => CliError::usage("NoSuchField", error.to_string()),
     })?;
+    ui.out(&if json { explain::render_json(&explained) } else { explain::render(&explained) })?;
     Ok(Exit::Ok)
 }
 

@@ -25,6 +25,8 @@ pub(super) enum Mark {
 pub(super) struct Ui {
     /// The name under which the user started the program.
     pub(super) program: &'static str,
+    /// Whether an error is shown as JSON.
+    pub(super) json_errors: bool,
     quiet: bool,
     unicode: bool,
     live: bool,
@@ -42,9 +44,9 @@ fn locale_is_unicode() -> bool {
 
 impl Ui {
     /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors.
-    pub(super) fn new(quiet: bool, program: &'static str) -> Self {
+    pub(super) fn new(quiet: bool, program: &'static str, json_errors: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { program, quiet, unicode: locale_is_unicode(), live: io::stderr().is_terminal() && !dumb }
+        Self { program, json_errors, quiet, unicode: locale_is_unicode(), live: io::stderr().is_terminal() && !dumb }
     }
 
     /// Writes a result to stdout.

@@ -9,8 +9,11 @@ use super::values::{ControlPlaneValues, ExposureType};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::version::{KubeMinor, ServiceVersion};
 use crate::apply::{KEEP_ANNOTATION, Kind, Owner, Planned, Release};
+use crate::chart::explain::{ExplainError, Explanation, explain};
 use crate::chart::select::Selection;
-use crate::chart::{self, Chart, ChartError, Diagnostics, Object, RenderInput, Rendered, ValuesBuilder};
+use crate::chart::{
+    self, Chart, ChartError, Diagnostic, Diagnostics, Object, RenderInput, Rendered, ValuesBuilder, ValuesTree,
+};
 use crate::check::hosting::{Wanted, needs};
 use crate::pki;
 
@@ -75,8 +78,7 @@ pub struct Plan {
     pub values: ControlPlaneValues,
     kubernetes: Vec<KubeMinor>,
     chart: Chart,
-    values_digest: String,
-    warnings: Vec<String>,
+    tree: ValuesTree,
 }
 
 impl Plan {
@@ -97,14 +99,13 @@ impl Plan {
             kubernetes: selection.row.kubernetes.clone(),
             values,
             chart,
-            values_digest: tree.digest(),
-            warnings: tree.warnings().iter().map(|warning| warning.render(false)).collect(),
+            tree,
         })
     }
 
     /// What is worth a word about the values, though they are right.
-    pub fn value_warnings(&self) -> &[String] {
-        &self.warnings
+    pub fn value_warnings(&self) -> &[Diagnostic] {
+        self.tree.warnings()
     }
 
     /// Whether the row of the version supports a Kubernetes minor.
@@ -122,11 +123,10 @@ impl Plan {
         self.chart.stages()
     }
 
-    /// Renders the chart. The same inputs give the same objects.
-    pub fn render(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        let values = serde_json::to_value(&self.values).unwrap_or(Value::Null);
-        let mut rendered = self.chart.render(&RenderInput {
-            values,
+    /// What the templates get to see.
+    fn input(&self, endpoint: &Endpoint, keys: &pki::Files) -> RenderInput {
+        RenderInput {
+            values: serde_json::to_value(&self.values).unwrap_or(Value::Null),
             release: json!({
                 "name": self.name.as_str(),
                 "namespace": self.namespace.as_str(),
@@ -136,7 +136,22 @@ impl Plan {
             }),
             facts: json!({"exposure": endpoint, "server": endpoint.url()}),
             pki: keys.expose().map(|(name, text)| (name.to_owned(), text.to_owned())).collect::<BTreeMap<_, _>>(),
-        })?;
+        }
+    }
+
+    /// Where a field of an object comes from: `deployment/fleet-scheduler#spec.replicas`.
+    pub fn explain(
+        &self,
+        endpoint: &Endpoint,
+        keys: &pki::Files,
+        field: &str,
+    ) -> Result<Vec<Explanation>, ExplainError> {
+        explain(&self.chart, &self.input(endpoint, keys), &self.tree, field)
+    }
+
+    /// Renders the chart. The same inputs give the same objects.
+    pub fn render(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
+        let mut rendered = self.chart.render(&self.input(endpoint, keys))?;
         let owner = self.owner();
         for object in &mut rendered.objects {
             owner.stamp(&mut object.json);
@@ -159,7 +174,7 @@ impl Plan {
         Release {
             chart: format!("{OWNER_KIND}/{}", self.chart.line()),
             version: self.version.to_string(),
-            values_digest: self.values_digest.clone(),
+            values_digest: self.tree.digest(),
             facts: BTreeMap::from([
                 ("exposure".to_owned(), format!("{:?}", endpoint.kind)),
                 ("server".to_owned(), endpoint.url()),

@@ -3,9 +3,11 @@
 mod diff;
 mod help;
 mod install;
+mod lint;
 mod plugin;
 mod rbac;
 mod recover;
+mod show;
 mod template;
 
 use std::path::Path;
