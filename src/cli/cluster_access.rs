@@ -5,6 +5,7 @@ use kube::Client;
 use super::Global;
 use super::error::{CliError, Exit};
 use crate::api::names::ControlPlaneName;
+use crate::api::version::{KubeMinor, VersionError};
 use crate::apply::{ClientError, Connected, Target};
 use crate::control_plane::home::Home;
 
@@ -24,6 +25,16 @@ impl From<ClientError> for CliError {
 pub(super) async fn connect(global: &Global) -> Result<Connected, CliError> {
     let target = Target { kubeconfig: global.kubeconfig.iter().cloned().collect(), context: global.context.clone() };
     Ok(target.connect().await?)
+}
+
+/// The Kubernetes version of a cluster.
+pub(super) async fn server_version(client: &Client) -> Result<KubeMinor, CliError> {
+    let version = client.apiserver_version().await;
+    let version = version.map_err(|error| request_failed("cannot read the cluster's version", &error))?;
+    version
+        .git_version
+        .parse()
+        .map_err(|error: VersionError| CliError::new(Exit::Preflight, "UnknownVersion", error.to_string()))
 }
 
 /// The API of the control plane that `--context` names.

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
-use crate::chart::Diagnostic;
+use crate::chart::Diagnostics;
 
 /// The exit codes that are promised to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,24 +42,14 @@ pub(super) struct CliError {
     pub(super) causes: Vec<String>,
     /// What to do next; commands stand in backticks.
     pub(super) hints: Vec<String>,
-    /// Text that is shown as it is between causes and hints, such as compiler-like places of errors.
-    pub(super) details: Option<String>,
-    /// The same for programs: what is wrong with values, each with its code and place.
-    pub(super) problems: Vec<Diagnostic>,
+    /// What is wrong with values, each with its code and place; shown like a compiler's errors between causes and hints.
+    pub(super) problems: Option<Box<Diagnostics>>,
 }
 
 impl CliError {
     /// A failure with only a headline.
     pub(super) fn new(exit: Exit, reason: &'static str, headline: impl Into<String>) -> Self {
-        Self {
-            exit,
-            reason,
-            headline: headline.into(),
-            causes: Vec::new(),
-            hints: Vec::new(),
-            details: None,
-            problems: Vec::new(),
-        }
+        Self { exit, reason, headline: headline.into(), causes: Vec::new(), hints: Vec::new(), problems: None }
     }
 
     /// Wrong arguments.
@@ -112,7 +102,7 @@ impl CliError {
             "message": self.headline,
             "causes": self.causes,
             "hints": self.hints,
-            "problems": self.problems,
+            "problems": self.problems.as_ref().map(|problems| problems.0.as_slice()).unwrap_or_default(),
         }})
     }
 
@@ -123,8 +113,8 @@ impl CliError {
             let indented = cause.trim_end().replace('\n', "\n    ");
             let _ = writeln!(text, "  Caused by: {indented}");
         }
-        if let Some(details) = &self.details {
-            let _ = writeln!(text, "\n{}", details.trim_end());
+        if let Some(problems) = &self.problems {
+            let _ = writeln!(text, "\n{}", problems.to_string().trim_end());
         }
         if !self.hints.is_empty() {
             text.push('\n');

@@ -6,6 +6,7 @@ use crate::chart::ValuesBuilder;
 
 /// Flags that move every image to a mirror.
 #[derive(Debug, Clone, Default, Args)]
+#[expect(clippy::struct_field_names, reason = "the fields are named as their flags")]
 pub(super) struct ImageArgs {
     /// Registry to pull every image from, which keeps its full name below it: `mirror.example/registry.k8s.io/etcd:…`
     #[arg(long, value_name = "REGISTRY")]
@@ -21,6 +22,11 @@ pub(super) struct ImageArgs {
 }
 
 impl ImageArgs {
+    /// Whether none was given.
+    pub(super) fn is_empty(&self) -> bool {
+        self.image_registry.is_none() && self.image_pull_policy.is_none() && self.image_pull_secret.is_empty()
+    }
+
     /// Adds the flags that were given to the values.
     pub(super) fn apply(&self, mut builder: ValuesBuilder) -> ValuesBuilder {
         if let Some(registry) = &self.image_registry {

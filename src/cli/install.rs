@@ -12,7 +12,6 @@ use super::plan_args::PlanArgs;
 use super::ui::{Display, Ui};
 use super::values_args::with_precedence;
 use super::{Global, cluster_access, objects, preview, report};
-use crate::api::version::KubeMinor;
 use crate::apply::Connected;
 use crate::control_plane::home::Home;
 use crate::control_plane::install::{InstallOptions, Installed, install};
@@ -119,21 +118,15 @@ pub(super) async fn prepare(
     plan_args: &PlanArgs,
     write: &WriteArgs,
 ) -> Result<Prepared, CliError> {
-    let mut plan = if plan_args.asks_cluster() { None } else { Some(plan_args.plan(ui, global, None)?) };
+    let known = if plan_args.asks_cluster() { None } else { Some(plan_args.plan(ui, global, None)?) };
     check_ids(&write.skip_preflight)?;
     let home =
         Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
     let hosting = cluster_access::connect(global).await?;
-    if plan.is_none() {
-        let version = hosting.client.apiserver_version().await;
-        let version =
-            version.map_err(|error| cluster_access::request_failed("cannot read the cluster's version", &error))?;
-        let server: KubeMinor = version.git_version.parse().map_err(|error: crate::api::version::VersionError| {
-            CliError::new(Exit::Preflight, "UnknownVersion", error.to_string())
-        })?;
-        plan = Some(plan_args.plan(ui, global, Some(server))?);
-    }
-    let Some(plan) = plan else { unreachable!("made above") };
+    let plan = match known {
+        Some(plan) => plan,
+        None => plan_args.plan(ui, global, Some(cluster_access::server_version(&hosting.client).await?))?,
+    };
     let options = InstallOptions {
         rollback: global.rollback,
         skip_preflight: write.skip_preflight.clone(),
@@ -169,7 +162,7 @@ async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs)
     }
 }
 
-fn check_ids(ids: &[String]) -> Result<(), CliError> {
+pub(super) fn check_ids(ids: &[String]) -> Result<(), CliError> {
     let checks = &crate::check::hosting::CHECKS;
     match ids.iter().find(|id| !checks.iter().any(|check| check.id == id.as_str())) {
         None => Ok(()),

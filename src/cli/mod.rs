@@ -1,6 +1,7 @@
 //! The command line: one file a command; only here is anything printed or asked.
 
 mod chart_choice;
+mod check;
 mod cluster_access;
 mod diff;
 mod error;
@@ -29,6 +30,7 @@ mod template_output;
 mod ui;
 mod uninstall;
 mod values_args;
+mod verdicts;
 mod versions;
 
 use std::ffi::OsString;
@@ -100,6 +102,8 @@ enum Command {
     Rollback(rollback::RollbackArgs),
     /// Write the kubeconfig of a control plane again
     Kubeconfig(kubeconfig::KubeconfigArgs),
+    /// Check a cluster before an install, or an installed control plane
+    Check(Box<check::CheckArgs>),
     /// List what a control plane manages
     #[command(subcommand)]
     Get(get::GetCommand),
@@ -158,6 +162,7 @@ async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
     match cli.command {
         Command::Install(command) => Box::pin(install::run(ui, &global, command)).await,
         Command::Uninstall(command) => uninstall::run(ui, &global, command).await,
+        Command::Check(args) => Box::pin(check::run(ui, &global, *args)).await,
         Command::Status(args) => status::run(ui, &global, args).await,
         Command::Diff(command) => Box::pin(diff::run(ui, &global, command)).await,
         Command::Rollback(args) => Box::pin(rollback::run(ui, &global, args)).await,

@@ -49,6 +49,9 @@ pub(super) struct PlanArgs {
 
     #[command(flatten)]
     values: ValuesArgs,
+
+    #[arg(skip)]
+    default_name: Option<&'static str>,
 }
 
 /// The largest access key file that is read, in bytes.
@@ -58,6 +61,25 @@ impl PlanArgs {
     /// Whether the cluster's version has to be known before a plan can be made.
     pub(super) fn asks_cluster(&self) -> bool {
         self.version.as_deref() == Some("auto")
+    }
+
+    /// The name given as an argument.
+    pub(super) fn name_given(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The name to use where neither the argument nor the values give one.
+    pub(super) fn name_at_least(&mut self, name: &'static str) {
+        self.default_name = Some(name);
+    }
+
+    /// Whether nothing but a name was given.
+    pub(super) fn is_bare(&self) -> bool {
+        let given = [&self.version, &self.image_repository, &self.image_tag, &self.cloud_project_id];
+        given.iter().all(|flag| flag.is_none())
+            && self.cloud_access_key.is_none()
+            && self.images.is_empty()
+            && self.values.is_empty()
     }
 
     /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
@@ -108,7 +130,8 @@ impl PlanArgs {
                 .peek()
                 .map_err(|problems| wrong_values(&problems))?
                 .get("name")
-                .and_then(|name| name.as_str().map(str::to_owned)),
+                .and_then(|name| name.as_str().map(str::to_owned))
+                .or(self.default_name.map(str::to_owned)),
         };
         let Some(name) = given else {
             return Err(CliError::usage("NoName", "the control plane has no name")
@@ -152,8 +175,7 @@ pub(super) fn wrong_values(problems: &Diagnostics) -> CliError {
         n => format!("the values have {n} errors"),
     };
     let mut error = CliError::usage("InvalidValues", headline);
-    error.details = Some(problems.to_string());
-    error.problems.clone_from(&problems.0);
+    error.problems = Some(Box::new(problems.clone()));
     error
 }
 

@@ -77,7 +77,9 @@ fn list(format: Format) -> Result<String, CliError> {
             })?;
             for preset in fitting(&chart) {
                 let found = listed.iter_mut().find(|listed| listed.name == preset.name);
-                found.into_iter().for_each(|listed| listed.charts.push(format!("{kind}/{}", row.version)));
+                if let Some(listed) = found {
+                    listed.charts.push(format!("{kind}/{}", row.version));
+                }
             }
         }
     }

@@ -76,6 +76,11 @@ impl Ui {
         self.err(&format!("{style}warning{style:#}: {text}"));
     }
 
+    /// A text whose commands name the program as the user started it.
+    pub(super) fn named(&self, text: &str) -> String {
+        text.replace("`fleetctl ", &format!("`{} ", self.program))
+    }
+
     /// A mark, coloured where the terminal allows it, ASCII where the locale demands it.
     pub(super) fn mark(&self, mark: Mark) -> String {
         let (sign, ascii, colour) = match mark {

@@ -217,7 +217,9 @@ pub fn schema_of_line(mut schema: Value, line: ServiceLine) -> Value {
     fn forget(schema: &mut Value, line: ServiceLine) {
         let Some(map) = schema.as_object_mut() else {
             if let Some(items) = schema.as_array_mut() {
-                items.iter_mut().for_each(|item| forget(item, line));
+                for item in items {
+                    forget(item, line);
+                }
             }
             return;
         };
