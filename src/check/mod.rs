@@ -5,6 +5,7 @@
 
 pub mod hosting;
 pub mod inside;
+pub mod installed;
 
 /// How bad it is when a check does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

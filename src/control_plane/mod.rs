@@ -5,6 +5,7 @@ pub mod exposure;
 pub mod health;
 pub mod home;
 pub mod install;
+pub mod installation;
 pub mod keys;
 pub mod kubeconfig;
 pub mod plan;

@@ -19,7 +19,7 @@ const ON_CLUSTERS: [&str; 3] = ["install", "runtime", "engine"];
 
 /// Parts of those targets that take many minutes, because they wait for time-outs or try every case; they run with
 /// `cargo bed test --exhaustive`.
-const SLOW: [&str; 4] = ["membership::", "faults::", "kill::", "fault::"];
+const SLOW: [&str; 5] = ["membership::", "faults::", "kill::", "fault::", "exhaustive::"];
 
 fn cargo(bed: &Bed, args: &[&str]) -> Command {
     let mut cargo = run::cargo(bed.checkout());
