@@ -5,6 +5,7 @@
 
 mod exposure;
 mod failing;
+mod faults;
 mod life;
 mod support;
 mod without_installer;

@@ -5,6 +5,7 @@
 //! that they do leaves the machine.
 
 mod bench;
+mod bench_apply;
 mod cache;
 mod certs;
 pub mod cli;

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
-use crate::{Bed, Unfit, bench, demo, test};
+use crate::{Bed, Unfit, bench, bench_apply, demo, test};
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
 
@@ -113,7 +113,14 @@ enum Task {
         args: Vec<String>,
     },
     /// Measure against peers, in one run
-    Bench,
+    Bench {
+        /// `install` beside kubectl, or `apply`: the engine alone beside kubectl and Helm
+        #[arg(value_enum, default_value = "install")]
+        what: Benchmark,
+        /// All sizes at all round-trip times, of many minutes
+        #[arg(long)]
+        exhaustive: bool,
+    },
     /// Measure one command; the benchmark runs this
     #[command(hide = true)]
     Measure {
@@ -135,6 +142,12 @@ enum Task {
         /// The cluster
         name: String,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Benchmark {
+    Install,
+    Apply,
 }
 
 /// Runs the command line; 0 for success, 2 for what the caller has to mend first, 1 for everything else.
@@ -167,7 +180,8 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
         Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
         Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
-        Task::Bench => bench::run(&bed)?,
+        Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
+        Task::Bench { what: Benchmark::Apply, exhaustive } => bench_apply::run(&bed, exhaustive)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
         Task::LoadBalancer { name } => crate::load_balancer::serve(&bed.cluster(&name)?)?,
