@@ -330,6 +330,14 @@ impl Chart {
         self.renderer.render(input)
     }
 
+    /// A renderer of the same templates that says which branches are taken.
+    pub(super) fn branches(&self) -> Result<Renderer, Diagnostics> {
+        Renderer::of_branches(
+            self.files.iter().map(|(name, file)| (name.as_str(), file)),
+            parts(&self.stages, &self.files),
+        )
+    }
+
     pub(super) fn renderer(&self) -> &Renderer {
         &self.renderer
     }

@@ -11,6 +11,7 @@ use crate::api::version::ServiceLine;
 
 mod embedded;
 mod explain;
+mod hostile;
 mod layout;
 mod mistakes;
 mod properties;

@@ -4,6 +4,7 @@ mod diff;
 mod help;
 mod install;
 mod lint;
+mod mistakes;
 mod plugin;
 mod rbac;
 mod recover;

@@ -15,7 +15,7 @@ use crate::chart::load::File;
 
 use super::bind::{self, Bound, Leaf};
 use super::filters::{self, MARKS_IN_INPUT, NoData};
-use super::template::{END, LINE, Prepared, SITE, SLOT, Site, is_mark, prepare};
+use super::template::{END, LINE, Prepared, SITE, SLOT, Site, is_mark, prepare, prepare_branches};
 use super::{Object, RenderInput, Rendered};
 
 /// How many steps of the engine one template may take. The largest of ours takes some thousand.
@@ -130,6 +130,22 @@ impl Renderer {
         files: impl Iterator<Item = (&'f str, &'f File)>,
         parts: Vec<Part>,
     ) -> Result<Self, Diagnostics> {
+        Self::prepared(files, parts, prepare)
+    }
+
+    /// The same, but with a site for every branch: nothing can be rendered with it, but seen which branches are taken.
+    pub(in crate::chart) fn of_branches<'f>(
+        files: impl Iterator<Item = (&'f str, &'f File)>,
+        parts: Vec<Part>,
+    ) -> Result<Self, Diagnostics> {
+        Self::prepared(files, parts, prepare_branches)
+    }
+
+    fn prepared<'f>(
+        files: impl Iterator<Item = (&'f str, &'f File)>,
+        parts: Vec<Part>,
+        prepare: fn(&str, &str, usize, &mut Vec<Site>) -> Result<Prepared, Diagnostic>,
+    ) -> Result<Self, Diagnostics> {
         let files: Vec<_> = files.collect();
         let mut env = environment(files.iter().map(|(name, _)| (*name).to_owned()).collect());
         let mut templates: Vec<Template> = Vec::new();
@@ -179,6 +195,28 @@ impl Renderer {
             .collect())
     }
 
+    /// The number of all sites: expressions, and branches if it was made for those.
+    pub(in crate::chart) fn sites(&self) -> usize {
+        self.0.sites.len()
+    }
+
+    /// The sites that an input reaches. `bootstrap` stands for the files that templates embed.
+    pub(in crate::chart) fn reached(
+        &self,
+        input: &RenderInput,
+        bootstrap: &BTreeMap<String, String>,
+    ) -> Result<BTreeSet<usize>, Diagnostics> {
+        let mut context = context(input, false);
+        context.insert("bootstrap", Value::from_pairs(bootstrap.clone()));
+        let mut reached = BTreeSet::new();
+        for part in &self.0.parts {
+            let output = self.captured(&part.file, &context)?.0;
+            let marks = output.split(SITE).skip(1).filter_map(|rest| rest.split(END).next()?.parse::<usize>().ok());
+            reached.extend(marks);
+        }
+        Ok(reached)
+    }
+
     /// Where an expression stands.
     pub(in crate::chart) fn site_place(&self, site: usize) -> Place {
         let Site { template, start, end } = self.0.sites[site];
@@ -214,13 +252,7 @@ impl Renderer {
             || holds_marks(&input.release)
             || holds_marks(&input.facts)
             || input.pki.iter().any(|(name, text)| name.contains(is_mark) || text.contains(is_mark));
-        let mut context: BTreeMap<&str, Value> = BTreeMap::from([
-            ("values", Value::from(Serde(&input.values))),
-            ("release", Value::from(Serde(&input.release))),
-            ("facts", Value::from(Serde(&input.facts))),
-            ("pki", Value::from_pairs(input.pki.iter().map(|(name, text)| (name.as_str(), text.as_str())))),
-            (MARKS_IN_INPUT, Value::from(marks)),
-        ]);
+        let mut context = context(input, marks);
         let mut outcomes = Vec::new();
         let mut problems = Vec::new();
         let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
@@ -246,17 +278,34 @@ impl Renderer {
         if problems.is_empty() { Ok(outcomes) } else { Err(Diagnostics(problems)) }
     }
 
-    fn text_of(&self, name: &str, context: &BTreeMap<&str, Value>) -> Result<Text, Diagnostics> {
+    /// The engine's output, marks and all, and the values that it printed.
+    fn captured(&self, name: &str, context: &BTreeMap<&'static str, Value>) -> Result<(String, Slots), Diagnostics> {
         let failed = |error: &Error| Diagnostics::from(locate(&self.0.templates, error));
         let template = self.0.env.get_template(name).map_err(|error| failed(&error))?;
         let context = Value::from_pairs(context.iter().map(|(key, value)| (*key, value.clone())));
         let mut captured = template.render_captured(context).map_err(|error| failed(&error))?;
         let slots =
             captured.with_state_mut(|state| state.get_extension_mut::<Slots>().map(std::mem::take)).unwrap_or_default();
-        clean(captured.output(), slots.0).ok_or_else(|| {
+        Ok((captured.output().to_owned(), slots))
+    }
+
+    fn text_of(&self, name: &str, context: &BTreeMap<&'static str, Value>) -> Result<Text, Diagnostics> {
+        let (output, slots) = self.captured(name, context)?;
+        clean(&output, slots.0).ok_or_else(|| {
             Diagnostic::error("template", format!("charts/…/{name} cuts the outcome of a macro into pieces")).into()
         })
     }
+}
+
+/// What templates see, but `bootstrap`.
+fn context(input: &RenderInput, marks: bool) -> BTreeMap<&'static str, Value> {
+    BTreeMap::from([
+        ("values", Value::from(Serde(&input.values))),
+        ("release", Value::from(Serde(&input.release))),
+        ("facts", Value::from(Serde(&input.facts))),
+        ("pki", Value::from_pairs(input.pki.iter().map(|(name, text)| (name.as_str(), text.as_str())))),
+        (MARKS_IN_INPUT, Value::from(marks)),
+    ])
 }
 
 /// Whether a value holds one of our characters.

@@ -53,6 +53,8 @@ struct Scan<'t> {
     line: usize,
     /// Nothing but spaces so far on this line.
     fresh: bool,
+    /// For each open tag whether it has an `else`; nothing unless branches are to be marked.
+    open: Option<Vec<bool>>,
 }
 
 impl Scan<'_> {
@@ -104,15 +106,20 @@ impl Scan<'_> {
         if self.text[self.at..].starts_with("{{-") {
             return Err(self.error(self.at, self.at + 3, "`{{-` is not needed: values are bound, not printed"));
         }
-        let mark = format!("{SITE}{}{END}", sites.len());
-        self.insert(&mark);
-        sites.push(Site { template: self.template, start: self.at, end });
+        self.site(sites, self.at, end);
         self.copy_to(end);
         self.fresh = false;
         Ok(())
     }
 
-    fn block(&mut self) -> Result<(), Diagnostic> {
+    /// Marks a place of the template.
+    fn site(&mut self, sites: &mut Vec<Site>, start: usize, end: usize) {
+        let mark = format!("{SITE}{}{END}", sites.len());
+        self.insert(&mark);
+        sites.push(Site { template: self.template, start, end });
+    }
+
+    fn block(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
         let start = self.at;
         let end = self.end_of_tag("%}")?;
         let inner = self.text[start + 2..end - 2].trim_start_matches(['-', '+']).trim_start();
@@ -126,7 +133,24 @@ impl Scan<'_> {
             }
             _ => {}
         }
+        if word == "endif"
+            && let Some(false) = self.open.as_mut().and_then(Vec::pop)
+        {
+            // What happens where the condition does not hold is a branch too, though nobody wrote it.
+            self.insert("{% else %}");
+            self.site(sites, start, end);
+        }
         self.copy_to(end);
+        match (word, &mut self.open) {
+            ("if", Some(open)) => open.push(false),
+            ("else", Some(open)) => open.last_mut().into_iter().for_each(|has_else| *has_else = true),
+            ("for", Some(open)) => open.push(true),
+            ("endfor", Some(open)) => drop(open.pop()),
+            _ => {}
+        }
+        if self.open.is_some() && matches!(word, "if" | "elif" | "else" | "for" | "macro") {
+            self.site(sites, start, end);
+        }
         if word == "raw" {
             let Some(length) = self.text[end..].find("endraw") else {
                 return Err(self.error(start, end, "`endraw` is missing"));
@@ -146,7 +170,7 @@ impl Scan<'_> {
             if rest.starts_with("{{") {
                 self.expression(sites)?;
             } else if rest.starts_with("{%") {
-                self.block()?;
+                self.block(sites)?;
             } else if rest.starts_with("{#") {
                 let Some(length) = rest.find("#}") else {
                     return Err(self.error(self.at, self.at + 2, "`#}` is missing"));
@@ -172,12 +196,32 @@ impl Scan<'_> {
     }
 }
 
+/// The same as [`prepare`], with a site also for every branch: its text cannot be bound, but says which were taken.
+pub(super) fn prepare_branches(
+    path: &str,
+    text: &str,
+    template: usize,
+    sites: &mut Vec<Site>,
+) -> Result<Prepared, Diagnostic> {
+    scan(path, text, template, sites, Some(Vec::new()))
+}
+
 /// Prepares a source. New sites are added to `sites`; `template` is the number of this template.
 pub(in crate::chart) fn prepare(
     path: &str,
     text: &str,
     template: usize,
     sites: &mut Vec<Site>,
+) -> Result<Prepared, Diagnostic> {
+    scan(path, text, template, sites, None)
+}
+
+fn scan(
+    path: &str,
+    text: &str,
+    template: usize,
+    sites: &mut Vec<Site>,
+    open: Option<Vec<bool>>,
 ) -> Result<Prepared, Diagnostic> {
     let mut scan = Scan {
         path,
@@ -189,6 +233,7 @@ pub(in crate::chart) fn prepare(
         total: 0,
         line: 1,
         fresh: true,
+        open,
     };
     scan.run(sites)?;
     Ok(Prepared { source: scan.out, inserted: scan.inserted })

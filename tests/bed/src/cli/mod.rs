@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
-use crate::{Bed, Unfit, bench, demo, test};
+use crate::{Bed, Unfit, bench, bench_render, demo, goldens, test};
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
 
@@ -112,8 +112,14 @@ enum Task {
         #[arg(last = true)]
         args: Vec<String>,
     },
+    /// Write every golden file anew: rendered charts, schemas, error texts
+    Goldens,
     /// Measure against peers, in one run
-    Bench,
+    Bench {
+        /// `install` beside kubectl, or `render` beside Helm
+        #[arg(value_enum, default_value = "install")]
+        what: Benchmark,
+    },
     /// Measure one command; the benchmark runs this
     #[command(hide = true)]
     Measure {
@@ -135,6 +141,12 @@ enum Task {
         /// The cluster
         name: String,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Benchmark {
+    Install,
+    Render,
 }
 
 /// Runs the command line; 0 for success, 2 for what the caller has to mend first, 1 for everything else.
@@ -167,7 +179,9 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
         Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
         Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
-        Task::Bench => bench::run(&bed)?,
+        Task::Goldens => goldens::write(&bed)?,
+        Task::Bench { what: Benchmark::Install } => bench::run(&bed)?,
+        Task::Bench { what: Benchmark::Render } => bench_render::run(&bed)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
         Task::LoadBalancer { name } => crate::load_balancer::serve(&bed.cluster(&name)?)?,
