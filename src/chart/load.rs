@@ -330,12 +330,11 @@ impl Chart {
         self.renderer.render(input)
     }
 
-    /// A renderer of the same templates that says which branches are taken.
-    pub(super) fn branches(&self) -> Result<Renderer, Diagnostics> {
-        Renderer::of_branches(
-            self.files.iter().map(|(name, file)| (name.as_str(), file)),
-            parts(&self.stages, &self.files),
-        )
+    /// For tests: what the quick way renders, and what the careful one does.
+    #[cfg(test)]
+    pub(crate) fn render_both(&self, input: &render::RenderInput) -> [Option<render::Rendered>; 2] {
+        let renderer = self.renderer();
+        [renderer.render_quickly(input), renderer.careful().render_carefully(input).ok()]
     }
 
     pub(super) fn renderer(&self) -> &Renderer {

@@ -104,6 +104,7 @@ pub mod show;
 pub mod usage;
 pub mod values;
 pub mod versions;
+mod yaml;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 pub use files::{Files, Preset, presets, values_file};

@@ -93,7 +93,7 @@ fn entry(
     line: Option<ServiceLine>,
 ) {
     let indent = "  ".repeat(depth);
-    let key_text = output::yaml(&key).trim_end().to_owned();
+    let key_text = output::yaml(&Value::from(key)).trim_end().to_owned();
     match (value, views) {
         (Value::Null, Some(views)) => {
             let _ = writeln!(text, "{indent}# {key_text}:  # {}", views.expected());

@@ -183,6 +183,16 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
     }
 }
 
+#[test]
+fn the_quick_way_renders_what_the_careful_one_does() {
+    for chart in charts() {
+        for (name, input) in inputs(&chart) {
+            let [quick, careful] = chart.render_both(&input);
+            assert!(quick.is_some() && quick == careful, "{} {name}", chart.line());
+        }
+    }
+}
+
 /// Every flattened line, and what each preset changes in it: `cargo bed goldens` writes them anew.
 #[test]
 fn the_flattened_agent_is_the_golden_one() {

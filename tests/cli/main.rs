@@ -1,6 +1,7 @@
 //! The command line as a user meets it, without any cluster.
 
 mod diff;
+mod fuzz;
 mod help;
 mod install;
 mod lint;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -15,7 +15,8 @@ use crate::chart::load::File;
 
 use super::bind::{self, Bound, Leaf};
 use super::filters::{self, MARKS_IN_INPUT, NoData};
-use super::template::{END, LINE, Prepared, SITE, SLOT, Site, is_mark, prepare, prepare_branches};
+use super::skeleton;
+use super::template::{END, LINE, Marks, Prepared, SITE, SLOT, Site, is_mark, prepare};
 use super::{Object, RenderInput, Rendered};
 
 /// How many steps of the engine one template may take. The largest of ours takes some thousand.
@@ -70,6 +71,12 @@ impl Text {
 pub(in crate::chart) struct Renderer(Arc<Inner>);
 
 struct Inner {
+    /// What was marked in the templates.
+    marks: Marks,
+    /// The files, and the same templates with every place marked: made when a place is asked for, most of all that of a
+    /// mistake.
+    files: Vec<(String, File)>,
+    careful: OnceLock<Renderer>,
     env: Environment<'static>,
     templates: Vec<Template>,
     sites: Vec<Site>,
@@ -105,7 +112,6 @@ fn environment(names: BTreeSet<String>) -> Environment<'static> {
         write!(out, "{SLOT}{}{END}", slots.0.len() - 1).map_err(Error::from)
     });
     env.set_fuel(Some(FUEL));
-    env.set_debug(true);
     env.set_path_join_callback(move |name, parent| {
         let folder = parent.split('/').next().unwrap_or_default();
         let beside = format!("{folder}/{name}");
@@ -130,34 +136,31 @@ impl Renderer {
         files: impl Iterator<Item = (&'f str, &'f File)>,
         parts: Vec<Part>,
     ) -> Result<Self, Diagnostics> {
-        Self::prepared(files, parts, prepare)
+        let files = files.map(|(name, file)| (name.to_owned(), file.clone())).collect();
+        Self::marked(files, parts, Marks::Objects)
     }
 
-    /// The same, but with a site for every branch: nothing can be rendered with it, but seen which branches are taken.
-    pub(in crate::chart) fn of_branches<'f>(
-        files: impl Iterator<Item = (&'f str, &'f File)>,
-        parts: Vec<Part>,
-    ) -> Result<Self, Diagnostics> {
-        Self::prepared(files, parts, prepare_branches)
+    /// The same templates with a site for every branch: nothing can be rendered with it, but seen which are taken.
+    ///
+    /// # Errors
+    /// Everything that is wrong in their syntax.
+    pub(in crate::chart) fn of_branches(&self) -> Result<Self, Diagnostics> {
+        Self::marked(self.0.files.clone(), self.0.parts.clone(), Marks::Branches)
     }
 
-    fn prepared<'f>(
-        files: impl Iterator<Item = (&'f str, &'f File)>,
-        parts: Vec<Part>,
-        prepare: fn(&str, &str, usize, &mut Vec<Site>) -> Result<Prepared, Diagnostic>,
-    ) -> Result<Self, Diagnostics> {
-        let files: Vec<_> = files.collect();
-        let mut env = environment(files.iter().map(|(name, _)| (*name).to_owned()).collect());
+    fn marked(files: Vec<(String, File)>, parts: Vec<Part>, marks: Marks) -> Result<Self, Diagnostics> {
+        let mut env = environment(files.iter().map(|(name, _)| name.clone()).collect());
+        env.set_debug(marks != Marks::Objects);
         let mut templates: Vec<Template> = Vec::new();
         let mut sites = Vec::new();
         let mut problems = Vec::new();
-        for (name, file) in files {
+        for (name, file) in &files {
             let path = format!("charts/{}", file.path);
-            match prepare(&path, &file.text, templates.len(), &mut sites) {
+            match prepare(&path, &file.text, templates.len(), &mut sites, marks) {
                 Ok(prepared) => {
                     let source = prepared.source.clone();
-                    templates.push(Template { name: name.to_owned(), path, text: file.text.clone(), prepared });
-                    if let Err(error) = env.add_template_owned(name.to_owned(), source) {
+                    templates.push(Template { name: name.clone(), path, text: file.text.clone(), prepared });
+                    if let Err(error) = env.add_template_owned(name.clone(), source) {
                         problems.push(locate(&templates, &error));
                     }
                 }
@@ -165,9 +168,13 @@ impl Renderer {
             }
         }
         if problems.is_empty() {
-            Ok(Self(Arc::new(Inner { env, templates, sites, parts })))
-        } else {
-            Err(Diagnostics(problems))
+            let careful = OnceLock::new();
+            return Ok(Self(Arc::new(Inner { marks, files, careful, env, templates, sites, parts })));
+        }
+        match marks {
+            // Where exactly is only known with debug information.
+            Marks::Objects => Err(Self::marked(files, parts, Marks::Places).err().unwrap_or(Diagnostics(problems))),
+            _ => Err(Diagnostics(problems)),
         }
     }
 
@@ -176,23 +183,62 @@ impl Renderer {
         self.0.env.templates().flat_map(|(_, template)| template.undeclared_variables(true)).collect()
     }
 
-    /// Renders everything.
+    /// The same templates with every place marked.
+    pub(in crate::chart) fn careful(&self) -> &Self {
+        if self.0.marks != Marks::Objects {
+            return self;
+        }
+        self.0.careful.get_or_init(|| {
+            let made = Self::marked(self.0.files.clone(), self.0.parts.clone(), Marks::Places);
+            made.expect("the marks are comments to the engine, and it has compiled the templates without them")
+        })
+    }
+
+    /// Renders everything: the quick way if it goes through, else the one that can say what is wrong.
     pub(in crate::chart) fn render(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
+        match self.render_quickly(input) {
+            Some(rendered) => Ok(rendered),
+            None => self.careful().render_carefully(input),
+        }
+    }
+
+    /// Nothing, if there is anything out of the ordinary.
+    pub(in crate::chart) fn render_quickly(&self, input: &RenderInput) -> Option<Rendered> {
+        let mut rendered = Rendered::default();
+        let mut context = context(input, holds_marks_anywhere(input));
+        let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
+        for part in &self.0.parts {
+            if part.stage.is_some() && !context.contains_key("bootstrap") {
+                context.insert("bootstrap", Value::from_pairs(std::mem::take(&mut bootstrap)));
+            }
+            let (output, slots) = self.captured(&part.file, &context).ok()?;
+            let found = skeleton::objects(&output, &slots.0)?;
+            if let (None, Some(name)) = (&part.stage, part.file.strip_prefix("bootstrap/")) {
+                let all: Vec<&Json> = found.iter().map(|(json, _)| json).collect();
+                bootstrap.insert(name.to_owned(), serde_json::to_string(&all).ok()?);
+            }
+            let target = if part.stage.is_none() { &mut rendered.bootstrap } else { &mut rendered.objects };
+            target.extend(found.into_iter().map(|(json, origin)| self.object(part, json, origin)));
+        }
+        Some(rendered)
+    }
+
+    /// Renders everything, with every place marked; slower by far.
+    pub(in crate::chart) fn render_carefully(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
         let mut rendered = Rendered::default();
         for (part, bound) in self.bind_all(input, false)? {
             let target = if part.stage.is_none() { &mut rendered.bootstrap } else { &mut rendered.objects };
-            target.extend(bound.into_iter().map(|bound| self.object(part, bound).object));
+            target.extend(bound.into_iter().map(|bound| self.object(part, bound.json, bound.origin)));
         }
         Ok(rendered)
     }
 
     /// Renders everything and keeps the origin of every leaf.
     pub(in crate::chart) fn trace(&self, input: &RenderInput) -> Result<Vec<Trace>, Diagnostics> {
-        let parts = self.bind_all(input, true)?;
-        Ok(parts
-            .into_iter()
-            .flat_map(|(part, bound)| bound.into_iter().map(|bound| self.object(part, bound)))
-            .collect())
+        let careful = self.careful();
+        let parts = careful.bind_all(input, true)?;
+        let trace = |part, Bound { json, leaves, origin }| Trace { object: careful.object(part, json, origin), leaves };
+        Ok(parts.into_iter().flat_map(|(part, bound)| bound.into_iter().map(move |bound| trace(part, bound))).collect())
     }
 
     /// The number of all sites: expressions, and branches if it was made for those.
@@ -219,14 +265,14 @@ impl Renderer {
 
     /// Where an expression stands.
     pub(in crate::chart) fn site_place(&self, site: usize) -> Place {
-        let Site { template, start, end } = self.0.sites[site];
+        let Site { template, start, end } = self.careful().0.sites[site];
         let template = &self.0.templates[template];
         Place::in_text(&template.path, &template.text, start, end)
     }
 
     /// The text of an expression, braces included.
     pub(in crate::chart) fn site_text(&self, site: usize) -> &str {
-        let Site { template, start, end } = self.0.sites[site];
+        let Site { template, start, end } = self.careful().0.sites[site];
         &self.0.templates[template].text[start..end]
     }
 
@@ -239,19 +285,16 @@ impl Renderer {
         Place::in_text(&template.path, &template.text, start + indentation, start + text.trim_end().len())
     }
 
-    fn object(&self, part: &Part, bound: Bound) -> Trace {
+    fn object(&self, part: &Part, json: Json, origin: Option<(usize, usize)>) -> Object {
         let (stage, stage_name) = part.stage.clone().unwrap_or_default();
-        let own = self.0.templates.iter().position(|template| template.name == part.file);
-        let (template, line) = bound.origin.unwrap_or((own.unwrap_or_default(), 1));
+        let own = || self.0.templates.iter().position(|template| template.name == part.file).unwrap_or_default();
+        let (template, line) = origin.unwrap_or_else(|| (own(), 1));
         let source = self.0.templates[template].path.trim_start_matches("charts/").to_owned();
-        Trace { object: Object { stage, stage_name, json: bound.json, source, line }, leaves: bound.leaves }
+        Object { stage, stage_name, json, source, line }
     }
 
     fn bind_all(&self, input: &RenderInput, trace: bool) -> Result<Vec<(&Part, Vec<Bound>)>, Diagnostics> {
-        let marks = holds_marks(&input.values)
-            || holds_marks(&input.release)
-            || holds_marks(&input.facts)
-            || input.pki.iter().any(|(name, text)| name.contains(is_mark) || text.contains(is_mark));
+        let marks = holds_marks_anywhere(input);
         let mut context = context(input, marks);
         let mut outcomes = Vec::new();
         let mut problems = Vec::new();
@@ -306,6 +349,11 @@ fn context(input: &RenderInput, marks: bool) -> BTreeMap<&'static str, Value> {
         ("pki", Value::from_pairs(input.pki.iter().map(|(name, text)| (name.as_str(), text.as_str())))),
         (MARKS_IN_INPUT, Value::from(marks)),
     ])
+}
+
+fn holds_marks_anywhere(input: &RenderInput) -> bool {
+    [&input.values, &input.release, &input.facts].into_iter().any(holds_marks)
+        || input.pki.iter().any(|(name, text)| name.contains(is_mark) || text.contains(is_mark))
 }
 
 /// Whether a value holds one of our characters.

@@ -69,3 +69,13 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
         }
     }
 }
+
+#[test]
+fn the_quick_way_renders_what_the_careful_one_does() {
+    for chart in charts() {
+        for input in inputs(chart) {
+            let [quick, careful] = chart.render_both(&input);
+            assert!(quick.is_some() && quick == careful, "{}", chart.line());
+        }
+    }
+}

@@ -157,8 +157,13 @@ pub(crate) fn run(bed: &Bed) -> Result<()> {
 
 /// The program as users get it.
 pub(crate) fn build(bed: &Bed) -> Result<PathBuf> {
+    compile(bed, "release", &["--bin", "fleetctl"])
+}
+
+/// A program of this project, compiled with a profile of Cargo.toml.
+pub(crate) fn compile(bed: &Bed, profile: &str, target: &[&str]) -> Result<PathBuf> {
     let mut cargo = cargo(bed.checkout());
-    cargo.args(["build", "--release", "--package", "fleetctl", "--bin", "fleetctl"]);
+    cargo.args(["build", "--profile", profile, "--package", "fleetctl"]).args(target);
     executables(&output_of(cargo.arg("--message-format=json-render-diagnostics"))?).pop().context("cargo built nothing")
 }
 

@@ -1,17 +1,16 @@
 //! `cargo bed bench render`: what rendering costs, beside Helm on the same objects.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use fs_err as fs;
 use serde_json::Value;
 
 use crate::Bed;
-use crate::bench::{Cost, build};
-use crate::product::executables;
-use crate::run::{cargo, output_of};
+use crate::bench::{Cost, compile};
+use crate::run::output_of;
 use crate::say::say;
 use crate::steps::Steps;
 
@@ -21,11 +20,13 @@ const SIZES: [(usize, usize); 5] = [(4, 20), (30, 20), (100, 15), (1_000, 5), (5
 const QUICK: usize = 40;
 
 /// The steps, in order. No cluster is needed.
-pub(crate) fn run(bed: &Bed) -> Result<()> {
+pub(crate) fn run(bed: &Bed, profile: &str) -> Result<()> {
     let mut steps = Steps::new("nothing is left behind");
     let helm = steps.run("build Helm", || bed.helm())?;
-    let fleetctl = steps.run("build fleetctl as users get it", || build(bed))?;
-    let render = steps.run("build the program of the benchmark", || example(bed))?;
+    let program = format!("build fleetctl with the profile `{profile}`");
+    let fleetctl = steps.run(&program, || compile(bed, profile, &["--bin", "fleetctl"]))?;
+    let example = ["--example", "bench-render"];
+    let render = steps.run("build the program of the benchmark", || compile(bed, profile, &example))?;
     let charts = bed.checkout().join("tests/bench");
     let home = tempfile::tempdir()?;
     let environment: Vec<(&str, std::ffi::OsString)> =
@@ -114,12 +115,6 @@ fn ms(time: std::time::Duration) -> f64 {
 
 fn ratio(a: std::time::Duration, b: std::time::Duration) -> f64 {
     a.as_secs_f64() / b.as_secs_f64()
-}
-
-fn example(bed: &Bed) -> Result<PathBuf> {
-    let mut cargo = cargo(bed.checkout());
-    cargo.args(["build", "--release", "--package", "fleetctl", "--example", "bench-render"]);
-    executables(&output_of(cargo.arg("--message-format=json-render-diagnostics"))?).pop().context("cargo built nothing")
 }
 
 /// Holds that both give the same objects, whatever their order, and counts them.

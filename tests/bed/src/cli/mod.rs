@@ -119,6 +119,9 @@ enum Task {
         /// `install` beside kubectl, or `render` beside Helm
         #[arg(value_enum, default_value = "install")]
         what: Benchmark,
+        /// For `render`: a profile of Cargo.toml. release is what users get, e2e is quick to build
+        #[arg(long, default_value = "release")]
+        profile: String,
     },
     /// Measure one command; the benchmark runs this
     #[command(hide = true)]
@@ -180,8 +183,8 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
         Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
         Task::Goldens => goldens::write(&bed)?,
-        Task::Bench { what: Benchmark::Install } => bench::run(&bed)?,
-        Task::Bench { what: Benchmark::Render } => bench_render::run(&bed)?,
+        Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
+        Task::Bench { what: Benchmark::Render, profile } => bench_render::run(&bed, &profile)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
         Task::LoadBalancer { name } => crate::load_balancer::serve(&bed.cluster(&name)?)?,
