@@ -29,7 +29,7 @@
 //! })?;
 //! for object in &rendered.objects {
 //!     // In the order in which they are applied; `object.stage` rises.
-//!     let text = output::yaml(&object.json);
+//!     let text = output::object_yaml(&object.json);
 //! }
 //! # Ok(()) }
 //! ```

@@ -6,17 +6,10 @@ use serde_json::Value;
 use super::values::MASK;
 use super::yaml;
 
-/// One value as YAML, ending with a line break.
-pub fn yaml(value: &Value) -> String {
-    let mut text = String::new();
-    yaml::write(&mut text, value);
-    text
-}
-
-/// The same of any type, its fields in their own order.
+/// One value of any type as YAML, its fields in their own order, ending with a line break.
 ///
 /// Block scalars are off and no line is folded: Kubernetes' reader does not understand all of either.
-pub fn yaml_of<T: Serialize>(value: &T) -> String {
+pub fn yaml<T: Serialize>(value: &T) -> String {
     let options = serde_saphyr::ser_options! {
         prefer_block_scalars: false,
         folded_wrap_chars: 1_000_000_000,
@@ -29,6 +22,13 @@ pub fn yaml_of<T: Serialize>(value: &T) -> String {
     if !text.ends_with('\n') {
         text.push('\n');
     }
+    text
+}
+
+/// A Kubernetes object, or any other JSON, as YAML as kubectl writes it; ten times faster than [`yaml`].
+pub fn object_yaml(value: &Value) -> String {
+    let mut text = String::new();
+    yaml::write(&mut text, value);
     text
 }
 
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn text_that_readers_would_take_for_something_else_is_quoted() {
         let value = json!({"a": "no", "b": "1_000", "c": "077", "d": "1e3", "e": "~", "f": "", "g": "12:30", "h": "y", "i": "a\n\tb\n"});
-        let text = yaml(&value);
+        let text = object_yaml(&value);
         let back: Value = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(back, value);
         assert!(!text.contains(['|', '>']), "{text}");

@@ -163,7 +163,7 @@ impl Versions {
 
     /// A table of one row, which has no text of its own.
     pub(super) fn of(row: Row) -> Self {
-        let text = super::output::yaml_of(&[&row]);
+        let text = super::output::yaml(&[&row]);
         Self::parse(&text).unwrap_or_else(|_| Self { rows: vec![row], text: String::new(), images: BTreeMap::new() })
     }
 

@@ -90,21 +90,33 @@ fn scalar(text: &mut String, value: &Value) {
 fn is_plain(value: &str) -> bool {
     let bytes = value.as_bytes();
     let start = match bytes {
-        [b'-', b'-', rest @ ..] => rest,
-        [b'/', rest @ ..] => rest,
+        [b'-', b'-', rest @ ..] | [b'/', rest @ ..] => rest,
         all => all,
     };
     let Some(first) = start.first() else { return false };
     // What begins with a digit, a dot or a sign may be a number, a date or a time; what is short may be a word.
     first.is_ascii_alphabetic()
         && bytes.iter().enumerate().all(|(at, byte)| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' | b'=' | b'@' | b'+' => true,
+            b'a'..=b'z'
+            | b'A'..=b'Z'
+            | b'0'..=b'9'
+            | b'-'
+            | b'_'
+            | b'.'
+            | b'/'
+            | b'='
+            | b'@'
+            | b'+'
+            | b','
+            | b'('
+            | b')'
+            | b';'
+            | b'$' => true,
             b':' | b' ' => {
                 // Not at the end, and never both together: `: ` ends a key, and a space at the end is lost.
                 let next = bytes.get(at + 1).copied().unwrap_or(b' ');
                 next != b' ' && next != b':'
             }
-            b',' | b'(' | b')' | b';' | b'$' => true,
             _ => false,
         })
         && !(value.len() <= 5 && is_word(value))

@@ -92,7 +92,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, Cli
     }
     ui.out(&match args.output {
         Format::Json => output::json(&outcomes),
-        Format::Yaml => output::yaml_of(&outcomes),
+        Format::Yaml => output::yaml(&outcomes),
         Format::Text => outcomes.iter().map(|outcome| text(ui, outcome)).collect(),
     })?;
     let clean = outcomes.iter().all(|outcome| outcome.count(Severity::Error) == 0);

@@ -91,7 +91,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exi
     let listed: Vec<Listed> = listed.into_iter().map(|(image, used_by)| Listed { image, used_by }).collect();
     ui.out(&match args.output.unwrap_or(Format::Table) {
         Format::Json => output::json(&listed),
-        Format::Yaml => output::yaml_of(&listed),
+        Format::Yaml => output::yaml(&listed),
         Format::Name => listed.iter().map(|listed| format!("{}\n", listed.image)).collect(),
         Format::Table => table(&listed),
     })?;

@@ -85,7 +85,7 @@ fn list(format: Format) -> Result<String, CliError> {
     }
     Ok(match format {
         Format::Json => output::json(&listed),
-        Format::Yaml => output::yaml_of(&listed),
+        Format::Yaml => output::yaml(&listed),
         Format::Table => table(&listed),
     })
 }

@@ -26,7 +26,7 @@ pub(super) fn run(ui: &Ui, args: &VersionsArgs) -> Result<Exit, CliError> {
     let versions = chart::versions();
     let text = match args.output {
         Some(Format::Json) => chart::output::json(versions),
-        Some(Format::Yaml) => chart::output::yaml_of(versions),
+        Some(Format::Yaml) => chart::output::yaml(versions),
         None => table(versions),
     };
     ui.out(&text)?;

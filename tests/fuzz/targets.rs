@@ -37,7 +37,7 @@ pub(crate) fn values(data: &[u8]) {
     assert!((5..=12).contains(&rendered.objects.len()), "{} objects", rendered.objects.len());
     for object in &rendered.objects {
         assert!(object.namespace().is_none_or(|namespace| namespace == "fleet"), "{}", object.id());
-        let text = output::yaml(&object.json);
+        let text = output::object_yaml(&object.json);
         let back: Value = serde_saphyr::from_str(&text).expect("what is written can be read");
         assert_eq!(back, object.json, "{text}");
     }

@@ -38,7 +38,7 @@ fn hostile_text_reads_back_as_it_was_written() {
             json!({"kind": "x", "data": {"value": text, format!("k{text}"): [text, {"a": text}]}})
         })
         .collect();
-    let documents: Vec<String> = values.iter().map(output::yaml).collect();
+    let documents: Vec<String> = values.iter().map(output::object_yaml).collect();
     let found = read(&documents);
     assert_eq!(found.len(), values.len());
     for ((found, value), document) in found.iter().zip(&values).zip(&documents) {
@@ -50,7 +50,7 @@ fn hostile_text_reads_back_as_it_was_written() {
 fn every_rendered_object_reads_back_as_it_was_rendered() {
     let sets = support::sets();
     let objects: Vec<&Value> = sets.iter().flat_map(|set| support::values(&set.rendered.objects)).collect();
-    let documents: Vec<String> = objects.iter().map(output::yaml).collect();
+    let documents: Vec<String> = objects.iter().map(output::object_yaml).collect();
     assert!(documents.len() > 500);
     for ((found, object), document) in read(&documents).iter().zip(&objects).zip(&documents) {
         assert_eq!(&found, object, "{document}");

@@ -28,10 +28,10 @@ enum Node {
     Slot(usize),
     /// Text with values in it.
     Text(Vec<Part>),
-    List(Vec<Node>),
+    List(Vec<Self>),
     Map {
-        entries: Vec<(Vec<Part>, Node)>,
-        merged: Vec<Node>,
+        entries: Vec<(Vec<Part>, Self)>,
+        merged: Vec<Self>,
     },
 }
 

@@ -65,8 +65,10 @@ pub(crate) fn run(bed: &Bed, profile: &str) -> Result<()> {
     }
     per_object(&ours_by_size, &mut missed);
     real_chart(&fleetctl, &environment, &mut missed)?;
-    say(if missed.is_empty() { "\nevery target is met".to_owned() } else { "\nmissed:".to_owned() });
-    missed.iter().for_each(|target| say(format!("  {target}")));
+    say(if missed.is_empty() { "\nevery target is met" } else { "\nmissed:" });
+    for target in &missed {
+        say(format!("  {target}"));
+    }
     steps.summary();
     Ok(())
 }
@@ -74,7 +76,7 @@ pub(crate) fn run(bed: &Bed, profile: &str) -> Result<()> {
 /// What one more object costs.
 fn per_object(costs: &BTreeMap<usize, Cost>, missed: &mut Vec<String>) {
     let micros = |objects: usize| costs.get(&objects).map_or(0.0, |cost| cost.cpu.as_secs_f64() * 1e6);
-    say("\nCPU of one more object".to_owned());
+    say("\nCPU of one more object");
     for (from, to) in [(4, 100), (100, 1_000), (1_000, 5_000)] {
         #[expect(clippy::cast_precision_loss, reason = "some thousand")]
         let each = (micros(to) - micros(from)) / (to - from) as f64;
@@ -87,7 +89,7 @@ fn per_object(costs: &BTreeMap<usize, Cost>, missed: &mut Vec<String>) {
 
 /// The real chart, from the start of the process to its last byte.
 fn real_chart(fleetctl: &Path, environment: &[(&str, std::ffi::OsString)], missed: &mut Vec<String>) -> Result<()> {
-    say("\nthe control-plane chart, from the start of the process to the last byte".to_owned());
+    say("\nthe control-plane chart, from the start of the process to the last byte");
     let decided =
         ["--set", "exposure.type=NodePort", "--set", "exposure.host=192.0.2.1", "--set", "exposure.port=32222"];
     let template = [&["--quiet", "template", "cp", "demo"], &decided[..]].concat();
