@@ -1,9 +1,11 @@
 //! The command line as a user meets it, without any cluster.
 
 mod diff;
+mod fuzz;
 mod help;
 mod install;
 mod lint;
+mod mistakes;
 mod plugin;
 mod rbac;
 mod recover;
