@@ -3,8 +3,10 @@
 //! A check looks at facts that were collected before (`F`), so evaluating it needs no cluster. Checks may
 //! need one another; what cannot be judged because an earlier check failed is skipped, not failed.
 
+pub mod access;
 pub mod hosting;
 pub mod inside;
+pub mod support;
 
 /// How bad it is when a check does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,7 @@ mod install;
 mod kubectl_install;
 mod objects;
 mod outcome;
+mod package_args;
 mod plan_args;
 mod report;
 mod status;
@@ -65,6 +66,14 @@ struct Global {
     /// Print results, warnings and errors only
     #[arg(long, short = 'q', global = true)]
     quiet: bool,
+}
+
+impl Global {
+    /// The flags that lead another command to the same place, with a space before each.
+    fn tail(&self) -> String {
+        let context = self.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
+        if self.namespace.as_str() == "fleet" { context } else { format!("{context} --namespace {}", self.namespace) }
+    }
 }
 
 #[derive(Debug, Subcommand)]

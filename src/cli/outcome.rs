@@ -6,8 +6,9 @@ use super::error::{CliError, Exit};
 use super::ui::Ui;
 use super::{Global, report};
 use crate::apply;
-use crate::control_plane::install::{Aftermath, Failure, InstallError};
+use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
+use crate::install::run::{Aftermath, Failure, Stopped};
 
 /// Ends when SIGINT or SIGTERM comes; a second one ends the program at once.
 pub(super) async fn interrupted(ui: &Ui) {
@@ -52,20 +53,26 @@ pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
     }
 }
 
-/// The error of a failed install.
-pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Global) -> CliError {
+/// The engine stopped in the middle of a step.
+pub(super) fn stopped(stopped: &Stopped) -> CliError {
+    let Stopped { step, source } = stopped;
+    match source.as_ref() {
+        // Whether the time was up or nothing would have changed any more: the condition did not come true.
+        apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
+        _ => engine_error(&format!("{step} failed"), source),
+    }
+}
+
+/// The error of a failed install of a control plane.
+pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<InstallError>, global: &Global) -> CliError {
     let Failure { error, aftermath } = failure;
     let shown = match &error {
         InstallError::Preflight(checks) => return report::preflight_refused(checks, true),
-        InstallError::Engine { step, source } => match source.as_ref() {
-            // Whether the time was up or nothing would have changed any more: the condition did not come true.
-            apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
-            _ => engine_error(&format!("{step} failed"), source),
-        },
+        InstallError::Engine(source) => stopped(source),
         InstallError::Cluster(source) => {
             super::cluster_access::request_failed("cannot read the hosting cluster", source)
         }
-        InstallError::Render(problems) => super::plan_args::wrong_values(problems),
+        InstallError::Render(problems) => super::package_args::wrong_values(problems),
         InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string()).hint(
             "check what gives Services of type LoadBalancer their address, or use `--set exposure.type=NodePort`",
         ),
@@ -83,27 +90,26 @@ pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Gl
         }
         InstallError::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
     };
-    after(shown, ui, plan, &aftermath, global)
+    after(shown, ui, &format!("control-plane {}", plan.name), &aftermath, global)
 }
 
 /// What became of the changes comes second, after the error itself.
-fn after(shown: CliError, ui: &Ui, plan: &Plan, aftermath: &Aftermath, global: &Global) -> CliError {
-    let (program, name) = (ui.program, &plan.name);
-    let context = global.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
-    let namespace =
-        if global.namespace.as_str() == "fleet" { String::new() } else { format!(" --namespace {}", global.namespace) };
-    let tail = format!("{context}{namespace}");
+///
+/// `what` is what an uninstall would be told: `agent NAME`.
+pub(super) fn after(shown: CliError, ui: &Ui, what: &str, aftermath: &Aftermath, global: &Global) -> CliError {
+    let program = ui.program;
+    let tail = global.tail();
     match aftermath {
         Aftermath::NothingWritten => shown.hint("nothing was written to the cluster"),
         Aftermath::Left => shown.hint(format!(
             "what was made so far stays; to go on, run the same install again; to remove it, \
-             `{program} uninstall control-plane {name}{tail}`"
+             `{program} uninstall {what}{tail}`"
         )),
         Aftermath::RolledBack => shown.hint("everything that this run had changed was undone"),
         Aftermath::RollbackFailed(error) => {
             let mut shown = shown.cause(format!("and the rollback failed: {error}"));
             shown.exit = Exit::PartDone;
-            shown.hint(format!("to remove what is left: `{program} uninstall control-plane {name}{tail}`"))
+            shown.hint(format!("to remove what is left: `{program} uninstall {what}{tail}`"))
         }
     }
 }

@@ -7,11 +7,12 @@ use kube::api::{Api, ListParams};
 
 use super::cluster_access::{connect, request_failed};
 use super::error::{CliError, Exit};
-use super::plan_args::wrong_name;
+use super::package_args::wrong_name;
 use super::ui::Ui;
 use super::{Global, report};
 use crate::api::names::ControlPlaneName;
-use crate::control_plane::{health, home::Home, keys};
+use crate::control_plane::{health, keys};
+use crate::install::home::Home;
 
 /// Check the status of a control plane installation
 #[derive(Debug, Args)]

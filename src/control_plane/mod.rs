@@ -2,11 +2,9 @@
 
 pub mod exposure;
 pub mod health;
-pub mod home;
 pub mod install;
 pub mod keys;
 pub mod plan;
-pub mod progress;
 pub mod secrets;
 pub mod uninstall;
 pub mod values;

@@ -1,33 +1,26 @@
-//! `template`: the full set of manifests, ready for `kubectl apply` and for GitOps tools.
+//! `template control-plane`: the manifests of a control plane, with keys of its own.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
 
-use super::error::{CliError, Exit};
-use super::plan_args::{PlanArgs, wrong_values};
-use super::ui::Ui;
-use super::{Global, objects};
+use super::{Format, outside_row};
 use crate::api::version::KubeMinor;
+use crate::cli::error::{CliError, Exit};
+use crate::cli::package_args::wrong_values;
+use crate::cli::plan_args::PlanArgs;
+use crate::cli::ui::Ui;
+use crate::cli::{Global, cluster_access};
 use crate::control_plane::exposure;
-use crate::control_plane::home::Home;
 use crate::control_plane::keys;
 use crate::pki;
 
-/// Print the objects of an install as manifests that can be applied
-#[derive(Debug, Subcommand)]
-pub(super) enum TemplateCommand {
-    /// Print the manifests of a control plane
-    #[command(visible_alias = "cp", after_help = EXAMPLES)]
-    ControlPlane(Box<TemplateControlPlaneArgs>),
-}
-
-const EXAMPLES: &str = "Examples:
+pub(super) const EXAMPLES: &str = "Examples:
   fleetctl template cp demo --values values/nodeport.yaml --set exposure.host=192.0.2.10 | kubectl apply -f -
   fleetctl template cp demo --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com -o json";
 
 /// Print the manifests of a control plane
 #[derive(Debug, Args)]
-pub(super) struct TemplateControlPlaneArgs {
+pub(crate) struct TemplateControlPlaneArgs {
     #[command(flatten)]
     plan: PlanArgs,
 
@@ -40,23 +33,9 @@ pub(super) struct TemplateControlPlaneArgs {
     output: Format,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Yaml,
-    Json,
-}
-
-pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<Exit, CliError> {
-    let TemplateCommand::ControlPlane(args) = command;
+pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> Result<Exit, CliError> {
     let plan = args.plan.plan(ui, global, args.kube_version)?;
-    if let Some(minor) = args.kube_version.filter(|minor| !plan.supports(*minor)) {
-        return Err(CliError::new(
-            Exit::Preflight,
-            "KubernetesVersion",
-            format!("service version {} does not support Kubernetes {minor}", plan.version),
-        )
-        .hint("`fleetctl versions` lists what supports it; `--version auto` chooses it"));
-    }
+    outside_row(&plan.package, args.kube_version)?;
     let endpoint = exposure::endpoint_from_values(&plan.values.exposure).map_err(|missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
             .cause("certificates and kubeconfigs carry the address of the API server, and only a cluster knows it by itself")
@@ -65,8 +44,7 @@ pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<
                  for a load balancer: `--set exposure.type=LoadBalancer --set exposure.host=NAME`",
             )
     })?;
-    let home =
-        Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let home = cluster_access::home()?;
     let folder = home.keys(&plan.name);
     let found = keys::from_folder(&folder).map_err(|error| local(&error))?;
     let completed = keys::complete(&found, &plan, &endpoint, Timestamp::now()).map_err(|error| {
@@ -86,10 +64,7 @@ pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<
         plan.name,
         file.display()
     ));
-    ui.out(&match args.output {
-        Format::Yaml => objects::yaml(&rendered.objects),
-        Format::Json => objects::json(&rendered.objects),
-    })?;
+    args.output.print(ui, &rendered.objects)?;
     Ok(Exit::Ok)
 }
 

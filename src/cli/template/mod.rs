@@ -1,0 +1,55 @@
+//! `template`: the full set of manifests, ready for `kubectl apply` and for GitOps tools.
+
+mod control_plane;
+
+use clap::{Subcommand, ValueEnum};
+
+use super::error::{CliError, Exit};
+use super::ui::Ui;
+use super::{Global, objects};
+use crate::api::version::KubeMinor;
+use crate::chart::Object;
+use crate::install::package::Package;
+
+/// Print the objects of an install as manifests that can be applied
+#[derive(Debug, Subcommand)]
+pub(super) enum TemplateCommand {
+    /// Print the manifests of a control plane
+    #[command(visible_alias = "cp", after_help = control_plane::EXAMPLES)]
+    ControlPlane(Box<control_plane::TemplateControlPlaneArgs>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Yaml,
+    Json,
+}
+
+impl Format {
+    fn print(self, ui: &Ui, rendered: &[Object]) -> Result<(), CliError> {
+        let text = match self {
+            Self::Yaml => objects::yaml(rendered),
+            Self::Json => objects::json(rendered),
+        };
+        Ok(ui.out(&text)?)
+    }
+}
+
+pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<Exit, CliError> {
+    match command {
+        TemplateCommand::ControlPlane(args) => control_plane::run(ui, global, &args),
+    }
+}
+
+/// Refuses a Kubernetes version that the chosen row does not support.
+fn outside_row(package: &Package, minor: Option<KubeMinor>) -> Result<(), CliError> {
+    match minor.filter(|minor| !package.supports(*minor)) {
+        None => Ok(()),
+        Some(minor) => Err(CliError::new(
+            Exit::Preflight,
+            "KubernetesVersion",
+            format!("service version {} does not support Kubernetes {minor}", package.version),
+        )
+        .hint("`fleetctl versions` lists what supports it; `--version auto` chooses it")),
+    }
+}
