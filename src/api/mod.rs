@@ -10,11 +10,15 @@
 pub mod cluster;
 pub mod condition;
 pub mod crds;
+pub mod digest;
 pub mod group;
+pub mod init_kubeconfig;
 pub mod keys;
 pub mod names;
 pub mod pod_values;
 pub mod policy;
+pub mod probe;
+pub mod registration;
 pub mod schedule;
 mod schema;
 pub mod version;

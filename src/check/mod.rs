@@ -7,6 +7,7 @@ pub mod access;
 pub mod hosting;
 pub mod inside;
 pub mod support;
+pub mod workload;
 
 /// How bad it is when a check does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

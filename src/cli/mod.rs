@@ -1,5 +1,6 @@
 //! The command line: one file a command; only here is anything printed or asked.
 
+mod agent_args;
 mod cluster_access;
 mod error;
 mod get;

@@ -1,5 +1,6 @@
 //! `install`: a control plane into a hosting cluster, an agent into a workload cluster.
 
+mod agent;
 mod control_plane;
 
 use std::time::Duration;
@@ -23,6 +24,14 @@ pub(super) enum InstallCommand {
         mut_arg("image_tag", |arg| arg.help(control_plane::TAG_HELP)),
     )]
     ControlPlane(Box<control_plane::InstallControlPlaneArgs>),
+    /// Install the agent in the cluster of `--context` and register that cluster
+    #[command(
+        after_help = agent::EXAMPLES,
+        mut_arg("image_repository", |arg| arg.help(agent::REPOSITORY_HELP)),
+        mut_arg("image_tag", |arg| arg.help(agent::TAG_HELP)),
+        mut_arg("set", |arg| arg.help(agent::SET_HELP)),
+    )]
+    Agent(Box<agent::InstallAgentArgs>),
 }
 
 /// What a caller can choose about one run.
@@ -82,5 +91,6 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 pub(super) async fn run(ui: &Ui, global: &Global, command: InstallCommand) -> Result<Exit, CliError> {
     match command {
         InstallCommand::ControlPlane(args) => control_plane::run(ui, global, &args).await,
+        InstallCommand::Agent(args) => agent::run(ui, global, &args).await,
     }
 }

@@ -1,5 +1,6 @@
 //! `template`: the full set of manifests, ready for `kubectl apply` and for GitOps tools.
 
+mod agent;
 mod control_plane;
 
 use clap::{Subcommand, ValueEnum};
@@ -17,6 +18,9 @@ pub(super) enum TemplateCommand {
     /// Print the manifests of a control plane
     #[command(visible_alias = "cp", after_help = control_plane::EXAMPLES)]
     ControlPlane(Box<control_plane::TemplateControlPlaneArgs>),
+    /// Print the manifests of an agent
+    #[command(after_help = agent::EXAMPLES)]
+    Agent(Box<agent::TemplateAgentArgs>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -38,6 +42,7 @@ impl Format {
 pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<Exit, CliError> {
     match command {
         TemplateCommand::ControlPlane(args) => control_plane::run(ui, global, &args),
+        TemplateCommand::Agent(args) => agent::run(ui, global, &args),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `uninstall`: removes a control plane or an agent.
 
+mod agent;
 mod control_plane;
 
 use clap::Subcommand;
@@ -15,11 +16,15 @@ pub(super) enum UninstallCommand {
     /// Remove the control plane from the cluster of `--context`
     #[command(visible_alias = "cp", after_help = control_plane::EXAMPLES)]
     ControlPlane(control_plane::UninstallControlPlaneArgs),
+    /// Disconnect the cluster of `--context` from its control plane and remove its agent
+    #[command(after_help = agent::EXAMPLES)]
+    Agent(agent::UninstallAgentArgs),
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> Result<Exit, CliError> {
     match command {
         UninstallCommand::ControlPlane(args) => control_plane::run(ui, global, &args).await,
+        UninstallCommand::Agent(args) => agent::run(ui, global, &args).await,
     }
 }
 

@@ -1,0 +1,41 @@
+//! `template agent`: the manifests of an agent; the init Secret is not among them.
+
+use clap::Args;
+
+use super::{Format, outside_row};
+use crate::api::version::KubeMinor;
+use crate::cli::Global;
+use crate::cli::agent_args::AgentPlanArgs;
+use crate::cli::error::{CliError, Exit};
+use crate::cli::package_args::wrong_values;
+use crate::cli::ui::Ui;
+
+pub(super) const EXAMPLES: &str = "\
+The namespace and the Secret `fleet-cluster-init-kubeconfig` in it are the operator's, as with `install agent`.
+
+Examples:
+  fleetctl template agent west | kubectl --context west apply -f -
+  fleetctl template agent west --version v1.1 -o json";
+
+/// Print the manifests of an agent
+#[derive(Debug, Args)]
+pub(crate) struct TemplateAgentArgs {
+    #[command(flatten)]
+    plan: AgentPlanArgs,
+
+    /// Kubernetes version of the workload cluster, checked against the table, and asked by `--version auto`
+    #[arg(long, value_name = "VERSION")]
+    kube_version: Option<KubeMinor>,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
+    output: Format,
+}
+
+pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateAgentArgs) -> Result<Exit, CliError> {
+    let plan = args.plan.plan(ui, global, args.kube_version)?;
+    outside_row(&plan.package, args.kube_version)?;
+    let rendered = plan.render().map_err(|problems| wrong_values(&problems))?;
+    args.output.print(ui, &rendered.objects)?;
+    Ok(Exit::Ok)
+}
