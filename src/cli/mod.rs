@@ -1,7 +1,9 @@
 //! The command line: one file a command; only here is anything printed or asked.
 
+mod accept;
 mod agent_args;
 mod cluster_access;
+mod delete;
 mod error;
 mod get;
 mod install;
@@ -87,9 +89,14 @@ enum Command {
     Uninstall(uninstall::UninstallCommand),
     /// Check the status of a control plane installation
     Status(status::StatusArgs),
-    /// List what a control plane manages
+    /// List workload clusters, schedule groups and deployments of a control plane
     #[command(subcommand)]
     Get(get::GetCommand),
+    /// Let a workload cluster into a control plane that registers by hand
+    Accept(accept::AcceptArgs),
+    /// Make a control plane forget a workload cluster that is gone
+    #[command(subcommand)]
+    Delete(delete::DeleteCommand),
     /// Print the objects of an install as manifests that can be applied
     #[command(subcommand)]
     Template(template::TemplateCommand),
@@ -142,6 +149,8 @@ async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Uninstall(command) => uninstall::run(ui, &global, command).await,
         Command::Status(args) => status::run(ui, &global, args).await,
         Command::Get(command) => get::run(ui, &global, command).await,
+        Command::Accept(args) => accept::run(ui, &global, &args).await,
+        Command::Delete(command) => delete::run(ui, &global, command).await,
         Command::Template(command) => template::run(ui, &global, command),
         Command::Versions(args) => versions::run(ui, &args),
         Command::KubectlInstall(args) => kubectl_install::run(ui, &args),
