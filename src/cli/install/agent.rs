@@ -20,7 +20,8 @@ use crate::workload_cluster::plan::Plan;
 pub(super) const EXAMPLES: &str = "\
 Before it, by hand, or by this command with --control-plane:
   kubectl --context west create namespace fleet
-  kubectl --context demo -n fleet get secret fleet-cluster-init-kubeconfig -o yaml | kubectl --context west apply -f -
+  kubectl --context demo -n fleet get secret fleet-cluster-init-kubeconfig -o yaml |
+    kubectl --context west apply -f -
 
 Examples:
   fleetctl install agent west --context west
