@@ -15,6 +15,9 @@ use super::plan::{Action, Plan, Step};
 use super::record::digest;
 use super::server::{ApplyOptions, Server};
 
+/// The namespace that every cluster has, where objects are checked whose own namespace is not there yet.
+const STAND_IN: &str = "default";
+
 /// What would happen to one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -100,7 +103,7 @@ impl Engine {
                 }
                 // Its namespace or its definition would be made by this very apply.
                 Err(error) if error.is_not_found() => {
-                    difference.note = Some(format!("not checked by the server: {} is not there yet", missing(step)));
+                    difference.note = Some(self.stand_in(server, step).await?);
                     break step.manifest.clone();
                 }
                 Err(error) => return Err(Error::on("check", &step.target, error)),
@@ -116,6 +119,33 @@ impl Engine {
         difference.fields.sort_by(|a, b| a.path.cmp(&b.path));
         let silent = change == Change::Update && difference.fields.is_empty() && difference.conflicts.is_empty();
         Ok((!silent).then_some(difference))
+    }
+
+    /// Has the server check an object whose namespace is not there yet, as if it were made in one that is.
+    ///
+    /// The answer is a note for people. What the server finds wrong with the object itself is an error.
+    async fn stand_in(&self, server: &Server, step: &Step) -> Result<String, Error> {
+        if step.target.namespace.is_none() {
+            return Ok(format!("not checked by the server: {} is not there yet", missing(step)));
+        }
+        let mut manifest = step.manifest.clone();
+        manifest["metadata"]["namespace"] = STAND_IN.into();
+        // A name that nothing there has, so that the answer is about an object that is made.
+        manifest["metadata"]["name"] = format!("fleetctl-check-{}", &digest("", &step.manifest.clone())[..8])
+            .to_lowercase()
+            .replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "0")
+            .into();
+        let options = ApplyOptions { force: false, dry_run: true };
+        match server.apply(&step.kind, &manifest, options).await {
+            Ok(_) => {
+                Ok(format!("checked by the server as if in namespace {STAND_IN}: {} is not there yet", missing(step)))
+            }
+            // Its rights and quotas are not those of the namespace that is meant.
+            Err(error) if error.is_not_found() || error.is_forbidden() => {
+                Ok(format!("not checked by the server: {} is not there yet", missing(step)))
+            }
+            Err(error) => Err(Error::on("check", &step.target, error)),
+        }
     }
 
     async fn whole(&self, server: &Server, step: &Step) -> Result<Option<Value>, Error> {

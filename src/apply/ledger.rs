@@ -26,6 +26,9 @@ const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// How often a lock that is waited for is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long the last write of a run may take, even when its deadline has passed.
+const LAST_WORD: Duration = Duration::from_secs(30);
+
 /// The open ledger of a run that holds the lock.
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -139,7 +142,10 @@ impl Ledger {
     }
 
     /// Changes the state and lets go of the lock, in one write.
+    ///
+    /// A run that used up its time still has to say what it did.
     pub(crate) async fn finish(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
+        self.server = self.server.with_grace(LAST_WORD);
         self.store(|state, _| {
             state.lock = None;
             change(state);

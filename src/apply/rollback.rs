@@ -12,7 +12,8 @@ use super::fields;
 use super::journal::{Journal, JournalStep, Undo};
 use super::kinds::{Kind, split_api_version};
 use super::ledger::{Ledger, Shared};
-use super::object::{ObjectRef, text, uid};
+use super::object::{ObjectRef, annotation, text, uid};
+use super::owner::NAMESPACE_CREATED_ANNOTATION;
 use super::record::State;
 use super::run::Run;
 use super::server::{ApplyOptions, Server};
@@ -47,7 +48,8 @@ impl Run {
 }
 
 impl Engine {
-    /// Undoes a run that was cut off. Without a journal there is nothing to undo, and the result is empty.
+    /// Undoes a run that was cut off. Without a journal there is nothing to undo but a namespace that we made and
+    /// never got to use; the result is empty then.
     ///
     /// # Errors
     /// [`Error::Locked`] when that run is still at work; whatever the server refuses to read.
@@ -55,7 +57,14 @@ impl Engine {
         let server = self.server();
         let state = super::ledger::load(&server, &self.owner).await?;
         if state.journal.is_none() {
-            return Ok(RolledBack::default());
+            let mut result = RolledBack::default();
+            if state.record.is_none() && self.unused_namespace(&server, &state).await? {
+                result.undone.push(ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace));
+            }
+            if let Some(path) = self.options.journal.as_deref() {
+                remove_file(path)?;
+            }
+            return Ok(result);
         }
         let ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |_| {}).await?;
         let result = self.undo(&server, &Shared::new(ledger)).await?;
@@ -63,6 +72,22 @@ impl Engine {
             remove_file(path)?;
         }
         Ok(result)
+    }
+
+    /// Deletes the namespace of a run that ended before it could write its journal: ours, with nothing of ours in it.
+    ///
+    /// An installation whose record was lost has such a namespace too, and is known by its objects.
+    async fn unused_namespace(&self, server: &Server, state: &State) -> Result<bool, Error> {
+        let kind = Kind::known("", "Namespace");
+        let live = server.get_metadata(&kind, None, &self.owner.namespace).await;
+        let live = live.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
+        let Some(live) = live.filter(|live| self.owner.labelled(live)) else { return Ok(false) };
+        let Some(install_uid) = annotation(&live, NAMESPACE_CREATED_ANNOTATION) else { return Ok(false) };
+        if !self.find_ours(server, state).await?.is_empty() || !self.claims(server).await?.is_empty() {
+            return Ok(false);
+        }
+        let kept = self.delete_namespace(server, Instant::now() + GONE_WITHIN, install_uid, state).await?;
+        Ok(kept.is_none())
     }
 
     async fn undo(&self, server: &Server, ledger: &Shared) -> Result<RolledBack, Error> {

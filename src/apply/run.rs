@@ -140,7 +140,16 @@ impl Run {
     /// # Errors
     /// All conflicts of the stage together, else the first refusal; the other objects of the stage have been tried.
     pub async fn apply_stage(&mut self, stage: u32) -> Result<(), Error> {
-        let steps: Vec<Step> = self.plan.steps.iter().filter(|step| step.stage == stage).cloned().collect();
+        self.apply_part(stage, |_| true).await
+    }
+
+    /// Applies those objects of a stage that are wanted now, as [`Run::apply_stage`] does with all of them.
+    ///
+    /// # Errors
+    /// As [`Run::apply_stage`].
+    pub async fn apply_part(&mut self, stage: u32, wanted: impl Fn(&ObjectRef) -> bool) -> Result<(), Error> {
+        let of_part = |step: &&Step| step.stage == stage && wanted(&step.target);
+        let steps: Vec<Step> = self.plan.steps.iter().filter(of_part).cloned().collect();
         for step in steps.iter().filter(|step| step.action == Action::Unchanged) {
             self.keep_known(step);
         }

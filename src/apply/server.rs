@@ -85,6 +85,12 @@ impl Server {
         Self { deadline, ..self.clone() }
     }
 
+    /// The same cluster with at least `grace` left, whatever the deadline.
+    #[must_use]
+    pub(crate) fn with_grace(&self, grace: Duration) -> Self {
+        self.until(self.deadline.map(|deadline| deadline.max(Instant::now() + grace)))
+    }
+
     /// The kube client, for callers that need typed reads.
     pub fn client(&self) -> &Client {
         &self.client

@@ -274,7 +274,7 @@ impl Engine {
     }
 
     /// Everything in the cluster that is ours, but for the namespace, the record and what controllers make.
-    async fn find_ours(&self, server: &Server, state: &State) -> Result<Vec<Found>, Error> {
+    pub(crate) async fn find_ours(&self, server: &Server, state: &State) -> Result<Vec<Found>, Error> {
         let mut kinds: BTreeMap<(String, String), Kind> =
             Kind::all().into_iter().map(|kind| ((kind.group.to_string(), kind.kind.to_string()), kind)).collect();
         let recorded = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));

@@ -72,6 +72,14 @@ pub struct Preset {
     pub text: &'static str,
 }
 
+impl Preset {
+    /// What it is for, out of the comment at its beginning.
+    pub fn description(&self) -> String {
+        let comment = self.text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
+        comment.filter(|line| !line.starts_with("yaml-language-server:")).collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// The presets compiled in from `values/*.yaml`, sorted by name.
 pub fn presets() -> impl Iterator<Item = Preset> {
     embedded::VALUES.iter().filter_map(|&(path, text)| Some(Preset { name: path.strip_suffix(".yaml")?, text }))

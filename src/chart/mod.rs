@@ -69,7 +69,7 @@
 //! |---|---|
 //! | [`select`] | `--version`, `--image-tag`, `auto`; whether a cluster is supported; how far apart agent and control plane may be |
 //! | [`explain`] | where a field of an object comes from: template, values, what they overrode |
-//! | [`show`] | values as commented YAML, the images of all pods |
+//! | [`show`], [`readme`] | values as commented YAML, the images of all pods; the documentation of a chart |
 //! | [`usage`] | values that only the templates or only the schema know; for tests |
 //! | [`lint`] | what can be known about rendered objects without a cluster |
 //! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
@@ -91,6 +91,7 @@ mod load;
 mod node;
 pub mod output;
 mod read;
+pub mod readme;
 pub mod render;
 mod scalar;
 mod secret_line;

@@ -50,7 +50,8 @@ fn comment(text: &mut String, words: &str, depth: usize) {
 fn mapping(text: &mut String, views: &Views<'_>, values: &Value, depth: usize, line: Option<ServiceLine>) {
     let empty = serde_json::Map::new();
     let present = values.as_object().unwrap_or(&empty);
-    let mut keys: BTreeSet<&str> = views.keys();
+    let named = views.keys();
+    let mut keys: BTreeSet<&str> = named.clone();
     keys.extend(present.keys().map(String::as_str));
     for key in keys {
         let child = views.child(key);
@@ -61,7 +62,8 @@ fn mapping(text: &mut String, views: &Views<'_>, values: &Value, depth: usize, l
         if depth == 0 {
             text.push('\n');
         }
-        if let Some(child) = &child {
+        // Keys that the user makes up have no words of their own.
+        if let Some(child) = child.as_ref().filter(|_| named.contains(key)) {
             describe(text, child, depth);
         }
         let fallback = child.as_ref().and_then(Views::default);
@@ -97,15 +99,12 @@ fn entry(
             let _ = writeln!(text, "{indent}# {key_text}:  # {}", views.expected());
         }
         (Value::Object(map), Some(views)) if !map.is_empty() || !views.keys().is_empty() => {
-            let _ = writeln!(text, "{indent}{key_text}:");
             let mut below = String::new();
             mapping(&mut below, views, value, depth + 1, line);
+            // A key with nothing below it would be a null, which deletes.
             let only_comments = below.lines().all(|line| line.trim_start().starts_with('#'));
-            if only_comments {
-                // A key with nothing below it would be a null, which deletes.
-                text.truncate(text.len() - 1);
-                text.push_str(" {}\n");
-            }
+            let mark = if only_comments { "# " } else { "" };
+            let _ = writeln!(text, "{indent}{mark}{key_text}:");
             text.push_str(&below);
         }
         _ => {

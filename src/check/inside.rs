@@ -12,6 +12,7 @@ use kube::{Client, ResourceExt};
 use super::{Check, Finding, Severity};
 use crate::api::Cluster;
 use crate::api::SchedulePolicy;
+use crate::api::rights::{Right, Scope};
 
 /// The Secret inside the control plane that agents start from.
 pub const INIT_SECRET: &str = "fleet-cluster-init-kubeconfig";
@@ -158,6 +159,16 @@ pub async fn components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'
     Ok(found.into_iter().collect())
 }
 
+/// The rights that [`components`] needs in the hosting cluster, and that the choice of a control plane by name needs.
+pub fn rights() -> Vec<Right> {
+    [
+        Right::needed(Scope::Namespace, "apps", "statefulsets", &["get", "list"]),
+        Right::needed(Scope::Namespace, "apps", "deployments", &["get"]),
+        Right::needed(Scope::Namespace, "", "pods", &["list"]),
+    ]
+    .concat()
+}
+
 fn established(definition: &CustomResourceDefinition) -> bool {
     let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().any(|c| c.type_ == "Established" && c.status == "True")
@@ -237,6 +248,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "apiserver",
         title: "API server",
+        category: "components",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| component_check(f, "apiserver"),
@@ -244,6 +256,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "controller-manager",
         title: "kube-controller-manager",
+        category: "components",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| component_check(f, "kube-controller-manager"),
@@ -251,6 +264,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "etcd",
         title: "etcd",
+        category: "components",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| component_check(f, "etcd"),
@@ -258,6 +272,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "scheduler",
         title: "scheduler",
+        category: "components",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| component_check(f, "fleet-scheduler"),
@@ -265,6 +280,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "definition-cluster",
         title: "Cluster",
+        category: "definitions",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| definition_check(f, "Cluster"),
@@ -272,6 +288,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "definition-schedulepolicy",
         title: "SchedulePolicy",
+        category: "definitions",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| definition_check(f, "SchedulePolicy"),
@@ -279,6 +296,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "definition-schedulegroup",
         title: "ScheduleGroup",
+        category: "definitions",
         severity: Severity::Error,
         needs: &[],
         evaluate: |f| definition_check(f, "ScheduleGroup"),
@@ -286,6 +304,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "init-secret",
         title: "agents' init Secret",
+        category: "definitions",
         severity: Severity::Error,
         needs: &["definition-cluster"],
         evaluate: init_secret,
@@ -293,6 +312,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "clusters",
         title: "workload clusters",
+        category: "fleet",
         severity: Severity::Warning,
         needs: &["definition-cluster"],
         evaluate: clusters,
@@ -300,6 +320,7 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     Check {
         id: "policies",
         title: "schedule policies",
+        category: "fleet",
         severity: Severity::Warning,
         needs: &["definition-schedulepolicy"],
         evaluate: policies,

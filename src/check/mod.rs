@@ -57,6 +57,8 @@ pub struct Check<F> {
     pub id: &'static str,
     /// What it looks at, as a noun phrase.
     pub title: &'static str,
+    /// The group of checks that it is shown with.
+    pub category: &'static str,
     /// How bad it is when it does not hold.
     pub severity: Severity,
     /// Checks that must hold before this one can be judged.
@@ -85,6 +87,8 @@ pub struct Judged {
     pub id: &'static str,
     /// What it looks at.
     pub title: &'static str,
+    /// The group that it is shown with.
+    pub category: &'static str,
     /// What became of it.
     pub verdict: Verdict,
 }
@@ -135,7 +139,7 @@ pub fn run<F>(checks: &[Check<F>], facts: &F, lenient: &[String]) -> Report {
                 }
             },
         };
-        report.judged.push(Judged { id: check.id, title: check.title, verdict });
+        report.judged.push(Judged { id: check.id, title: check.title, category: check.category, verdict });
     }
     report
 }
@@ -148,6 +152,7 @@ mod tests {
         Check {
             id: "first",
             title: "the first",
+            category: "order",
             severity: Severity::Error,
             needs: &[],
             evaluate: |good| if *good { Finding::Good(String::new()) } else { Finding::bad("it is not", "mend it") },
@@ -155,6 +160,7 @@ mod tests {
         Check {
             id: "second",
             title: "the second",
+            category: "order",
             severity: Severity::Error,
             needs: &["first"],
             evaluate: |_| Finding::Good("seen".to_owned()),

@@ -32,12 +32,14 @@ pub(super) fn home() -> Result<Home, CliError> {
     Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))
 }
 
-/// The Kubernetes version of a cluster, for `--version auto`.
-pub(super) async fn kubernetes_minor(client: &Client) -> Result<KubeMinor, CliError> {
+/// The Kubernetes version of a cluster.
+pub(super) async fn server_version(client: &Client) -> Result<KubeMinor, CliError> {
     let version = client.apiserver_version().await;
     let version = version.map_err(|error| request_failed("cannot read the cluster's version", &error))?;
-    let minor: Result<KubeMinor, VersionError> = version.git_version.parse();
-    minor.map_err(|error| CliError::new(Exit::Preflight, "UnknownVersion", error.to_string()))
+    version
+        .git_version
+        .parse()
+        .map_err(|error: VersionError| CliError::new(Exit::Preflight, "UnknownVersion", error.to_string()))
 }
 
 /// The API of the control plane that `--context` names.

@@ -3,6 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
+use crate::chart::Diagnostics;
+
 /// The exit codes that are promised to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -40,14 +42,14 @@ pub(super) struct CliError {
     pub(super) causes: Vec<String>,
     /// What to do next; commands stand in backticks.
     pub(super) hints: Vec<String>,
-    /// Text that is shown as it is between causes and hints, such as compiler-like places of errors.
-    pub(super) details: Option<String>,
+    /// What is wrong with values, each with its code and place; shown like a compiler's errors between causes and hints.
+    pub(super) problems: Option<Box<Diagnostics>>,
 }
 
 impl CliError {
     /// A failure with only a headline.
     pub(super) fn new(exit: Exit, reason: &'static str, headline: impl Into<String>) -> Self {
-        Self { exit, reason, headline: headline.into(), causes: Vec::new(), hints: Vec::new(), details: None }
+        Self { exit, reason, headline: headline.into(), causes: Vec::new(), hints: Vec::new(), problems: None }
     }
 
     /// Wrong arguments.
@@ -92,6 +94,18 @@ impl CliError {
         self.causes.push(text);
     }
 
+    /// The error for a program, as one JSON object: under `-o json` it takes the place of the text.
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({"error": {
+            "reason": self.reason,
+            "exitCode": self.exit as u8,
+            "message": self.headline,
+            "causes": self.causes,
+            "hints": self.hints,
+            "problems": self.problems.as_ref().map(|problems| problems.0.as_slice()).unwrap_or_default(),
+        }})
+    }
+
     /// The text for a person: headline, causes, hints; without colour it says the same.
     pub(super) fn render(&self) -> String {
         let mut text = format!("Error: {}\n", self.headline);
@@ -99,8 +113,8 @@ impl CliError {
             let indented = cause.trim_end().replace('\n', "\n    ");
             let _ = writeln!(text, "  Caused by: {indented}");
         }
-        if let Some(details) = &self.details {
-            let _ = writeln!(text, "\n{}", details.trim_end());
+        if let Some(problems) = &self.problems {
+            let _ = writeln!(text, "\n{}", problems.to_string().trim_end());
         }
         if !self.hints.is_empty() {
             text.push('\n');

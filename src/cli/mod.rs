@@ -2,22 +2,39 @@
 
 mod accept;
 mod agent_args;
+mod chart_choice;
+mod check;
 mod cluster_access;
 mod delete;
+mod diff;
 mod error;
 mod get;
+mod image_args;
 mod install;
+mod kubeconfig;
 mod kubectl_install;
+mod lint;
 mod objects;
 mod outcome;
 mod package_args;
 mod plan_args;
+mod preview;
 mod report;
+mod rollback;
+mod show;
+mod show_images;
+mod show_presets;
+mod show_rbac;
+mod show_readme;
+mod show_schema;
+mod show_values;
 mod status;
 mod template;
+mod template_output;
 mod ui;
 mod uninstall;
 mod values_args;
+mod verdicts;
 mod versions;
 
 use std::ffi::OsString;
@@ -28,6 +45,7 @@ use std::process::ExitCode;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::api::names::NamespaceName;
+use crate::chart::output;
 use error::{CliError, Exit};
 use ui::Ui;
 
@@ -89,6 +107,15 @@ enum Command {
     Uninstall(uninstall::UninstallCommand),
     /// Check the status of a control plane installation
     Status(status::StatusArgs),
+    /// Show what an install would change, and change nothing
+    #[command(subcommand)]
+    Diff(diff::DiffCommand),
+    /// Undo an install or upgrade that was cut off
+    Rollback(rollback::RollbackArgs),
+    /// Write the kubeconfig of a control plane again
+    Kubeconfig(kubeconfig::KubeconfigArgs),
+    /// Check a cluster before an install, or an installed control plane
+    Check(Box<check::CheckArgs>),
     /// List workload clusters, schedule groups and deployments of a control plane
     #[command(subcommand)]
     Get(get::GetCommand),
@@ -100,6 +127,11 @@ enum Command {
     /// Print the objects of an install as manifests that can be applied
     #[command(subcommand)]
     Template(template::TemplateCommand),
+    /// Check values, and what they make of a chart, without a cluster
+    Lint(Box<lint::LintArgs>),
+    /// Show what a chart takes, needs and holds
+    #[command(subcommand)]
+    Show(show::ShowCommand),
     /// List service versions and the Kubernetes versions they support
     Versions(versions::VersionsArgs),
     /// Install this program as a kubectl plugin, so that `kubectl fleet` works
@@ -131,7 +163,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return clap_ended(&error),
     };
-    let ui = Ui::new(cli.global.quiet, name);
+    let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return ended(&ui, Err(error.into())),
@@ -146,15 +178,31 @@ async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
     let global = cli.global;
     match cli.command {
         Command::Install(command) => Box::pin(install::run(ui, &global, command)).await,
-        Command::Uninstall(command) => uninstall::run(ui, &global, command).await,
+        Command::Uninstall(command) => Box::pin(uninstall::run(ui, &global, command)).await,
+        Command::Check(args) => Box::pin(check::run(ui, &global, *args)).await,
         Command::Status(args) => status::run(ui, &global, args).await,
+        Command::Diff(command) => Box::pin(diff::run(ui, &global, command)).await,
+        Command::Rollback(args) => Box::pin(rollback::run(ui, &global, args)).await,
+        Command::Kubeconfig(args) => kubeconfig::run(ui, &global, args).await,
         Command::Get(command) => get::run(ui, &global, command).await,
         Command::Accept(args) => accept::run(ui, &global, &args).await,
         Command::Delete(command) => delete::run(ui, &global, command).await,
         Command::Template(command) => template::run(ui, &global, command),
+        Command::Lint(args) => lint::run(ui, &global, &args),
+        Command::Show(command) => show::run(ui, &global, command),
         Command::Versions(args) => versions::run(ui, &args),
         Command::KubectlInstall(args) => kubectl_install::run(ui, &args),
     }
+}
+
+/// Whether the command that was given has `-o json`, so that its errors are JSON too.
+fn asks_for_json(matches: &clap::ArgMatches) -> bool {
+    let mut last = matches;
+    while let Some((_, below)) = last.subcommand() {
+        last = below;
+    }
+    let output = last.try_get_raw("output").ok().flatten();
+    output.is_some_and(|mut given| given.next_back().is_some_and(|format| format == "json"))
 }
 
 /// Help and version are results; everything else that clap says is a usage error.
@@ -169,8 +217,9 @@ fn ended(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(error) if error.reason == BROKEN_PIPE => ExitCode::from(Exit::Ok as u8),
         Err(error) => {
+            let text = if ui.json_errors { output::json(&error.to_json()) } else { error.render() };
             // Hints name the program as the user started it.
-            ui.err(error.render().replace("`fleetctl ", &format!("`{} ", ui.program)).trim_end());
+            ui.err(text.replace("`fleetctl ", &format!("`{} ", ui.program)).trim_end());
             ExitCode::from(error.exit as u8)
         }
     }

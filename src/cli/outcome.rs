@@ -70,6 +70,13 @@ pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
     let Failure { error, aftermath } = failure;
     let shown = match &error {
         InstallError::Preflight(checks) => return report::preflight_refused(checks, true),
+        InstallError::Upgrade { refused, cluster } => {
+            let command = format!("{} install control-plane {}", ui.program, plan.name);
+            return CliError::new(Exit::Refused, "VersionChangeRefused", error.to_string())
+                .because(refused)
+                .hint(refused.remedy(&command, *cluster))
+                .hint("nothing was written to the cluster");
+        }
         InstallError::Engine(source) => stopped(source),
         InstallError::Cluster(source) => {
             super::cluster_access::request_failed("cannot read the hosting cluster", source)

@@ -2,13 +2,15 @@
 
 use clap::Args;
 
+use super::chart_choice::no_version;
 use super::error::{CliError, Exit};
+use super::image_args::ImageArgs;
 use super::ui::Ui;
 use super::values_args::ValuesArgs;
 use crate::api::names::NameError;
 use crate::api::version::KubeMinor;
-use crate::chart::select::{self, Request, SelectError, Selection};
-use crate::chart::{self, Chart, Diagnostics, ValuesBuilder, read_file};
+use crate::chart::select::{self, Request, Selection};
+use crate::chart::{self, Chart, Diagnostics, ValuesBuilder};
 use crate::install::package::{Package, PackageError, load_chart};
 
 /// Flags that decide what is installed; help texts that differ by command are put in there.
@@ -19,13 +21,16 @@ pub(super) struct PackageArgs {
     #[arg(long, value_name = "VERSION")]
     pub(super) version: Option<String>,
 
-    /// Image repository
+    /// Image repository of the component [default: that of the chart]
     #[arg(long, value_name = "REPOSITORY")]
     image_repository: Option<String>,
 
-    /// Image tag [default: the service version, v0.6.1]
+    /// Image tag of the component [default: the service version, v0.6.1]
     #[arg(long, value_name = "TAG")]
     image_tag: Option<String>,
+
+    #[command(flatten)]
+    images: ImageArgs,
 
     #[command(flatten)]
     values: ValuesArgs,
@@ -37,6 +42,12 @@ impl PackageArgs {
         self.version.as_deref() == Some("auto")
     }
 
+    /// Whether none was given.
+    pub(super) fn is_bare(&self) -> bool {
+        let given = [&self.version, &self.image_repository, &self.image_tag];
+        given.iter().all(|flag| flag.is_none()) && self.images.is_empty() && self.values.is_empty()
+    }
+
     /// The version that the flags choose, and its chart; `server` is the version of the cluster for `--version auto`.
     pub(super) fn chart(
         &self,
@@ -44,23 +55,14 @@ impl PackageArgs {
         server: Option<KubeMinor>,
     ) -> Result<(Selection<'static>, Chart), CliError> {
         let request = Request { version: self.version.as_deref(), image_tag: self.image_tag.as_deref(), server };
-        let selection = select::select(chart::versions(), request).map_err(|error| {
-            let exit = if matches!(error, SelectError::NoneSupports { .. }) { Exit::Preflight } else { Exit::Usage };
-            CliError::new(exit, "NoSuchVersion", error.to_string()).hint("list what there is with `fleetctl versions`")
-        })?;
+        let selection = select::select(chart::versions(), request).map_err(|error| no_version(&error))?;
         let chart = load_chart(kind, &selection).map_err(|error| no_chart(&error))?;
         Ok((selection, chart))
     }
 
     /// The values in their order; the image flags go to the image at the path `image`, such as `scheduler.image`.
     pub(super) fn values(&self, mut builder: ValuesBuilder, image: &str) -> Result<ValuesBuilder, CliError> {
-        for file in &self.values.files {
-            let name = file.display().to_string();
-            builder = builder.file_result(&name, read_file(&name));
-        }
-        for (kind, text) in &self.values.sets {
-            builder = builder.set(*kind, text);
-        }
+        builder = self.images.apply(self.values.apply(builder));
         builder =
             flag(builder, "--image-repository", &format!("{image}.repository"), self.image_repository.as_deref())?;
         flag(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())
@@ -94,7 +96,7 @@ pub(super) fn name(given: Option<&str>, values: &ValuesBuilder) -> Result<Option
 /// Says what is worth a word about the values, though they are right.
 pub(super) fn warn_of_values(ui: &Ui, package: &Package) {
     for warning in package.value_warnings() {
-        ui.err(warning);
+        ui.err(&warning.render(false));
     }
 }
 
@@ -121,7 +123,7 @@ pub(super) fn wrong_values(problems: &Diagnostics) -> CliError {
         n => format!("the values have {n} errors"),
     };
     let mut error = CliError::usage("InvalidValues", headline);
-    error.details = Some(problems.to_string());
+    error.problems = Some(Box::new(problems.clone()));
     error
 }
 

@@ -21,7 +21,7 @@ pub(super) struct PlanArgs {
     name: Option<String>,
 
     #[command(flatten)]
-    pub(super) package: PackageArgs,
+    package: PackageArgs,
 
     /// JSON access key file of the cloud, when the hosting cluster is a managed one
     #[arg(long, value_name = "FILE", help_heading = None)]
@@ -30,12 +30,35 @@ pub(super) struct PlanArgs {
     /// Project identifier in the same cloud
     #[arg(long, value_name = "PROJECT", help_heading = None)]
     cloud_project_id: Option<String>,
+
+    #[arg(skip)]
+    default_name: Option<&'static str>,
 }
 
 /// The largest access key file that is read, in bytes.
 const ACCESS_KEY_LIMIT: usize = 64 * 1024;
 
 impl PlanArgs {
+    /// Whether the cluster's version has to be known before a plan can be made.
+    pub(super) fn asks_cluster(&self) -> bool {
+        self.package.asks_cluster()
+    }
+
+    /// The name given as an argument.
+    pub(super) fn name_given(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The name to use where neither the argument nor the values give one.
+    pub(super) fn name_at_least(&mut self, name: &'static str) {
+        self.default_name = Some(name);
+    }
+
+    /// Whether nothing but a name was given.
+    pub(super) fn is_bare(&self) -> bool {
+        self.package.is_bare() && self.cloud_access_key.is_none() && self.cloud_project_id.is_none()
+    }
+
     /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
     pub(super) fn plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
         let (selection, chart) = self.package.chart(chart::Kind::ControlPlane, server)?;
@@ -58,7 +81,8 @@ impl PlanArgs {
     }
 
     fn name(&self, values: &ValuesBuilder) -> Result<ControlPlaneName, CliError> {
-        let Some(name) = package_args::name(self.name.as_deref(), values)? else {
+        let given = package_args::name(self.name.as_deref(), values)?;
+        let Some(name) = given.or_else(|| self.default_name.map(str::to_owned)) else {
             return Err(CliError::usage("NoName", "the control plane has no name")
                 .hint("give it as argument (`install control-plane NAME`) or as `name:` in the values"));
         };

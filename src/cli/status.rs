@@ -11,7 +11,8 @@ use super::package_args::wrong_name;
 use super::ui::Ui;
 use super::{Global, report};
 use crate::api::names::ControlPlaneName;
-use crate::control_plane::{health, keys};
+use crate::control_plane::health::{self, Health};
+use crate::control_plane::keys;
 use crate::install::home::Home;
 
 /// Check the status of a control plane installation
@@ -24,7 +25,21 @@ pub(super) struct StatusArgs {
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: StatusArgs) -> Result<Exit, CliError> {
-    let wanted = args.name.as_deref().map(str::parse::<ControlPlaneName>).transpose().map_err(|e| wrong_name(&e))?;
+    let Seen { name, health } = look(ui, global, args.name.as_deref()).await?;
+    ui.out(&report::health(ui, name.as_str(), &health.report, &health.facts))?;
+    Ok(if health.is_healthy() { Exit::Ok } else { Exit::Unhealthy })
+}
+
+/// A control plane and its health.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) name: ControlPlaneName,
+    pub(super) health: Health,
+}
+
+/// Looks once at the control plane that is named, or at the one in the namespace.
+pub(super) async fn look(ui: &Ui, global: &Global, name: Option<&str>) -> Result<Seen, CliError> {
+    let wanted = name.map(str::parse::<ControlPlaneName>).transpose().map_err(|e| wrong_name(&e))?;
     let hosting = connect(global).await?;
     let namespace = global.namespace.as_str();
     let installed = installed(&hosting.client, namespace).await?;
@@ -38,10 +53,9 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: StatusArgs) -> Result<Ex
         }));
     }
     let hub = hub(&hosting.client, namespace, &name).await;
-    let seen = health::look(Some(&hosting.client), hub.as_ref().map_err(Clone::clone), namespace).await;
-    let seen = seen.map_err(|error| request_failed("cannot read the hosting cluster", &error))?;
-    ui.out(&report::health(ui, name.as_str(), &seen.report, &seen.facts))?;
-    Ok(if seen.is_healthy() { Exit::Ok } else { Exit::Unhealthy })
+    let health = health::look(Some(&hosting.client), hub.as_ref().map_err(Clone::clone), namespace).await;
+    let health = health.map_err(|error| request_failed("cannot read the hosting cluster", &error))?;
+    Ok(Seen { name, health })
 }
 
 /// Names of the control planes whose components are in the namespace.

@@ -25,6 +25,8 @@ pub(super) enum Mark {
 pub(super) struct Ui {
     /// The name under which the user started the program.
     pub(super) program: &'static str,
+    /// Whether an error is shown as JSON.
+    pub(super) json_errors: bool,
     quiet: bool,
     unicode: bool,
     live: bool,
@@ -42,9 +44,9 @@ fn locale_is_unicode() -> bool {
 
 impl Ui {
     /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors.
-    pub(super) fn new(quiet: bool, program: &'static str) -> Self {
+    pub(super) fn new(quiet: bool, program: &'static str, json_errors: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { program, quiet, unicode: locale_is_unicode(), live: io::stderr().is_terminal() && !dumb }
+        Self { program, json_errors, quiet, unicode: locale_is_unicode(), live: io::stderr().is_terminal() && !dumb }
     }
 
     /// Writes a result to stdout.
@@ -72,6 +74,11 @@ impl Ui {
     pub(super) fn warn(&self, text: &str) {
         let style = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
         self.err(&format!("{style}warning{style:#}: {text}"));
+    }
+
+    /// A text whose commands name the program as the user started it.
+    pub(super) fn named(&self, text: &str) -> String {
+        text.replace("`fleetctl ", &format!("`{} ", self.program))
     }
 
     /// A mark, coloured where the terminal allows it, ASCII where the locale demands it.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::chart::SetKind;
+use crate::chart::{Diagnostic, SetKind, ValuesBuilder, read_file};
 
 const KINDS: [SetKind; 4] = [SetKind::Value, SetKind::Text, SetKind::File, SetKind::Json];
 
@@ -38,6 +38,66 @@ pub(super) struct ValuesArgs {
     /// `--set…` flags in order, across their kinds.
     pub(super) sets: Vec<(SetKind, String)>,
 }
+
+/// Files that have been read, and the other arguments: what several charts can be given.
+#[derive(Debug)]
+pub(super) struct ReadValues {
+    files: Vec<(String, Result<Vec<u8>, Diagnostic>)>,
+    sets: Vec<(SetKind, String)>,
+}
+
+impl ReadValues {
+    /// Lays them over what the builder holds.
+    pub(super) fn apply(&self, mut builder: ValuesBuilder) -> ValuesBuilder {
+        for (name, bytes) in &self.files {
+            builder = builder.file_result(name, bytes.clone());
+        }
+        for (kind, text) in &self.sets {
+            builder = builder.set(*kind, text);
+        }
+        builder
+    }
+}
+
+impl ValuesArgs {
+    /// Whether none was given.
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.sets.is_empty()
+    }
+
+    /// Reads the files, standard input included, once.
+    pub(super) fn read(&self) -> ReadValues {
+        let files = self.files.iter().map(|file| {
+            let path = file.display().to_string();
+            let name = if path == "-" { "standard input".to_owned() } else { path.clone() };
+            (name, read_file(&path))
+        });
+        ReadValues { files: files.collect(), sets: self.sets.clone() }
+    }
+
+    /// Reads the files and lays everything over what the builder holds.
+    pub(super) fn apply(&self, builder: ValuesBuilder) -> ValuesBuilder {
+        self.read().apply(builder)
+    }
+}
+
+/// The end of a command's help: its examples, then the order in which values win.
+macro_rules! with_precedence {
+    ($examples:literal) => {
+        concat!(
+            $examples,
+            "
+
+Values are laid over one another in this order, the last one wins:
+  1  defaults of the chart                               `fleetctl show values` prints them
+  2  --values FILE                                       in the order given
+  3  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
+  4  flags of their own, such as --image-tag             whatever their place
+Mappings are merged key by key, lists and scalars replaced; `null` deletes what lies below."
+        )
+    };
+}
+pub(super) use with_precedence;
 
 const HEADING: &str = "Values";
 const VALUES_HELP: &str = "File with values, YAML or JSON, `-` for standard input; may be repeated, later ones win";

@@ -103,6 +103,11 @@ pub fn wanted_node_port(kind: ExposureType, exposure: &ExposureValues) -> Option
     (kind == ExposureType::NodePort).then(|| port_of(exposure.node_port).or_else(from_port)).flatten()
 }
 
+/// The kind of exposure to expect before the cluster is known.
+pub fn expected(exposure: &ExposureValues) -> ExposureType {
+    if exposure.kind == ExposureType::Auto { ExposureType::NodePort } else { exposure.kind }
+}
+
 /// The endpoint, from the Service as the cluster has it, the nodes and what the user asked for.
 ///
 /// `preferred` is the host of an earlier install: it is kept while it is still an address of the cluster, so

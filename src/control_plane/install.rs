@@ -13,10 +13,14 @@ use super::exposure::{self, Decision, Endpoint, NotYet};
 use super::health::{self, Health};
 use super::keys::{self, ADMIN_KUBECONFIG};
 use super::plan::{FIRST_STAGES, Plan};
+use super::survey::{Survey, survey};
+use super::upgrade::UpgradeRefused;
 use super::values::ExposureType;
+use crate::api::version::KubeMinor;
+use crate::apply::Phase;
 use crate::chart::Diagnostics;
-use crate::check::hosting::{CHECKS, HostingFacts};
-use crate::check::{self, Report};
+use crate::check::Report;
+use crate::check::hosting::HostingFacts;
 use crate::install::home::Home;
 use crate::install::package::planned;
 use crate::install::progress::Progress;
@@ -42,6 +46,15 @@ pub enum InstallError {
     /// Preflight refused; nothing was written.
     #[error("preflight refused the install")]
     Preflight(Box<Report>),
+    /// What is installed cannot become the wanted version; nothing was written.
+    #[error("refused to change the version")]
+    Upgrade {
+        /// Why.
+        #[source]
+        refused: UpgradeRefused,
+        /// What the hosting cluster runs.
+        cluster: Option<KubeMinor>,
+    },
     /// The hosting cluster does not answer or refuses a read.
     #[error("cannot read the hosting cluster")]
     Cluster(#[from] kube::Error),
@@ -109,15 +122,11 @@ struct Flow<'a> {
 impl Flow<'_> {
     async fn run(&mut self) -> Result<Installed, InstallError> {
         self.course.step("Checking the hosting cluster");
-        let provisional = self.plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
-        let (facts, state) = tokio::join!(
-            HostingFacts::collect(self.client, self.plan.wanted(&provisional.objects)),
-            self.course.engine.state()
-        );
-        let facts = self.preflight(facts?)?;
-        let state = state.map_err(self.course.stopped())?;
-        let decision = exposure::decide(&self.plan.values.exposure, &facts.nodes);
-        let known_host = state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned());
+        let (lenient, progress) = (&self.options.skip_preflight, self.course.progress.as_ref());
+        let stopped = self.course.stopped();
+        let seen = survey(self.plan, self.client, self.course.engine, lenient, progress, |e| stopped(e).into()).await?;
+        let known_host = seen.known_host();
+        let Survey { facts, state, decision } = seen;
         self.course.progress.done(&format!("{}, exposure {} ({})", facts.git_version, name(&decision), decision.why));
 
         let endpoint = self.expose(&decision, &facts, known_host.as_deref()).await?;
@@ -132,7 +141,8 @@ impl Flow<'_> {
         }
         let of_step = |workload: &str| format!("Installing {}", title(workload));
         // Without its store there is no API server: one step for both.
-        self.course.stages(&objects, of_step, |workload| workload == "etcd").await?;
+        let upgrade = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
+        self.course.stages(&objects, of_step, |workload| workload == "etcd", upgrade).await?;
         let health = self.health(&endpoint, &keys).await;
         if health.is_err() && self.options.rollback {
             return Err(health.err().unwrap_or(InstallError::Interrupted));
@@ -142,17 +152,6 @@ impl Flow<'_> {
         self.course.commit().await?;
         let kubeconfig = self.write_kubeconfig(&keys)?;
         Ok(Installed { health: health?, endpoint, kubeconfig, unchanged })
-    }
-
-    fn preflight(&self, facts: HostingFacts) -> Result<HostingFacts, InstallError> {
-        let report = check::run(&CHECKS, &facts, &self.options.skip_preflight);
-        if report.failures().next().is_some() {
-            return Err(InstallError::Preflight(Box::new(report)));
-        }
-        for (judged, problem) in report.warnings() {
-            self.course.progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
-        }
-        Ok(facts)
     }
 
     /// Makes namespace and Service, and waits until it is known where the API will be reached.
@@ -179,7 +178,7 @@ impl Flow<'_> {
             let stages = part.stages();
             self.course.begin(part).await?;
             for stage in stages {
-                self.course.apply(stage).await?;
+                self.course.apply(stage, |_| true).await?;
             }
             self.course.progress.done("");
         }
@@ -233,9 +232,11 @@ impl Flow<'_> {
         let hub = hub.map_err(|why| InstallError::Unreachable { url: endpoint.url(), why })?;
         let progress = Arc::clone(self.course.progress);
         let waiting = move |text: &str| progress.update(text);
-        let found =
-            health::wait(self.client, &hub, self.plan.package.namespace.as_str(), self.course.deadline, &waiting)
-                .await?;
+        // An address that is known only inside the hosting cluster is tried once: this may run inside.
+        let once = endpoint.kind == ExposureType::ClusterIp
+            && health::look(None, Ok(&hub), self.plan.package.namespace.as_str()).await?.facts.inside.is_err();
+        let deadline = if once { Instant::now() } else { self.course.deadline };
+        let found = health::wait(self.client, &hub, self.plan.package.namespace.as_str(), deadline, &waiting).await?;
         match (&found.facts.inside, found.is_healthy()) {
             (_, true) => {
                 self.course.progress.done("healthy");

@@ -1,12 +1,19 @@
 //! What it means to install, check and remove a control plane.
 
+pub mod compare;
 pub mod exposure;
 pub mod health;
 pub mod install;
 pub mod keys;
+pub mod kubeconfig;
 pub mod plan;
+pub mod preflight;
+pub mod rights;
+pub mod rollback;
 pub mod secrets;
+mod survey;
 pub mod uninstall;
+pub mod upgrade;
 pub mod values;
 
 #[cfg(test)]

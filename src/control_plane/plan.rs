@@ -2,20 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::exposure::Endpoint;
-use super::values::ControlPlaneValues;
+use super::exposure::{self, Endpoint};
+use super::values::{ControlPlaneValues, ExposureType};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::Release;
+use crate::chart::explain::{ExplainError, Explanation};
 use crate::chart::select::Selection;
 use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
-use crate::check::hosting::Wanted;
+use crate::check::hosting::{Wanted, needs};
 use crate::install::package::{Package, writes};
 use crate::pki;
 
 /// The stages that come before everything else: they decide where the API will be reached.
 pub const FIRST_STAGES: [&str; 2] = ["namespace", "exposure"];
+
+/// CPU architectures for which every component image exists.
+const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
 /// The kind of owner that a control plane is to the engine.
 pub const OWNER_KIND: &str = "control-plane";
@@ -45,8 +49,21 @@ impl Plan {
     ) -> Result<Self, Diagnostics> {
         let tree = values.build(ControlPlaneValues::schema)?;
         let values: ControlPlaneValues = tree.deserialize()?;
-        let package = Package::new(name.as_str(), namespace, selection, chart, &tree);
+        let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values })
+    }
+
+    /// Where a field of an object comes from: `deployment/fleet-scheduler#spec.replicas`.
+    ///
+    /// # Errors
+    /// A field that is not there, or values that the templates cannot be rendered with.
+    pub fn explain(
+        &self,
+        endpoint: &Endpoint,
+        keys: &pki::Files,
+        field: &str,
+    ) -> Result<Vec<Explanation>, ExplainError> {
+        self.package.explain(&self.values, facts(endpoint), keys, field)
     }
 
     /// Renders the chart. The same inputs give the same objects.
@@ -54,7 +71,7 @@ impl Plan {
     /// # Errors
     /// Values that the templates cannot be rendered with, each at its place.
     pub fn render(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        self.package.render(&self.values, json!({"exposure": endpoint, "server": endpoint.url()}), keys)
+        self.package.render(&self.values, facts(endpoint), keys)
     }
 
     /// What the record says about this install.
@@ -79,9 +96,17 @@ impl Plan {
             name: self.name.to_string(),
             storage_class: etcd.storage.storage_class.clone(),
             claims: (0..etcd.replicas).map(|member| format!("etcd-data-etcd-{member}")).collect(),
-            node_port: None,
+            node_port: exposure::wanted_node_port(ExposureType::NodePort, &self.values.exposure)
+                .filter(|_| matches!(self.values.exposure.kind, ExposureType::NodePort | ExposureType::Auto)),
             writes: writes(objects),
-            load_balancer: false,
+            load_balancer: self.values.exposure.kind == ExposureType::LoadBalancer,
+            needs: needs::of(objects.iter().map(|object| &object.json)),
+            architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
         }
     }
+}
+
+/// What templates see as `facts`.
+fn facts(endpoint: &Endpoint) -> Value {
+    json!({"exposure": endpoint, "server": endpoint.url()})
 }

@@ -41,7 +41,7 @@ impl std::fmt::Debug for Target<'_> {
 }
 
 impl Target<'_> {
-    fn engine(&self, progress: &Arc<dyn Progress>) -> Engine {
+    pub(super) fn engine(&self, progress: &Arc<dyn Progress>) -> Engine {
         let options = apply::Options {
             deadline: Some(Instant::now() + self.timeout),
             journal: Some(self.home.journal(self.name)),

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use crate::api::names::NamespaceName;
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 use crate::apply::{KEEP_ANNOTATION, Kind, Owner, Planned, Release};
+use crate::chart::explain::{ExplainError, Explanation, explain};
 use crate::chart::select::Selection;
-use crate::chart::{self, Chart, ChartError, Diagnostics, Object, RenderInput, Rendered, ValuesTree};
+use crate::chart::{self, Chart, ChartError, Diagnostic, Diagnostics, Object, RenderInput, Rendered, ValuesTree};
 use crate::check::support::Support;
 use crate::pki;
 
@@ -72,8 +73,7 @@ pub struct Package {
     pub version: ServiceVersion,
     kubernetes: Vec<KubeMinor>,
     chart: Chart,
-    values_digest: String,
-    warnings: Vec<String>,
+    tree: ValuesTree,
 }
 
 impl Package {
@@ -83,7 +83,7 @@ impl Package {
         namespace: NamespaceName,
         selection: &Selection<'_>,
         chart: Chart,
-        values: &ValuesTree,
+        tree: ValuesTree,
     ) -> Self {
         Self {
             name: name.to_owned(),
@@ -91,14 +91,13 @@ impl Package {
             version: selection.version.clone(),
             kubernetes: selection.row.kubernetes.clone(),
             chart,
-            values_digest: values.digest(),
-            warnings: values.warnings().iter().map(|warning| warning.render(false)).collect(),
+            tree,
         }
     }
 
     /// What is worth a word about the values, though they are right.
-    pub fn value_warnings(&self) -> &[String] {
-        &self.warnings
+    pub fn value_warnings(&self) -> &[Diagnostic] {
+        self.tree.warnings()
     }
 
     /// The service line.
@@ -116,12 +115,9 @@ impl Package {
         Owner::new(self.chart.kind().as_str(), &self.name, self.namespace.as_str())
     }
 
-    /// Renders the chart. The same inputs give the same objects.
-    ///
-    /// # Errors
-    /// Values that the templates cannot be rendered with, each at its place.
-    pub fn render(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        let mut rendered = self.chart.render(&RenderInput {
+    /// What the templates get to see.
+    fn input(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> RenderInput {
+        RenderInput {
             values: serde_json::to_value(values).unwrap_or(Value::Null),
             release: json!({
                 "name": self.name,
@@ -132,7 +128,29 @@ impl Package {
             }),
             facts,
             pki: keys.expose().map(|(name, text)| (name.to_owned(), text.to_owned())).collect::<BTreeMap<_, _>>(),
-        })?;
+        }
+    }
+
+    /// Where a field of an object comes from: `deployment/fleet-scheduler#spec.replicas`.
+    ///
+    /// # Errors
+    /// A field that is not there, or values that the templates cannot be rendered with.
+    pub fn explain(
+        &self,
+        values: &impl Serialize,
+        facts: Value,
+        keys: &pki::Files,
+        field: &str,
+    ) -> Result<Vec<Explanation>, ExplainError> {
+        explain(&self.chart, &self.input(values, facts, keys), &self.tree, field)
+    }
+
+    /// Renders the chart. The same inputs give the same objects.
+    ///
+    /// # Errors
+    /// Values that the templates cannot be rendered with, each at its place.
+    pub fn render(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
+        let mut rendered = self.chart.render(&self.input(values, facts, keys))?;
         let owner = self.owner();
         for object in &mut rendered.objects {
             owner.stamp(&mut object.json);
@@ -145,7 +163,7 @@ impl Package {
         Release {
             chart: format!("{}/{}", self.chart.kind(), self.chart.line()),
             version: self.version.to_string(),
-            values_digest: self.values_digest.clone(),
+            values_digest: self.tree.digest(),
             facts,
         }
     }

@@ -135,7 +135,8 @@ impl<'a> Course<'a> {
 
     /// Applies stage after stage and waits for the workloads that each starts, with one step for each `title`.
     ///
-    /// A workload whose name `silent` knows shares the step of the next one.
+    /// A workload whose name `silent` knows shares the step of the next one. What runs already is changed
+    /// `one_by_one`, each healthy before the next; what is new is healthy sooner when a stage starts together.
     ///
     /// # Errors
     /// What the engine meets.
@@ -144,13 +145,14 @@ impl<'a> Course<'a> {
         planned: &[Planned],
         title: impl Fn(&str) -> String,
         silent: impl Fn(&str) -> bool,
+        one_by_one: bool,
     ) -> Result<(), Stopped> {
         let stages: BTreeSet<u32> = planned.iter().map(|planned| planned.stage).collect();
         for stage in stages {
             let of_stage = planned.iter().filter(|planned| planned.stage == stage);
             let workloads: Vec<ObjectRef> = of_stage
                 .filter_map(|planned| ObjectRef::of(&planned.object))
-                .filter(|object| matches!(object.kind.as_str(), "StatefulSet" | "Deployment"))
+                .filter(|object| is_awaited(&object.kind))
                 .collect();
             for (index, workload) in workloads.iter().enumerate() {
                 let step = title(&workload.name);
@@ -158,7 +160,10 @@ impl<'a> Course<'a> {
                     self.step(&step);
                 }
                 if index == 0 {
-                    self.apply(stage).await?;
+                    let later = |object: &ObjectRef| one_by_one && workloads[1..].contains(object);
+                    self.apply(stage, |object| !later(object)).await?;
+                } else if one_by_one {
+                    self.apply(stage, |object| object == workload).await?;
                 }
                 self.wait_for(workload).await?;
                 if !silent(&workload.name) {
@@ -166,20 +171,20 @@ impl<'a> Course<'a> {
                 }
             }
             if workloads.is_empty() {
-                self.apply(stage).await?;
+                self.apply(stage, |_| true).await?;
             }
         }
         Ok(())
     }
 
-    /// Applies one stage; nothing where there is nothing to write.
+    /// Applies the `wanted` objects of one stage; nothing where there is nothing to write.
     ///
     /// # Errors
     /// What the engine meets.
-    pub async fn apply(&mut self, stage: u32) -> Result<(), Stopped> {
+    pub async fn apply(&mut self, stage: u32, wanted: impl Fn(&ObjectRef) -> bool) -> Result<(), Stopped> {
         let stopped = self.stopped();
         match &mut self.run {
-            Some(run) => run.apply_stage(stage).await.map_err(stopped),
+            Some(run) => run.apply_part(stage, wanted).await.map_err(stopped),
             None => Ok(()),
         }
     }
@@ -234,4 +239,9 @@ impl<'a> Course<'a> {
             Err(failed) => Aftermath::RollbackFailed(Box::new(failed)),
         }
     }
+}
+
+/// The kinds that an install waits for.
+pub fn is_awaited(kind: &str) -> bool {
+    matches!(kind, "StatefulSet" | "Deployment")
 }

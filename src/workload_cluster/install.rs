@@ -180,7 +180,7 @@ impl Flow<'_> {
             let first_writes = whole.steps.iter().any(|step| step.stage == FIRST_STAGE && step.action.writes());
             self.course.step(&self.opening(&facts, copied && first_writes));
             self.course.begin(whole).await?;
-            self.course.apply(FIRST_STAGE).await?;
+            self.course.apply(FIRST_STAGE, |_| true).await?;
             self.course.progress.done("");
         }
         self.stages(&rendered.objects, &objects, facts.agents.is_empty(), &identity, &before).await?;
@@ -296,7 +296,7 @@ impl Flow<'_> {
                     self.stay(identity).await?;
                 }
             }
-            self.course.apply(stage).await?;
+            self.course.apply(stage, |_| true).await?;
         }
         let Some(workload) = ObjectRef::of(&deployment.json) else { return Ok(()) };
         let progress = Arc::clone(self.course.progress);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::values::AgentValues;
 use crate::api::names::{ClusterName, NamespaceName};
 use crate::apply::{Planned, Release};
+use crate::chart::explain::{ExplainError, Explanation};
 use crate::chart::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::workload::Wanted;
@@ -44,7 +45,7 @@ impl Plan {
     ) -> Result<Self, Diagnostics> {
         let tree = values.build(AgentValues::schema)?;
         let values: AgentValues = tree.deserialize()?;
-        let package = Package::new(name.as_str(), namespace, selection, chart, &tree);
+        let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values })
     }
 
@@ -54,6 +55,14 @@ impl Plan {
     /// Values that the templates cannot be rendered with, each at its place.
     pub fn render(&self) -> Result<Rendered, Diagnostics> {
         self.package.render(&self.values, json!({}), &pki::Files::new())
+    }
+
+    /// Where a field of an object comes from: `deployment/fleet-agent#spec.replicas`.
+    ///
+    /// # Errors
+    /// A field that is not there, or values that the templates cannot be rendered with.
+    pub fn explain(&self, field: &str) -> Result<Vec<Explanation>, ExplainError> {
+        self.package.explain(&self.values, json!({}), &pki::Files::new(), field)
     }
 
     /// The objects as the engine takes them: `first` before those of the chart.

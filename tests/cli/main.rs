@@ -1,9 +1,14 @@
 //! The command line as a user meets it, without any cluster.
 
 mod agent;
+mod diff;
 mod help;
 mod install;
+mod lint;
 mod plugin;
+mod rbac;
+mod recover;
+mod show;
 mod template;
 
 use std::path::Path;

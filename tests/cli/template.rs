@@ -58,3 +58,140 @@ fn a_damaged_key_is_named_and_nothing_is_made_anew() {
     fs::write(&key, good).unwrap();
     template(&sandbox, &[]).succeeds();
 }
+
+#[test]
+fn the_name_may_come_from_the_values_also_from_standard_input() {
+    let sandbox = Sandbox::new();
+    let args = ["install", "cp", "--dry-run", "--values", "-"];
+    let ran = crate::Ran::of(sandbox.command().args(args).write_stdin("name: from-values\n").output().unwrap());
+    let objects = documents(ran.succeeds());
+    let label = &find(&objects, "Namespace", "fleet")["metadata"]["labels"]["app.kubernetes.io/instance"];
+    assert_eq!(label, "from-values");
+    sandbox.run(&["template", "cp"]).fails(2, &["no name", "install control-plane NAME", "`name:` in the values"]);
+}
+
+#[test]
+fn objects_are_chosen_by_name_template_and_kind() {
+    let sandbox = Sandbox::new();
+    let ids = |more: &[&str]| -> Vec<String> {
+        let ran = template(&sandbox, more);
+        documents(ran.succeeds())
+            .iter()
+            .map(|o| format!("{}/{}", o["kind"].as_str().unwrap(), o["metadata"]["name"].as_str().unwrap()))
+            .collect()
+    };
+    assert_eq!(ids(&["--show-only", "statefulset/etcd"]), ["StatefulSet/etcd"]);
+    assert_eq!(
+        ids(&["-s", "templates/namespace.yaml", "-s", "StatefulSet/etcd"]),
+        ["Namespace/fleet", "StatefulSet/etcd"]
+    );
+    assert!(ids(&["-s", "bootstrap/crd-clusters.yaml"])[0].starts_with("CustomResourceDefinition/clusters."));
+    let secrets = ids(&["--include-kind", "secrets"]);
+    assert!(secrets.len() > 3 && secrets.iter().all(|id| id.starts_with("Secret/")), "{secrets:?}");
+    let others = ids(&["--exclude-kind", "Secret,ConfigMap"]);
+    assert!(!others.is_empty() && !others.iter().any(|id| id.starts_with("Secret/") || id.starts_with("ConfigMap/")));
+    assert_eq!(secrets.len() + others.len() + ids(&["--include-kind", "configmap"]).len(), ids(&[]).len());
+    template(&sandbox, &["-s", "statefulset/etc"])
+        .fails(2, &["`statefulset/etc`", "statefulset/etcd", "templates/namespace.yaml"]);
+    template(&sandbox, &["--exclude-kind", "Secrt"]).fails(2, &["`Secrt` is no kind"]);
+}
+
+#[test]
+fn a_folder_gets_a_file_for_each_object_in_the_order_of_applying() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path().join("out");
+    let ran = template(&sandbox, &["--output-dir", folder.to_str().unwrap()]);
+    let files: Vec<&str> = ran.succeeds().lines().collect();
+    let mut sorted = files.clone();
+    sorted.sort_unstable();
+    assert_eq!(files, sorted);
+    let whole = documents(template(&sandbox, &[]).succeeds());
+    let read: Vec<_> = files.iter().flat_map(|file| documents(&fs::read_to_string(file).unwrap())).collect();
+    assert_eq!(read, whole);
+    for (file, object) in files.iter().zip(&whole) {
+        let mode = fs::metadata(file).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode == 0o600, object["kind"] == "Secret", "{file} {mode:o}");
+    }
+    assert_eq!(
+        template(&sandbox, &["--output-dir", folder.to_str().unwrap()]).succeeds(),
+        ran.stdout,
+        "again into its own"
+    );
+    fs::write(folder.join("other.yaml"), "").unwrap();
+    template(&sandbox, &["--output-dir", folder.to_str().unwrap()]).fails(6, &["other.yaml", "empty this one"]);
+}
+
+#[test]
+fn the_digest_is_that_of_the_objects_and_of_nothing_else() {
+    let sandbox = Sandbox::new();
+    let digest = |more: &[&str]| template(&sandbox, &[&["--print-digest"], more].concat()).succeeds().trim().to_owned();
+    let first = digest(&[]);
+    assert!(first.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64), "{first}");
+    assert_eq!(digest(&["-o", "json"]), first);
+    assert_ne!(digest(&["--set", "apiserver.extraArgs={--v=4}"]), first);
+    assert_ne!(digest(&["--exclude-kind", "Secret"]), first);
+}
+
+#[test]
+fn a_field_is_explained_down_to_the_values_that_decide_it() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("my.yaml", "etcd:\n  image:\n    tag: 3.5.99\n");
+    let field = "statefulset/etcd#spec.template.spec.containers[0].image";
+    let args = ["template", "cp", "demo", "--values", &file, "--image-registry", "mirror.example", "--explain", field];
+    let ran = sandbox.run(&args);
+    for part in [
+        "= mirror.example/registry.k8s.io/etcd:3.5.99",
+        "charts/control-plane/v0.6/templates/",
+        "values.etcd.image.tag from",
+        "my.yaml:3:10: tag: 3.5.99",
+        "instead of charts/versions.yaml:",
+        "values.imageRegistry from --image-registry:1:1: mirror.example",
+    ] {
+        assert!(ran.succeeds().contains(part), "{part}\n{}", ran.stdout);
+    }
+    assert!(!sandbox.path().join(".fleet").exists(), "asking makes no keys");
+    let explain = |field: &str| sandbox.run(&["template", "cp", "demo", "--explain", field]);
+    explain("statefulset/etcd").fails(2, &["write `kind/name#path`"]);
+    explain("statefulset/etc#spec").fails(2, &["nothing rendered is called `statefulset/etc`"]);
+    explain("statefulset/etcd#spec.replica").fails(2, &["no `spec.replica`", "`replicas`"]);
+    let secret = explain("secret/fleet-pki#data");
+    assert!(secret.succeeds().contains("********"), "{}", secret.stdout);
+}
+
+#[test]
+fn manifests_into_a_reader_that_goes_away_are_no_error() {
+    let sandbox = Sandbox::new();
+    let binary = assert_cmd::cargo::cargo_bin!("fleetctl").display();
+    let script = format!("'{binary}' {} --set exposure.port=32222 --quiet | head -n 1", DECIDED.join(" "));
+    let mut command = std::process::Command::new("bash");
+    let ran = command.args(["-o", "pipefail", "-c", &script]).env("HOME", sandbox.path()).output().unwrap();
+    assert!(ran.status.success() && ran.stdout == b"---\n" && ran.stderr.is_empty(), "{ran:?}");
+}
+
+#[test]
+fn under_o_json_an_error_is_json_with_its_codes_and_places() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("my.yaml", "etcd:\n  replica: 3\n");
+    let ran = template(&sandbox, &["--values", &file, "-o", "json"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+    let error: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert_eq!(error["error"]["reason"], "InvalidValues");
+    assert_eq!(error["error"]["exitCode"], 2);
+    let problem = &error["error"]["problems"][0];
+    assert_eq!((&problem["code"], &problem["place"]["line"]), (&"unknown-key".into(), &2.into()), "{problem}");
+}
+
+#[test]
+fn help_says_which_values_win() {
+    let sandbox = Sandbox::new();
+    for args in [&["install", "cp"][..], &["template", "cp"], &["lint"], &["show", "images"]] {
+        let help = sandbox.run(&[args, &["--help"]].concat());
+        let text = help.succeeds();
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        let table = &text[at("the last one wins")..];
+        let order: Vec<usize> = ["defaults of the chart", "--values FILE", "--set, --set-string", "flags of their own"]
+            .map(|part| table.find(part).unwrap())
+            .to_vec();
+        assert!(order.is_sorted(), "{text}");
+    }
+}

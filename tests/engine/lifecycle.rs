@@ -1,5 +1,7 @@
 //! Install, install again, change, prune, uninstall: what is written and what is not.
 
+use std::time::{Duration, Instant};
+
 use fleetctl::apply::{Action, Error, Kind, ObjectRef, Phase, Planned, Removal};
 use serde_json::json;
 
@@ -23,6 +25,20 @@ async fn a_second_install_of_the_same_inputs_sends_no_write_at_all() {
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
     assert_eq!(dump(&case).await, before, "the cluster is as it was before");
+}
+
+#[tokio::test]
+async fn a_run_that_used_up_its_time_still_records_what_it_did() {
+    let case = Case::new("late").await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let engine = case.engine.with_deadline(Some(deadline));
+    let mut run = engine.begin(engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
+    run.apply().await.unwrap();
+    tokio::time::sleep_until(deadline.into()).await;
+    run.commit().await.unwrap();
+    let state = case.engine.state().await.unwrap();
+    assert!(state.record.is_some() && state.journal.is_none() && state.lock.is_none());
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
 }
 
 #[tokio::test]

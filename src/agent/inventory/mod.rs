@@ -3,5 +3,4 @@
 pub mod facts;
 pub mod nodes;
 pub mod publish;
-pub mod quantity;
 pub mod watch;

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 
-use super::quantity::{Milli, parse, print};
 use crate::api::cluster::{NodeResources, Taint};
+use crate::api::quantity::{Milli, parse, print};
 
 /// Amounts by resource.
 pub type Amounts = BTreeMap<String, Milli>;

@@ -219,6 +219,29 @@ impl ValuesBuilder {
         self
     }
 
+    /// Adds a dedicated flag that may be repeated, each time with a name: a list of `{name: …}`, which replaces the list
+    /// below it. Without names it changes nothing.
+    #[must_use]
+    pub fn flag_names(mut self, flag: &str, path: &str, names: &[String]) -> Self {
+        let mut items = Vec::with_capacity(names.len());
+        for name in names {
+            let source = self.sources.add(flag, name.clone());
+            let origin = Origin { source, start: 0, end: u32::try_from(name.len()).unwrap_or(u32::MAX) };
+            let mut item = Node::map(origin);
+            if let Data::Map(map) = &mut item.data {
+                let node = Node::new(Data::Text(name.clone()), origin);
+                map.entries.insert("name".to_owned(), Entry { key: origin, node });
+            }
+            items.push(item);
+        }
+        let Some(origin) = items.first().map(|item| item.origin) else { return self };
+        self.by_user = true;
+        let part = |name: &str| assign::Part { name: name.to_owned(), index: None, origin };
+        let path = path.split('.').map(part).collect();
+        self.flags.push(Assignment { path, node: Node::new(Data::List(items), origin) });
+        self
+    }
+
     /// Lays the layers over one another and checks the outcome. The schema is only asked for if the user gave something:
     /// a test holds that the defaults alone are right.
     ///

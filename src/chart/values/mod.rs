@@ -17,6 +17,7 @@ mod tree;
 mod validate;
 
 pub use builder::{SetKind, ValuesBuilder, read_file};
+pub use schema::schema_of_line;
 pub use tree::{OriginOf, ValuesTree};
 
 pub(super) use schema::{Schema, Views, plain_json};

@@ -211,6 +211,36 @@ impl<'s> Views<'s> {
     }
 }
 
+/// The schema as one service line knows it: without the values that came later.
+#[must_use]
+pub fn schema_of_line(mut schema: Value, line: ServiceLine) -> Value {
+    fn forget(schema: &mut Value, line: ServiceLine) {
+        let Some(map) = schema.as_object_mut() else {
+            if let Some(items) = schema.as_array_mut() {
+                for item in items {
+                    forget(item, line);
+                }
+            }
+            return;
+        };
+        let too_new = |value: &Value| {
+            let since = value.get("x-since").and_then(Value::as_str).and_then(|text| text.parse::<ServiceLine>().ok());
+            since.is_some_and(|since| since > line)
+        };
+        let mut gone = Vec::new();
+        if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
+            gone = properties.iter().filter(|(_, value)| too_new(value)).map(|(name, _)| name.clone()).collect();
+            properties.retain(|name, _| !gone.contains(name));
+        }
+        if let Some(required) = map.get_mut("required").and_then(Value::as_array_mut) {
+            required.retain(|name| !name.as_str().is_some_and(|name| gone.iter().any(|gone| gone == name)));
+        }
+        map.values_mut().for_each(|below| forget(below, line));
+    }
+    forget(&mut schema, line);
+    schema
+}
+
 /// A JSON value as people write it: text without quotes.
 pub(in crate::chart) fn plain_json(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
@@ -224,6 +254,16 @@ mod tests {
 
     fn path(text: &str) -> Vec<String> {
         text.split('.').map(ToOwned::to_owned).collect()
+    }
+
+    #[test]
+    fn an_older_line_does_not_know_newer_values() {
+        let schema = json!({"properties": {
+            "a": {"type": "object", "required": ["old", "new"], "properties": {"old": {}, "new": {"x-since": "v0.8"}}},
+        }});
+        let of = |line: &str| schema_of_line(schema.clone(), line.parse().unwrap())["properties"]["a"].clone();
+        assert_eq!(of("v0.7"), json!({"type": "object", "required": ["old"], "properties": {"old": {}}}));
+        assert_eq!(of("v0.8"), schema["properties"]["a"]);
     }
 
     #[test]

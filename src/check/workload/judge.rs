@@ -8,23 +8,32 @@ use crate::check::{Check, Finding, Severity};
 const fn check(
     id: &'static str,
     title: &'static str,
+    category: &'static str,
     needs: &'static [&'static str],
     evaluate: fn(&WorkloadFacts) -> Finding,
 ) -> Check<WorkloadFacts> {
-    Check { id, title, severity: Severity::Error, needs, evaluate }
+    Check { id, title, category, severity: Severity::Error, needs, evaluate }
 }
 
 /// The preflight checks of an agent install, in the order in which they are shown.
 pub const CHECKS: [Check<WorkloadFacts>; 9] = [
-    check("kubernetes-version", "Kubernetes version", &[], |facts| facts.wanted.support.judge(&facts.git_version)),
-    check("access", "rights", &[], access),
-    check("namespace", "namespace", &[], namespace),
-    check("init-secret", "init Secret", &["namespace"], init_secret),
-    check("init-token", "init token", &["namespace", "init-secret"], init_token),
-    check("skew", "versions of agent and control plane", &["namespace", "init-secret"], skew),
-    check("existing-agent", "existing agent", &[], existing_agent),
-    check("registered-elsewhere", "control plane of the agent that is here", &["init-secret"], registered_elsewhere),
-    check("cluster-name", "name of the cluster", &[], cluster_name),
+    check("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
+        facts.wanted.support.judge(&facts.git_version)
+    }),
+    check("access", "rights", "access", &[], access),
+    check("namespace", "namespace", "namespace", &[], namespace),
+    check("init-secret", "init Secret", "control plane", &["namespace"], init_secret),
+    check("init-token", "init token", "control plane", &["namespace", "init-secret"], init_token),
+    check("skew", "versions of agent and control plane", "control plane", &["namespace", "init-secret"], skew),
+    check("existing-agent", "existing agent", "cluster", &[], existing_agent),
+    check(
+        "registered-elsewhere",
+        "control plane of the agent that is here",
+        "control plane",
+        &["init-secret"],
+        registered_elsewhere,
+    ),
+    check("cluster-name", "name of the cluster", "control plane", &[], cluster_name),
 ];
 
 fn access(facts: &WorkloadFacts) -> Finding {

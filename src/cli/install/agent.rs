@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::RunArgs;
+use super::{WriteArgs, check_ids};
 use crate::check::workload::CHECKS;
 use crate::cli::agent_args::AgentPlanArgs;
 use crate::cli::error::{CliError, Exit};
@@ -47,7 +47,7 @@ pub(crate) struct InstallAgentArgs {
     dry_run: bool,
 
     #[command(flatten)]
-    run: RunArgs,
+    write: WriteArgs,
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
@@ -56,7 +56,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Re
     }
     // What is wrong on the command line is said before any cluster is asked.
     let early = if args.plan.package.asks_cluster() { None } else { Some(args.plan.plan(ui, global, None)?) };
-    args.run.check_ids(CHECKS.iter().map(|check| check.id).chain([PROBE]))?;
+    check_ids(&args.write.skip_preflight, CHECKS.iter().map(|check| check.id).chain([PROBE]))?;
     let home = cluster_access::home()?;
     let workload = cluster_access::connect(global).await?;
     let hub = match &args.control_plane {
@@ -65,7 +65,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Re
     };
     let plan = match early {
         Some(plan) => plan,
-        None => args.plan.plan(ui, global, Some(cluster_access::kubernetes_minor(&workload.client).await?))?,
+        None => args.plan.plan(ui, global, Some(cluster_access::server_version(&workload.client).await?))?,
     };
 
     let context = workload.context.as_deref();
@@ -77,7 +77,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Re
         context.unwrap_or("in-cluster")
     ));
     let place = Place { context: global.context.as_deref(), hub: hub.as_ref(), home: &home };
-    let options = args.run.options(global.rollback);
+    let options = args.write.options(global.rollback);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.

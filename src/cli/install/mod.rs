@@ -13,6 +13,8 @@ use super::error::{CliError, Exit};
 use super::ui::Ui;
 use crate::install::run::InstallOptions;
 
+pub(super) use control_plane::{Prepared, prepare};
+
 /// Install a control plane or an agent
 #[derive(Debug, Subcommand)]
 pub(super) enum InstallCommand {
@@ -34,9 +36,9 @@ pub(super) enum InstallCommand {
     Agent(Box<agent::InstallAgentArgs>),
 }
 
-/// What a caller can choose about one run.
+/// Flags about the cluster that is written to, or compared with.
 #[derive(Debug, Args)]
-struct RunArgs {
+pub(super) struct WriteArgs {
     /// Preflight checks that only warn, by identifier, e.g. `access`; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip_preflight: Vec<String>,
@@ -58,7 +60,7 @@ struct RunArgs {
     take_fields: Vec<String>,
 }
 
-impl RunArgs {
+impl WriteArgs {
     fn options(&self, rollback: bool) -> InstallOptions {
         InstallOptions {
             rollback,
@@ -69,15 +71,15 @@ impl RunArgs {
             lock_wait: self.lock_wait,
         }
     }
+}
 
-    /// Refuses identifiers of checks that do not exist.
-    fn check_ids<'k>(&self, known: impl IntoIterator<Item = &'k str>) -> Result<(), CliError> {
-        let known: Vec<&str> = known.into_iter().collect();
-        match self.skip_preflight.iter().find(|id| !known.contains(&id.as_str())) {
-            None => Ok(()),
-            Some(unknown) => Err(CliError::usage("NoSuchCheck", format!("there is no preflight check `{unknown}`"))
-                .hint(format!("the checks are: {}", known.join(", ")))),
-        }
+/// Refuses identifiers of checks that do not exist.
+pub(super) fn check_ids<'k>(ids: &[String], known: impl IntoIterator<Item = &'k str>) -> Result<(), CliError> {
+    let known: Vec<&str> = known.into_iter().collect();
+    match ids.iter().find(|id| !known.contains(&id.as_str())) {
+        None => Ok(()),
+        Some(unknown) => Err(CliError::usage("NoSuchCheck", format!("there is no preflight check `{unknown}`"))
+            .hint(format!("the checks are: {}", known.join(", ")))),
     }
 }
 

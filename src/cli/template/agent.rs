@@ -2,20 +2,24 @@
 
 use clap::Args;
 
-use super::{Format, outside_row};
+use super::outside_row;
 use crate::api::version::KubeMinor;
+use crate::chart::explain::{self, ExplainError};
 use crate::cli::Global;
 use crate::cli::agent_args::AgentPlanArgs;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::package_args::wrong_values;
+use crate::cli::template_output::OutputArgs;
 use crate::cli::ui::Ui;
+use crate::cli::values_args::with_precedence;
 
-pub(super) const EXAMPLES: &str = "\
-The namespace and the Secret `fleet-cluster-init-kubeconfig` in it are the operator's, as with `install agent`.
+pub(super) const EXAMPLES: &str = with_precedence!(
+    "The namespace and the Secret `fleet-cluster-init-kubeconfig` in it are the operator's, as with `install agent`.
 
 Examples:
   fleetctl template agent west | kubectl --context west apply -f -
-  fleetctl template agent west --version v1.1 -o json";
+  fleetctl template agent west --version v1.1 -o json"
+);
 
 /// Print the manifests of an agent
 #[derive(Debug, Args)]
@@ -27,15 +31,23 @@ pub(crate) struct TemplateAgentArgs {
     #[arg(long, value_name = "VERSION")]
     kube_version: Option<KubeMinor>,
 
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateAgentArgs) -> Result<Exit, CliError> {
+    args.output.check()?;
     let plan = args.plan.plan(ui, global, args.kube_version)?;
     outside_row(&plan.package, args.kube_version)?;
+    if let Some(field) = &args.output.explain {
+        let explained = plan.explain(field).map_err(|error| match error {
+            ExplainError::Render(problems) => wrong_values(&problems),
+            error => CliError::usage("NoSuchField", error.to_string()),
+        })?;
+        let json = args.output.json();
+        ui.out(&if json { explain::render_json(&explained) } else { explain::render(&explained) })?;
+        return Ok(Exit::Ok);
+    }
     let rendered = plan.render().map_err(|problems| wrong_values(&problems))?;
-    args.output.print(ui, &rendered.objects)?;
-    Ok(Exit::Ok)
+    args.output.print(ui, rendered)
 }

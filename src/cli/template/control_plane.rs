@@ -3,20 +3,27 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use super::{Format, outside_row};
+use super::outside_row;
 use crate::api::version::KubeMinor;
+use crate::chart::explain::{self, ExplainError};
 use crate::cli::error::{CliError, Exit};
 use crate::cli::package_args::wrong_values;
 use crate::cli::plan_args::PlanArgs;
+use crate::cli::template_output::OutputArgs;
 use crate::cli::ui::Ui;
-use crate::cli::{Global, cluster_access};
+use crate::cli::values_args::with_precedence;
+use crate::cli::{Global, cluster_access, preview};
 use crate::control_plane::exposure;
 use crate::control_plane::keys;
+use crate::control_plane::plan::Plan;
 use crate::pki;
 
-pub(super) const EXAMPLES: &str = "Examples:
+pub(super) const EXAMPLES: &str = with_precedence!(
+    "Examples:
   fleetctl template cp demo --values values/nodeport.yaml --set exposure.host=192.0.2.10 | kubectl apply -f -
-  fleetctl template cp demo --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com -o json";
+  fleetctl template cp demo --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com -o json
+  fleetctl template cp demo --explain 'statefulset/etcd#spec.template.spec.containers[0].image'"
+);
 
 /// Print the manifests of a control plane
 #[derive(Debug, Args)]
@@ -28,14 +35,17 @@ pub(crate) struct TemplateControlPlaneArgs {
     #[arg(long, value_name = "VERSION")]
     kube_version: Option<KubeMinor>,
 
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> Result<Exit, CliError> {
+    args.output.check()?;
     let plan = args.plan.plan(ui, global, args.kube_version)?;
     outside_row(&plan.package, args.kube_version)?;
+    if let Some(field) = &args.output.explain {
+        return explain(ui, &plan, field, args.output.json());
+    }
     let endpoint = exposure::endpoint_from_values(&plan.values.exposure).map_err(|missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
             .cause("certificates and kubeconfigs carry the address of the API server, and only a cluster knows it by itself")
@@ -64,7 +74,17 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
         plan.name,
         file.display()
     ));
-    args.output.print(ui, &rendered.objects)?;
+    args.output.print(ui, rendered)
+}
+
+/// Says where a field comes from. Keys are placeholders, so that asking makes none.
+fn explain(ui: &Ui, plan: &Plan, field: &str, json: bool) -> Result<Exit, CliError> {
+    let endpoint = preview::endpoint(&plan.values.exposure);
+    let explained = plan.explain(&endpoint, &pki::placeholders(), field).map_err(|error| match error {
+        ExplainError::Render(problems) => wrong_values(&problems),
+        error => CliError::usage("NoSuchField", error.to_string()),
+    })?;
+    ui.out(&if json { explain::render_json(&explained) } else { explain::render(&explained) })?;
     Ok(Exit::Ok)
 }
 

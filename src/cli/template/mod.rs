@@ -3,13 +3,12 @@
 mod agent;
 mod control_plane;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 
+use super::Global;
 use super::error::{CliError, Exit};
 use super::ui::Ui;
-use super::{Global, objects};
 use crate::api::version::KubeMinor;
-use crate::chart::Object;
 use crate::install::package::Package;
 
 /// Print the objects of an install as manifests that can be applied
@@ -21,22 +20,6 @@ pub(super) enum TemplateCommand {
     /// Print the manifests of an agent
     #[command(after_help = agent::EXAMPLES)]
     Agent(Box<agent::TemplateAgentArgs>),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Yaml,
-    Json,
-}
-
-impl Format {
-    fn print(self, ui: &Ui, rendered: &[Object]) -> Result<(), CliError> {
-        let text = match self {
-            Self::Yaml => objects::yaml(rendered),
-            Self::Json => objects::json(rendered),
-        };
-        Ok(ui.out(&text)?)
-    }
 }
 
 pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<Exit, CliError> {

@@ -57,13 +57,14 @@ fn shown(command: &Command) -> String {
 /// Cargo, in a folder, as the user would start it there.
 ///
 /// This process was itself started by cargo, which describes the package that it runs in the environment. Build
-/// scripts of dependencies watch some of that (`CARGO_PKG_NAME` …), so handing it on would build them anew each time.
+/// scripts of dependencies watch some of that (`CARGO_PKG_NAME`, `OUT_DIR` …), so handing it on would build them anew
+/// each time.
 pub(crate) fn cargo(folder: &std::path::Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(folder);
     for (name, _) in std::env::vars_os() {
         let described = name.to_string_lossy();
-        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"]
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_", "OUT_DIR"]
             .iter()
             .any(|p| described.starts_with(p))
         {

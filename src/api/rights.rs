@@ -1,0 +1,103 @@
+//! Rights in a cluster, as each part of the program states those that its requests need, and as RBAC writes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+/// Where a right holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// In the whole cluster, or on objects without a namespace.
+    Cluster,
+    /// In the namespace of the installation.
+    Namespace,
+}
+
+/// One verb on one resource.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Right {
+    /// Where.
+    pub scope: Scope,
+    /// The API group, empty for the core group.
+    pub group: String,
+    /// The resource, such as `secrets` or `pods/log`; `*` for all.
+    pub resource: String,
+    /// The verb, such as `get`.
+    pub verb: &'static str,
+    /// Whether the program only says less without it, and works all the same.
+    pub optional: bool,
+}
+
+impl Right {
+    /// Rights without which the program stops.
+    pub fn needed(scope: Scope, group: &str, resource: &str, verbs: &[&'static str]) -> Vec<Self> {
+        Self::all(scope, group, resource, verbs, false)
+    }
+
+    /// Rights without which it explains or checks less.
+    pub fn optional(scope: Scope, group: &str, resource: &str, verbs: &[&'static str]) -> Vec<Self> {
+        Self::all(scope, group, resource, verbs, true)
+    }
+
+    fn all(scope: Scope, group: &str, resource: &str, verbs: &[&'static str], optional: bool) -> Vec<Self> {
+        let one = |verb: &&'static str| Self {
+            scope,
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            verb,
+            optional,
+        };
+        verbs.iter().map(one).collect()
+    }
+}
+
+/// Each right once; what anything needs is not optional.
+pub fn merged(rights: impl IntoIterator<Item = Right>) -> Vec<Right> {
+    let mut known: BTreeMap<(Scope, String, String, &'static str), bool> = BTreeMap::new();
+    for right in rights {
+        let optional = known.entry((right.scope, right.group, right.resource, right.verb)).or_insert(true);
+        *optional &= right.optional;
+    }
+    known
+        .into_iter()
+        .map(|((scope, group, resource, verb), optional)| Right { scope, group, resource, verb, optional })
+        .collect()
+}
+
+/// The rules of a ClusterRole or Role: resources of one group that have the same verbs share a rule.
+pub fn rules<'r>(rights: impl IntoIterator<Item = &'r Right>) -> Vec<Value> {
+    let mut verbs: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for right in rights {
+        verbs.entry((&right.group, &right.resource)).or_default().insert(right.verb);
+    }
+    let mut shared: BTreeMap<(&str, Vec<&str>), Vec<&str>> = BTreeMap::new();
+    for ((group, resource), verbs) in verbs {
+        shared.entry((group, verbs.into_iter().collect())).or_default().push(resource);
+    }
+    shared
+        .into_iter()
+        .map(|((group, verbs), resources)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_become_few_rules_and_what_anything_needs_is_needed() {
+        let rights = merged(
+            [
+                Right::optional(Scope::Namespace, "", "secrets", &["get", "list"]),
+                Right::needed(Scope::Namespace, "", "secrets", &["get"]),
+                Right::needed(Scope::Namespace, "", "services", &["list", "get"]),
+            ]
+            .concat(),
+        );
+        assert_eq!(rights.iter().filter(|right| right.optional).count(), 1);
+        assert_eq!(
+            rules(&rights),
+            [json!({"apiGroups": [""], "resources": ["secrets", "services"], "verbs": ["get", "list"]})]
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! The rights that the engine's requests need, for a given set of kinds.
+//!
+//! A test sends the engine's requests past a proxy and compares: a request that is not stated here fails it.
+
+use super::kinds::Kind;
+use crate::api::rights::{Right, Scope};
+
+/// Planning, applying, waiting for, undoing and removing objects of `kinds`, of which `awaited` become ready.
+pub fn rights<'k>(kinds: impl IntoIterator<Item = &'k Kind>, awaited: impl Fn(&Kind) -> bool) -> Vec<Right> {
+    let mut rights = Vec::new();
+    for kind in kinds {
+        let scope = if kind.namespaced { Scope::Namespace } else { Scope::Cluster };
+        let mut need = |verbs| rights.extend(Right::needed(scope, &kind.group, &kind.plural, verbs));
+        // An apply that makes an object needs both `patch` and `create`.
+        need(&["get", "create", "patch", "delete"]);
+        if kind.namespaced {
+            need(&["list"]);
+        }
+        if awaited(kind) {
+            // Without it the wait polls.
+            rights.extend(Right::optional(scope, &kind.group, &kind.plural, &["watch"]));
+        }
+    }
+    let need = |resource, verbs| Right::needed(Scope::Namespace, "", resource, verbs);
+    let explain = |group, resource, verbs| Right::optional(Scope::Namespace, group, resource, verbs);
+    rights.extend(
+        [
+            // Record, journal and lock.
+            need("secrets", &["get", "create", "patch", "delete"]),
+            // What workloads leave when they are removed.
+            need("pods", &["list", "get"]),
+            need("persistentvolumeclaims", &["list", "get", "delete"]),
+            Right::optional(Scope::Cluster, "", "persistentvolumes", &["get"]),
+            // Why something does not become ready.
+            explain("", "events", &["list"]),
+            explain("", "pods/log", &["get"]),
+            explain("apps", "replicasets", &["list"]),
+            Right::optional(Scope::Cluster, "storage.k8s.io", "storageclasses", &["list"]),
+            // Whether the namespace is empty, before it is deleted.
+            explain("*", "*", &["list"]),
+        ]
+        .concat(),
+    );
+    rights
+}

@@ -1,0 +1,205 @@
+//! Facts about a hosting cluster, collected by reads only.
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, ResourceQuota, Service};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{Api, ListParams, PostParams};
+use kube::{Client, Resource, ResourceExt};
+
+use super::needs::canonical;
+use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, QuotaFacts, Wanted};
+use crate::api::quantity;
+use crate::api::rights::{Right, Scope};
+
+/// The label that names the control plane to which an object belongs.
+const INSTANCE: &str = "app.kubernetes.io/instance";
+/// The label of a namespace by which pods below a level of the Pod Security Standards are refused.
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+
+fn class_facts(class: &StorageClass) -> ClassFacts {
+    let is_default = DEFAULT_CLASS.iter().any(|key| class.annotations().get(*key).is_some_and(|value| value == "true"));
+    ClassFacts { name: class.name_any(), is_default, provisioner: class.provisioner.clone() }
+}
+
+fn node_facts(node: &Node) -> NodeFacts {
+    let status = node.status.as_ref();
+    let spec = node.spec.as_ref();
+    let ready = status.and_then(|s| s.conditions.as_ref()).is_some_and(|conditions| {
+        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    });
+    let of_type = |kind: &str| -> Vec<String> {
+        let addresses = status.and_then(|s| s.addresses.as_ref());
+        addresses.into_iter().flatten().filter(|a| a.type_ == kind).map(|a| a.address.clone()).collect()
+    };
+    NodeFacts {
+        name: node.name_any(),
+        usable: ready && !spec.and_then(|s| s.unschedulable).unwrap_or_default(),
+        architecture: status.and_then(|s| s.node_info.as_ref()).map(|i| i.architecture.clone()).unwrap_or_default(),
+        provider_id: spec.and_then(|s| s.provider_id.clone()).unwrap_or_default(),
+        addresses: [of_type("ExternalIP"), of_type("InternalIP")].concat(),
+    }
+}
+
+impl HostingFacts {
+    /// Reads everything the checks need. Only the reachability of the API server is an error here;
+    /// what may not be read is noted in `unread` and judged by the checks.
+    pub async fn collect(client: &Client, wanted: Wanted) -> Result<Self, kube::Error> {
+        let version = client.apiserver_version().await?;
+        let mut facts = Self { git_version: version.git_version, ..Self::default() };
+        let all = ListParams::default();
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &wanted.namespace);
+        let stateful: Api<k8s_openapi::api::apps::v1::StatefulSet> = Api::namespaced(client.clone(), &wanted.namespace);
+        let classes: Api<StorageClass> = Api::all(client.clone());
+        let nodes: Api<Node> = Api::all(client.clone());
+        let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &wanted.namespace);
+        let (quotas, clock, classes, nodes, namespace, claims, stateful, groups, forbidden, holders) = tokio::join!(
+            quotas.list(&all),
+            clock_ahead(client),
+            classes.list(&all),
+            nodes.list(&all),
+            namespaces.get_opt(&wanted.namespace),
+            claims.list(&all),
+            stateful.list(&all),
+            client.list_api_groups(),
+            forbidden_writes(client, &wanted),
+            node_port_holders(client, &wanted),
+        );
+        match classes {
+            Ok(list) => facts.classes = list.iter().map(class_facts).collect(),
+            Err(error) => drop(facts.unread.insert("storage", error.to_string())),
+        }
+        match nodes {
+            Ok(list) => facts.nodes = list.iter().map(node_facts).collect(),
+            Err(error) => drop(facts.unread.insert("nodes", error.to_string())),
+        }
+        match namespace {
+            Ok(Some(namespace)) => {
+                facts.namespace.exists = true;
+                facts.namespace.terminating = namespace.meta().deletion_timestamp.is_some();
+                facts.namespace.pod_security = namespace.labels().get(ENFORCE).cloned();
+            }
+            Ok(None) => {}
+            Err(error) => drop(facts.unread.insert("namespace", error.to_string())),
+        }
+        match quotas {
+            Ok(list) => facts.namespace.quotas = list.iter().map(quota_facts).collect(),
+            Err(error) => drop(facts.unread.insert("quota", error.to_string())),
+        }
+        facts.clock_ahead = clock;
+        for claim in claims.iter().flatten() {
+            if let Some(owner) = claim.labels().get(INSTANCE).filter(|_| wanted.claims.contains(&claim.name_any())) {
+                facts.namespace.data_of.insert(claim.name_any(), owner.clone());
+            }
+            let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+            if phase == Some("Bound") {
+                facts.namespace.bound_claims.push(claim.name_any());
+            }
+        }
+        for set in stateful.iter().flatten() {
+            let labels = set.labels();
+            let ours = labels.get("app.kubernetes.io/part-of").is_some_and(|part| part == "fleet");
+            if let Some(name) = labels.get(INSTANCE).filter(|_| ours) {
+                facts.namespace.control_planes.push(name.clone());
+                let version = labels.get("app.kubernetes.io/version").cloned();
+                facts.namespace.versions.extend(version.map(|version| (name.clone(), version)));
+            }
+        }
+        for group in groups.iter().flat_map(|list| &list.groups) {
+            if group.name == "auto.gke.io" {
+                facts.autopilot_evidence.push(format!("API group {}", group.name));
+            }
+        }
+        for node in facts.nodes.iter().filter(|node| node.name.starts_with("gk3-")) {
+            facts.autopilot_evidence.push(format!("node {}", node.name));
+        }
+        facts.forbidden = forbidden?;
+        facts.node_port_holders = holders;
+        facts.wanted = wanted;
+        Ok(facts)
+    }
+}
+
+fn quota_facts(quota: &ResourceQuota) -> QuotaFacts {
+    let status = quota.status.as_ref();
+    let used = status.and_then(|status| status.used.as_ref());
+    let hard = status.and_then(|status| status.hard.as_ref());
+    let hard = hard.or_else(|| quota.spec.as_ref().and_then(|spec| spec.hard.as_ref()));
+    let resources = hard.into_iter().flatten().filter_map(|(resource, hard)| {
+        let used = used.and_then(|used| used.get(resource)).and_then(|used| quantity::parse(&used.0));
+        Some((canonical(resource), (quantity::parse(&hard.0)?, used.unwrap_or_default())))
+    });
+    QuotaFacts { name: quota.name_any(), resources: resources.collect() }
+}
+
+/// How far the server's clock is ahead of the local one, by the `Date` of an answer; whole seconds.
+async fn clock_ahead(client: &Client) -> Option<i64> {
+    let request = http::Request::get("/version").body(kube::client::Body::empty()).ok()?;
+    let answer = client.send(request).await.ok()?;
+    let date = answer.headers().get(http::header::DATE)?.to_str().ok()?;
+    let server = jiff::fmt::rfc2822::parse(date).ok()?.timestamp();
+    Some(server.as_second() - jiff::Timestamp::now().as_second())
+}
+
+/// The rights of [`HostingFacts::collect`]; what may not be read is judged as unknown.
+pub fn rights() -> Vec<Right> {
+    [
+        Right::optional(Scope::Cluster, "storage.k8s.io", "storageclasses", &["list"]),
+        Right::optional(Scope::Cluster, "", "nodes", &["list"]),
+        Right::optional(Scope::Cluster, "", "namespaces", &["get"]),
+        Right::optional(Scope::Cluster, "", "services", &["list"]),
+        Right::optional(Scope::Namespace, "", "persistentvolumeclaims", &["list"]),
+        Right::optional(Scope::Namespace, "", "resourcequotas", &["list"]),
+        Right::optional(Scope::Namespace, "apps", "statefulsets", &["list"]),
+    ]
+    .concat()
+}
+
+async fn forbidden_writes(client: &Client, wanted: &Wanted) -> Result<Vec<String>, kube::Error> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let params = PostParams::default();
+    let asked = wanted.writes.iter().flat_map(|(group, resource, namespaced)| {
+        ["create", "patch"].into_iter().map(move |verb| (group, resource, *namespaced, verb))
+    });
+    let reviewed = futures::future::try_join_all(asked.map(|(group, resource, namespaced, verb)| {
+        let attributes = ResourceAttributes {
+            group: Some(group.clone()),
+            resource: Some(resource.clone()),
+            verb: Some(verb.to_owned()),
+            namespace: namespaced.then(|| wanted.namespace.clone()),
+            ..ResourceAttributes::default()
+        };
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), non_resource_attributes: None },
+            ..SelfSubjectAccessReview::default()
+        };
+        let (reviews, params) = (&reviews, &params);
+        async move {
+            let answer = reviews.create(params, &review).await?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            let place = if namespaced { format!(" in namespace {}", wanted.namespace) } else { String::new() };
+            Ok::<_, kube::Error>((!allowed).then(|| format!("{verb} {resource}{place}")))
+        }
+    }))
+    .await?;
+    Ok(reviewed.into_iter().flatten().collect())
+}
+
+async fn node_port_holders(client: &Client, wanted: &Wanted) -> Vec<String> {
+    let Some(port) = wanted.node_port else { return Vec::new() };
+    let services: Api<Service> = Api::all(client.clone());
+    // Without the right to list Services everywhere the API server itself still refuses a taken port.
+    let Ok(list) = services.list(&ListParams::default()).await else { return Vec::new() };
+    let ours = |service: &Service| {
+        service.namespace().as_deref() == Some(wanted.namespace.as_str())
+            && service.labels().get(INSTANCE) == Some(&wanted.name)
+    };
+    list.iter()
+        .filter(|service| !ours(service))
+        .filter(|service| {
+            let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref());
+            ports.into_iter().flatten().any(|p| p.node_port == Some(i32::from(port)))
+        })
+        .map(|service| format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any()))
+        .collect()
+}

@@ -1,0 +1,156 @@
+//! A hosting cluster before an install: what is known of it, and the preflight checks over that.
+
+mod collect;
+mod judge;
+pub mod needs;
+
+use std::collections::BTreeMap;
+
+use crate::api::quantity::Milli;
+use crate::api::version::KubeMinor;
+use needs::Needs;
+
+pub use collect::rights;
+pub use judge::CHECKS;
+
+const DEFAULT_CLASS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+
+/// What the plan of an install asks of the cluster; together with what the cluster is, it decides the checks.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Service line, as shown: `v0.6`.
+    pub line: String,
+    /// The Kubernetes minors that the line supports.
+    pub supported: Vec<KubeMinor>,
+    /// Service lines that support each Kubernetes minor and can be installed, newest first.
+    pub alternatives: BTreeMap<KubeMinor, Vec<String>>,
+    /// Service lines that support each Kubernetes minor but have no chart in this program.
+    pub unavailable: BTreeMap<KubeMinor, Vec<String>>,
+    /// Namespace of the components.
+    pub namespace: String,
+    /// Name of the control plane.
+    pub name: String,
+    /// The StorageClass asked for; `None` is the cluster's default.
+    pub storage_class: Option<String>,
+    /// The PersistentVolumeClaims that etcd will use.
+    pub claims: Vec<String>,
+    /// A fixed node port, when one was asked for.
+    pub node_port: Option<u16>,
+    /// What must be allowed: API group, resource, whether it lives in the namespace.
+    pub writes: Vec<(String, String, bool)>,
+    /// Whether a Service of type LoadBalancer is planned.
+    pub load_balancer: bool,
+    /// What the objects take from the quotas of the namespace.
+    pub needs: Needs,
+    /// CPU architectures for which there are images.
+    pub architectures: Vec<String>,
+}
+
+/// A StorageClass as far as etcd's volume is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassFacts {
+    /// Its name.
+    pub name: String,
+    /// Whether claims without a class get it.
+    pub is_default: bool,
+    /// Who makes its volumes.
+    pub provisioner: String,
+}
+
+/// A node as far as placement and exposure are concerned.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Ready and not cordoned.
+    pub usable: bool,
+    /// CPU architecture, e.g. `amd64`.
+    pub architecture: String,
+    /// `spec.providerID`, empty outside clouds.
+    pub provider_id: String,
+    /// Addresses under which it is reached: external ones first.
+    pub addresses: Vec<String>,
+}
+
+/// The namespace as it is now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamespaceFacts {
+    /// It is there.
+    pub exists: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Names of control planes whose components live in it.
+    pub control_planes: Vec<String>,
+    /// The version that each of them is labelled with.
+    pub versions: BTreeMap<String, String>,
+    /// Bound claims by name.
+    pub bound_claims: Vec<String>,
+    /// Claims of the wanted names, with the control plane whose data they hold.
+    pub data_of: BTreeMap<String, String>,
+    /// Its quotas.
+    pub quotas: Vec<QuotaFacts>,
+    /// The level of the Pod Security Standards that it enforces, as labelled.
+    pub pod_security: Option<String>,
+}
+
+/// A ResourceQuota: resource name to the most that is allowed and what is used already.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QuotaFacts {
+    /// Its name.
+    pub name: String,
+    /// By resource, e.g. `requests.cpu`: allowed and used, in thousandths.
+    pub resources: BTreeMap<String, (Milli, Milli)>,
+}
+
+/// An object that an install would make and that is there already, made by somebody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collision {
+    /// `Kind/name`.
+    pub object: String,
+    /// Who made it, as far as its managed fields tell; or the control plane that it belongs to.
+    pub owner: String,
+}
+
+/// What was read from a hosting cluster, and what is wanted of it.
+#[derive(Debug, Clone, Default)]
+pub struct HostingFacts {
+    /// What the plan asks for.
+    pub wanted: Wanted,
+    /// `gitVersion` of the API server.
+    pub git_version: String,
+    /// All StorageClasses.
+    pub classes: Vec<ClassFacts>,
+    /// All nodes.
+    pub nodes: Vec<NodeFacts>,
+    /// The namespace.
+    pub namespace: NamespaceFacts,
+    /// Writes that the user may not do: `create secrets in namespace fleet`.
+    pub forbidden: Vec<String>,
+    /// API groups that only a fully managed cluster serves.
+    pub autopilot_evidence: Vec<String>,
+    /// Services that hold the wanted node port: `namespace/name`.
+    pub node_port_holders: Vec<String>,
+    /// The API server's clock less the local one, in seconds; `None` when it told no time.
+    pub clock_ahead: Option<i64>,
+    /// Objects of the wanted names that are not ours. Whoever plans the install fills this in.
+    pub collisions: Vec<Collision>,
+    /// Reads that failed: what, and why.
+    pub unread: BTreeMap<&'static str, String>,
+}
+
+impl HostingFacts {
+    /// The StorageClass that etcd's claims will use.
+    fn class(&self) -> Option<&ClassFacts> {
+        match &self.wanted.storage_class {
+            Some(name) => self.classes.iter().find(|class| &class.name == name),
+            None => self.classes.iter().find(|class| class.is_default),
+        }
+    }
+}
+
+/// Whether a node's `spec.providerID` names a cloud that makes load balancers.
+pub fn is_cloud(provider_id: &str) -> bool {
+    let scheme = provider_id.split("://").next().unwrap_or_default();
+    !provider_id.is_empty() && !matches!(scheme, "kind" | "k3s" | "k3d" | "minikube" | "docker")
+}

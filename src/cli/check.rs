@@ -1,0 +1,124 @@
+//! `check`: what stands in the way of an install, or of an installed control plane; for people, scripts and CI.
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::error::{CliError, Exit};
+use super::install::check_ids;
+use super::package_args::wrong_values;
+use super::plan_args::PlanArgs;
+use super::status::{self, Seen};
+use super::ui::Ui;
+use super::{Global, cluster_access, verdicts};
+use crate::apply::{self, Engine, Events};
+use crate::check::hosting::CHECKS;
+use crate::check::{self, Report};
+use crate::control_plane::{exposure, install::unknown, preflight};
+use crate::pki;
+
+const EXAMPLES: &str = "Without `--pre` the installed control plane is checked (exit code 7 when it is not healthy); with it, whether \
+an install\nwould be accepted (exit code 3 when it would be refused). Both only read. `fleetctl explain ID` explains a check.
+
+Examples:
+  fleetctl check --pre
+  fleetctl check --pre --version v1.1 --values values/ha.yaml -o short
+  fleetctl check demo -o junit > checks.xml";
+
+/// Check a cluster before an install, or an installed control plane
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct CheckArgs {
+    /// Check whether an install would be accepted; the flags on versions, images and values are for this
+    #[arg(long)]
+    pre: bool,
+
+    #[command(flatten)]
+    plan: PlanArgs,
+
+    /// Checks that only warn, by identifier, e.g. `storage`; may be repeated
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    skip_preflight: Vec<String>,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Every check, by category.
+    Table,
+    /// One line for each check that does not hold.
+    Short,
+    Json,
+    Yaml,
+    /// A test report, as CI systems read it.
+    Junit,
+}
+
+/// The name that stands for a control plane of which only the shape matters.
+const UNNAMED: &str = "control-plane";
+
+pub(super) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result<Exit, CliError> {
+    if args.pre {
+        return before(ui, global, &mut args).await;
+    }
+    if !args.plan.is_bare() || !args.skip_preflight.is_empty() {
+        return Err(CliError::usage("OnlyWithPre", "flags on versions, images, values and preflight are for `--pre`")
+            .hint(
+                "check before an install: `fleetctl check --pre …`; check what is installed: `fleetctl check NAME`",
+            ));
+    }
+    let Seen { name, health } = status::look(ui, global, args.plan.name_given()).await?;
+    let exit = if health.is_healthy() { Exit::Ok } else { Exit::Unhealthy };
+    show(ui, args.output, &format!("control plane {name}"), &health.report, exit)
+}
+
+async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, CliError> {
+    check_ids(&args.skip_preflight, CHECKS.iter().map(|check| check.id))?;
+    args.plan.name_at_least(UNNAMED);
+    // What is wrong on the command line is said before any cluster is asked.
+    let known = if args.plan.asks_cluster() { None } else { Some(args.plan.plan(ui, global, None)?) };
+    let hosting = cluster_access::connect(global).await?;
+    let plan = match known {
+        Some(plan) => plan,
+        None => args.plan.plan(ui, global, Some(cluster_access::server_version(&hosting.client).await?))?,
+    };
+    let shape = unknown(exposure::expected(&plan.values.exposure));
+    let rendered = plan.render(&shape, &pki::placeholders()).map_err(|problems| wrong_values(&problems))?;
+    let engine = Engine::new(hosting.client.clone(), plan.package.owner(), apply::Options::default(), Events::none());
+    let (facts, compared) = preflight::examine(&plan, &hosting.client, &engine, &rendered.objects)
+        .await
+        .map_err(|error| cluster_access::request_failed("cannot read the hosting cluster", &error))?;
+    let report = check::run(&CHECKS, &facts, &args.skip_preflight);
+    let refused = report.failures().next().is_some();
+    if let (Err(error), false) = (&compared, refused) {
+        return Err(
+            CliError::new(Exit::Failed, error.reason(), "the cluster cannot be compared with the plan").because(error)
+        );
+    }
+    let exit = if refused { Exit::Preflight } else { Exit::Ok };
+    show(ui, args.output, &format!("install of service version {}", plan.package.version), &report, exit)
+}
+
+/// All verdicts as programs read them.
+#[derive(Debug, Serialize)]
+struct Document<'r> {
+    subject: &'r str,
+    ok: bool,
+    exit_code: u8,
+    checks: Vec<verdicts::Entry<'r>>,
+}
+
+fn show(ui: &Ui, format: Format, subject: &str, report: &Report, exit: Exit) -> Result<Exit, CliError> {
+    let document =
+        || Document { subject, ok: exit == Exit::Ok, exit_code: exit as u8, checks: verdicts::entries(report) };
+    ui.out(&match format {
+        Format::Table => verdicts::table(ui, subject, report),
+        Format::Short => verdicts::short(report),
+        Format::Json => crate::chart::output::json(&document()),
+        Format::Yaml => crate::chart::output::yaml(&document()),
+        Format::Junit => verdicts::junit(subject, report),
+    })?;
+    Ok(exit)
+}

@@ -1,0 +1,220 @@
+//! `diff`: what an install would change; also what `install --dry-run=server` prints.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use super::Global;
+use super::error::{CliError, Exit};
+use super::install::{Prepared, WriteArgs, prepare};
+use super::outcome::control_plane_failed;
+use super::plan_args::PlanArgs;
+use super::ui::{Display, Ui};
+use crate::apply::{Change, Difference};
+use crate::control_plane::compare::{Comparison, compare};
+use crate::install::progress::Progress;
+use crate::install::run::{Aftermath, Failure};
+
+/// Show what an install would change, and change nothing
+#[derive(Debug, Subcommand)]
+pub(super) enum DiffCommand {
+    /// Compare a control plane with the cluster of `--context`
+    #[command(visible_alias = "cp", after_help = EXAMPLES)]
+    ControlPlane(Box<DiffControlPlaneArgs>),
+}
+
+const EXAMPLES: &str = "The comparison is the server's own, by dry runs; values of Secrets are shown as hashes.
+Exit code: 0 nothing would change, 1 something would, above 1 an error.
+
+Examples:
+  fleetctl diff control-plane demo
+  fleetctl diff cp demo --set etcd.replicas=3 -o json";
+
+/// Compare a control plane with the cluster of `--context`
+#[derive(Debug, Args)]
+pub(super) struct DiffControlPlaneArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+
+    #[command(flatten)]
+    write: WriteArgs,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Result<Exit, CliError> {
+    let DiffCommand::ControlPlane(args) = command;
+    // 1 means that something differs; whatever fails has to have another code.
+    let comparison = comparison(ui, global, &args.plan, &args.write).await.map_err(|mut error| {
+        if error.exit == Exit::Failed {
+            error.exit = Exit::Usage;
+        }
+        error
+    })?;
+    match args.output {
+        Format::Text => ui.out(&text(&comparison))?,
+        Format::Json => ui.out(&(json_of(&comparison).to_string() + "\n"))?,
+    }
+    Ok(if comparison.is_same() { Exit::Ok } else { Exit::Failed })
+}
+
+/// The comparison behind both commands.
+pub(super) async fn comparison(
+    ui: &Ui,
+    global: &Global,
+    plan: &PlanArgs,
+    write: &WriteArgs,
+) -> Result<Comparison, CliError> {
+    let Prepared { plan, hosting, home, options } = prepare(ui, global, plan, write).await?;
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    let compared = Box::pin(compare(&plan, &hosting.client, &home, &options, &progress)).await;
+    display.close(compared.is_ok());
+    compared.map_err(|error| {
+        let failure = Failure { error, aftermath: Aftermath::NothingWritten };
+        control_plane_failed(ui, &plan, failure, global)
+    })
+}
+
+/// One block an object, then a sentence that counts.
+pub(super) fn text(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    // What is to be said about many objects is said once, below them.
+    let mut remarks: Vec<&str> = comparison.differences.iter().filter_map(|d| d.note.as_deref()).collect();
+    remarks.sort_unstable();
+    remarks.dedup();
+    let shared = if let [only] = remarks[..] { Some(only) } else { None };
+    for difference in &comparison.differences {
+        block(&mut text, difference, shared.is_some());
+    }
+    if let Some(remark) = shared {
+        let _ = writeln!(text, "* {remark}");
+    }
+    for foreign in &comparison.foreign {
+        let _ = writeln!(text, "! {foreign}: not made by this installation; an install refuses without `--adopt`");
+    }
+    for note in &comparison.notes {
+        let _ = writeln!(text, "# {note}");
+    }
+    let count = |change| comparison.differences.iter().filter(|d| d.change == change).count();
+    if comparison.is_same() {
+        let _ =
+            writeln!(text, "Nothing would change: all {} objects are as an install would make them.", comparison.same);
+    } else {
+        let _ = writeln!(
+            text,
+            "{} to create, {} to change, {} to delete, {} as they are.",
+            count(Change::Create),
+            count(Change::Update),
+            count(Change::Delete),
+            comparison.same
+        );
+    }
+    text
+}
+
+fn block(text: &mut String, difference: &Difference, starred: bool) {
+    let sign = match difference.change {
+        Change::Create => '+',
+        Change::Update => '~',
+        Change::Delete => '-',
+    };
+    let note = match &difference.note {
+        Some(_) if starred => " *".to_owned(),
+        Some(note) => format!(" ({note})"),
+        None => String::new(),
+    };
+    let _ = writeln!(text, "{sign} {}{note}", difference.object);
+    // A new object is told by its name; `template` shows it whole.
+    if difference.change == Change::Update {
+        for field in &difference.fields {
+            let side = |value: &Option<String>| value.as_deref().map_or_else(|| "(none)".to_owned(), shortened);
+            let _ = writeln!(text, "    {}: {} → {}", field.path, side(&field.before), side(&field.after));
+        }
+    }
+    for conflict in &difference.conflicts {
+        let _ = writeln!(text, "    ! {conflict}; an install stops here without `--take-fields '{}'`", conflict.flag());
+    }
+}
+
+/// Values longer than this are cut, at a boundary of characters.
+const SHOWN: usize = 160;
+
+fn shortened(value: &str) -> String {
+    if value.chars().count() <= SHOWN {
+        return value.to_owned();
+    }
+    let head: String = value.chars().take(SHOWN).collect();
+    format!("{head}… ({} characters)", value.chars().count())
+}
+
+fn json_of(comparison: &Comparison) -> serde_json::Value {
+    let foreign: Vec<_> = comparison
+        .foreign
+        .iter()
+        .map(|f| json!({"object": f.object, "managers": f.managers, "install": f.install}))
+        .collect();
+    let objects: Vec<_> = comparison
+        .differences
+        .iter()
+        .map(|difference| {
+            let mut object = serde_json::to_value(difference).unwrap_or_default();
+            object["conflicts"] = difference.conflicts.iter().map(ToString::to_string).collect();
+            object
+        })
+        .collect();
+    json!({
+        "differs": !comparison.is_same(),
+        "objects": objects,
+        "notOurs": foreign,
+        "same": comparison.same,
+        "notes": comparison.notes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::{FieldChange, ObjectRef};
+
+    fn difference(change: Change, name: &str) -> Difference {
+        let object = ObjectRef {
+            group: String::new(),
+            kind: "ConfigMap".into(),
+            namespace: Some("fleet".into()),
+            name: name.into(),
+        };
+        let fields = vec![FieldChange { path: ".data.a".into(), before: Some("\"1\"".into()), after: None }];
+        Difference { object, change, fields, conflicts: Vec::new(), note: None }
+    }
+
+    #[test]
+    fn a_change_is_told_by_its_fields_and_a_new_object_by_its_name() {
+        let mut differences = vec![difference(Change::Create, "new"), difference(Change::Update, "old")];
+        differences[0].note = Some("not checked".to_owned());
+        let comparison = Comparison { differences, same: 3, foreign: Vec::new(), notes: vec!["a note".to_owned()] };
+        assert_eq!(
+            text(&comparison),
+            "+ ConfigMap fleet/new *\n~ ConfigMap fleet/old\n    .data.a: \"1\" → (none)\n* not checked\n# a note\n\
+             1 to create, 1 to change, 0 to delete, 3 as they are.\n"
+        );
+        let json = json_of(&comparison);
+        assert_eq!((json["differs"].as_bool(), json["objects"][1]["change"].as_str()), (Some(true), Some("update")));
+    }
+
+    #[test]
+    fn long_values_are_cut_between_characters() {
+        let shown = shortened(&"ü".repeat(500));
+        assert!(shown.starts_with(&"ü".repeat(SHOWN)) && shown.ends_with("(500 characters)"), "{shown}");
+    }
+}

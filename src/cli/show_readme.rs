@@ -1,0 +1,37 @@
+//! `show readme`: the documentation of a chart as Markdown.
+
+use clap::Args;
+
+use super::chart_choice::{self, ChartArgs};
+use super::error::{CliError, Exit};
+use super::package_args::wrong_values;
+use super::preview::typed;
+use super::show_presets;
+use super::ui::Ui;
+use crate::chart::readme::{Readme, readme};
+
+/// Print the documentation of a chart as Markdown
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  fleetctl show readme agent --version v1.1")]
+pub(super) struct ShowReadmeArgs {
+    #[command(flatten)]
+    chart: ChartArgs,
+}
+
+pub(super) fn run(ui: &Ui, args: &ShowReadmeArgs) -> Result<Exit, CliError> {
+    let kind = args.chart.kind();
+    let selection = args.chart.selection()?;
+    let chart = chart_choice::load(kind, &selection)?;
+    let (_, values) = typed(kind, chart.values()).map_err(|problems| wrong_values(&problems))?;
+    let presets = show_presets::fitting(&chart);
+    let schema = chart_choice::schema(kind);
+    ui.out(&readme(&Readme {
+        chart: &chart,
+        row: selection.row,
+        schema: &schema,
+        values: &values,
+        presets: &presets,
+    }))?;
+    Ok(Exit::Ok)
+}

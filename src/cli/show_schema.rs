@@ -1,0 +1,26 @@
+//! `show schema`: the JSON Schema of a chart's values, for editors.
+
+use clap::Args;
+
+use super::chart_choice::{self, ChartArgs};
+use super::error::{CliError, Exit};
+use super::ui::Ui;
+use crate::chart::output;
+use crate::chart::values::schema_of_line;
+
+/// Print the JSON Schema of the values, for editors
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  fleetctl show schema > control-plane.schema.json   # where the first line of `show values` looks for it")]
+pub(super) struct ShowSchemaArgs {
+    #[command(flatten)]
+    chart: ChartArgs,
+}
+
+pub(super) fn run(ui: &Ui, args: &ShowSchemaArgs) -> Result<Exit, CliError> {
+    let kind = args.chart.kind();
+    let selection = args.chart.selection()?;
+    chart_choice::load(kind, &selection)?;
+    ui.out(&output::json(&schema_of_line(chart_choice::schema(kind), selection.row.version)))?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,31 @@
+//! `show values`: the defaults of a chart as commented YAML.
+
+use clap::Args;
+
+use super::chart_choice::{self, ChartArgs};
+use super::error::{CliError, Exit};
+use super::package_args::wrong_values;
+use super::preview::typed;
+use super::ui::Ui;
+use crate::chart::show::commented_values;
+
+/// Print the default values as commented YAML, ready to be edited and given to `--values`
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  fleetctl show values > my.yaml
+  fleetctl show values agent --version v1.1")]
+pub(super) struct ShowValuesArgs {
+    #[command(flatten)]
+    chart: ChartArgs,
+}
+
+pub(super) fn run(ui: &Ui, args: &ShowValuesArgs) -> Result<Exit, CliError> {
+    let kind = args.chart.kind();
+    let selection = args.chart.selection()?;
+    let chart = chart_choice::load(kind, &selection)?;
+    let (_, values) = typed(kind, chart.values()).map_err(|problems| wrong_values(&problems))?;
+    // The name under which `show schema` is meant to be kept beside the values.
+    let location = format!("{kind}.schema.json");
+    ui.out(&commented_values(&chart_choice::schema(kind), &values, &location, Some(selection.row.version)))?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,40 @@
+//! The facts that preflight judges: what the hosting cluster is, and which of the planned names are taken.
+
+use kube::Client;
+
+use super::plan::Plan;
+use crate::apply::{self, Engine, Foreign, State};
+use crate::chart::Object;
+use crate::check::hosting::{Collision, HostingFacts};
+use crate::install::package;
+
+/// Reads all that the checks need, and what is known of earlier runs. `objects` are any rendering of the plan.
+///
+/// The second part fails where something may not be read, or while the namespace is being deleted; the checks then
+/// tell so together with all else that is wrong, which is why it does not fail the first part.
+pub async fn examine(
+    plan: &Plan,
+    client: &Client,
+    engine: &Engine,
+    objects: &[Object],
+) -> Result<(HostingFacts, Result<State, apply::Error>), kube::Error> {
+    let mut facts = HostingFacts::collect(client, plan.wanted(objects)).await?;
+    if facts.namespace.terminating {
+        // A comparison would wait for its end.
+        return Ok((facts, engine.state().await));
+    }
+    let compared = engine.plan_part(&package::planned(objects)).await.map(|compared| {
+        facts.collisions = compared.foreign.iter().map(collision).collect();
+        compared.state
+    });
+    Ok((facts, compared))
+}
+
+fn collision(foreign: &Foreign) -> Collision {
+    let owner = match (&foreign.install, foreign.managers.as_slice()) {
+        (Some(install), _) => format!("of control plane {install}"),
+        (None, []) => "of unknown origin".to_owned(),
+        (None, managers) => format!("made by {}", managers.join(", ")),
+    };
+    Collision { object: format!("{}/{}", foreign.object.kind, foreign.object.name), owner }
+}

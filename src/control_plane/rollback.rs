@@ -1,0 +1,60 @@
+//! Undoing a run that was cut off: what it made goes, what it changed gets its former fields back.
+
+use std::sync::Arc;
+
+use super::uninstall::Target;
+use crate::apply::{self, RolledBack};
+use crate::install::progress::Progress;
+
+/// What became of a rollback.
+#[derive(Debug)]
+pub enum Outcome {
+    /// No run was cut off; what is installed, if anything, stays.
+    NothingToUndo {
+        /// The service version that is installed.
+        installed: Option<String>,
+    },
+    /// The run that was cut off was an uninstall: what it deleted is gone.
+    WasUninstall {
+        /// When it began.
+        started: String,
+    },
+    /// Undone, as far as the problems in it say.
+    Undone {
+        /// When the run began that was cut off; empty where only a namespace tells of it.
+        started: String,
+        /// What was undone, and what could not be.
+        result: RolledBack,
+        /// The service version that is installed again.
+        installed: Option<String>,
+    },
+}
+
+impl Target<'_> {
+    /// Undoes the run that was cut off.
+    ///
+    /// # Errors
+    /// [`apply::Error::Locked`] while that run is at work, and what the server refuses.
+    pub async fn rollback(&self, progress: &Arc<dyn Progress>) -> Result<Outcome, apply::Error> {
+        let engine = self.engine(progress);
+        let before = engine.state().await?;
+        let installed = before
+            .record
+            .as_ref()
+            .filter(|record| record.phase == apply::Phase::Installed)
+            .map(|record| record.release.version.clone());
+        if let Some(journal) = before.journal.as_ref().filter(|journal| journal.command == "uninstall") {
+            return Ok(Outcome::WasUninstall { started: journal.started.clone() });
+        }
+        let result = engine.rollback().await?;
+        if before.journal.is_none() && result.undone.is_empty() && result.problems.is_empty() {
+            return Ok(Outcome::NothingToUndo { installed });
+        }
+        if result.problems.is_empty() {
+            // Only what is empty by now goes: keys that `template` made, or a kubeconfig, stay.
+            let _ = fs_err::remove_dir(self.home.control_plane(self.name));
+        }
+        let started = before.journal.map(|journal| journal.started).unwrap_or_default();
+        Ok(Outcome::Undone { started, result, installed })
+    }
+}

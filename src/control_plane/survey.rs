@@ -1,0 +1,69 @@
+//! What is looked at before anything is decided: the hosting cluster, what is recorded there, and the way from it.
+//!
+//! An install and a comparison begin with the same reads and the same refusals.
+
+use kube::Client;
+
+use super::exposure::{self, Decision};
+use super::install::{InstallError, unknown};
+use super::plan::Plan;
+use super::preflight;
+use super::upgrade;
+use super::values::ExposureType;
+use crate::api::version::KubeMinor;
+use crate::apply::{Engine, State};
+use crate::chart;
+use crate::check;
+use crate::check::hosting::{CHECKS, HostingFacts};
+use crate::install::progress::Progress;
+use crate::pki;
+
+/// What was seen.
+pub(super) struct Survey {
+    pub(super) facts: HostingFacts,
+    pub(super) state: State,
+    pub(super) decision: Decision,
+}
+
+impl Survey {
+    /// The host of an earlier install.
+    pub(super) fn known_host(&self) -> Option<String> {
+        self.state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned())
+    }
+}
+
+/// Looks, and refuses what no install may do here. Warnings are told; nothing is written.
+pub(super) async fn survey(
+    plan: &Plan,
+    client: &Client,
+    engine: &Engine,
+    lenient: &[String],
+    progress: &dyn Progress,
+    stopped: impl FnOnce(crate::apply::Error) -> InstallError,
+) -> Result<Survey, InstallError> {
+    let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
+    let (facts, state) = preflight::examine(plan, client, engine, &provisional.objects).await?;
+    if let Some(installed) = state.as_ref().ok().and_then(|state| installed_version(plan, state, &facts)) {
+        upgrade::check(chart::versions(), &installed, &plan.package.version).map_err(|refused| {
+            InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() }
+        })?;
+    }
+    let report = check::run(&CHECKS, &facts, lenient);
+    if report.failures().next().is_some() {
+        return Err(InstallError::Preflight(Box::new(report)));
+    }
+    for (judged, problem) in report.warnings() {
+        progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
+    }
+    let state = state.map_err(stopped)?;
+    let decision = exposure::decide(&plan.values.exposure, &facts.nodes);
+    Ok(Survey { facts, state, decision })
+}
+
+/// The version of what is installed or kept: as recorded, else as the objects say, because a record can be lost.
+fn installed_version(plan: &Plan, state: &State, facts: &HostingFacts) -> Option<String> {
+    let recorded = state.record.as_ref().map(|record| record.release.version.clone()).filter(|v| !v.is_empty());
+    let labelled = || facts.namespace.versions.get(plan.name.as_str()).cloned();
+    // A first install that was cut off has no record, and nothing in it that another version could not replace.
+    recorded.or_else(|| if state.journal.is_none() { labelled() } else { None })
+}

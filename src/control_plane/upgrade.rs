@@ -1,0 +1,131 @@
+//! Whether an installed control plane may become another version: one line at a time, and upwards only.
+//!
+//! A line may change the format of what etcd holds, so its successor is the only one that is known to read it. Within
+//! a line any version follows any other: they share their chart and their data.
+
+use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
+use crate::chart::Versions;
+
+/// A change of version that is refused. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UpgradeRefused {
+    /// The wanted line is older.
+    #[error(
+        "service version {to} is older than the installed {from}, and data of a newer line is not read by an older one"
+    )]
+    Downgrade {
+        /// What is installed.
+        from: ServiceVersion,
+        /// What was asked for.
+        to: ServiceVersion,
+    },
+    /// Lines lie between the two.
+    #[error("from service version {from} to {to} is more than one line at a time")]
+    Jump {
+        /// What is installed.
+        from: ServiceVersion,
+        /// What was asked for.
+        to: ServiceVersion,
+        /// Every line to install, in order, with the Kubernetes minors that it supports.
+        path: Vec<(ServiceLine, Vec<KubeMinor>)>,
+    },
+    /// The installed version is of a line that this program does not know.
+    #[error("the installed service version {from} is not known to this program")]
+    Unknown {
+        /// What is installed.
+        from: String,
+    },
+}
+
+/// Checks the way from what is installed to what is wanted.
+///
+/// # Errors
+/// [`UpgradeRefused`], with the path that works where there is one.
+pub fn check(table: &Versions, installed: &str, to: &ServiceVersion) -> Result<(), UpgradeRefused> {
+    let unknown = || UpgradeRefused::Unknown { from: installed.to_owned() };
+    let from: ServiceVersion = installed.parse().map_err(|_| unknown())?;
+    if from.line() == to.line() {
+        return Ok(());
+    }
+    // The table has the newest line first.
+    let place = |line: ServiceLine| table.rows().iter().rev().position(|row| row.version == line);
+    let (Some(old), Some(new)) = (place(from.line()), place(to.line())) else { return Err(unknown()) };
+    if new < old {
+        return Err(UpgradeRefused::Downgrade { from, to: to.clone() });
+    }
+    if new == old + 1 {
+        return Ok(());
+    }
+    let rows = table.rows().iter().rev().skip(old + 1).take(new - old);
+    let path = rows.map(|row| (row.version, row.kubernetes.clone())).collect();
+    Err(UpgradeRefused::Jump { from, to: to.clone(), path })
+}
+
+impl UpgradeRefused {
+    /// What to do instead; `command` is the install up to its version, `cluster` what the hosting cluster runs.
+    pub fn remedy(&self, command: &str, cluster: Option<KubeMinor>) -> String {
+        match self {
+            Self::Downgrade { from, .. } => format!(
+                "stay with it (`{command} --version {}`); an older line can only be installed anew, after \
+                 `uninstall control-plane --delete-data`",
+                from.line()
+            ),
+            Self::Jump { path, .. } => {
+                let steps: Vec<String> = path
+                    .iter()
+                    .map(|(line, minors)| {
+                        let here = cluster.is_none_or(|minor| minors.contains(&minor));
+                        let names: Vec<String> = minors.iter().map(ToString::to_string).collect();
+                        let first = if here {
+                            String::new()
+                        } else {
+                            format!(" (the hosting cluster has to run Kubernetes {} then)", names.join(", "))
+                        };
+                        format!("`{command} --version {line}`{first}")
+                    })
+                    .collect();
+                format!("go line by line: {}", steps.join(", then "))
+            }
+            Self::Unknown { .. } => "use the newest release of the program".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::versions;
+
+    fn way(from: &str, to: &str) -> Result<(), UpgradeRefused> {
+        check(versions(), from, &to.parse().unwrap())
+    }
+
+    #[test]
+    fn the_next_line_and_any_version_of_the_same_line_are_allowed() {
+        for (from, to) in
+            [("v0.6.1", "v0.6.1"), ("v0.6.1", "v0.6.0"), ("v0.6.1", "v0.7.0"), ("v0.9.0", "v1.0.0"), ("v0.6", "v0.7")]
+        {
+            assert_eq!(way(from, to), Ok(()), "{from} → {to}");
+        }
+    }
+
+    #[test]
+    fn a_jump_is_refused_with_every_step_of_the_way() {
+        let refused = way("v0.6.1", "v0.9.0").unwrap_err();
+        let remedy = refused.remedy("fleetctl install control-plane demo", Some(KubeMinor::new(1, 25)));
+        assert_eq!(
+            remedy,
+            "go line by line: `fleetctl install control-plane demo --version v0.7`, then `fleetctl install control-plane \
+             demo --version v0.8` (the hosting cluster has to run Kubernetes v1.26, v1.27, v1.28, v1.29 then), then \
+             `fleetctl install control-plane demo --version v0.9` (the hosting cluster has to run Kubernetes v1.26, v1.27, \
+             v1.28, v1.29 then)"
+        );
+    }
+
+    #[test]
+    fn a_downgrade_and_an_unknown_version_are_refused() {
+        assert!(matches!(way("v1.0.0", "v0.9.0").unwrap_err(), UpgradeRefused::Downgrade { .. }));
+        assert!(matches!(way("v7.3.0", "v1.1.0").unwrap_err(), UpgradeRefused::Unknown { .. }));
+        assert!(matches!(way("nonsense", "v1.1.0").unwrap_err(), UpgradeRefused::Unknown { .. }));
+    }
+}

@@ -1,0 +1,35 @@
+//! `show rbac`: roles that can be applied, made from what is planned.
+
+use serde_json::{Value, json};
+
+use crate::Sandbox;
+use crate::install::documents;
+
+fn verbs(role: &Value, group: &str, resource: &str) -> Vec<String> {
+    let has = |list: &Value, wanted: &str| list.as_array().unwrap().iter().any(|item| item == wanted);
+    let rules = role["rules"].as_array().unwrap().iter();
+    let ours = rules.filter(|rule| has(&rule["apiGroups"], group) && has(&rule["resources"], resource));
+    ours.flat_map(|rule| rule["verbs"].as_array().unwrap()).map(|verb| verb.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_roles_follow_the_objects_of_the_values_and_grant_nothing_in_other_namespaces() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&["show", "rbac", "demo", "--namespace", "planes"]);
+    let roles = documents(ran.succeeds());
+    assert_eq!(roles.len(), 2);
+    let (cluster, namespaced) = (&roles[0], &roles[1]);
+    assert_eq!((&cluster["kind"], &namespaced["kind"]), (&json!("ClusterRole"), &json!("Role")));
+    assert_eq!(namespaced["metadata"]["namespace"], "planes");
+    assert_eq!(verbs(namespaced, "", "secrets"), ["create", "delete", "get", "list", "patch"]);
+    assert!(verbs(namespaced, "apps", "deployments").contains(&"watch".to_owned()));
+    assert!(verbs(cluster, "", "secrets").is_empty() && verbs(cluster, "apps", "deployments").is_empty());
+    assert_eq!(verbs(cluster, "", "namespaces"), ["create", "delete", "get", "patch"]);
+    assert!(verbs(namespaced, "policy", "poddisruptionbudgets").is_empty());
+    // Three members of etcd come with a disruption budget.
+    let several =
+        documents(sandbox.run(&["show", "rbac", "demo", "--version", "v1.1", "--set", "etcd.replicas=3"]).succeeds());
+    assert!(verbs(&several[1], "policy", "poddisruptionbudgets").contains(&"patch".to_owned()), "{several:?}");
+    sandbox.run(&["show", "rbac"]).fails(2, &["has no name"]);
+    sandbox.run(&["show"]).fails(2, &["rbac"]);
+}
