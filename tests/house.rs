@@ -16,9 +16,11 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("apply", &["api"]),
         ("pki", &["api"]),
         ("check", &["api"]),
-        ("control_plane", &["check", "apply", "chart", "pki", "api"]),
-        ("workload_cluster", &["check", "apply", "chart", "pki", "api"]),
-        ("cli", &["control_plane", "workload_cluster", "check", "apply", "chart", "pki", "api"]),
+        // What the two kinds of installation share.
+        ("install", &["check", "apply", "chart", "pki", "api"]),
+        ("control_plane", &["install", "check", "apply", "chart", "pki", "api"]),
+        ("workload_cluster", &["install", "check", "apply", "chart", "pki", "api"]),
+        ("cli", &["control_plane", "workload_cluster", "install", "check", "apply", "chart", "pki", "api"]),
         // What the two long-running programs share.
         ("daemon", &["api"]),
         ("scheduler", &["daemon", "apply", "pki", "api"]),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use rand::Rng as _;
@@ -15,18 +16,13 @@ use serde_json::json;
 use x509_parser::prelude::FromDer as _;
 
 use crate::api::keys::{AGENT_MANAGER, AGENTS_GROUP};
+use crate::api::registration::{
+    ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as HUB, Registration,
+};
 use crate::daemon::client::{CallError, call};
 
-/// Keys of the Secret.
+/// Keys of the Secret; the other two are known to installers as well.
 const KEY: &str = "tls.key";
-const CERTIFICATE: &str = "tls.crt";
-/// Which control plane issued the certificate.
-const HUB: &str = "hub";
-
-/// Annotation by which an uninstall asks the agent to leave the control plane.
-pub const ANNOTATION_LEAVE: &str = "fleet-scheduler.io/leave";
-/// Annotation in which the agent says how its registration stands, as JSON with `state`, `reason` and `message`.
-pub const ANNOTATION_STATE: &str = "fleet-scheduler.io/registration";
 
 /// A certificate that the control plane issued.
 #[derive(Clone, PartialEq, Eq)]
@@ -142,8 +138,13 @@ impl Keeper {
 
     /// Says how the registration stands, for whoever installs or uninstalls.
     pub async fn say(&self, state: &str, reason: &str, message: &str) -> Result<(), CallError> {
-        let text = json!({ "state": state, "reason": reason, "message": message }).to_string();
-        self.merge(&json!({ "metadata": { "annotations": { ANNOTATION_STATE: text } } })).await
+        let said = Registration {
+            state: state.to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            at: Timestamp::now().to_string(),
+        };
+        self.merge(&json!({ "metadata": { "annotations": { ANNOTATION_STATE: json!(said).to_string() } } })).await
     }
 
     async fn merge(&self, change: &serde_json::Value) -> Result<(), CallError> {

@@ -7,7 +7,7 @@
 //! on `/readyz` and `/version` and on the ConfigMap `kube-system/cluster-autoscaler-status`; in its own namespace
 //! `create` on Secrets, and `get`, `update` and `patch` on the Secret `fleet-agent-identity`.
 //!
-//! What it says of its registration stands in the annotation `fleet-scheduler.io/registration` of that Secret; an
+//! What it says of its registration stands in an annotation of that Secret, see [`crate::api::registration`]; an
 //! uninstall sets the annotation `fleet-scheduler.io/leave: "true"` there and waits for the state `Left`.
 
 pub mod health;
@@ -15,6 +15,7 @@ pub mod heartbeat;
 pub mod hub;
 pub mod identity;
 pub mod inventory;
+pub mod probe;
 pub mod register;
 pub mod report;
 pub mod settings;
@@ -30,27 +31,38 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, Config, ResourceExt as _};
 use rand::Rng as _;
 
+use crate::api::init_kubeconfig::Init;
+use crate::api::registration::state as said;
 use crate::daemon::admin::Admin;
 use crate::daemon::backoff::Backoff;
 use crate::daemon::client::{CallError, call};
+use crate::daemon::log::LogFormat;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
 use crate::daemon::{client, log};
-use hub::{Init, hop};
+use hub::hop;
 use identity::{Certificate, Identity, Keeper};
 use inventory::watch::Observed;
 use register::RegisterError;
-use settings::Args;
+use settings::{Args, Cli, Command};
 use state::State;
 use term::{End, Term};
 
-/// Runs until SIGTERM or SIGINT.
-pub fn run(args: Args) -> anyhow::Result<()> {
+/// Runs until SIGTERM or SIGINT, or probes once. Returns whether all is well.
+///
+/// # Errors
+/// What keeps it from starting.
+pub fn run(cli: Cli) -> anyhow::Result<bool> {
+    if let Some(Command::Probe(args)) = &cli.command {
+        log::start(LogFormat::Text);
+        return probe::run(args);
+    }
+    let args = cli.args.context("`--cluster-name` is missing")?;
     log::start(args.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(args));
     runtime.shutdown_timeout(Duration::from_millis(500));
-    result
+    result.map(|()| true)
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
@@ -148,7 +160,8 @@ impl Agent {
             if self.state.blocked(&blocked.reason, &blocked.message) {
                 tracing::warn!(reason = blocked.reason, detail = blocked.message, "not connected");
                 // Whoever installs reads it there; without the Secret, the log and /readyz have it.
-                let _ = self.keeper.say("Blocked", &blocked.reason, &blocked.message).await;
+                let state = if blocked.soon { said::BLOCKED } else { said::REFUSED };
+                let _ = self.keeper.say(state, &blocked.reason, &blocked.message).await;
             }
             let wait = if blocked.soon { backoff.next_wait() } else { Duration::from_secs(30) };
             tokio::select! {
@@ -169,7 +182,7 @@ impl Agent {
             Some(certificate) if identity.hub == init.hub() && certificate.is_valid(now) => certificate.clone(),
             // With an expired certificate it takes a new one to leave; without one there is nothing to leave.
             old if identity.leave && (old.is_none() || identity.hub != init.hub()) => {
-                let _ = self.keeper.say("Left", "NotRegistered", "this cluster is not registered there").await;
+                let _ = self.keeper.say(said::LEFT, "NotRegistered", "this cluster is not registered there").await;
                 return Ok(End::Left);
             }
             old => {
@@ -208,7 +221,7 @@ impl Agent {
         let waiting = async |reason: &'static str, message: String| {
             if self.state.blocked(reason, &message) {
                 tracing::info!(reason, detail = message, "registering");
-                let _ = self.keeper.say("Registering", reason, &message).await;
+                let _ = self.keeper.say(said::REGISTERING, reason, &message).await;
             }
         };
         let asked = register::certificate(&hub, &self.args, id, &identity.key, waiting);

@@ -17,7 +17,7 @@ use super::inventory::facts::Overrides;
 use super::inventory::nodes::{printed, totals};
 use super::inventory::publish::{Publisher, Snapshot};
 use super::inventory::watch::Observed;
-use crate::api::cluster::conditions::HEALTHY;
+use crate::api::cluster::conditions::{HEALTHY, READY};
 use crate::api::condition::find;
 use crate::api::keys::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
 use crate::api::{Cluster, Condition};
@@ -159,6 +159,13 @@ impl Reporter {
         }
         self.patch(HEALTH_MANAGER, &json!({ "conditions": [condition] })).await?;
         Ok(())
+    }
+
+    /// The reason of the condition Ready, if that is True.
+    pub async fn ready(&self) -> Result<Option<String>, CallError> {
+        let cluster = call(self.api().get(&self.name)).await?;
+        let conditions = cluster.status.map(|status| status.conditions).unwrap_or_default();
+        Ok(find(&conditions, READY).filter(|ready| ready.is_true()).map(|ready| ready.reason.clone()))
     }
 
     /// Asks the control plane to forget this cluster, and waits until it has: our rights are gone then.

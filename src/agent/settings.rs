@@ -3,14 +3,35 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
+use super::probe::ProbeArgs;
 use crate::api::names::ClusterName;
+use crate::api::registration::IDENTITY_SECRET;
 use crate::daemon::log::LogFormat;
 
 /// Registers the workload cluster it runs in with a control plane, and keeps it there.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "fleet-agent", version)]
+#[command(name = "fleet-agent", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Cli {
+    /// What else it does
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
+    /// How it works
+    #[command(flatten)]
+    pub args: Option<Args>,
+}
+
+/// What the program does beside its work.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Try the way to the control plane, and say which hop fails
+    Probe(ProbeArgs),
+}
+
+/// How the agent works.
+#[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Name of this workload cluster in the control plane
     #[arg(long, env = "FLEET_CLUSTER_NAME", value_name = "NAME")]
@@ -25,7 +46,7 @@ pub struct Args {
     pub namespace: String,
 
     /// Secret that keeps the agent's key and certificate
-    #[arg(long, default_value = "fleet-agent-identity", value_name = "NAME")]
+    #[arg(long, default_value = IDENTITY_SECRET, value_name = "NAME")]
     pub identity_secret: String,
 
     /// Kubeconfig of this workload cluster; without it the pod's service account is used

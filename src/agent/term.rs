@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::heartbeat::{Heart, Pulse};
-use super::hub::Init;
+use super::hub::hop;
 use super::identity::{Certificate, Identity, Keeper};
 use super::inventory::facts::Overrides;
 use super::inventory::watch::Observed;
@@ -18,12 +18,16 @@ use super::register::{self, RegisterError};
 use super::report::Reporter;
 use super::settings::Args;
 use super::state::{Stage, State};
+use crate::api::init_kubeconfig::Init;
+use crate::api::registration::state as said;
 use crate::daemon::client::CallError;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
 
 /// How often Secret and file are looked at.
 const LOOK: Duration = Duration::from_secs(5);
+/// How often the control plane is asked whether it calls this cluster Ready, until it does.
+const READY_LOOK: Duration = Duration::from_secs(1);
 /// A certificate that is refused for this long is not coming back; ask for another with the init token.
 const REFUSED: Duration = Duration::from_secs(120);
 /// Time to the next attempt at a renewal that failed.
@@ -79,6 +83,7 @@ impl Term {
         let mut tasks = JoinSet::new();
         tasks.spawn(reporter.clone().inventory(self.observed.clone()));
         tasks.spawn(reporter.clone().health());
+        tasks.spawn(tell_readiness(reporter.clone(), pulse.clone(), self.keeper.clone()));
         let end = {
             let beating = heart.run();
             tokio::pin!(beating);
@@ -94,8 +99,13 @@ impl Term {
         tasks.shutdown().await;
         if end == End::Left {
             tracing::info!("leaving the control plane");
-            reporter.leave().await?;
-            let _ = self.keeper.say("Left", "Uninstalled", "the control plane has forgotten this cluster").await;
+            if let Err(error) = reporter.leave().await {
+                // Said here, as an uninstall waits for an answer, be it a bad one.
+                let message = format!("{}: {error}", hop(&error).as_str());
+                let _ = self.keeper.say(said::BLOCKED, "LeaveFailed", &message).await;
+                return Err(error);
+            }
+            let _ = self.keeper.say(said::LEFT, "Uninstalled", "the control plane has forgotten this cluster").await;
             tracing::info!("left");
         } else {
             let _ = tokio::time::timeout(Duration::from_secs(2), heart.release()).await;
@@ -113,13 +123,13 @@ impl Term {
                 Pulse::Beating => {
                     refused_since = None;
                     if self.state.set(Stage::Connected) {
-                        let _ = self.keeper.say("Connected", "HeartbeatTaken", "").await;
+                        let _ = self.keeper.say(said::CONNECTED, "HeartbeatTaken", "").await;
                     }
                 }
                 Pulse::Passive { holder } => {
                     let message = format!("another agent ({holder}) holds this cluster's Lease");
                     if self.state.blocked("IdentityConflict", &message) {
-                        let _ = self.keeper.say("Blocked", "IdentityConflict", &message).await;
+                        let _ = self.keeper.say(said::BLOCKED, "IdentityConflict", &message).await;
                     }
                 }
                 Pulse::Failing { hop, error, refused } => {
@@ -192,5 +202,21 @@ impl Term {
         self.keeper.save(&certificate, &self.init.hub()).await?;
         tracing::info!(until = certificate.until, "certificate renewed");
         Ok(())
+    }
+}
+
+/// Passes on, once, that the control plane calls this cluster Ready: whoever installs waits for it here, as the way to
+/// the control plane may be open to nobody else.
+async fn tell_readiness(reporter: Reporter, mut pulse: watch::Receiver<Pulse>, keeper: Keeper) {
+    if pulse.wait_for(|pulse| *pulse == Pulse::Beating).await.is_err() {
+        return;
+    }
+    loop {
+        tokio::time::sleep(READY_LOOK).await;
+        if let Ok(Some(reason)) = reporter.ready().await
+            && keeper.say(said::READY, &reason, "").await.is_ok()
+        {
+            return;
+        }
     }
 }

@@ -17,6 +17,12 @@ pub const LABEL_REGION: &str = "fleet-scheduler.io/cluster.region";
 pub const LABEL_ZONE: &str = "fleet-scheduler.io/cluster.zone";
 /// Cluster label: Kubernetes version, as major.minor.
 pub const LABEL_VERSION: &str = "fleet-scheduler.io/cluster.version";
+/// Kubernetes' label: the name of what an object belongs to; on the init Secret, of the control plane.
+pub const LABEL_INSTANCE: &str = "app.kubernetes.io/instance";
+/// Kubernetes' label: its version; on the init Secret, the service version of the control plane.
+pub const LABEL_APP_VERSION: &str = "app.kubernetes.io/version";
+/// Kubernetes' label: the larger thing, which is always `fleet`.
+pub const LABEL_PART_OF: &str = "app.kubernetes.io/part-of";
 /// Label on the namespace and Lease that belong to one registered cluster; the value is the cluster's name.
 pub const LABEL_CLUSTER: &str = "fleet-scheduler.io/cluster";
 /// Label on placed source objects and on groups: where they went.

@@ -10,12 +10,16 @@
 pub mod cluster;
 pub mod condition;
 pub mod crds;
+pub mod digest;
 pub mod group;
+pub mod init_kubeconfig;
 pub mod keys;
 pub mod names;
 pub mod pod_values;
 pub mod policy;
+pub mod probe;
 pub mod quantity;
+pub mod registration;
 pub mod rights;
 pub mod schedule;
 mod schema;

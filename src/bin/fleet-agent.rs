@@ -6,8 +6,9 @@ use clap::Parser as _;
 use fleetctl::agent;
 
 fn main() -> ExitCode {
-    match agent::run(agent::settings::Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+    match agent::run(agent::settings::Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             tracing::error!("{error:#}");
             ExitCode::FAILURE

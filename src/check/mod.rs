@@ -3,9 +3,12 @@
 //! A check looks at facts that were collected before (`F`), so evaluating it needs no cluster. Checks may
 //! need one another; what cannot be judged because an earlier check failed is skipped, not failed.
 
+pub mod access;
 pub mod hosting;
 pub mod inside;
 pub mod installed;
+pub mod support;
+pub mod workload;
 
 /// How bad it is when a check does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use super::error::{CliError, Exit};
 use super::install::check_ids;
-use super::plan_args::{PlanArgs, wrong_values};
+use super::package_args::wrong_values;
+use super::plan_args::PlanArgs;
 use super::status;
 use super::ui::Ui;
 use super::{Global, cluster_access, verdicts};
@@ -76,7 +77,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
 }
 
 async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, CliError> {
-    check_ids(&args.skip_preflight)?;
+    check_ids(&args.skip_preflight, CHECKS.iter().map(|check| check.id))?;
     args.plan.name_at_least(UNNAMED);
     // What is wrong on the command line is said before any cluster is asked.
     let known = if args.plan.asks_cluster() { None } else { Some(args.plan.plan(ui, global, None)?) };
@@ -87,7 +88,7 @@ async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, 
     };
     let shape = unknown(exposure::expected(&plan.values.exposure));
     let rendered = plan.render(&shape, &pki::placeholders()).map_err(|problems| wrong_values(&problems))?;
-    let engine = Engine::new(hosting.client.clone(), plan.owner(), apply::Options::default(), Events::none());
+    let engine = Engine::new(hosting.client.clone(), plan.package.owner(), apply::Options::default(), Events::none());
     let (facts, compared) = preflight::examine(&plan, &hosting.client, &engine, &rendered.objects)
         .await
         .map_err(|error| cluster_access::request_failed("cannot read the hosting cluster", &error))?;
@@ -99,7 +100,7 @@ async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, 
         );
     }
     let exit = if refused { Exit::Preflight } else { Exit::Ok };
-    show(ui, args.output, &format!("install of service version {}", plan.version), &report, exit)
+    show(ui, args.output, &format!("install of service version {}", plan.package.version), &report, exit)
 }
 
 /// All verdicts as programs read them.

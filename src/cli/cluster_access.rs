@@ -7,7 +7,7 @@ use super::error::{CliError, Exit};
 use crate::api::names::ControlPlaneName;
 use crate::api::version::{KubeMinor, VersionError};
 use crate::apply::{ClientError, Connected, Target};
-use crate::control_plane::home::Home;
+use crate::install::home::Home;
 
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
@@ -27,6 +27,11 @@ pub(super) async fn connect(global: &Global) -> Result<Connected, CliError> {
     Ok(target.connect().await?)
 }
 
+/// The service's home directory.
+pub(super) fn home() -> Result<Home, CliError> {
+    Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))
+}
+
 /// The Kubernetes version of a cluster.
 pub(super) async fn server_version(client: &Client) -> Result<KubeMinor, CliError> {
     let version = client.apiserver_version().await;
@@ -38,19 +43,24 @@ pub(super) async fn server_version(client: &Client) -> Result<KubeMinor, CliErro
 }
 
 /// The API of the control plane that `--context` names.
+pub(super) async fn hub_client(global: &Global) -> Result<Client, CliError> {
+    Ok(hub(global).await?.client)
+}
+
+/// The API of the control plane that `--context` names.
 ///
 /// The context is looked for in the kubeconfig first; a control plane that was installed from here is also found by
 /// the file that its install wrote, so that `get` works before anybody touched `KUBECONFIG`.
-pub(super) async fn hub_client(global: &Global) -> Result<Client, CliError> {
+pub(super) async fn hub(global: &Global) -> Result<Connected, CliError> {
     match connect(global).await {
-        Ok(connected) => Ok(connected.client),
+        Ok(connected) => Ok(connected),
         Err(error) if error.reason == "NoSuchContext" || error.reason == "NoKubeconfig" => {
             let name: Option<ControlPlaneName> = global.context.as_deref().and_then(|context| context.parse().ok());
             let home = Home::of_user().ok();
             let file = name.zip(home).map(|(name, home)| home.kubeconfig(&name)).filter(|file| file.is_file());
             let Some(file) = file else { return Err(error) };
             let target = Target { kubeconfig: vec![file], context: global.context.clone() };
-            Ok(target.connect().await?.client)
+            Ok(target.connect().await?)
         }
         Err(error) => Err(error),
     }

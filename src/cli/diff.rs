@@ -9,13 +9,13 @@ use serde_json::json;
 use super::Global;
 use super::error::{CliError, Exit};
 use super::install::{Prepared, WriteArgs, prepare};
-use super::outcome::install_failed;
+use super::outcome::control_plane_failed;
 use super::plan_args::PlanArgs;
 use super::ui::{Display, Ui};
 use crate::apply::{Change, Difference};
 use crate::control_plane::compare::{Comparison, compare};
-use crate::control_plane::install::{Aftermath, Failure};
-use crate::control_plane::progress::Progress;
+use crate::install::progress::Progress;
+use crate::install::run::{Aftermath, Failure};
 
 /// Show what an install would change, and change nothing
 #[derive(Debug, Subcommand)]
@@ -82,7 +82,7 @@ pub(super) async fn comparison(
     display.close(compared.is_ok());
     compared.map_err(|error| {
         let failure = Failure { error, aftermath: Aftermath::NothingWritten };
-        install_failed(ui, &plan, failure, global)
+        control_plane_failed(ui, &plan, failure, global)
     })
 }
 

@@ -6,11 +6,11 @@ use super::Global;
 use super::cluster_access::connect;
 use super::error::{CliError, Exit};
 use super::outcome::engine_error;
-use super::plan_args::wrong_name;
+use super::package_args::wrong_name;
 use super::ui::Ui;
 use crate::api::names::ControlPlaneName;
-use crate::control_plane::home::Home;
 use crate::control_plane::kubeconfig::{self, KubeconfigError, Source};
+use crate::install::home::Home;
 
 /// Write the kubeconfig of a control plane again, from the keys in its hosting cluster or on this machine
 #[derive(Debug, Args)]

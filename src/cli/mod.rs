@@ -1,8 +1,11 @@
 //! The command line: one file a command; only here is anything printed or asked.
 
+mod accept;
+mod agent_args;
 mod chart_choice;
 mod check;
 mod cluster_access;
+mod delete;
 mod diff;
 mod error;
 mod get;
@@ -13,6 +16,7 @@ mod kubectl_install;
 mod lint;
 mod objects;
 mod outcome;
+mod package_args;
 mod plan_args;
 mod preview;
 mod report;
@@ -85,6 +89,14 @@ struct Global {
     quiet: bool,
 }
 
+impl Global {
+    /// The flags that lead another command to the same place, with a space before each.
+    fn tail(&self) -> String {
+        let context = self.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
+        if self.namespace.as_str() == "fleet" { context } else { format!("{context} --namespace {}", self.namespace) }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Install a control plane or an agent
@@ -104,9 +116,14 @@ enum Command {
     Kubeconfig(kubeconfig::KubeconfigArgs),
     /// Check a cluster before an install, or an installed control plane
     Check(Box<check::CheckArgs>),
-    /// List what a control plane manages
+    /// List workload clusters, schedule groups and deployments of a control plane
     #[command(subcommand)]
     Get(get::GetCommand),
+    /// Let a workload cluster into a control plane that registers by hand
+    Accept(accept::AcceptArgs),
+    /// Make a control plane forget a workload cluster that is gone
+    #[command(subcommand)]
+    Delete(delete::DeleteCommand),
     /// Print the objects of an install as manifests that can be applied
     #[command(subcommand)]
     Template(template::TemplateCommand),
@@ -161,13 +178,15 @@ async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
     let global = cli.global;
     match cli.command {
         Command::Install(command) => Box::pin(install::run(ui, &global, command)).await,
-        Command::Uninstall(command) => uninstall::run(ui, &global, command).await,
+        Command::Uninstall(command) => Box::pin(uninstall::run(ui, &global, command)).await,
         Command::Check(args) => Box::pin(check::run(ui, &global, *args)).await,
         Command::Status(args) => status::run(ui, &global, args).await,
         Command::Diff(command) => Box::pin(diff::run(ui, &global, command)).await,
         Command::Rollback(args) => Box::pin(rollback::run(ui, &global, args)).await,
         Command::Kubeconfig(args) => kubeconfig::run(ui, &global, args).await,
         Command::Get(command) => get::run(ui, &global, command).await,
+        Command::Accept(args) => accept::run(ui, &global, &args).await,
+        Command::Delete(command) => delete::run(ui, &global, command).await,
         Command::Template(command) => template::run(ui, &global, command),
         Command::Lint(args) => lint::run(ui, &global, &args),
         Command::Show(command) => show::run(ui, &global, command),

@@ -5,9 +5,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::error::{CliError, Exit};
 use super::ui::Ui;
 use super::{Global, report};
+use crate::api::registration::{Registration, state};
 use crate::apply;
-use crate::control_plane::install::{Aftermath, Failure, InstallError};
+use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
+use crate::install::run::{Aftermath, Failure, Stopped};
+use crate::workload_cluster;
 
 /// Ends when SIGINT or SIGTERM comes; a second one ends the program at once.
 pub(super) async fn interrupted(ui: &Ui) {
@@ -55,8 +58,18 @@ pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
     }
 }
 
-/// The error of a failed install.
-pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Global) -> CliError {
+/// The engine stopped in the middle of a step.
+pub(super) fn stopped(stopped: &Stopped) -> CliError {
+    let Stopped { step, source } = stopped;
+    match source.as_ref() {
+        // Whether the time was up or nothing would have changed any more: the condition did not come true.
+        apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
+        _ => engine_error(&format!("{step} failed"), source),
+    }
+}
+
+/// The error of a failed install of a control plane.
+pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<InstallError>, global: &Global) -> CliError {
     let Failure { error, aftermath } = failure;
     let shown = match &error {
         InstallError::Preflight(checks) => return report::preflight_refused(checks, true),
@@ -67,15 +80,11 @@ pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Gl
                 .hint(refused.remedy(&command, *cluster))
                 .hint("nothing was written to the cluster");
         }
-        InstallError::Engine { step, source } => match source.as_ref() {
-            // Whether the time was up or nothing would have changed any more: the condition did not come true.
-            apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
-            _ => engine_error(&format!("{step} failed"), source),
-        },
+        InstallError::Engine(source) => stopped(source),
         InstallError::Cluster(source) => {
             super::cluster_access::request_failed("cannot read the hosting cluster", source)
         }
-        InstallError::Render(problems) => super::plan_args::wrong_values(problems),
+        InstallError::Render(problems) => super::package_args::wrong_values(problems),
         InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string()).hint(
             "check what gives Services of type LoadBalancer their address, or use `--set exposure.type=NodePort`",
         ),
@@ -93,27 +102,75 @@ pub(super) fn install_failed(ui: &Ui, plan: &Plan, failure: Failure, global: &Gl
         }
         InstallError::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
     };
-    after(shown, ui, plan, &aftermath, global)
+    after(shown, ui, &format!("control-plane {}", plan.name), &aftermath, global)
+}
+
+/// The error of a failed install of an agent.
+pub(super) fn agent_failed(
+    ui: &Ui,
+    plan: &workload_cluster::plan::Plan,
+    failure: Failure<workload_cluster::install::InstallError>,
+    global: &Global,
+) -> CliError {
+    use workload_cluster::install::InstallError as E;
+    let Failure { error, aftermath } = failure;
+    let logs = format!(
+        "read the agent's log: `kubectl{} -n {} logs -l app.kubernetes.io/name=fleet-agent`",
+        global.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default(),
+        global.namespace
+    );
+    let shown = match &error {
+        E::Preflight(checks) => return report::preflight_refused(checks, true),
+        E::Engine(source) => stopped(source),
+        E::Cluster(source) => super::cluster_access::request_failed("cannot read the workload cluster", source),
+        E::Hub { source, .. } => super::cluster_access::request_failed(&error.to_string(), source),
+        E::NoInitSecret(_) => CliError::new(Exit::Preflight, "NoInitSecret", error.to_string())
+            .hint("the scheduler there makes it once it is up: `fleetctl status` on the hosting cluster says how it stands"),
+        E::Render(problems) => super::package_args::wrong_values(problems),
+        E::NotConnected { stopped: source, said } => heard(stopped(source), said.as_ref(), plan).hint(logs),
+        E::NotReady(said) => {
+            heard(CliError::new(Exit::TimedOut, "NotReady", error.to_string()), said.as_ref(), plan).hint(logs)
+        }
+        E::Probe(outcome) => CliError::new(Exit::Preflight, "NotReached", error.to_string())
+            .cause(format!("{}: {}", outcome.hop, outcome.message))
+            .hint("open that way for the pods of this cluster, or install the control plane with an address that they reach")
+            .hint("to go on all the same: `--skip-preflight probe`"),
+        E::Refused(said) => CliError::new(Exit::Failed, "RegistrationRefused", error.to_string())
+            .cause(said.message.clone())
+            .hint(logs),
+        E::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
+    };
+    after(shown, ui, &format!("agent {}", plan.name), &aftermath, global)
+}
+
+/// Adds what the agent says of itself.
+fn heard(shown: CliError, said: Option<&Registration>, plan: &workload_cluster::plan::Plan) -> CliError {
+    let Some(said) = said else { return shown };
+    let shown = shown.cause(format!("the agent says {}", workload_cluster::install::shown(said)));
+    if said.is(state::REGISTERING) {
+        let accept = format!("`fleetctl accept {} --context CONTROL_PLANE`", plan.name);
+        return shown.hint(format!("if the control plane lets in by hand, accept the cluster: {accept}"));
+    }
+    shown
 }
 
 /// What became of the changes comes second, after the error itself.
-fn after(shown: CliError, ui: &Ui, plan: &Plan, aftermath: &Aftermath, global: &Global) -> CliError {
-    let (program, name) = (ui.program, &plan.name);
-    let context = global.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
-    let namespace =
-        if global.namespace.as_str() == "fleet" { String::new() } else { format!(" --namespace {}", global.namespace) };
-    let tail = format!("{context}{namespace}");
+///
+/// `what` is what an uninstall would be told: `agent NAME`.
+pub(super) fn after(shown: CliError, ui: &Ui, what: &str, aftermath: &Aftermath, global: &Global) -> CliError {
+    let program = ui.program;
+    let tail = global.tail();
     match aftermath {
         Aftermath::NothingWritten => shown.hint("nothing was written to the cluster"),
         Aftermath::Left => shown.hint(format!(
             "what was made so far stays; to go on, run the same install again; to remove it, \
-             `{program} uninstall control-plane {name}{tail}`"
+             `{program} uninstall {what}{tail}`"
         )),
         Aftermath::RolledBack => shown.hint("everything that this run had changed was undone"),
         Aftermath::RollbackFailed(error) => {
             let mut shown = shown.cause(format!("and the rollback failed: {error}"));
             shown.exit = Exit::PartDone;
-            shown.hint(format!("to remove what is left: `{program} uninstall control-plane {name}{tail}`"))
+            shown.hint(format!("to remove what is left: `{program} uninstall {what}{tail}`"))
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::chart_choice;
 use super::error::CliError;
-use super::plan_args::wrong_name;
+use super::package_args::wrong_name;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::chart::select::Selection;
 use crate::chart::{Chart, Diagnostic, Diagnostics, Kind, RenderInput, Rendered, ValuesBuilder, ValuesTree};
@@ -64,7 +64,7 @@ pub(super) fn preview(
             let name: ControlPlaneName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;
             let plan = Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
             let rendered = plan.render(&endpoint(&plan.values.exposure), &pki::placeholders())?;
-            (rendered, plan.value_warnings().to_vec())
+            (rendered, plan.package.value_warnings().to_vec())
         }
         Kind::Agent => {
             let name = name_in(&builder)?;

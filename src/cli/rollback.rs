@@ -9,14 +9,14 @@ use clap::Args;
 use super::error::{CliError, Exit};
 use super::install::duration;
 use super::outcome::{engine_error, interrupted};
-use super::plan_args::wrong_name;
+use super::package_args::wrong_name;
 use super::ui::{Display, Ui};
 use super::{Global, cluster_access};
 use crate::api::names::ControlPlaneName;
-use crate::control_plane::home::Home;
-use crate::control_plane::progress::Progress;
 use crate::control_plane::rollback::Outcome;
 use crate::control_plane::uninstall::Target;
+use crate::install::home::Home;
+use crate::install::progress::Progress;
 
 /// Undo an install or upgrade that was cut off
 #[derive(Debug, Args)]

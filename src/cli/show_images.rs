@@ -11,7 +11,7 @@ use super::chart_choice::ChartArgs;
 use super::error::CliError;
 use super::error::Exit;
 use super::image_args::ImageArgs;
-use super::plan_args::wrong_values;
+use super::package_args::wrong_values;
 use super::preview::{NoPreview, preview};
 use super::ui::Ui;
 use super::values_args::{ValuesArgs, with_precedence};

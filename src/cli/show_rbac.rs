@@ -4,7 +4,8 @@ use clap::Args;
 
 use super::Global;
 use super::error::{CliError, Exit};
-use super::plan_args::{PlanArgs, wrong_values};
+use super::package_args::wrong_values;
+use super::plan_args::PlanArgs;
 use super::ui::Ui;
 use crate::chart::output;
 use crate::control_plane::rights::{rights, roles};
@@ -27,7 +28,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit,
     ui.out(&output::yaml_stream(roles(&plan, &rights).iter()))?;
     ui.note(&format!(
         "The Role needs its namespace: `kubectl create namespace {0}`; an install leaves a namespace that is there as it is",
-        plan.namespace
+        plan.package.namespace
     ));
     Ok(Exit::Ok)
 }

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::chart_choice::{self, ChartArgs};
 use super::error::{CliError, Exit};
-use super::plan_args::wrong_values;
+use super::package_args::wrong_values;
 use super::preview::typed;
 use super::ui::Ui;
 use crate::chart::show::commented_values;

@@ -8,13 +8,14 @@ use kube::api::{Api, ListParams};
 use super::cluster_access::{connect, request_failed};
 use super::error::{CliError, Exit};
 use super::outcome::engine_error;
-use super::plan_args::wrong_name;
+use super::package_args::wrong_name;
 use super::ui::Ui;
 use super::{Global, report};
 use crate::api::names::ControlPlaneName;
 use crate::check::Report;
 use crate::control_plane::health::{self, Health};
-use crate::control_plane::{home::Home, installation, keys};
+use crate::control_plane::{installation, keys};
+use crate::install::home::Home;
 
 /// Check the status of a control plane installation
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::control_plane::progress::Progress;
+use crate::install::progress::Progress;
 
 /// How a line of a report is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

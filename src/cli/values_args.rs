@@ -99,12 +99,15 @@ Mappings are merged key by key, lists and scalars replaced; `null` deletes what 
 }
 pub(super) use with_precedence;
 
+const HEADING: &str = "Values";
 const VALUES_HELP: &str = "File with values, YAML or JSON, `-` for standard input; may be repeated, later ones win";
 
 impl clap::Args for ValuesArgs {
     fn augment_args(command: Command) -> Command {
-        let command = command.next_help_heading("Values").arg(
+        // Each with its heading: one set for all that follow would take in the flags of the command, too.
+        let command = command.arg(
             Arg::new("values")
+                .help_heading(HEADING)
                 .long("values")
                 .short('f')
                 .value_name("FILE")
@@ -115,6 +118,7 @@ impl clap::Args for ValuesArgs {
         KINDS.into_iter().fold(command, |command, kind| {
             command.arg(
                 Arg::new(id(kind))
+                    .help_heading(HEADING)
                     .long(id(kind))
                     .value_name(value_name(kind))
                     .help(help(kind))

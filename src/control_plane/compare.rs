@@ -9,13 +9,15 @@ use kube::Client;
 use kube::api::Api;
 
 use super::exposure::{self, Endpoint};
-use super::home::Home;
-use super::install::{InstallError, InstallOptions, unknown};
+use super::install::{InstallError, unknown};
 use super::keys;
 use super::plan::Plan;
-use super::progress::{self, Progress};
 use super::survey::{Survey, survey};
 use crate::apply::{self, Difference, Engine, Foreign};
+use crate::install::home::Home;
+use crate::install::package;
+use crate::install::progress::{self, Progress};
+use crate::install::run::{InstallOptions, Stopped};
 use crate::pki::{self, Files};
 
 /// What an install would do.
@@ -51,7 +53,7 @@ pub async fn compare(
 ) -> Result<Comparison, InstallError> {
     let engine = Engine::new(
         client.clone(),
-        plan.owner(),
+        plan.package.owner(),
         apply::Options {
             deadline: Some(Instant::now() + options.timeout),
             adopt: options.adopt,
@@ -61,7 +63,7 @@ pub async fn compare(
         progress::events(progress),
     );
     let stopped = |step: &'static str| {
-        move |source: apply::Error| InstallError::Engine { step: step.to_owned(), source: Box::new(source) }
+        move |source: apply::Error| InstallError::from(Stopped { step: step.to_owned(), source: Box::new(source) })
     };
     let looking = "Checking the hosting cluster";
     progress.step(looking);
@@ -73,8 +75,10 @@ pub async fn compare(
     let endpoint = endpoint(plan, client, &seen, &mut notes).await?;
     let keys = known_keys(plan, client, home, &endpoint, &mut notes).await?;
     let rendered = plan.render(&endpoint, &keys)?;
-    let planned =
-        engine.plan(&plan.release(&endpoint), &Plan::planned(&rendered.objects)).await.map_err(stopped(comparing))?;
+    let planned = engine
+        .plan(&plan.release(&endpoint), &package::planned(&rendered.objects))
+        .await
+        .map_err(stopped(comparing))?;
     let differences = engine.diff(&planned).await.map_err(stopped(comparing))?;
     let changed = differences.iter().filter(|d| d.change != apply::Change::Delete).count();
     progress.done("");
@@ -90,7 +94,7 @@ async fn endpoint(
 ) -> Result<Endpoint, InstallError> {
     let wanted = &plan.values.exposure;
     let kind = seen.decision.kind;
-    let services: Api<Service> = Api::namespaced(client.clone(), plan.namespace.as_str());
+    let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let service = services.get_opt("apiserver").await?;
     let found = service.and_then(|service| {
         exposure::endpoint(kind, wanted, &service, &seen.facts.nodes, seen.known_host().as_deref()).ok()
@@ -109,7 +113,7 @@ async fn known_keys(
     endpoint: &Endpoint,
     notes: &mut Vec<String>,
 ) -> Result<Files, InstallError> {
-    let mut found = keys::from_cluster(client, plan.namespace.as_str(), plan.name.as_str()).await?;
+    let mut found = keys::from_cluster(client, plan.package.namespace.as_str(), plan.name.as_str()).await?;
     if !pki::Authorities::any_in(&found) {
         found = keys::from_folder(&home.keys(&plan.name))?;
     }

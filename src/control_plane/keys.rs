@@ -52,9 +52,9 @@ pub fn complete(found: &Files, plan: &Plan, endpoint: &Endpoint, now: Timestamp)
     let extra: Vec<San> = endpoint.sans.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let subject = Subject {
         control_plane: plan.name.to_string(),
-        namespace: plan.namespace.to_string(),
+        namespace: plan.package.namespace.to_string(),
         public: pki::Endpoint { host: endpoint.host.parse()?, port: endpoint.port },
-        internal: Subject::internal_endpoint(plan.namespace.as_str()),
+        internal: Subject::internal_endpoint(plan.package.namespace.as_str()),
         extra_sans: extra,
     };
     pki::ensure(found, &subject, now, &Lifetimes::default())

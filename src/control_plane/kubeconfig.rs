@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use kube::Client;
 
-use super::home::Home;
 use super::keys::{self, ADMIN_KUBECONFIG};
 use super::plan::OWNER_KIND;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::{self, Engine, Events, Owner};
+use crate::install::home::Home;
 use crate::pki::{self, FolderError, PkiError, SecretText, Subject};
 
 /// Where a kubeconfig came from.

@@ -3,14 +3,12 @@
 pub mod compare;
 pub mod exposure;
 pub mod health;
-pub mod home;
 pub mod install;
 pub mod installation;
 pub mod keys;
 pub mod kubeconfig;
 pub mod plan;
 pub mod preflight;
-pub mod progress;
 pub mod rights;
 pub mod rollback;
 pub mod secrets;

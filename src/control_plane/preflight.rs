@@ -6,6 +6,7 @@ use super::plan::Plan;
 use crate::apply::{self, Engine, Foreign, State};
 use crate::chart::Object;
 use crate::check::hosting::{Collision, HostingFacts};
+use crate::install::package;
 
 /// Reads all that the checks need, and what is known of earlier runs. `objects` are any rendering of the plan.
 ///
@@ -22,7 +23,7 @@ pub async fn examine(
         // A comparison would wait for its end.
         return Ok((facts, engine.state().await));
     }
-    let compared = engine.plan_part(&Plan::planned(objects)).await.map(|compared| {
+    let compared = engine.plan_part(&package::planned(objects)).await.map(|compared| {
         facts.collisions = compared.foreign.iter().map(collision).collect();
         compared.state
     });

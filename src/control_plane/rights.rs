@@ -3,12 +3,13 @@
 use serde_json::{Value, json};
 
 use super::exposure;
-use super::install::{is_awaited, unknown};
+use super::install::unknown;
 use super::plan::Plan;
 use super::values::ExposureType;
 use crate::api::rights::{Right, Scope, merged, rules};
 use crate::apply::{self, Kind};
 use crate::chart::Diagnostics;
+use crate::install::run::is_awaited;
 use crate::{check, pki};
 
 /// Every right, each once: those of the plan's objects, and those of the reads around them.
@@ -41,7 +42,7 @@ pub fn roles(plan: &Plan, rights: &[Right]) -> [Value; 2] {
         json!({"apiVersion": api_version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": of(Scope::Cluster)}),
         json!({
             "apiVersion": api_version, "kind": "Role",
-            "metadata": {"name": name, "namespace": plan.namespace.as_str()},
+            "metadata": {"name": name, "namespace": plan.package.namespace.as_str()},
             "rules": of(Scope::Namespace),
         }),
     ]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::progress::Progress;
 use super::uninstall::Target;
 use crate::apply::{self, RolledBack};
+use crate::install::progress::Progress;
 
 /// What became of a rollback.
 #[derive(Debug)]

@@ -8,7 +8,6 @@ use super::exposure::{self, Decision};
 use super::install::{InstallError, unknown};
 use super::plan::Plan;
 use super::preflight;
-use super::progress::Progress;
 use super::upgrade;
 use super::values::ExposureType;
 use crate::api::version::KubeMinor;
@@ -16,6 +15,7 @@ use crate::apply::{Engine, State};
 use crate::chart;
 use crate::check;
 use crate::check::hosting::{CHECKS, HostingFacts};
+use crate::install::progress::Progress;
 use crate::pki;
 
 /// What was seen.
@@ -44,9 +44,8 @@ pub(super) async fn survey(
     let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
     let (facts, state) = preflight::examine(plan, client, engine, &provisional.objects).await?;
     if let Some(installed) = state.as_ref().ok().and_then(|state| installed_version(plan, state, &facts)) {
-        upgrade::check(chart::versions(), &installed, &plan.version).map_err(|refused| InstallError::Upgrade {
-            refused,
-            cluster: facts.git_version.parse::<KubeMinor>().ok(),
+        upgrade::check(chart::versions(), &installed, &plan.package.version).map_err(|refused| {
+            InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() }
         })?;
     }
     let report = check::run(&CHECKS, &facts, lenient);

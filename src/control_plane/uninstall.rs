@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use kube::Client;
 
 use super::health;
-use super::home::Home;
 use super::keys;
 use super::plan::OWNER_KIND;
-use super::progress::{self, Progress};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::{self, Engine, Owner, Removal, Removed};
 use crate::check::inside::{self, Member};
+use crate::install::home::Home;
+use crate::install::progress::{self, Progress};
 
 /// How long the control plane may take to say which workload clusters are registered.
 const ASKING: Duration = Duration::from_secs(5);

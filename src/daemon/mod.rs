@@ -5,7 +5,6 @@
 pub mod admin;
 pub mod backoff;
 pub mod client;
-pub mod digest;
 pub mod log;
 pub mod metrics;
 pub mod stop;

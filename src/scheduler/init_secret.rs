@@ -13,8 +13,11 @@ use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
+use super::settings::Settings;
 use super::token::Token;
-use crate::api::keys::{INIT_SECRET, INIT_SECRET_KEY, SCHEDULER_MANAGER};
+use crate::api::keys::{
+    INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF, SCHEDULER_MANAGER,
+};
 use crate::daemon::client::{CallError, call};
 
 /// The kubeconfig that an agent starts from.
@@ -36,12 +39,22 @@ pub fn kubeconfig(server: &str, ca_pem: &[u8], token: &Token) -> String {
     text
 }
 
-fn secret(namespace: &str, kubeconfig: &str) -> Secret {
+/// Labels that travel with every copy: whose Secret it is, and of which service version.
+fn labels(settings: &Settings) -> BTreeMap<String, String> {
+    let known = [
+        (LABEL_PART_OF, Some("fleet")),
+        (LABEL_INSTANCE, settings.name.as_deref()),
+        (LABEL_APP_VERSION, settings.version.as_deref()),
+    ];
+    known.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect()
+}
+
+fn secret(settings: &Settings, kubeconfig: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(INIT_SECRET.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            labels: Some(BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "fleet".to_owned())])),
+            namespace: Some(settings.namespace.clone()),
+            labels: Some(labels(settings)),
             ..ObjectMeta::default()
         },
         type_: Some("Opaque".to_owned()),
@@ -51,17 +64,18 @@ fn secret(namespace: &str, kubeconfig: &str) -> Secret {
 }
 
 /// Whether the Secret there needs no write.
-fn is_current(found: &Secret, kubeconfig: &str) -> bool {
+fn is_current(found: &Secret, settings: &Settings, kubeconfig: &str) -> bool {
     let data = found.data.as_ref().and_then(|d| d.get(INIT_SECRET_KEY));
-    data.is_some_and(|bytes| bytes.0 == kubeconfig.as_bytes()) && found.immutable != Some(true)
+    let labelled = labels(settings).iter().all(|(key, value)| found.labels().get(key) == Some(value));
+    labelled && data.is_some_and(|bytes| bytes.0 == kubeconfig.as_bytes()) && found.immutable != Some(true)
 }
 
 /// Makes the Secret hold `kubeconfig`. Returns whether it had to be written.
-pub async fn ensure(client: &Client, namespace: &str, kubeconfig: &str) -> Result<bool, CallError> {
-    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+pub async fn ensure(client: &Client, settings: &Settings, kubeconfig: &str) -> Result<bool, CallError> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), &settings.namespace);
     let found = call(api.get_opt(INIT_SECRET)).await?;
     match found {
-        Some(found) if is_current(&found, kubeconfig) => return Ok(false),
+        Some(found) if is_current(&found, settings, kubeconfig) => return Ok(false),
         Some(found) if found.immutable == Some(true) => {
             // Somebody froze it; an immutable Secret can only be replaced by a new one.
             let same = Preconditions { uid: found.uid(), resource_version: None };
@@ -70,7 +84,7 @@ pub async fn ensure(client: &Client, namespace: &str, kubeconfig: &str) -> Resul
         _ => {}
     }
     let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-    call(api.patch(INIT_SECRET, &params, &Patch::Apply(&secret(namespace, kubeconfig)))).await?;
+    call(api.patch(INIT_SECRET, &params, &Patch::Apply(&secret(settings, kubeconfig)))).await?;
     Ok(true)
 }
 
@@ -78,9 +92,13 @@ pub async fn ensure(client: &Client, namespace: &str, kubeconfig: &str) -> Resul
 mod tests {
     use super::*;
 
+    fn settings() -> Settings {
+        serde_saphyr::from_str("{name: demo, version: v0.6.1}").unwrap()
+    }
+
     #[test]
     fn the_secret_can_be_copied_into_another_cluster() {
-        let secret = secret("fleet", "k");
+        let secret = secret(&settings(), "k");
         assert_eq!(secret.metadata.owner_references, None);
         assert_eq!(secret.metadata.finalizers, None);
         assert_eq!(secret.immutable, None);
@@ -88,11 +106,13 @@ mod tests {
 
     #[test]
     fn a_frozen_or_different_secret_is_rewritten_and_an_equal_one_is_not() {
-        let mut found = secret("fleet", "k");
-        assert!(is_current(&found, "k"));
-        assert!(!is_current(&found, "other"));
+        let mut found = secret(&settings(), "k");
+        assert!(is_current(&found, &settings(), "k"));
+        let upgraded = Settings { version: Some("v0.7.1".to_owned()), ..settings() };
+        assert!(!is_current(&found, &upgraded, "k"));
+        assert!(!is_current(&found, &settings(), "other"));
         found.immutable = Some(true);
-        assert!(!is_current(&found, "k"));
-        assert!(!is_current(&Secret::default(), "k"));
+        assert!(!is_current(&found, &settings(), "k"));
+        assert!(!is_current(&Secret::default(), &settings(), "k"));
     }
 }

@@ -6,7 +6,8 @@ use kube::config::Kubeconfig;
 
 use super::objects::{self, Objects};
 use super::settings::{Args, Settings};
-use crate::daemon::{client, digest};
+use crate::api::digest;
+use crate::daemon::client;
 
 /// The files as they are now; a part that cannot be read says why.
 #[derive(Debug)]

@@ -143,7 +143,7 @@ async fn init_secret(leader: &Leader, inputs: &Inputs) -> Verdict {
         Err(e) => return Verdict::failed("TokenFailed", discreet(&e)),
     };
     let kubeconfig = init_secret::kubeconfig(server, ca, &token);
-    match init_secret::ensure(&leader.client, &settings.namespace, &kubeconfig).await {
+    match init_secret::ensure(&leader.client, settings, &kubeconfig).await {
         Ok(written) => {
             if written {
                 tracing::info!(server, token = token.id(), expires = %token.expires, "init Secret written");

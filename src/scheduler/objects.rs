@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use crate::daemon::digest;
+use crate::api::digest;
 
 /// Why the folder cannot be used.
 #[derive(Debug, thiserror::Error)]

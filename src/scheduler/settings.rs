@@ -45,6 +45,12 @@ pub struct Settings {
     /// The namespace of the service, in the hosting cluster and in the control plane's API alike.
     #[serde(default = "fleet")]
     pub namespace: String,
+    /// Name of the control plane.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Service version of the control plane.
+    #[serde(default)]
+    pub version: Option<String>,
     /// URL at which agents reach the control plane's API. Without it no init Secret is made.
     #[serde(default)]
     pub agent_endpoint: Option<String>,

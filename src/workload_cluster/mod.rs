@@ -1,5 +1,11 @@
 //! What it means to install, check and remove an agent in a workload cluster.
 
+pub mod hub;
+pub mod install;
+pub mod plan;
+pub mod probe;
+pub mod registration;
+pub mod uninstall;
 pub mod values;
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use crate::{Ran, Sandbox};
 fn help_lists_the_commands_of_the_specification() {
     let sandbox = Sandbox::new();
     let help = sandbox.run(&["--help"]);
-    for command in ["get", "help", "install", "kubectl-install", "status", "uninstall", "template", "versions"] {
+    for command in
+        ["accept", "delete", "get", "help", "install", "kubectl-install", "status", "uninstall", "template", "versions"]
+    {
         assert!(help.succeeds().lines().any(|line| line.trim_start().starts_with(command)), "{command}: {help:?}");
     }
     assert!(help.stdout.contains("-v, --version") && help.stdout.contains("-h, --help"), "{help:?}");

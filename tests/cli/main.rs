@@ -1,5 +1,6 @@
 //! The command line as a user meets it, without any cluster.
 
+mod agent;
 mod diff;
 mod fuzz;
 mod help;

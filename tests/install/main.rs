@@ -1,8 +1,9 @@
 //! What a user sees of installing, checking and removing a control plane, on real clusters.
 //!
-//! The tests share the clusters `host` and `new`, so they run one after another; each begins and ends with a clean
+//! The tests share the clusters `host`, `new`, `member-1` and `member-2`, so they run one after another; each begins and ends with a clean
 //! cluster.
 
+mod agents;
 mod exposure;
 mod failing;
 mod faults;

@@ -111,6 +111,11 @@ impl Site {
         self.home.path().join(".fleet/demo")
     }
 
+    /// The file that the install wrote, which leads to the control plane's own API.
+    pub(crate) fn hub_kubeconfig(&self) -> PathBuf {
+        self.fleet_folder().join("fleet-kubeconfig")
+    }
+
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("fleetctl"));
         command.env_clear().env("HOME", self.home()).env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -143,7 +148,7 @@ impl Site {
 
     /// kubectl against the control plane's own API, by the file that the install wrote.
     pub(crate) fn hub(&self, args: &[&str]) -> String {
-        let file = self.fleet_folder().join("fleet-kubeconfig").display().to_string();
+        let file = self.hub_kubeconfig().display().to_string();
         let own = ["--kubeconfig", &file, "--context", "demo"];
         let output = Command::new(self.bed.kubectl_path().unwrap()).args(own).args(args).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use fleetctl::agent::identity::{ANNOTATION_LEAVE, ANNOTATION_STATE};
 use fleetctl::api::Cluster;
 use fleetctl::api::condition::find;
+use fleetctl::api::registration::{ANNOTATION_LEAVE, ANNOTATION_STATE};
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};

@@ -11,11 +11,11 @@ use x509_parser::oid_registry::{
 };
 use x509_parser::prelude::FromDer as _;
 
+use crate::api::digest;
 use crate::api::keys::{
     AGENT_USER_PREFIX, AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP,
 };
 use crate::api::names::ClusterName;
-use crate::daemon::digest;
 
 /// The signer whose certificates the API server takes for clients.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";

@@ -1,4 +1,7 @@
-//! `cargo bed demo`: a control plane in a real cluster, from nothing.
+//! `cargo bed demo`: a control plane in one real cluster and another one registered with it, from nothing.
+//!
+//! The control plane is of the default version. `member-2` is not registered: no agent line both supports its Kubernetes
+//! 1.31 and may join a control plane of that line.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,21 +24,25 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
     let mut steps = Steps::new(LEFT);
     steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
     let fleetctl = steps.run("build fleetctl", || build(bed))?;
-    steps.run("start the cluster `host`", || bed.up(&["host"]))?;
+    steps.run("start the clusters `host` and `member-1`", || bed.up(&["host", "member-1"]))?;
 
     let home = bed.home();
     fs::create_dir_all(&home)?;
-    let kubeconfig = bed.kubeconfig("host")?;
+    let kubeconfigs = [bed.kubeconfig("host")?, bed.kubeconfig("member-1")?];
     let file = home.join(".fleet/demo/fleet-kubeconfig");
-    let both = std::env::join_paths([&kubeconfig, &file]).context("paths without a colon")?;
+    let all = std::env::join_paths(kubeconfigs.iter().chain([&file])).context("paths without a colon")?;
     let mut shown = Transcript { picture: picture.is_some(), text: String::new() };
     let folder = fleetctl.parent().context("a program lies in a folder")?.to_owned();
     let kubectl = bed.kubectl_path()?.parent().context("a program lies in a folder")?.to_owned();
-    let environment = Environment { path: vec![folder, kubectl], home: home.clone(), kubeconfig: both };
+    let environment = Environment { path: vec![folder, kubectl], home: home.clone(), kubeconfig: all };
     steps.run("install a control plane", || {
         shown.command(&environment, "fleetctl install control-plane demo --context host")?;
         shown.command(&environment, "kubectl --context host --namespace fleet get pods")?;
-        shown.command(&environment, "kubectl --context demo get customresourcedefinitions")?;
+        shown.command(&environment, "kubectl --context demo get customresourcedefinitions")
+    })?;
+    steps.run("register a workload cluster", || {
+        shown.command(&environment, "fleetctl install agent member-1 --context member-1 --control-plane demo")?;
+        shown.command(&environment, "kubectl --context demo get clusters")?;
         shown.command(&environment, "fleetctl get clusters --context demo")
     })?;
     if let Some(file) = picture {

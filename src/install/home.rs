@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::api::names::ControlPlaneName;
+use crate::api::names::{ClusterName, ControlPlaneName};
 
 /// The folder `~/.fleet`.
 #[derive(Debug, Clone)]
@@ -40,6 +40,11 @@ impl Home {
     /// The folder in which `template` keeps the keys of a control plane.
     pub fn keys(&self, name: &ControlPlaneName) -> PathBuf {
         self.control_plane(name).join("pki")
+    }
+
+    /// The local journal of an agent's installs. No control plane's name begins with a dot.
+    pub fn agent_journal(&self, name: &ClusterName) -> PathBuf {
+        self.root.join(".agents").join(name.as_str())
     }
 
     /// The local journal of a control plane's installs.

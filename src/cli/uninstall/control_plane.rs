@@ -1,33 +1,25 @@
-//! `uninstall`: removes a control plane; its data and keys only on request.
+//! `uninstall control-plane`: removes a control plane; its data and keys only on request.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
-use super::error::{CliError, Exit};
-use super::install::duration;
-use super::outcome::{engine_error, interrupted};
-use super::plan_args::wrong_name;
-use super::ui::{Display, Ui};
-use super::{Global, cluster_access};
+use super::{gone_on, leftovers};
 use crate::api::names::ControlPlaneName;
 use crate::apply::{Removal, Removed};
-use crate::control_plane::home::Home;
-use crate::control_plane::progress::Progress;
+use crate::cli::error::{CliError, Exit};
+use crate::cli::install::duration;
+use crate::cli::outcome::{engine_error, interrupted};
+use crate::cli::package_args::wrong_name;
+use crate::cli::ui::{Display, Ui};
+use crate::cli::{Global, cluster_access};
 use crate::control_plane::uninstall::Target;
+use crate::install::progress::Progress;
 
-/// Remove a control plane or an agent
-#[derive(Debug, Subcommand)]
-pub(super) enum UninstallCommand {
-    /// Remove the control plane from the cluster of `--context`
-    #[command(visible_alias = "cp", after_help = EXAMPLES)]
-    ControlPlane(UninstallControlPlaneArgs),
-}
-
-const EXAMPLES: &str =
+pub(super) const EXAMPLES: &str =
     "Without --delete-data the data (PersistentVolumeClaims) and its keys stay, and a later install of
 the same name resumes the same control plane.
 
@@ -37,7 +29,7 @@ Examples:
 
 /// Remove the control plane from the cluster of `--context`
 #[derive(Debug, Args)]
-pub(super) struct UninstallControlPlaneArgs {
+pub(crate) struct UninstallControlPlaneArgs {
     /// Name of the control plane
     #[arg(value_name = "CONTROL_PLANE_NAME")]
     name: String,
@@ -63,11 +55,9 @@ pub(super) struct UninstallControlPlaneArgs {
     lock_wait: Duration,
 }
 
-pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> Result<Exit, CliError> {
-    let UninstallCommand::ControlPlane(args) = command;
+pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneArgs) -> Result<Exit, CliError> {
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let home =
-        Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let home = cluster_access::home()?;
     let hosting = cluster_access::connect(global).await?;
     let target = Target {
         name: &name,
@@ -81,25 +71,22 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> 
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
 
-    registered(ui, &args, &target).await?;
+    registered(ui, args, &target).await?;
     if args.delete_data {
         let planned =
             target.plan(removal, &progress).await.map_err(|error| engine_error("cannot plan the removal", &error))?;
-        confirm(ui, &args, &planned)?;
+        confirm(ui, args, &planned)?;
     }
     progress.step(&format!("Removing control plane {name} from namespace {}", global.namespace));
     let outcome = tokio::select! {
         outcome = target.remove(removal, &progress) => outcome,
         () = interrupted(ui) => {
             display.close(false);
-            return Err(CliError::new(Exit::Interrupted, "Interrupted", "the removal was interrupted")
-                .hint("run the same command again; it goes on where it stopped"));
+            return Err(gone_on(CliError::new(Exit::Interrupted, "Interrupted", "the removal was interrupted")));
         }
     };
     display.close(outcome.is_ok());
-    let removed = outcome.map_err(|error| {
-        engine_error("the removal stopped", &error).hint("run the same command again; it goes on where it stopped")
-    })?;
+    let removed = outcome.map_err(|error| gone_on(engine_error("the removal stopped", &error)))?;
     let folder = if args.delete_data { target.remove_folder()? } else { None };
     let mut text = summary(&name, global, &removed, hosting.context.as_deref());
     if let Some(folder) = folder {
@@ -197,17 +184,4 @@ fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context:
         );
     }
     text
-}
-
-/// Objects that are there against all intent make the removal part-done.
-fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
-    if removed.leftovers.is_empty() {
-        return Ok(Exit::Ok);
-    }
-    let mut error =
-        CliError::new(Exit::PartDone, "Leftovers", format!("{} objects are left over", removed.leftovers.len()));
-    for leftover in &removed.leftovers {
-        error = error.cause(format!("{}: {}", leftover.object, leftover.because));
-    }
-    Err(error.hint("look at them and delete what is not needed"))
 }

@@ -17,7 +17,7 @@ pub trait Progress: Send + Sync {
 }
 
 /// The engine's events as progress.
-pub(super) fn events(progress: &Arc<dyn Progress>) -> Events {
+pub fn events(progress: &Arc<dyn Progress>) -> Events {
     let progress = Arc::clone(progress);
     Events::new(move |numbered| match numbered.event {
         Event::Waiting { object, message, .. } => progress.update(&format!("{object}: {message}")),

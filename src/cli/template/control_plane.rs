@@ -1,31 +1,24 @@
-//! `template`: the full set of manifests, ready for `kubectl apply` and for GitOps tools.
+//! `template control-plane`: the manifests of a control plane, with keys of its own.
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use jiff::Timestamp;
 
-use super::error::{CliError, Exit};
-use super::plan_args::{PlanArgs, wrong_values};
-use super::template_output::OutputArgs;
-use super::ui::Ui;
-use super::values_args::with_precedence;
-use super::{Global, preview};
+use super::outside_row;
 use crate::api::version::KubeMinor;
 use crate::chart::explain::{self, ExplainError};
+use crate::cli::error::{CliError, Exit};
+use crate::cli::package_args::wrong_values;
+use crate::cli::plan_args::PlanArgs;
+use crate::cli::template_output::OutputArgs;
+use crate::cli::ui::Ui;
+use crate::cli::values_args::with_precedence;
+use crate::cli::{Global, cluster_access, preview};
 use crate::control_plane::exposure;
-use crate::control_plane::home::Home;
 use crate::control_plane::keys;
 use crate::control_plane::plan::Plan;
 use crate::pki;
 
-/// Print the objects of an install as manifests that can be applied
-#[derive(Debug, Subcommand)]
-pub(super) enum TemplateCommand {
-    /// Print the manifests of a control plane
-    #[command(visible_alias = "cp", after_help = EXAMPLES)]
-    ControlPlane(Box<TemplateControlPlaneArgs>),
-}
-
-const EXAMPLES: &str = with_precedence!(
+pub(super) const EXAMPLES: &str = with_precedence!(
     "Examples:
   fleetctl template cp demo --values values/nodeport.yaml --set exposure.host=192.0.2.10 | kubectl apply -f -
   fleetctl template cp demo --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com -o json
@@ -34,7 +27,7 @@ const EXAMPLES: &str = with_precedence!(
 
 /// Print the manifests of a control plane
 #[derive(Debug, Args)]
-pub(super) struct TemplateControlPlaneArgs {
+pub(crate) struct TemplateControlPlaneArgs {
     #[command(flatten)]
     plan: PlanArgs,
 
@@ -46,18 +39,10 @@ pub(super) struct TemplateControlPlaneArgs {
     output: OutputArgs,
 }
 
-pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<Exit, CliError> {
-    let TemplateCommand::ControlPlane(args) = command;
+pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> Result<Exit, CliError> {
     args.output.check()?;
     let plan = args.plan.plan(ui, global, args.kube_version)?;
-    if let Some(minor) = args.kube_version.filter(|minor| !plan.supports(*minor)) {
-        return Err(CliError::new(
-            Exit::Preflight,
-            "KubernetesVersion",
-            format!("service version {} does not support Kubernetes {minor}", plan.version),
-        )
-        .hint("`fleetctl versions` lists what supports it; `--version auto` chooses it"));
-    }
+    outside_row(&plan.package, args.kube_version)?;
     if let Some(field) = &args.output.explain {
         return explain(ui, &plan, field, args.output.json());
     }
@@ -69,8 +54,7 @@ pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<
                  for a load balancer: `--set exposure.type=LoadBalancer --set exposure.host=NAME`",
             )
     })?;
-    let home =
-        Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let home = cluster_access::home()?;
     let folder = home.keys(&plan.name);
     let found = keys::from_folder(&folder).map_err(|error| local(&error))?;
     let completed = keys::complete(&found, &plan, &endpoint, Timestamp::now()).map_err(|error| {

@@ -1,0 +1,199 @@
+//! `fleet-agent probe`: whether the control plane is reached from a pod of this cluster, hop by hop.
+//!
+//! It runs in a short-lived pod before an agent is installed: with the same image, on the same network, from the same
+//! Secret. Its result is one line of JSON, which a pod shows as its termination message.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use k8s_openapi::jiff::{self, Timestamp};
+use tokio::net::TcpStream;
+
+use super::hub::{Hop, hop};
+use crate::api::init_kubeconfig::Init;
+use crate::api::probe::Outcome;
+use crate::daemon::client::{CallError, call};
+
+/// How long one hop may take.
+const HOP: Duration = Duration::from_secs(5);
+/// Clocks that differ by more than this make certificates and tokens look expired or not yet valid.
+const SKEW: i64 = 60;
+
+/// Tries the way to the control plane, and says which hop fails.
+#[derive(Debug, Clone, Args)]
+pub struct ProbeArgs {
+    /// Kubeconfig to try, from the Secret `fleet-cluster-init-kubeconfig`
+    #[arg(long, env = "FLEET_CONTROL_PLANE_KUBECONFIG", default_value = "/etc/fleet/kubeconfig", value_name = "FILE")]
+    control_plane_kubeconfig: PathBuf,
+
+    /// File to write the result to as well
+    #[arg(long, value_name = "FILE")]
+    result: Option<PathBuf>,
+}
+
+/// Runs the probe. Returns whether every hop was passed.
+///
+/// # Errors
+/// A result that cannot be written.
+pub fn run(args: &ProbeArgs) -> anyhow::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(probe(args));
+    runtime.shutdown_background();
+    let line = serde_json::to_string(&outcome)?;
+    tracing::info!(outcome = line, "probe");
+    if let Some(file) = &args.result {
+        fs_err::write(file, &line)?;
+    }
+    Ok(outcome.passed)
+}
+
+fn failed(hop: &str, message: impl Into<String>) -> Outcome {
+    Outcome { passed: false, hop: hop.to_owned(), message: message.into(), clock_skew: None }
+}
+
+async fn probe(args: &ProbeArgs) -> Outcome {
+    let init = match Init::read(&args.control_plane_kubeconfig) {
+        Ok(init) => init,
+        Err(error) => return failed("Secret", error.to_string()),
+    };
+    match way(&init).await {
+        Ok(outcome) | Err(outcome) => outcome,
+    }
+}
+
+/// Host and port of the control plane's URL.
+fn host_and_port(server: &str) -> Option<(String, u16)> {
+    let url: http::Uri = server.parse().ok()?;
+    let host = url.host()?.trim_start_matches('[').trim_end_matches(']').to_owned();
+    Some((host, url.port_u16().unwrap_or(443)))
+}
+
+async fn way(init: &Init) -> Result<Outcome, Outcome> {
+    let server = &init.server;
+    let (host, port) =
+        host_and_port(server).ok_or_else(|| failed("Secret", format!("`{server}` is no address of a server")))?;
+    let addresses =
+        addresses(&host, port).await.map_err(|why| failed("DNS", format!("{host} has no address: {why}")))?;
+    connect(&addresses).await.map_err(|why| failed("TCP", format!("{host}:{port} does not answer: {why}")))?;
+    let skew = authenticate(init).await?;
+    Ok(Outcome { passed: true, hop: String::new(), message: server.clone(), clock_skew: skew })
+}
+
+async fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    match tokio::time::timeout(HOP, tokio::net::lookup_host((host, port))).await {
+        Ok(Ok(found)) => {
+            let found: Vec<SocketAddr> = found.collect();
+            if found.is_empty() { Err("the name is known, without an address".to_owned()) } else { Ok(found) }
+        }
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", HOP.as_secs())),
+    }
+}
+
+/// Any of the addresses is enough, as it is for the agent.
+async fn connect(addresses: &[SocketAddr]) -> Result<(), String> {
+    let mut why = String::new();
+    for address in addresses {
+        match tokio::time::timeout(HOP, TcpStream::connect(address)).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => why = error.to_string(),
+            Err(_) => why = format!("no answer within {} s", HOP.as_secs()),
+        }
+    }
+    Err(why)
+}
+
+/// TLS, the clock and the token, by one request that the token allows: a look at a certificate request that is not there.
+async fn authenticate(init: &Init) -> Result<Option<i64>, Outcome> {
+    let client = init.token_client().map_err(|error| failed("Secret", error.to_string()))?;
+    let request = http::Request::get("/apis/certificates.k8s.io/v1/certificatesigningrequests/fleet-probe");
+    let request = request.body(kube::client::Body::empty()).map_err(|error| failed("Secret", error.to_string()))?;
+    let answer = match call(client.send(request)).await {
+        Ok(answer) => answer,
+        Err(error) => return Err(refused(&error, &init.server)),
+    };
+    let skew = answer.headers().get(http::header::DATE).and_then(|date| skew(date.to_str().ok()?, Timestamp::now()));
+    if let Some(seconds) = skew.filter(|seconds| seconds.abs() > SKEW) {
+        let way = if seconds > 0 { "ahead of" } else { "behind" };
+        let message = format!("the clock of this cluster's node is {} s {way} the control plane's", seconds.abs());
+        return Err(Outcome { clock_skew: skew, ..failed("Clock", message) });
+    }
+    match answer.status().as_u16() {
+        200 | 404 => Ok(skew),
+        401 => Err(failed("Authentication", "the control plane does not accept the token of the init Secret")),
+        403 => Err(failed("Authorization", "the token of the init Secret may not ask for a certificate")),
+        status => Err(failed("Server", format!("the control plane answers with status {status}"))),
+    }
+}
+
+fn refused(error: &CallError, server: &str) -> Outcome {
+    let text = error.to_string();
+    let lower = text.to_lowercase();
+    match hop(error) {
+        Hop::Tls if lower.contains("notvalidforname") || lower.contains("not valid for name") => {
+            failed("TLS", format!("the control plane's certificate does not name the address in {server}: {text}"))
+        }
+        Hop::Tls if lower.contains("expired") || lower.contains("notvalidyet") || lower.contains("not valid yet") => {
+            failed(
+                "Clock",
+                format!("the control plane's certificate is out of its time, or this cluster's clock is wrong: {text}"),
+            )
+        }
+        Hop::Tls => failed("TLS", text),
+        hop => failed(hop.as_str(), text),
+    }
+}
+
+/// By how many seconds our clock is ahead of a `Date` header.
+fn skew(date: &str, now: Timestamp) -> Option<i64> {
+    let theirs = jiff::fmt::rfc2822::parse(date).ok()?.timestamp();
+    Some(now.as_second() - theirs.as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn init(server: &str) -> Init {
+        let ca = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
+        Init::parse(&format!(
+            "clusters: [{{name: f, cluster: {{server: '{server}', certificate-authority-data: {ca}}}}}]\n\
+             users: [{{name: u, user: {{token: abcdef.0123456789abcdef}}}}]"
+        ))
+        .unwrap()
+    }
+
+    async fn fails_at(server: &str) -> String {
+        let outcome = way(&init(server)).await.unwrap_err();
+        assert!(!outcome.passed && !outcome.message.contains("0123456789abcdef"), "{outcome:?}");
+        outcome.hop
+    }
+
+    #[tokio::test]
+    async fn the_hop_that_fails_is_named() {
+        assert_eq!(fails_at("https://no-such-name.invalid:443").await, "DNS");
+        // A port that was free a moment ago.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        assert_eq!(fails_at(&format!("https://127.0.0.1:{port}")).await, "TCP");
+        // Something that answers, and not with TLS.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+            }
+        });
+        assert_eq!(fails_at(&format!("https://{address}")).await, "TLS");
+        assert_eq!(fails_at("https://").await, "Secret");
+    }
+
+    #[test]
+    fn clocks_are_compared_by_the_date_of_the_answer() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        assert_eq!(skew("Fri, 15 Jan 2027 08:00:00 GMT", now), Some(0));
+        assert_eq!(skew("Fri, 15 Jan 2027 08:10:00 GMT", now), Some(-600));
+        assert_eq!(skew("soon", now), None);
+    }
+}

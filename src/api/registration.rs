@@ -1,0 +1,59 @@
+//! What an agent says of its registration, in an annotation of its identity Secret, for whoever installs or uninstalls.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The Secret of the workload cluster that keeps the agent's key and certificate.
+pub const IDENTITY_SECRET: &str = "fleet-agent-identity";
+/// Key of the certificate in that Secret.
+pub const IDENTITY_CERTIFICATE: &str = "tls.crt";
+/// Key in that Secret of what tells which control plane issued the certificate.
+pub const IDENTITY_HUB: &str = "hub";
+/// Annotation by which an uninstall asks the agent to leave the control plane: `"true"`.
+pub const ANNOTATION_LEAVE: &str = "fleet-scheduler.io/leave";
+/// Annotation in which the agent says how its registration stands, as the JSON of a [`Registration`].
+pub const ANNOTATION_STATE: &str = "fleet-scheduler.io/registration";
+
+/// How a registration stands, in one word each.
+pub mod state {
+    /// The request for a certificate is under way.
+    pub const REGISTERING: &str = "Registering";
+    /// Something keeps the agent from working; it tries again by itself, soon.
+    pub const BLOCKED: &str = "Blocked";
+    /// The control plane said no. Only an operator can change that.
+    pub const REFUSED: &str = "Refused";
+    /// Registered, and the heartbeat is taken.
+    pub const CONNECTED: &str = "Connected";
+    /// The control plane says that the cluster is Ready.
+    pub const READY: &str = "Ready";
+    /// The control plane has forgotten this cluster.
+    pub const LEFT: &str = "Left";
+}
+
+/// How a registration stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// One of [`state`].
+    pub state: String,
+    /// Why, as one word.
+    pub reason: String,
+    /// Why, for people; the control plane's own words where it refused.
+    #[serde(default)]
+    pub message: String,
+    /// When it was said, so that saying the same again can be seen.
+    #[serde(default)]
+    pub at: String,
+}
+
+impl Registration {
+    /// Reads it from the annotations of the identity Secret.
+    pub fn read(annotations: &BTreeMap<String, String>) -> Option<Self> {
+        serde_json::from_str(annotations.get(ANNOTATION_STATE)?).ok()
+    }
+
+    /// Whether it is in a state.
+    pub fn is(&self, state: &str) -> bool {
+        self.state == state
+    }
+}

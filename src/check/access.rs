@@ -1,0 +1,44 @@
+//! What the user may not do, asked of the API server by access reviews.
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::Client;
+use kube::api::{Api, PostParams};
+
+/// The writes among `writes` (API group, resource, whether it lives in a namespace) that are not allowed, as
+/// `create secrets in namespace fleet`.
+///
+/// # Errors
+/// An API server that does not answer a review.
+pub async fn forbidden(
+    client: &Client,
+    namespace: &str,
+    writes: &[(String, String, bool)],
+) -> Result<Vec<String>, kube::Error> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let params = PostParams::default();
+    let asked = writes.iter().flat_map(|(group, resource, namespaced)| {
+        ["create", "patch"].into_iter().map(move |verb| (group, resource, *namespaced, verb))
+    });
+    let reviewed = futures::future::try_join_all(asked.map(|(group, resource, namespaced, verb)| {
+        let attributes = ResourceAttributes {
+            group: Some(group.clone()),
+            resource: Some(resource.clone()),
+            verb: Some(verb.to_owned()),
+            namespace: namespaced.then(|| namespace.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), non_resource_attributes: None },
+            ..SelfSubjectAccessReview::default()
+        };
+        let (reviews, params) = (&reviews, &params);
+        async move {
+            let answer = reviews.create(params, &review).await?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            let place = if namespaced { format!(" in namespace {namespace}") } else { String::new() };
+            Ok::<_, kube::Error>((!allowed).then(|| format!("{verb} {resource}{place}")))
+        }
+    }))
+    .await?;
+    Ok(reviewed.into_iter().flatten().collect())
+}

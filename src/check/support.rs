@@ -1,0 +1,51 @@
+//! Whether a cluster's Kubernetes version is in the row of a service line, and which line would do instead.
+
+use std::collections::BTreeMap;
+
+use super::Finding;
+use crate::api::version::KubeMinor;
+
+/// What a service line supports, and what supports the rest.
+#[derive(Debug, Clone, Default)]
+pub struct Support {
+    /// Service line, as shown: `v0.6`.
+    pub line: String,
+    /// The Kubernetes minors that the line supports.
+    pub supported: Vec<KubeMinor>,
+    /// Service lines that support each Kubernetes minor and can be installed, newest first.
+    pub alternatives: BTreeMap<KubeMinor, Vec<String>>,
+    /// Service lines that support each Kubernetes minor but have no chart in this program.
+    pub unavailable: BTreeMap<KubeMinor, Vec<String>>,
+}
+
+impl Support {
+    /// Judges the version that an API server reports.
+    pub fn judge(&self, git_version: &str) -> Finding {
+        let Ok(minor) = git_version.parse::<KubeMinor>() else {
+            return Finding::bad(
+                format!("the API server reports version `{git_version}`, which is not a Kubernetes version"),
+                "check that `--context` names a Kubernetes cluster",
+            );
+        };
+        if self.supported.contains(&minor) {
+            return Finding::Good(format!("{git_version} is supported by service version {}", self.line));
+        }
+        let row: Vec<String> = self.supported.iter().map(ToString::to_string).collect();
+        let what = format!(
+            "service version {} supports Kubernetes {}; this cluster runs {git_version} ({minor})",
+            self.line,
+            row.join(", "),
+        );
+        let remedy = match (self.alternatives.get(&minor).map(Vec::as_slice), self.unavailable.get(&minor)) {
+            (Some([newest, ..]), _) => format!("install with `--version {newest}` or `--version auto`"),
+            (_, Some(lines)) => format!(
+                "`--version {}` would support {minor}, but this release of the program does not carry its chart yet; use \
+                 a cluster of Kubernetes {}",
+                lines.first().map_or("", String::as_str),
+                row.join(" or ")
+            ),
+            _ => format!("no service version supports {minor}; `fleetctl versions` lists what is supported"),
+        };
+        Finding::bad(what, remedy)
+    }
+}

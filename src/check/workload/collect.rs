@@ -1,0 +1,127 @@
+//! The reads behind the preflight checks of an agent.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+
+use super::{AgentFacts, InitFacts, MemberFacts, TokenFacts, Wanted, WorkloadFacts};
+use crate::api::Cluster;
+use crate::api::init_kubeconfig::Init;
+use crate::api::keys::{INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE};
+use crate::api::registration::{IDENTITY_HUB, IDENTITY_SECRET};
+use crate::check::access::forbidden;
+
+/// How long the control plane may take to answer from here.
+const ASKING: Duration = Duration::from_secs(5);
+
+impl InitFacts {
+    /// Judges a Secret, and asks the control plane about its token.
+    pub async fn of(secret: Option<&Secret>) -> Self {
+        let Some(secret) = secret else { return Self::Missing };
+        let text = secret.data.as_ref().and_then(|data| data.get(INIT_SECRET_KEY));
+        let Some(text) = text.and_then(|bytes| std::str::from_utf8(&bytes.0).ok()) else {
+            return Self::Malformed(format!("it has no key `{INIT_SECRET_KEY}` with text"));
+        };
+        match Init::parse(text) {
+            Ok(init) => Self::Usable {
+                token: token(&init).await,
+                init: Box::new(init),
+                version: secret.labels().get(LABEL_APP_VERSION).cloned(),
+            },
+            Err(error) => Self::Malformed(error.to_string()),
+        }
+    }
+}
+
+/// Asks for a certificate request that is not there: an answer of any kind but 401 means that the token is taken.
+async fn token(init: &Init) -> TokenFacts {
+    let client = match init.token_client() {
+        Ok(client) => client,
+        Err(error) => return TokenFacts::Unreached(error.to_string()),
+    };
+    let requests: Api<CertificateSigningRequest> = Api::all(client);
+    match tokio::time::timeout(ASKING, requests.get_opt("fleet-preflight")).await {
+        Ok(Err(kube::Error::Api(status))) if status.code == 401 => TokenFacts::Refused,
+        Ok(Ok(_) | Err(kube::Error::Api(_))) => TokenFacts::Accepted,
+        Ok(Err(error)) => TokenFacts::Unreached(error.to_string()),
+        Err(_) => TokenFacts::Unreached(format!("no answer within {} s", ASKING.as_secs())),
+    }
+}
+
+async fn members(hub: Option<&Client>) -> Option<Vec<MemberFacts>> {
+    let clusters: Api<Cluster> = Api::all(hub?.clone());
+    let list = tokio::time::timeout(ASKING, clusters.list(&ListParams::default())).await.ok()?.ok()?;
+    let member = |cluster: &Cluster| MemberFacts {
+        name: cluster.name_any(),
+        id: cluster.spec.cluster_id.clone().unwrap_or_default(),
+    };
+    Some(list.iter().map(member).collect())
+}
+
+impl WorkloadFacts {
+    /// Reads everything that the checks need. `init` is the Secret that the agent will start from; `hub` is a client of
+    /// the control plane, where there is one.
+    ///
+    /// # Errors
+    /// An API server that does not answer; what may not be read is noted in `unread`.
+    pub async fn collect(
+        client: &Client,
+        hub: Option<&Client>,
+        init: InitFacts,
+        wanted: Wanted,
+    ) -> Result<Self, kube::Error> {
+        let version = client.apiserver_version().await?;
+        let mut facts = Self { git_version: version.git_version, init, ..Self::default() };
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let deployments: Api<Deployment> = Api::all(client.clone());
+        let own: Api<Deployment> = Api::namespaced(client.clone(), &wanted.namespace);
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), &wanted.namespace);
+        let labelled = ListParams::default().labels("app.kubernetes.io/name=fleet-agent");
+        let (namespace, system, agents, identity, members, forbidden) = tokio::join!(
+            namespaces.get_opt(&wanted.namespace),
+            namespaces.get_opt("kube-system"),
+            async {
+                match deployments.list(&labelled).await {
+                    // Whoever may not look everywhere sees at least the own namespace.
+                    Err(kube::Error::Api(status)) if status.code == 403 => own.list(&labelled).await,
+                    answer => answer,
+                }
+            },
+            secrets.get_opt(IDENTITY_SECRET),
+            members(hub),
+            forbidden(client, &wanted.namespace, &wanted.writes),
+        );
+        match namespace {
+            Ok(Some(namespace)) => {
+                facts.namespace_exists = true;
+                facts.namespace_terminating = namespace.metadata.deletion_timestamp.is_some();
+            }
+            Ok(None) => {}
+            Err(error) => drop(facts.unread.insert("namespace", error.to_string())),
+        }
+        facts.cluster_id = system.ok().flatten().and_then(|system| system.uid()).unwrap_or_default();
+        match agents {
+            Ok(list) => facts.agents = list.iter().map(agent).collect(),
+            Err(error) => drop(facts.unread.insert("agents", error.to_string())),
+        }
+        if let Ok(Some(identity)) = identity {
+            let hub = identity.data.as_ref().and_then(|data| data.get(IDENTITY_HUB));
+            facts.registered_with = hub.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()).unwrap_or_default();
+        }
+        facts.members = members;
+        facts.forbidden = forbidden?;
+        facts.wanted = wanted;
+        Ok(facts)
+    }
+}
+
+fn agent(deployment: &Deployment) -> AgentFacts {
+    AgentFacts {
+        name: deployment.labels().get(LABEL_INSTANCE).cloned().unwrap_or_default(),
+        namespace: deployment.namespace().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,119 @@
+//! Facts about a workload cluster and its control plane, collected by reads only, and the preflight checks over them.
+
+mod collect;
+mod judge;
+
+use std::collections::BTreeMap;
+
+use crate::api::init_kubeconfig::Init;
+use crate::check::support::Support;
+
+pub use judge::CHECKS;
+
+/// What the plan of an install asks of the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// The Kubernetes versions that the agent's line supports.
+    pub support: Support,
+    /// Lines of control planes that an agent of this line may join.
+    pub joins: Vec<String>,
+    /// Name under which the cluster registers.
+    pub name: String,
+    /// Namespace of the agent.
+    pub namespace: String,
+    /// What must be allowed: API group, resource, whether it lives in the namespace.
+    pub writes: Vec<(String, String, bool)>,
+    /// The control plane's init Secret is at hand, and is copied together with its namespace where they are missing.
+    pub copies: bool,
+    /// The kubectl context of the workload cluster, for commands that are shown.
+    pub context: Option<String>,
+    /// The control plane's name, where it is known, for commands that are shown.
+    pub control_plane: Option<String>,
+}
+
+/// The Secret that the agent will start from.
+#[derive(Debug, Clone, Default)]
+pub enum InitFacts {
+    /// There is none, here or to be copied.
+    #[default]
+    Missing,
+    /// It is not what a control plane wrote; what it lacks.
+    Malformed(String),
+    /// It leads to another control plane than the one that was named; the address that it has.
+    Elsewhere(String),
+    /// It can be used.
+    Usable {
+        /// What is in it.
+        init: Box<Init>,
+        /// Service version of the control plane when it was copied, where it says so.
+        version: Option<String>,
+        /// What the control plane says to its token.
+        token: TokenFacts,
+    },
+}
+
+/// What the control plane says to an init token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenFacts {
+    /// It takes it.
+    Accepted,
+    /// It does not: expired, revoked, or another control plane's.
+    Refused,
+    /// It was not reached from here.
+    Unreached(String),
+}
+
+/// An agent's Deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentFacts {
+    /// The name that it registers under.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+}
+
+/// A registered cluster, as far as names are concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberFacts {
+    /// Its name.
+    pub name: String,
+    /// The ID that it registered with.
+    pub id: String,
+}
+
+/// What was read, and what is wanted.
+#[derive(Debug, Clone, Default)]
+pub struct WorkloadFacts {
+    /// What the plan asks for.
+    pub wanted: Wanted,
+    /// `gitVersion` of the API server.
+    pub git_version: String,
+    /// The namespace is there.
+    pub namespace_exists: bool,
+    /// It is being deleted.
+    pub namespace_terminating: bool,
+    /// UID of the namespace `kube-system`, by which the control plane knows the cluster.
+    pub cluster_id: String,
+    /// The Secret to start from.
+    pub init: InitFacts,
+    /// Agents that are installed in the cluster.
+    pub agents: Vec<AgentFacts>,
+    /// Which control plane issued the certificate of the agent that is here; empty for none.
+    pub registered_with: String,
+    /// The clusters of the control plane, where it could be asked.
+    pub members: Option<Vec<MemberFacts>>,
+    /// Writes that the user may not do.
+    pub forbidden: Vec<String>,
+    /// Reads that failed: what, and why.
+    pub unread: BTreeMap<&'static str, String>,
+}
+
+impl WorkloadFacts {
+    /// What the agent will start from, if that can be used.
+    pub fn init(&self) -> Option<&Init> {
+        match &self.init {
+            InitFacts::Usable { init, .. } => Some(init),
+            _ => None,
+        }
+    }
+}

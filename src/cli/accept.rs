@@ -1,0 +1,51 @@
+//! `accept`: lets a workload cluster in, where the control plane registers by hand.
+
+use clap::Args;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+
+use super::Global;
+use super::cluster_access::{hub_client, request_failed};
+use super::error::{CliError, Exit};
+use super::package_args::wrong_name;
+use super::ui::Ui;
+use crate::api::Cluster;
+use crate::api::names::ClusterName;
+
+/// Let a workload cluster into the control plane of `--context`
+#[derive(Debug, Args)]
+#[command(after_help = "Needed only with `scheduler.registration: Manual`.
+
+Example:
+  fleetctl accept west --context demo")]
+pub(super) struct AcceptArgs {
+    /// Name of the workload cluster
+    #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
+    name: String,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<Exit, CliError> {
+    let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let clusters: Api<Cluster> = Api::all(hub_client(global).await?);
+    let found = clusters.get_opt(name.as_str()).await;
+    let found = found.map_err(|error| request_failed(&format!("cannot read Cluster {name}"), &error))?;
+    let Some(cluster) = found else {
+        return Err(CliError::new(
+            Exit::Failed,
+            "NoSuchCluster",
+            format!("no workload cluster `{name}` asks to be let in"),
+        )
+        .hint("see who does: `fleetctl get clusters -o wide`"));
+    };
+    if cluster.spec.accepted {
+        ui.out(&format!("Workload cluster {name} was accepted before.\n"))?;
+        return Ok(Exit::Ok);
+    }
+    let change = Patch::Merge(json!({ "spec": { "accepted": true } }));
+    clusters
+        .patch(name.as_str(), &PatchParams::default(), &change)
+        .await
+        .map_err(|error| request_failed(&format!("cannot accept Cluster {name}"), &error))?;
+    ui.out(&format!("Accepted workload cluster {name}.\n"))?;
+    Ok(Exit::Ok)
+}

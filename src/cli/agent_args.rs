@@ -1,0 +1,39 @@
+//! The flags that decide what an agent is made of, and the plan that they make.
+
+use clap::Args;
+
+use super::Global;
+use super::error::CliError;
+use super::package_args::{self, PackageArgs, warn_of_values, wrong_name, wrong_values};
+use super::ui::Ui;
+use crate::api::version::KubeMinor;
+use crate::chart;
+use crate::workload_cluster::plan::Plan;
+
+/// Flags that decide what an agent is made of.
+#[derive(Debug, Args)]
+pub(super) struct AgentPlanArgs {
+    /// Name of the workload cluster, unique in its control plane [default: `name` of the values]
+    #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
+    name: Option<String>,
+
+    #[command(flatten)]
+    pub(super) package: PackageArgs,
+}
+
+impl AgentPlanArgs {
+    /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
+    pub(super) fn plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
+        let (selection, chart) = self.package.chart(chart::Kind::Agent, server)?;
+        let values = self.package.values(chart.values(), "image")?;
+        let Some(name) = package_args::name(self.name.as_deref(), &values)? else {
+            return Err(CliError::usage("NoName", "the workload cluster has no name")
+                .hint("give it as argument (`install agent NAME`) or as `name:` in the values"));
+        };
+        let name = name.parse().map_err(|error| wrong_name(&error))?;
+        let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);
+        let plan = plan.map_err(|problems| wrong_values(&problems))?;
+        warn_of_values(ui, &plan.package);
+        Ok(plan)
+    }
+}

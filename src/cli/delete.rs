@@ -1,0 +1,122 @@
+//! `delete`: makes a control plane forget a workload cluster whose agent cannot say goodbye any more.
+
+use std::io::{BufRead as _, IsTerminal as _};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, ResourceExt as _};
+
+use super::Global;
+use super::cluster_access::{hub_client, request_failed};
+use super::error::{CliError, Exit};
+use super::install::duration;
+use super::package_args::wrong_name;
+use super::ui::Ui;
+use crate::api::Cluster;
+use crate::api::cluster::conditions::READY;
+use crate::api::condition::find;
+use crate::api::keys::cluster_namespace;
+use crate::api::names::ClusterName;
+
+/// Delete from a control plane what cannot leave by itself
+#[derive(Debug, Subcommand)]
+pub(super) enum DeleteCommand {
+    /// Make the control plane of `--context` forget a workload cluster
+    #[command(after_help = EXAMPLES)]
+    Cluster(DeleteClusterArgs),
+}
+
+const EXAMPLES: &str = "\
+For a workload cluster that is gone, or whose agent was removed by force. While its agent lives, use
+`uninstall agent` instead: an agent that is still there registers again.
+
+Examples:
+  fleetctl delete cluster west --context demo
+  fleetctl delete cluster west --context demo --yes";
+
+/// Make the control plane of `--context` forget a workload cluster
+#[derive(Debug, Args)]
+pub(super) struct DeleteClusterArgs {
+    /// Name of the workload cluster
+    #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
+    name: String,
+
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+
+    /// How long to wait until everything of it is gone
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    timeout: Duration,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Result<Exit, CliError> {
+    let DeleteCommand::Cluster(args) = command;
+    let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let hub = hub_client(global).await?;
+    let clusters: Api<Cluster> = Api::all(hub.clone());
+    let found = clusters.get_opt(name.as_str()).await;
+    let found = found.map_err(|error| request_failed(&format!("cannot read Cluster {name}"), &error))?;
+    let Some(cluster) = found else {
+        ui.out(&format!("No workload cluster {name} is registered; nothing to delete.\n"))?;
+        return Ok(Exit::Ok);
+    };
+    confirm(ui, &cluster, args.yes)?;
+    // With what was looked at, and not with a cluster that has taken the name since.
+    let same = DeleteParams::background()
+        .preconditions(kube::api::Preconditions { uid: cluster.uid(), resource_version: None });
+    match clusters.delete(name.as_str(), &same).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => return Err(request_failed(&format!("cannot delete Cluster {name}"), &error)),
+    }
+    if tokio::time::timeout(args.timeout, gone(&hub, &cluster)).await.is_err() {
+        return Err(CliError::new(
+            Exit::TimedOut,
+            "NotGone",
+            format!("timed out waiting for the condition: Cluster {name} and its namespace are still being deleted"),
+        )
+        .hint(format!("see what holds them: `kubectl get namespace {} -o yaml`", cluster_namespace(name.as_str()))));
+    }
+    ui.out(&format!("Deleted workload cluster {name}, its namespace and its credentials.\n"))?;
+    Ok(Exit::Ok)
+}
+
+/// Everything of a cluster in the control plane is owned by its Cluster; the namespace is the last of it.
+async fn gone(hub: &Client, cluster: &Cluster) {
+    let clusters: Api<Cluster> = Api::all(hub.clone());
+    let uid = cluster.uid().unwrap_or_default();
+    let _ = await_condition(clusters, &cluster.name_any(), conditions::is_deleted(&uid)).await;
+    let namespaces: Api<Namespace> = Api::all(hub.clone());
+    let place = cluster_namespace(&cluster.name_any());
+    let Ok(Some(namespace)) = namespaces.get_opt(&place).await else { return };
+    let _ = await_condition(namespaces, &place, conditions::is_deleted(&namespace.uid().unwrap_or_default())).await;
+}
+
+fn confirm(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(), CliError> {
+    let name = cluster.name_any();
+    let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    if find(conditions, READY).is_some_and(crate::api::Condition::is_true) {
+        ui.warn(&format!(
+            "the agent of {name} is alive and will register again; `{} uninstall agent {name}` removes both",
+            ui.program
+        ));
+    }
+    if yes {
+        return Ok(());
+    }
+    let refused = |headline: &str| {
+        CliError::new(Exit::Refused, "NotConfirmed", headline).hint("give `--yes` to delete without being asked")
+    };
+    if !std::io::stdin().is_terminal() {
+        return Err(refused("deleting a cluster has to be confirmed, and nobody can be asked"));
+    }
+    ui.err(&format!("The control plane forgets {name}, and what it has placed there is no longer looked after."));
+    ui.err("Type the name of the workload cluster to go on:");
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    if answer.trim() == name { Ok(()) } else { Err(refused("not confirmed; nothing was deleted")) }
+}

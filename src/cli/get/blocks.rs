@@ -1,0 +1,213 @@
+//! The detail view of workload clusters: per cluster one framed block of facts, nodes and taints.
+//!
+//! The order of the lines and the least widths of the columns are those that the service's users know; what is longer
+//! widens the frame.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use kube::ResourceExt;
+
+use crate::api::Cluster;
+use crate::api::cluster::conditions;
+
+const TITLES: [&str; 5] = ["CLUSTER NAME", "K8S VERSION", "CLOUD PROVIDER", "REGION", "STATUS"];
+const WIDTHS: [usize; 5] = [30, 12, 15, 14, 14];
+const NODE_WIDTHS: [usize; 4] = [53, 12, 12, 10];
+const SEPARATOR: &str = " | ";
+
+/// The resources that count as GPUs.
+fn is_gpu(resource: &str) -> bool {
+    matches!(resource, "nvidia.com/gpu" | "amd.com/gpu")
+        || resource.starts_with("gpu.intel.com/")
+        || resource.starts_with("nvidia.com/mig-")
+}
+
+/// The reason of the condition Ready, which is the status of a cluster.
+pub(super) fn state(cluster: &Cluster) -> &str {
+    let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.type_ == conditions::READY);
+    ready.map_or("Unknown", |condition| condition.reason.as_str())
+}
+
+/// Name, CPU, memory and GPUs of what is available on a node.
+fn node_row(node: &str, resources: &BTreeMap<String, String>) -> [String; 4] {
+    let quantity = |name: &str| resources.get(name).cloned().unwrap_or_default();
+    let gpus = resources.iter().filter(|(name, _)| is_gpu(name));
+    let gpus: i64 = gpus.filter_map(|(_, count)| count.parse::<i64>().ok()).sum();
+    [node.to_owned(), quantity("cpu"), quantity("memory"), gpus.to_string()]
+}
+
+/// A row a node; for a cluster that is too large to be told by node, one row with the sums.
+fn node_rows(cluster: &Cluster) -> Vec<[String; 4]> {
+    let Some(status) = &cluster.status else { return Vec::new() };
+    if let Some(available) = &status.available_resources {
+        return available.iter().map(|(node, resources)| node_row(node, resources)).collect();
+    }
+    let Some(observed) = &status.observed else { return Vec::new() };
+    let Some(totals) = &observed.totals else { return Vec::new() };
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let totals = totals.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+    vec![node_row(&format!("all {} nodes together", observed.node_count.unwrap_or_default()), &totals)]
+}
+
+/// Each tainted node, then its taints.
+fn taint_lines(cluster: &Cluster) -> Vec<String> {
+    let taints = cluster.status.as_ref().and_then(|status| status.node_taints.as_ref());
+    let mut lines = Vec::new();
+    for (node, list) in taints.into_iter().flatten().filter(|(_, list)| !list.is_empty()) {
+        lines.push(node.clone());
+        let entry =
+            |taint: &crate::api::cluster::Taint| format!("    - {}:{}:{}", taint.key, taint.value, taint.effect);
+        let mut entries: Vec<String> = list.iter().map(entry).collect();
+        entries.sort();
+        lines.extend(entries);
+    }
+    lines
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Widths that hold all rows, each at least as wide as `least`.
+fn widths<const N: usize>(least: [usize; N], rows: &[[String; N]]) -> [usize; N] {
+    std::array::from_fn(|i| rows.iter().map(|row| length(&row[i])).fold(least[i], usize::max))
+}
+
+fn total(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + SEPARATOR.len() * (widths.len() - 1)
+}
+
+/// A block that is being written, all lines of one width.
+struct Frame {
+    width: usize,
+    text: String,
+}
+
+impl Frame {
+    fn line(&mut self, content: &str) {
+        let _ = writeln!(self.text, "  | {content:width$} |", width = self.width);
+    }
+
+    fn rule(&mut self) {
+        let _ = writeln!(self.text, "  |{}|", "-".repeat(self.width + 2));
+    }
+
+    fn row<const N: usize>(&mut self, widths: &[usize; N], cells: &[String; N]) {
+        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join(SEPARATOR);
+        self.line(&line);
+    }
+}
+
+/// The block of one cluster.
+pub(super) fn block(cluster: &Cluster) -> String {
+    let spec = &cluster.spec;
+    let facts = [&cluster.name_any(), &spec.kubernetesversion, &spec.provider, &spec.region, state(cluster)];
+    let facts = facts.map(str::to_owned);
+    let titles = TITLES.map(str::to_owned);
+    let nodes = node_rows(cluster);
+    let taints = taint_lines(cluster);
+
+    let mut columns = widths(WIDTHS, &[titles.clone(), facts.clone()]);
+    let mut node_columns = widths(NODE_WIDTHS, &nodes);
+    let taint_width = taints.iter().map(|line| length(line)).max().unwrap_or_default();
+    let width = total(&columns).max(total(&node_columns)).max(taint_width);
+    // The names take up what is left over, so that every line ends at the frame.
+    columns[0] += width - total(&columns);
+    node_columns[0] += width - total(&node_columns);
+
+    let mut frame = Frame { width, text: String::new() };
+    frame.rule();
+    frame.row(&columns, &titles);
+    frame.rule();
+    frame.row(&columns, &facts);
+    frame.rule();
+    frame.line(&format!("{:^width$}", "NODES"));
+    frame.rule();
+    frame.row(&node_columns, &["NAME", "AVAILABLE", "AVAILABLE", "AVAILABLE"].map(str::to_owned));
+    frame.row(&node_columns, &["", "CPU", "MEMORY", "GPU"].map(str::to_owned));
+    frame.line("");
+    for node in &nodes {
+        frame.row(&node_columns, node);
+    }
+    frame.line("");
+    frame.line("NODES' TAINTS");
+    frame.line("");
+    for line in &taints {
+        frame.line(line);
+    }
+    frame.rule();
+    frame.text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn cluster(name: &str, status: Value) -> Cluster {
+        serde_json::from_value(json!({
+            "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+            "spec": {"name": name, "kubernetesversion": "1.29", "provider": "aws", "region": "us-west-2"},
+            "status": status
+        }))
+        .unwrap()
+    }
+
+    #[track_caller]
+    fn framed(cluster: &Cluster) -> String {
+        let shown = block(cluster);
+        let widths: BTreeSet<usize> =
+            shown.lines().filter(|line| !line.is_empty()).map(|line| line.chars().count()).collect();
+        assert_eq!(widths.len(), 1, "{shown}");
+        assert!(shown.lines().all(|line| line.is_empty() || line.starts_with("  |") && line.ends_with('|')), "{shown}");
+        shown
+    }
+
+    #[test]
+    fn a_block_shows_nodes_gpus_of_all_kinds_and_taints() {
+        let shown = framed(&cluster(
+            "west",
+            json!({
+                "conditions": [{"type": "Idle", "status": "True", "reason": "x", "message": ""},
+                               {"type": "Ready", "status": "True", "reason": "ClusterReady", "message": ""}],
+                "availableResources": {
+                    "node-a": {"cpu": "399m", "memory": "2332068Ki", "nvidia.com/gpu": "2", "amd.com/gpu": "1"},
+                    "node-b": {"cpu": "2", "memory": "1073741824"},
+                },
+                "nodeTaints": {"node-a": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+                                          {"key": "bare", "effect": "NoExecute"}], "node-b": []}
+            }),
+        ));
+        insta::assert_snapshot!(shown);
+    }
+
+    #[test]
+    fn nothing_long_names_and_unknown_states_keep_the_frame() {
+        let never = framed(&cluster("new", json!({})));
+        for title in ["Unknown", "NODES", "AVAILABLE", "NODES' TAINTS"] {
+            assert!(never.contains(title), "{never}");
+        }
+        let long = "n".repeat(120);
+        let wide = framed(&cluster(
+            &"c".repeat(50),
+            json!({"availableResources": {long.clone(): {"cpu": "1"}},
+                   "nodeTaints": {"t": [{"key": "k".repeat(140), "value": "v", "effect": "NoSchedule"}]}}),
+        ));
+        assert!(wide.contains(&long));
+    }
+
+    #[test]
+    fn a_cluster_too_large_for_rows_shows_its_sums() {
+        let status =
+            json!({"observed": {"nodeCount": 250, "totals": {"cpu": "1000", "memory": "1Ti", "nvidia.com/gpu": "8"}}});
+        let shown = framed(&cluster("large", status));
+        let line = shown.lines().find(|line| line.contains("all 250 nodes together")).unwrap();
+        assert!(line.contains("1000") && line.contains("1Ti") && line.contains("| 8 "), "{shown}");
+    }
+}

@@ -1,0 +1,81 @@
+//! `get`: lists what a control plane manages; talks to the control plane's own API.
+
+mod blocks;
+mod clusters;
+mod deployments;
+mod groups;
+mod table;
+
+use clap::{Subcommand, ValueEnum};
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde::Serialize;
+
+use super::Global;
+use super::cluster_access::request_failed;
+use super::error::{CliError, Exit};
+use super::ui::Ui;
+use crate::chart::output;
+
+/// List what a control plane manages
+#[derive(Debug, Subcommand)]
+pub(super) enum GetCommand {
+    /// List registered workload clusters with their nodes
+    #[command(visible_alias = "cluster", after_help = clusters::EXAMPLES)]
+    Clusters(clusters::GetClustersArgs),
+    /// List schedule groups: what is placed together, where, and by which policy
+    #[command(visible_aliases = ["schedulegroup", "sg"], after_help = groups::EXAMPLES)]
+    Schedulegroups(groups::GetGroupsArgs),
+    /// List the deployments of the control plane's API with the cluster that runs each
+    #[command(visible_aliases = ["deployment", "deploy"], after_help = deployments::EXAMPLES)]
+    Deployments(deployments::GetDeploymentsArgs),
+}
+
+/// Formats for programs, which every list has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Json,
+    Yaml,
+    Name,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, command: GetCommand) -> Result<Exit, CliError> {
+    match command {
+        GetCommand::Clusters(args) => clusters::run(ui, global, &args).await,
+        GetCommand::Schedulegroups(args) => groups::run(ui, global, &args).await,
+        GetCommand::Deployments(args) => deployments::run(ui, global, &args).await,
+    }
+}
+
+/// Objects in a format for programs; `resource` is the prefix of `-o name`, such as `deployment.apps`.
+fn formatted<K: Serialize + ResourceExt>(format: Format, objects: &[K], resource: &str) -> String {
+    let list = || {
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "List",
+            "items": objects.iter().map(|object| serde_json::json!(object)).collect::<Vec<_>>(),
+        })
+    };
+    match format {
+        Format::Json => output::json(&list()),
+        Format::Yaml => output::yaml(&list()),
+        Format::Name => {
+            objects.iter().fold(String::new(), |text, object| text + resource + "/" + &object.name_any() + "\n")
+        }
+    }
+}
+
+fn selection(selector: Option<&str>) -> ListParams {
+    selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector))
+}
+
+/// A list that failed; on an API server that is no control plane's, it says so.
+fn list_failed(what: &str, error: &kube::Error) -> CliError {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => {
+            CliError::new(Exit::Failed, "NotAControlPlane", format!("this API server has no resource `{what}`"))
+                .hint("give the control plane's own context: `--context NAME`")
+        }
+        _ => request_failed(&format!("cannot list {what}"), error),
+    }
+}

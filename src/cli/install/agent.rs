@@ -1,0 +1,121 @@
+//! `install agent`: an agent into the cluster of `--context`, which registers that cluster with a control plane.
+
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::{WriteArgs, check_ids};
+use crate::check::workload::CHECKS;
+use crate::cli::agent_args::AgentPlanArgs;
+use crate::cli::error::{CliError, Exit};
+use crate::cli::outcome::{agent_failed, interrupted};
+use crate::cli::package_args::{auto_needs_cluster, wrong_values};
+use crate::cli::ui::{Display, Ui};
+use crate::cli::{Global, cluster_access, objects};
+use crate::install::progress::Progress;
+use crate::workload_cluster::hub::Hub;
+use crate::workload_cluster::install::{Installed, PROBE, Place, install};
+use crate::workload_cluster::plan::Plan;
+
+pub(super) const EXAMPLES: &str = "\
+Before it, by hand, or by this command with --control-plane:
+  kubectl --context west create namespace fleet
+  kubectl --context demo -n fleet get secret fleet-cluster-init-kubeconfig -o yaml |
+    kubectl --context west apply -f -
+
+Examples:
+  fleetctl install agent west --context west
+  fleetctl install agent west --context west --control-plane demo
+  fleetctl install agent west --context west --version auto --set cluster.region=eu-1
+  fleetctl install agent west --dry-run";
+pub(super) const REPOSITORY_HELP: &str = "Image repository of the agent [default: fleetscheduler/fleet-agent]";
+pub(super) const TAG_HELP: &str = "Image tag of the agent [default: the service version, v0.6.1]";
+pub(super) const SET_HELP: &str = "Set a value, e.g. `cluster.region=eu-1`; may be repeated";
+
+/// Install the agent in the cluster of `--context` and register that cluster
+#[derive(Debug, Args)]
+pub(crate) struct InstallAgentArgs {
+    #[command(flatten)]
+    plan: AgentPlanArgs,
+
+    /// Control plane (its kubectl context) to copy the init Secret from; the namespace is created too
+    #[arg(long, value_name = "CONTROL_PLANE_NAME")]
+    control_plane: Option<String>,
+
+    /// Print the objects instead of installing; no cluster is asked
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
+    if args.dry_run {
+        return dry_run(ui, global, args);
+    }
+    // What is wrong on the command line is said before any cluster is asked.
+    let early = if args.plan.package.asks_cluster() { None } else { Some(args.plan.plan(ui, global, None)?) };
+    check_ids(&args.write.skip_preflight, CHECKS.iter().map(|check| check.id).chain([PROBE]))?;
+    let home = cluster_access::home()?;
+    let workload = cluster_access::connect(global).await?;
+    let hub = match &args.control_plane {
+        Some(name) => Some(control_plane(global, name).await?),
+        None => None,
+    };
+    let plan = match early {
+        Some(plan) => plan,
+        None => args.plan.plan(ui, global, Some(cluster_access::server_version(&workload.client).await?))?,
+    };
+
+    let context = workload.context.as_deref();
+    ui.note(&format!(
+        "Installing the agent of workload cluster {} (service version {}) in namespace {} of {}",
+        plan.name,
+        plan.package.version,
+        plan.package.namespace,
+        context.unwrap_or("in-cluster")
+    ));
+    let place = Place { context: global.context.as_deref(), hub: hub.as_ref(), home: &home };
+    let options = args.write.options(global.rollback);
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    // On the heap: the whole flow is one large state machine.
+    let run = install(&plan, &workload.client, &place, &options, &progress, interrupted(ui));
+    let outcome = Box::pin(run).await;
+    display.close(outcome.is_ok());
+    match outcome {
+        Ok(installed) => finished(ui, &plan, &installed),
+        Err(failure) => Err(agent_failed(ui, &plan, failure, global)),
+    }
+}
+
+async fn control_plane(global: &Global, name: &str) -> Result<Hub, CliError> {
+    let there = Global { context: Some(name.to_owned()), ..global.clone() };
+    Ok(Hub { name: name.to_owned(), client: cluster_access::hub_client(&there).await? })
+}
+
+fn finished(ui: &Ui, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
+    let name = &plan.name;
+    let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
+    let (of, context) = match &installed.control_plane {
+        Some(control_plane) => (format!("control plane {control_plane}"), control_plane.as_str()),
+        None => (format!("the control plane at {}", installed.server), "CONTROL_PLANE"),
+    };
+    ui.out(&format!(
+        "\n{unchanged}Workload cluster {name} is registered with {of} and Ready.\nAsk the control plane for its \
+         clusters:\n\n  kubectl get clusters --context {context}\n  {} get clusters --context {context}\n",
+        ui.program
+    ))?;
+    Ok(Exit::Ok)
+}
+
+fn dry_run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
+    if args.plan.package.asks_cluster() {
+        return Err(auto_needs_cluster());
+    }
+    let plan = args.plan.plan(ui, global, None)?;
+    let rendered = plan.render().map_err(|problems| wrong_values(&problems))?;
+    ui.out(&objects::yaml(&rendered.objects))?;
+    Ok(Exit::Ok)
+}

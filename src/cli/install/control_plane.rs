@@ -1,0 +1,144 @@
+//! `install control-plane`: a control plane into the cluster of `--context`.
+
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+
+use super::{WriteArgs, check_ids};
+use crate::apply::Connected;
+use crate::check::hosting::CHECKS;
+use crate::cli::error::{CliError, Exit};
+use crate::cli::outcome::{control_plane_failed, interrupted};
+use crate::cli::package_args::{auto_needs_cluster, wrong_values};
+use crate::cli::plan_args::PlanArgs;
+use crate::cli::ui::{Display, Ui};
+use crate::cli::values_args::with_precedence;
+use crate::cli::{Global, cluster_access, diff, objects, preview, report};
+use crate::control_plane::install::{Installed, install};
+use crate::control_plane::plan::Plan;
+use crate::install::home::Home;
+use crate::install::progress::Progress;
+use crate::install::run::InstallOptions;
+use crate::pki;
+
+pub(super) const EXAMPLES: &str = with_precedence!(
+    "Examples:
+  fleetctl install control-plane demo
+  fleetctl install cp demo --context hosting --version auto
+  fleetctl install cp demo --set exposure.type=NodePort --set exposure.nodePort=32222
+  fleetctl install cp demo --dry-run
+  fleetctl install cp demo --dry-run=server"
+);
+
+pub(super) const REPOSITORY_HELP: &str = "Image repository of the scheduler [default: fleetscheduler/fleet-scheduler]";
+pub(super) const TAG_HELP: &str = "Image tag of the scheduler [default: the service version, v0.6.1]";
+
+/// Install the control plane in the cluster of `--context`
+#[derive(Debug, Args)]
+pub(crate) struct InstallControlPlaneArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+
+    /// Change nothing: `client` (the default) prints the objects, with placeholders for keys, and asks no cluster;
+    /// `server` prints what would change, as `diff` does
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "client")]
+    dry_run: Option<DryRun>,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Who is asked in a dry run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DryRun {
+    Client,
+    Server,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
+    match args.dry_run {
+        Some(DryRun::Client) => dry_run(ui, global, args),
+        Some(DryRun::Server) => {
+            let comparison = diff::comparison(ui, global, &args.plan, &args.write).await?;
+            ui.out(&diff::text(&comparison))?;
+            Ok(Exit::Ok)
+        }
+        None => control_plane(ui, global, args).await,
+    }
+}
+
+/// Everything that an install or a comparison needs before it begins.
+pub(crate) struct Prepared {
+    pub(crate) plan: Plan,
+    pub(crate) hosting: Connected,
+    pub(crate) home: Home,
+    pub(crate) options: InstallOptions,
+}
+
+/// Reads the arguments and connects. What is wrong on the command line is said before any cluster is asked.
+pub(crate) async fn prepare(
+    ui: &Ui,
+    global: &Global,
+    plan_args: &PlanArgs,
+    write: &WriteArgs,
+) -> Result<Prepared, CliError> {
+    let known = if plan_args.asks_cluster() { None } else { Some(plan_args.plan(ui, global, None)?) };
+    check_ids(&write.skip_preflight, CHECKS.iter().map(|check| check.id))?;
+    let home = cluster_access::home()?;
+    let hosting = cluster_access::connect(global).await?;
+    let plan = match known {
+        Some(plan) => plan,
+        None => plan_args.plan(ui, global, Some(cluster_access::server_version(&hosting.client).await?))?,
+    };
+    Ok(Prepared { plan, hosting, home, options: write.options(global.rollback) })
+}
+
+async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
+    let Prepared { plan, hosting, home, options } = prepare(ui, global, &args.plan, &args.write).await?;
+    let context = hosting.context.as_deref().unwrap_or("in-cluster");
+    ui.note(&format!(
+        "Installing control plane {} (service version {}) in namespace {} of {context}",
+        plan.name, plan.package.version, plan.package.namespace
+    ));
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    // On the heap: the whole flow is one large state machine.
+    let run = install(&plan, &hosting.client, &home, &options, &progress, interrupted(ui));
+    let outcome = Box::pin(run).await;
+    match outcome {
+        Ok(installed) => {
+            display.close(true);
+            finished(ui, &plan, &installed)
+        }
+        Err(failure) => {
+            display.close(false);
+            Err(control_plane_failed(ui, &plan, failure, global))
+        }
+    }
+}
+
+/// The result: health, then where the kubeconfig is and how to use it.
+fn finished(ui: &Ui, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
+    let name = &plan.name;
+    let file = installed.kubeconfig.display();
+    let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
+    let health = report::health(ui, name.as_str(), &installed.health.report, &installed.health.facts);
+    ui.out(&format!(
+        "\n{unchanged}{health}\nThe kubeconfig of {name} is {file}\nAdd it to the KUBECONFIG list and ask the control plane for its clusters:\n\n  \
+         export KUBECONFIG=\"${{KUBECONFIG:-$HOME/.kube/config}}:{file}\"\n  kubectl get clusters --context {name}\n"
+    ))?;
+    Ok(Exit::Ok)
+}
+
+/// Prints what would be applied, with placeholders for keys and for what only a cluster decides.
+fn dry_run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
+    if args.plan.asks_cluster() {
+        return Err(auto_needs_cluster());
+    }
+    let plan = args.plan.plan(ui, global, None)?;
+    let endpoint = preview::endpoint(&plan.values.exposure);
+    let rendered = plan.render(&endpoint, &pki::placeholders()).map_err(|problems| wrong_values(&problems))?;
+    ui.out(&objects::yaml(&rendered.objects))?;
+    ui.note("Keys and certificates above are placeholders; `template` prints manifests that can be applied.");
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,98 @@
+//! `install`: a control plane into a hosting cluster, an agent into a workload cluster.
+
+mod agent;
+mod control_plane;
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use jiff::SignedDuration;
+
+use super::Global;
+use super::error::{CliError, Exit};
+use super::ui::Ui;
+use crate::install::run::InstallOptions;
+
+pub(super) use control_plane::{Prepared, prepare};
+
+/// Install a control plane or an agent
+#[derive(Debug, Subcommand)]
+pub(super) enum InstallCommand {
+    /// Install the control plane in the cluster of `--context`
+    #[command(
+        visible_alias = "cp",
+        after_help = control_plane::EXAMPLES,
+        mut_arg("image_repository", |arg| arg.help(control_plane::REPOSITORY_HELP)),
+        mut_arg("image_tag", |arg| arg.help(control_plane::TAG_HELP)),
+    )]
+    ControlPlane(Box<control_plane::InstallControlPlaneArgs>),
+    /// Install the agent in the cluster of `--context` and register that cluster
+    #[command(
+        after_help = agent::EXAMPLES,
+        mut_arg("image_repository", |arg| arg.help(agent::REPOSITORY_HELP)),
+        mut_arg("image_tag", |arg| arg.help(agent::TAG_HELP)),
+        mut_arg("set", |arg| arg.help(agent::SET_HELP)),
+    )]
+    Agent(Box<agent::InstallAgentArgs>),
+}
+
+/// Flags about the cluster that is written to, or compared with.
+#[derive(Debug, Args)]
+pub(super) struct WriteArgs {
+    /// Preflight checks that only warn, by identifier, e.g. `access`; may be repeated
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    skip_preflight: Vec<String>,
+
+    /// How long to wait for everything together, e.g. `5m`
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    timeout: Duration,
+
+    /// How long to wait for another run that holds the lock
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    lock_wait: Duration,
+
+    /// Take over objects of the same names that kubectl or Helm made
+    #[arg(long)]
+    adopt: bool,
+
+    /// Field to take from another manager, e.g. `Deployment/apiserver:.spec.replicas`; may be repeated
+    #[arg(long, value_name = "FIELD")]
+    take_fields: Vec<String>,
+}
+
+impl WriteArgs {
+    fn options(&self, rollback: bool) -> InstallOptions {
+        InstallOptions {
+            rollback,
+            skip_preflight: self.skip_preflight.clone(),
+            timeout: self.timeout,
+            adopt: self.adopt,
+            take_fields: self.take_fields.clone(),
+            lock_wait: self.lock_wait,
+        }
+    }
+}
+
+/// Refuses identifiers of checks that do not exist.
+pub(super) fn check_ids<'k>(ids: &[String], known: impl IntoIterator<Item = &'k str>) -> Result<(), CliError> {
+    let known: Vec<&str> = known.into_iter().collect();
+    match ids.iter().find(|id| !known.contains(&id.as_str())) {
+        None => Ok(()),
+        Some(unknown) => Err(CliError::usage("NoSuchCheck", format!("there is no preflight check `{unknown}`"))
+            .hint(format!("the checks are: {}", known.join(", ")))),
+    }
+}
+
+/// Reads `90s`, `5m`, `1h30m`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: SignedDuration =
+        text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
+    Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, command: InstallCommand) -> Result<Exit, CliError> {
+    match command {
+        InstallCommand::ControlPlane(args) => control_plane::run(ui, global, &args).await,
+        InstallCommand::Agent(args) => agent::run(ui, global, &args).await,
+    }
+}

@@ -1,0 +1,53 @@
+//! `template agent`: the manifests of an agent; the init Secret is not among them.
+
+use clap::Args;
+
+use super::outside_row;
+use crate::api::version::KubeMinor;
+use crate::chart::explain::{self, ExplainError};
+use crate::cli::Global;
+use crate::cli::agent_args::AgentPlanArgs;
+use crate::cli::error::{CliError, Exit};
+use crate::cli::package_args::wrong_values;
+use crate::cli::template_output::OutputArgs;
+use crate::cli::ui::Ui;
+use crate::cli::values_args::with_precedence;
+
+pub(super) const EXAMPLES: &str = with_precedence!(
+    "The namespace and the Secret `fleet-cluster-init-kubeconfig` in it are the operator's, as with `install agent`.
+
+Examples:
+  fleetctl template agent west | kubectl --context west apply -f -
+  fleetctl template agent west --version v1.1 -o json"
+);
+
+/// Print the manifests of an agent
+#[derive(Debug, Args)]
+pub(crate) struct TemplateAgentArgs {
+    #[command(flatten)]
+    plan: AgentPlanArgs,
+
+    /// Kubernetes version of the workload cluster, checked against the table, and asked by `--version auto`
+    #[arg(long, value_name = "VERSION")]
+    kube_version: Option<KubeMinor>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateAgentArgs) -> Result<Exit, CliError> {
+    args.output.check()?;
+    let plan = args.plan.plan(ui, global, args.kube_version)?;
+    outside_row(&plan.package, args.kube_version)?;
+    if let Some(field) = &args.output.explain {
+        let explained = plan.explain(field).map_err(|error| match error {
+            ExplainError::Render(problems) => wrong_values(&problems),
+            error => CliError::usage("NoSuchField", error.to_string()),
+        })?;
+        let json = args.output.json();
+        ui.out(&if json { explain::render_json(&explained) } else { explain::render(&explained) })?;
+        return Ok(Exit::Ok);
+    }
+    let rendered = plan.render().map_err(|problems| wrong_values(&problems))?;
+    args.output.print(ui, rendered)
+}

@@ -1,0 +1,43 @@
+//! `template`: the full set of manifests, ready for `kubectl apply` and for GitOps tools.
+
+mod agent;
+mod control_plane;
+
+use clap::Subcommand;
+
+use super::Global;
+use super::error::{CliError, Exit};
+use super::ui::Ui;
+use crate::api::version::KubeMinor;
+use crate::install::package::Package;
+
+/// Print the objects of an install as manifests that can be applied
+#[derive(Debug, Subcommand)]
+pub(super) enum TemplateCommand {
+    /// Print the manifests of a control plane
+    #[command(visible_alias = "cp", after_help = control_plane::EXAMPLES)]
+    ControlPlane(Box<control_plane::TemplateControlPlaneArgs>),
+    /// Print the manifests of an agent
+    #[command(after_help = agent::EXAMPLES)]
+    Agent(Box<agent::TemplateAgentArgs>),
+}
+
+pub(super) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<Exit, CliError> {
+    match command {
+        TemplateCommand::ControlPlane(args) => control_plane::run(ui, global, &args),
+        TemplateCommand::Agent(args) => agent::run(ui, global, &args),
+    }
+}
+
+/// Refuses a Kubernetes version that the chosen row does not support.
+fn outside_row(package: &Package, minor: Option<KubeMinor>) -> Result<(), CliError> {
+    match minor.filter(|minor| !package.supports(*minor)) {
+        None => Ok(()),
+        Some(minor) => Err(CliError::new(
+            Exit::Preflight,
+            "KubernetesVersion",
+            format!("service version {} does not support Kubernetes {minor}", package.version),
+        )
+        .hint("`fleetctl versions` lists what supports it; `--version auto` chooses it")),
+    }
+}

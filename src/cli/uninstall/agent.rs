@@ -1,0 +1,135 @@
+//! `uninstall agent`: the cluster leaves its control plane, then everything of the agent goes.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{gone_on, leftovers};
+use crate::api::keys::cluster_namespace;
+use crate::api::names::ClusterName;
+use crate::apply::Removed;
+use crate::cli::cluster_access::request_failed;
+use crate::cli::error::{CliError, Exit};
+use crate::cli::install::duration;
+use crate::cli::outcome::{engine_error, interrupted};
+use crate::cli::package_args::wrong_name;
+use crate::cli::ui::{Display, Ui};
+use crate::cli::{Global, cluster_access};
+use crate::install::progress::Progress;
+use crate::workload_cluster::uninstall::{Leave, Target};
+
+pub(super) const EXAMPLES: &str = "\
+The agent says goodbye to the control plane first, which forgets the cluster; then it is removed here.
+A namespace and an init Secret that an operator made stay.
+
+Examples:
+  fleetctl uninstall agent west --context west
+  fleetctl uninstall agent west --context west --force";
+
+/// Disconnect the cluster of `--context` from its control plane and remove its agent
+#[derive(Debug, Args)]
+pub(crate) struct UninstallAgentArgs {
+    /// Name of the workload cluster
+    #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
+    name: String,
+
+    /// Remove the agent although the control plane cannot be told
+    #[arg(long)]
+    force: bool,
+
+    /// How long to wait for everything together
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    timeout: Duration,
+
+    /// How long to wait for another run that holds the lock
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    lock_wait: Duration,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> Result<Exit, CliError> {
+    let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let home = cluster_access::home()?;
+    let workload = cluster_access::connect(global).await?;
+    let target = Target {
+        name: &name,
+        namespace: &global.namespace,
+        client: &workload.client,
+        home: &home,
+        timeout: args.timeout,
+        lock_wait: args.lock_wait,
+    };
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    let unread = |error: &kube::Error| request_failed("cannot read the workload cluster", error);
+    if let Some(other) = target.installed().await.map_err(|e| unread(&e))?.filter(|other| other != name.as_str()) {
+        return Err(CliError::new(
+            Exit::Refused,
+            "OtherAgent",
+            format!("the agent in namespace {} is that of workload cluster `{other}`, not `{name}`", global.namespace),
+        )
+        .hint(format!("to remove it: `fleetctl uninstall agent {other}{}`", global.tail())));
+    }
+    let work = async {
+        progress.step(&format!("Leaving the control plane as {name}"));
+        let leave = target.leave().await.map_err(|e| unread(&e))?;
+        match &leave {
+            Leave::Left => progress.done("it has forgotten the cluster"),
+            Leave::NotRegistered => progress.done("nothing was registered from here"),
+            Leave::Stays(why) if args.force => progress.warn(&format!("{why}; going on, as `--force` says")),
+            Leave::Stays(why) => return Err(stays(&name, why, global)),
+        }
+        progress.step(&format!("Removing the agent from namespace {}", global.namespace));
+        let removed = target.remove(&progress).await;
+        Ok((leave, removed.map_err(|error| gone_on(engine_error("the removal stopped", &error)))?))
+    };
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        () = interrupted(ui) => {
+            display.close(false);
+            return Err(gone_on(CliError::new(Exit::Interrupted, "Interrupted", "the removal was interrupted")));
+        }
+    };
+    display.close(outcome.is_ok());
+    let (leave, removed) = outcome?;
+    ui.out(&summary(&name, global, &leave, &removed))?;
+    leftovers(&removed)
+}
+
+/// What the control plane still has of a cluster that could not leave.
+fn left_there(name: &ClusterName) -> String {
+    format!("Cluster {name}, its namespace {} and its credentials", cluster_namespace(name.as_str()))
+}
+
+fn stays(name: &ClusterName, why: &str, global: &Global) -> CliError {
+    CliError::new(Exit::Refused, "CannotLeave", format!("workload cluster {name} could not leave its control plane"))
+        .cause(why.to_owned())
+        .hint(format!("nothing was removed; the control plane still has {}", left_there(name)))
+        .hint(format!("to remove the agent all the same: `fleetctl uninstall agent {name}{} --force`", global.tail()))
+        .hint(format!("and there, once it is reached: `fleetctl delete cluster {name} --context CONTROL_PLANE`"))
+}
+
+fn summary(name: &ClusterName, global: &Global, leave: &Leave, removed: &Removed) -> String {
+    let namespace = &global.namespace;
+    let mut text = if removed.nothing_found {
+        format!("There is no agent {name} in namespace {namespace}; nothing to remove.\n")
+    } else {
+        format!("Removed the agent of workload cluster {name}: {} objects are gone.\n", removed.deleted.len())
+    };
+    if !removed.kept.is_empty() {
+        text.push_str("\nKept:\n");
+        for kept in &removed.kept {
+            let _ = writeln!(text, "  {}: {}", kept.object, kept.why);
+        }
+    }
+    if let Leave::Stays(_) = leave {
+        let _ = writeln!(
+            text,
+            "\nThe control plane still has {}. To remove them there:\n  fleetctl delete cluster {name} --context \
+             CONTROL_PLANE",
+            left_there(name)
+        );
+    }
+    text
+}

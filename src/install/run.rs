@@ -1,0 +1,247 @@
+//! One run: what a caller chooses about it, its way through the stages, and what becomes of its changes at the end.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::Client;
+
+use super::progress::{self, Progress};
+use crate::apply::{self, Engine, ObjectRef, Owner, Planned, Run, WaitOptions, WaitTarget};
+
+/// What a caller can choose about one run.
+#[derive(Debug, Clone, Default)]
+pub struct InstallOptions {
+    /// Undo this run if it fails.
+    pub rollback: bool,
+    /// Checks that only warn.
+    pub skip_preflight: Vec<String>,
+    /// Time for everything together.
+    pub timeout: Duration,
+    /// Take over objects of our names that kubectl or Helm made.
+    pub adopt: bool,
+    /// Fields to take from other managers.
+    pub take_fields: Vec<String>,
+    /// How long to wait for another run.
+    pub lock_wait: Duration,
+}
+
+impl InstallOptions {
+    /// The engine of a run that ends at `deadline`, with its journal at `journal` on this machine.
+    pub fn engine(
+        &self,
+        client: &Client,
+        owner: Owner,
+        deadline: Instant,
+        journal: PathBuf,
+        progress: &Arc<dyn Progress>,
+    ) -> Engine {
+        let options = apply::Options {
+            deadline: Some(deadline),
+            journal: Some(journal),
+            adopt: self.adopt,
+            take_fields: self.take_fields.clone(),
+            lock_wait: self.lock_wait,
+            ..apply::Options::default()
+        };
+        Engine::new(client.clone(), owner, options, progress::events(progress))
+    }
+}
+
+/// What became of the changes of a failed run.
+#[derive(Debug)]
+pub enum Aftermath {
+    /// Nothing had been written.
+    NothingWritten,
+    /// What was written stays; another install resumes it.
+    Left,
+    /// Everything was undone.
+    RolledBack,
+    /// Undoing failed as well.
+    RollbackFailed(Box<apply::Error>),
+}
+
+/// A failed install: why, and what it left.
+#[derive(Debug)]
+pub struct Failure<E> {
+    /// The first error, which is the one to mend.
+    pub error: E,
+    /// What became of the changes.
+    pub aftermath: Aftermath,
+}
+
+/// The engine stopped.
+#[derive(Debug, thiserror::Error)]
+#[error("{step}")]
+pub struct Stopped {
+    /// The step during which it stopped.
+    pub step: String,
+    /// Why.
+    #[source]
+    pub source: Box<apply::Error>,
+}
+
+/// A run as it goes: the engine, what is told about it, and how far it got.
+pub struct Course<'a> {
+    /// The engine.
+    pub engine: &'a Engine,
+    /// Who is told.
+    pub progress: &'a Arc<dyn Progress>,
+    /// When it has to have ended.
+    pub deadline: Instant,
+    /// Something may have been written.
+    pub begun: bool,
+    /// The engine's run, once it holds the lock.
+    pub run: Option<Run>,
+    step: String,
+}
+
+impl<'a> Course<'a> {
+    /// A run that has written nothing yet.
+    pub const fn new(engine: &'a Engine, progress: &'a Arc<dyn Progress>, deadline: Instant) -> Self {
+        Self { engine, progress, deadline, begun: false, run: None, step: String::new() }
+    }
+
+    /// Begins a step.
+    pub fn step(&mut self, title: &str) {
+        title.clone_into(&mut self.step);
+        self.progress.step(title);
+    }
+
+    /// Turns an error of the engine into one that names the step under way.
+    pub fn stopped(&self) -> impl FnOnce(apply::Error) -> Stopped + use<> {
+        let step = self.step.clone();
+        move |source| Stopped { step, source: Box::new(source) }
+    }
+
+    /// Time that is left.
+    pub fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// Starts writing a plan, or goes on with it after a part.
+    ///
+    /// # Errors
+    /// What the engine refuses.
+    pub async fn begin(&mut self, plan: apply::Plan) -> Result<(), Stopped> {
+        self.begun = true;
+        match &mut self.run {
+            Some(run) => run.extend(plan),
+            None => self.engine.begin(plan).await.map(|run| self.run = Some(run)),
+        }
+        .map_err(self.stopped())
+    }
+
+    /// Applies stage after stage and waits for the workloads that each starts, with one step for each `title`.
+    ///
+    /// A workload whose name `silent` knows shares the step of the next one. What runs already is changed
+    /// `one_by_one`, each healthy before the next; what is new is healthy sooner when a stage starts together.
+    ///
+    /// # Errors
+    /// What the engine meets.
+    pub async fn stages(
+        &mut self,
+        planned: &[Planned],
+        title: impl Fn(&str) -> String,
+        silent: impl Fn(&str) -> bool,
+        one_by_one: bool,
+    ) -> Result<(), Stopped> {
+        let stages: BTreeSet<u32> = planned.iter().map(|planned| planned.stage).collect();
+        for stage in stages {
+            let of_stage = planned.iter().filter(|planned| planned.stage == stage);
+            let workloads: Vec<ObjectRef> = of_stage
+                .filter_map(|planned| ObjectRef::of(&planned.object))
+                .filter(|object| is_awaited(&object.kind))
+                .collect();
+            for (index, workload) in workloads.iter().enumerate() {
+                let step = title(&workload.name);
+                if self.step != step {
+                    self.step(&step);
+                }
+                if index == 0 {
+                    let later = |object: &ObjectRef| one_by_one && workloads[1..].contains(object);
+                    self.apply(stage, |object| !later(object)).await?;
+                } else if one_by_one {
+                    self.apply(stage, |object| object == workload).await?;
+                }
+                self.wait_for(workload).await?;
+                if !silent(&workload.name) {
+                    self.progress.done("Running");
+                }
+            }
+            if workloads.is_empty() {
+                self.apply(stage, |_| true).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the `wanted` objects of one stage; nothing where there is nothing to write.
+    ///
+    /// # Errors
+    /// What the engine meets.
+    pub async fn apply(&mut self, stage: u32, wanted: impl Fn(&ObjectRef) -> bool) -> Result<(), Stopped> {
+        let stopped = self.stopped();
+        match &mut self.run {
+            Some(run) => run.apply_part(stage, wanted).await.map_err(stopped),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until a workload is as it was applied.
+    ///
+    /// # Errors
+    /// What keeps it from that.
+    pub async fn wait_for(&self, workload: &ObjectRef) -> Result<(), Stopped> {
+        let applied = self.run.as_ref().and_then(|run| run.applied().get(workload));
+        let generation = applied.and_then(|applied| applied.generation);
+        let target = WaitTarget::new(&workload.group, &workload.kind, workload.namespace.as_deref(), &workload.name);
+        let targets: Vec<WaitTarget> = target.map(|target| WaitTarget { generation, ..target }).into_iter().collect();
+        let options = WaitOptions { timeout: self.left(), ..WaitOptions::default() };
+        self.engine.wait(&targets, options).await.map_err(self.stopped())
+    }
+
+    /// Records what was applied and lets go of the lock.
+    ///
+    /// # Errors
+    /// What the engine meets.
+    pub async fn commit(&mut self) -> Result<(), Stopped> {
+        match self.run.take() {
+            Some(run) => run.commit().await.map(drop).map_err(self.stopped()),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a run that failed: undoes it if that was asked for, else lets go of the lock.
+    ///
+    /// Begun without a run means that it was cut off between its first write and its return: the journal knows.
+    pub async fn wind_up(self, rollback: bool) -> Aftermath {
+        if !self.begun {
+            return Aftermath::NothingWritten;
+        }
+        if !rollback {
+            if let Some(run) = self.run {
+                // The lock expires by itself where the server is not there to take it back.
+                let _ = run.release().await;
+            }
+            return Aftermath::Left;
+        }
+        let undone = match self.run {
+            Some(run) => run.rollback().await,
+            None => self.engine.with_deadline(None).rollback().await,
+        };
+        match undone {
+            Ok(undone) => match undone.problems.into_iter().next() {
+                None => Aftermath::RolledBack,
+                Some(problem) => Aftermath::RollbackFailed(Box::new(problem)),
+            },
+            Err(failed) => Aftermath::RollbackFailed(Box::new(failed)),
+        }
+    }
+}
+
+/// The kinds that an install waits for.
+pub fn is_awaited(kind: &str) -> bool {
+    matches!(kind, "StatefulSet" | "Deployment")
+}

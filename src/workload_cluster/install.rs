@@ -1,0 +1,378 @@
+//! The install of an agent, from preflight to a registered cluster that is Ready; a second run changes only what differs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams};
+use serde_json::{Value, json};
+
+use super::hub::Hub;
+use super::plan::{FIRST_STAGE, Plan};
+use super::probe::{self, Probed};
+use super::registration::{Identity, Seen};
+use crate::api::init_kubeconfig::Init;
+use crate::api::keys::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
+use crate::api::probe::Outcome;
+use crate::api::registration::{Registration, state};
+use crate::apply::{ObjectRef, Planned};
+use crate::chart::{Diagnostics, Object};
+use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
+use crate::check::{self, Report};
+use crate::install::home::Home;
+use crate::install::progress::Progress;
+use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped};
+
+/// The identifier by which `--skip-preflight` leaves the probe out.
+pub const PROBE: &str = "probe";
+
+/// Where an agent goes, and what it starts from.
+#[derive(Debug)]
+pub struct Place<'a> {
+    /// The kubectl context of the workload cluster, for commands that are shown.
+    pub context: Option<&'a str>,
+    /// The control plane, if the caller named it: its init Secret is copied where there is none.
+    pub hub: Option<&'a Hub>,
+    /// The service's home on this machine.
+    pub home: &'a Home,
+}
+
+/// A finished install.
+#[derive(Debug)]
+pub struct Installed {
+    /// Nothing had to be written to the cluster.
+    pub unchanged: bool,
+    /// The control plane, where it is known by name.
+    pub control_plane: Option<String>,
+    /// Its address, as the agent uses it.
+    pub server: String,
+}
+
+/// Why an install ended without success.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// Preflight refused; nothing was written.
+    #[error("preflight refused the install")]
+    Preflight(Box<Report>),
+    /// The workload cluster does not answer or refuses a read.
+    #[error("cannot read the workload cluster")]
+    Cluster(#[from] kube::Error),
+    /// The control plane that was named does not answer or refuses.
+    #[error("cannot read the init Secret of control plane {name}")]
+    Hub {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: kube::Error,
+    },
+    /// The control plane that was named has no init Secret.
+    #[error("control plane {0} has no Secret {INIT_SECRET} yet")]
+    NoInitSecret(String),
+    /// The engine stopped; with what the agent last said.
+    #[error(transparent)]
+    Engine(#[from] Stopped),
+    /// The agent's pod does not become ready; with what the agent last said.
+    #[error("the agent does not connect")]
+    NotConnected {
+        /// What the engine met.
+        stopped: Stopped,
+        /// The agent's word.
+        said: Option<Registration>,
+    },
+    /// The chart cannot be rendered with these values.
+    #[error("the chart cannot be rendered")]
+    Render(#[from] Diagnostics),
+    /// From inside the workload cluster the control plane is not reached.
+    #[error("the control plane is not reached from inside the workload cluster")]
+    Probe(Outcome),
+    /// The control plane refused the registration, in its own words.
+    #[error("the control plane refused the registration: {}", .0.reason)]
+    Refused(Registration),
+    /// Connected, and not Ready in time; with what the agent last said.
+    #[error("timed out waiting for the condition: the control plane does not call the cluster Ready")]
+    NotReady(Option<Registration>),
+    /// SIGINT or SIGTERM.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Installs `plan`, or brings an earlier install of it up to date.
+///
+/// # Errors
+/// [`InstallError`], with what became of the changes.
+pub async fn install(
+    plan: &Plan,
+    client: &Client,
+    place: &Place<'_>,
+    options: &InstallOptions,
+    progress: &Arc<dyn Progress>,
+    interrupted: impl Future<Output = ()>,
+) -> Result<Installed, Failure<InstallError>> {
+    let deadline = Instant::now() + options.timeout;
+    let journal = place.home.agent_journal(&plan.name);
+    let engine = options.engine(client, plan.package.owner(), deadline, journal, progress);
+    let course = Course::new(&engine, progress, deadline);
+    let mut flow = Flow { plan, client, place, options, course, probing: false };
+    let outcome = tokio::select! {
+        outcome = flow.run() => outcome,
+        () = interrupted => Err(InstallError::Interrupted),
+    };
+    let error = match outcome {
+        Ok(installed) => return Ok(installed),
+        Err(error) => error,
+    };
+    if flow.probing {
+        // Its life is limited, so a cluster that no longer answers gets rid of it, too.
+        let _ = probe::remove(client, plan.package.namespace.as_str()).await;
+    }
+    // What a probe refuses was made for it only moments ago, and nothing runs yet.
+    let rollback = options.rollback || matches!(error, InstallError::Probe(_));
+    let aftermath = match flow.course.wind_up(rollback).await {
+        Aftermath::RolledBack if matches!(error, InstallError::Probe(_)) => Aftermath::NothingWritten,
+        aftermath => aftermath,
+    };
+    Err(Failure { error, aftermath })
+}
+
+struct Flow<'a> {
+    plan: &'a Plan,
+    client: &'a Client,
+    place: &'a Place<'a>,
+    options: &'a InstallOptions,
+    course: Course<'a>,
+    /// The probe's pod may be there.
+    probing: bool,
+}
+
+/// The Secret that the agent will start from, and whether we put it there.
+struct Source {
+    facts: InitFacts,
+    /// The object to apply, if it is ours.
+    secret: Option<Value>,
+    hub: Option<Hub>,
+}
+
+impl Flow<'_> {
+    fn namespace(&self) -> &str {
+        self.plan.package.namespace.as_str()
+    }
+
+    async fn run(&mut self) -> Result<Installed, InstallError> {
+        self.course.step("Checking the workload cluster");
+        let rendered = self.plan.render()?;
+        let source = self.source().await?;
+        let facts = self.preflight(&rendered.objects, &source).await?;
+        let init = facts.init().cloned();
+        let server = init.map_or_else(String::new, |init| init.server);
+        self.course.progress.done(&format!("{}, control plane at {server}", facts.git_version));
+
+        let first = self.first_objects(source.secret);
+        let copied = first.len() > 1;
+        let objects = Plan::planned(first, &rendered.objects);
+        let whole =
+            self.course.engine.plan(&self.plan.release(&server), &objects).await.map_err(self.course.stopped())?;
+        let unchanged = whole.is_noop();
+        let identity = Identity::new(self.client, self.namespace());
+        let before = identity.look().await?;
+        if !unchanged {
+            let first_writes = whole.steps.iter().any(|step| step.stage == FIRST_STAGE && step.action.writes());
+            self.course.step(&self.opening(&facts, copied && first_writes));
+            self.course.begin(whole).await?;
+            self.course.apply(FIRST_STAGE, |_| true).await?;
+            self.course.progress.done("");
+        }
+        self.stages(&rendered.objects, &objects, facts.agents.is_empty(), &identity, &before).await?;
+        self.ready(&identity).await?;
+        let control_plane = source.hub.map(|hub| hub.name);
+        Ok(Installed { unchanged, control_plane, server })
+    }
+
+    fn opening(&self, facts: &WorkloadFacts, copies: bool) -> String {
+        let namespace = self.namespace();
+        match (facts.namespace_exists, copies) {
+            (false, _) => format!("Creating namespace {namespace} and copying the init Secret into it"),
+            (true, true) => format!("Copying the init Secret into namespace {namespace}"),
+            (true, false) => format!("Using namespace {namespace} and the init Secret in it"),
+        }
+    }
+
+    /// Finds the Secret to start from: that of the operator, else ours, from the control plane that was named or as it is.
+    async fn source(&self) -> Result<Source, InstallError> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), self.namespace());
+        let here = secrets.get_opt(INIT_SECRET).await?;
+        let owner = self.plan.package.owner();
+        let ours = here.as_ref().is_some_and(|secret| owner.labelled(&json!(secret)));
+        let Some(hub) = self.place.hub else {
+            let facts = InitFacts::of(here.as_ref()).await;
+            let hub = match &facts {
+                InitFacts::Usable { init, .. } => Hub::of_init(self.place.home, init).await,
+                _ => None,
+            };
+            let secret = here.filter(|_| ours).map(|secret| self.copy(&secret));
+            return Ok(Source { facts, secret, hub });
+        };
+        let there = hub.init_secret().await.map_err(|source| InstallError::Hub { name: hub.name.clone(), source })?;
+        let there = there.ok_or_else(|| InstallError::NoInitSecret(hub.name.clone()))?;
+        let (facts, secret) = match here.filter(|_| !ours) {
+            None => (InitFacts::of(Some(&there)).await, Some(self.copy(&there))),
+            // What the operator put there stays; it has to be of the same control plane.
+            Some(secret) => match (InitFacts::of(Some(&secret)).await, of_secret(&there)) {
+                (InitFacts::Usable { init, .. }, Some(named)) if init.hub() != named.hub() => {
+                    (InitFacts::Elsewhere(init.server), None)
+                }
+                (facts, _) => (facts, None),
+            },
+        };
+        Ok(Source { facts, secret, hub: Some(hub.clone()) })
+    }
+
+    /// The Secret as it is applied here: its text, and the labels that say whose it is.
+    fn copy(&self, secret: &Secret) -> Value {
+        let labels = secret.metadata.labels.iter().flatten();
+        let labels: serde_json::Map<String, Value> = labels
+            .filter(|(key, _)| [LABEL_INSTANCE, LABEL_APP_VERSION, LABEL_PART_OF].contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), json!(value)))
+            .collect();
+        let text = secret.data.as_ref().and_then(|data| data.get(INIT_SECRET_KEY));
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": INIT_SECRET, "namespace": self.namespace(), "labels": labels},
+            "type": "Opaque",
+            "data": {INIT_SECRET_KEY: text},
+        })
+    }
+
+    async fn preflight(&self, objects: &[Object], source: &Source) -> Result<WorkloadFacts, InstallError> {
+        let mut wanted = Wanted {
+            copies: source.secret.is_some(),
+            context: self.place.context.map(str::to_owned),
+            control_plane: source.hub.as_ref().map(|hub| hub.name.clone()),
+            ..self.plan.wanted(objects)
+        };
+        if wanted.copies {
+            wanted.writes.push((String::new(), "namespaces".to_owned(), false));
+        }
+        let hub = source.hub.as_ref().map(|hub| &hub.client);
+        let facts = WorkloadFacts::collect(self.client, hub, source.facts.clone(), wanted).await?;
+        let report = check::run(&CHECKS, &facts, &self.options.skip_preflight);
+        if report.failures().next().is_some() {
+            return Err(InstallError::Preflight(Box::new(report)));
+        }
+        for (judged, problem) in report.warnings() {
+            self.course.progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
+        }
+        Ok(facts)
+    }
+
+    /// The namespace, which the engine leaves alone where it is an operator's, and the Secret, if it is ours.
+    fn first_objects(&self, secret: Option<Value>) -> Vec<Value> {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace()}});
+        std::iter::once(namespace).chain(secret).collect()
+    }
+
+    /// Applies the chart; between what the agent may do and the agent itself, the way to the control plane is tried.
+    async fn stages(
+        &mut self,
+        rendered: &[Object],
+        objects: &[Planned],
+        is_first: bool,
+        identity: &Identity,
+        before: &Seen,
+    ) -> Result<(), InstallError> {
+        let mut stages: Vec<u32> = objects.iter().map(|planned| planned.stage).filter(|s| *s > FIRST_STAGE).collect();
+        stages.dedup();
+        let Some(deployment) = rendered.iter().find(|object| object.kind() == "Deployment") else { return Ok(()) };
+        for stage in stages {
+            let starts = objects.iter().any(|p| p.stage == stage && p.object["kind"] == "Deployment");
+            if starts && is_first && self.course.run.is_some() {
+                self.probe(&deployment.json).await?;
+            }
+            if starts {
+                self.course.step("Registering the cluster");
+                if before.leaving {
+                    self.stay(identity).await?;
+                }
+            }
+            self.course.apply(stage, |_| true).await?;
+        }
+        let Some(workload) = ObjectRef::of(&deployment.json) else { return Ok(()) };
+        let progress = Arc::clone(self.course.progress);
+        let heard = |said: &Registration| progress.update(&shown(said));
+        let outcome = tokio::select! {
+            outcome = self.course.wait_for(&workload) => Ok(outcome),
+            said = identity.refused(before.said.as_ref(), heard) => Err(said),
+        };
+        let refused = match outcome {
+            Ok(Ok(())) => {
+                self.course.progress.done("connected");
+                return Ok(self.course.commit().await?);
+            }
+            Ok(Err(stopped)) => {
+                let said = identity.look().await.ok().and_then(|seen| seen.said);
+                match said.filter(|said| said.is(state::REFUSED)) {
+                    Some(said) => said,
+                    None => {
+                        let said = identity.look().await.ok().and_then(|seen| seen.said);
+                        return Err(InstallError::NotConnected { stopped, said });
+                    }
+                }
+            }
+            Err(said) => said,
+        };
+        if !self.options.rollback {
+            // All objects are as they should be: that is recorded, so that an uninstall knows everything.
+            self.course.commit().await?;
+        }
+        Err(InstallError::Refused(refused))
+    }
+
+    /// Takes back the request to leave of an uninstall that was cut off; the agent that heard it has to start anew.
+    async fn stay(&self, identity: &Identity) -> Result<(), InstallError> {
+        identity.ask_to_leave(false).await?;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace());
+        let agents = ListParams::default().labels("app.kubernetes.io/name=fleet-agent");
+        pods.delete_collection(&DeleteParams::default(), &agents).await?;
+        Ok(())
+    }
+
+    async fn probe(&mut self, deployment: &Value) -> Result<(), InstallError> {
+        if self.options.skip_preflight.iter().any(|id| id == PROBE) {
+            return Ok(());
+        }
+        self.course.step("Trying the way to the control plane from a pod");
+        self.probing = true;
+        let probed = probe::run(self.client, deployment, self.course.left().min(probe::LIMIT)).await?;
+        self.probing = false;
+        match probed {
+            Probed::Said(outcome) if outcome.passed => self.course.progress.done("DNS, TCP, TLS and token are fine"),
+            Probed::Said(outcome) => return Err(InstallError::Probe(outcome)),
+            Probed::Unknown(why) => self.course.progress.warn(&format!("the way could not be tried: {why}")),
+        }
+        Ok(())
+    }
+
+    async fn ready(&mut self, identity: &Identity) -> Result<(), InstallError> {
+        self.course.step("Waiting until the control plane calls the cluster Ready");
+        let progress = Arc::clone(self.course.progress);
+        let ready = identity.ready(|said| progress.update(&shown(said)));
+        if let Ok(said) = tokio::time::timeout(self.course.left(), ready).await {
+            self.course.progress.done(&said.reason);
+            return Ok(());
+        }
+        Err(InstallError::NotReady(identity.look().await.ok().and_then(|seen| seen.said)))
+    }
+}
+
+fn of_secret(secret: &Secret) -> Option<Init> {
+    let bytes = secret.data.as_ref()?.get(INIT_SECRET_KEY)?;
+    Init::parse(std::str::from_utf8(&bytes.0).ok()?).ok()
+}
+
+/// The agent's word in one line.
+pub fn shown(said: &Registration) -> String {
+    let message = if said.message.is_empty() { String::new() } else { format!(": {}", said.message) };
+    format!("{} ({}){message}", said.state, said.reason)
+}

@@ -1,0 +1,94 @@
+//! What will be installed: name, namespace, version, chart and checked values; from there to objects, without a cluster.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::values::AgentValues;
+use crate::api::names::{ClusterName, NamespaceName};
+use crate::apply::{Planned, Release};
+use crate::chart::explain::{ExplainError, Explanation};
+use crate::chart::select::{Selection, check_skew};
+use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
+use crate::check::workload::Wanted;
+use crate::install::package::{Package, planned, writes};
+use crate::pki;
+
+/// The kind of owner that an agent is to the engine.
+pub const OWNER_KIND: &str = "agent";
+
+/// The stage of namespace and init Secret; those of the chart follow.
+pub const FIRST_STAGE: u32 = 0;
+
+/// Everything that decides what is installed but the cluster.
+#[derive(Debug)]
+pub struct Plan {
+    /// Name of the workload cluster.
+    pub name: ClusterName,
+    /// Chart, version and namespace.
+    pub package: Package,
+    /// The checked values.
+    pub values: AgentValues,
+}
+
+impl Plan {
+    /// A plan from the chosen version and the user's values on top of the chart's.
+    ///
+    /// # Errors
+    /// Wrong values, each at its place.
+    pub fn new(
+        name: ClusterName,
+        namespace: NamespaceName,
+        selection: &Selection<'_>,
+        chart: Chart,
+        values: ValuesBuilder,
+    ) -> Result<Self, Diagnostics> {
+        let tree = values.build(AgentValues::schema)?;
+        let values: AgentValues = tree.deserialize()?;
+        let package = Package::new(name.as_str(), namespace, selection, chart, tree);
+        Ok(Self { name, package, values })
+    }
+
+    /// Renders the chart. The same inputs give the same objects.
+    ///
+    /// # Errors
+    /// Values that the templates cannot be rendered with, each at its place.
+    pub fn render(&self) -> Result<Rendered, Diagnostics> {
+        self.package.render(&self.values, json!({}), &pki::Files::new())
+    }
+
+    /// Where a field of an object comes from: `deployment/fleet-agent#spec.replicas`.
+    ///
+    /// # Errors
+    /// A field that is not there, or values that the templates cannot be rendered with.
+    pub fn explain(&self, field: &str) -> Result<Vec<Explanation>, ExplainError> {
+        self.package.explain(&self.values, json!({}), &pki::Files::new(), field)
+    }
+
+    /// The objects as the engine takes them: `first` before those of the chart.
+    pub fn planned(first: Vec<Value>, objects: &[Object]) -> Vec<Planned> {
+        let mut all: Vec<Planned> = first.into_iter().map(|object| Planned::new(FIRST_STAGE, object)).collect();
+        all.extend(planned(objects).into_iter().map(|planned| Planned { stage: planned.stage + 1, ..planned }));
+        all
+    }
+
+    /// What the record says about this install.
+    pub fn release(&self, server: &str) -> Release {
+        self.package.release(BTreeMap::from([("server".to_owned(), server.to_owned())]))
+    }
+
+    /// What the plan asks of the workload cluster; `objects` are the rendered chart.
+    pub fn wanted(&self, objects: &[Object]) -> Wanted {
+        let table = chart::versions();
+        let line = self.package.line();
+        let neighbours = table.rows().iter().filter(|row| check_skew(table, row.version, line).is_ok());
+        Wanted {
+            support: self.package.support(),
+            joins: neighbours.map(|row| row.version.to_string()).collect(),
+            name: self.name.to_string(),
+            namespace: self.package.namespace.to_string(),
+            writes: writes(objects),
+            ..Wanted::default()
+        }
+    }
+}

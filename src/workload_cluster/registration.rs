@@ -1,0 +1,120 @@
+//! What the agent says of its registration, waited for at its identity Secret.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
+
+use crate::api::registration::{ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_SECRET, Registration, state};
+
+/// An agent that was refused asks again after 30 s; if it still says the same after that, it is so.
+const ASKED_AGAIN: Duration = Duration::from_secs(45);
+
+/// The identity Secret of an agent.
+#[derive(Clone)]
+pub struct Identity {
+    api: Api<Secret>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
+}
+
+/// What the identity Secret shows, without what is secret.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The Secret is there.
+    pub exists: bool,
+    /// The control plane has issued a certificate.
+    pub registered: bool,
+    /// An uninstall has asked the agent to leave.
+    pub leaving: bool,
+    /// The agent's word.
+    pub said: Option<Registration>,
+}
+
+fn seen(secret: &Secret) -> Seen {
+    let certificate = secret.data.as_ref().and_then(|data| data.get(IDENTITY_CERTIFICATE));
+    Seen {
+        exists: true,
+        registered: certificate.is_some_and(|bytes| !bytes.0.is_empty()),
+        leaving: secret.annotations().get(ANNOTATION_LEAVE).is_some_and(|value| value == "true"),
+        said: Registration::read(secret.annotations()),
+    }
+}
+
+impl Identity {
+    /// The identity Secret in a namespace of the workload cluster.
+    pub fn new(client: &Client, namespace: &str) -> Self {
+        Self { api: Api::namespaced(client.clone(), namespace) }
+    }
+
+    /// Looks once.
+    ///
+    /// # Errors
+    /// An API that does not answer or refuses.
+    pub async fn look(&self) -> Result<Seen, kube::Error> {
+        Ok(self.api.get_opt(IDENTITY_SECRET).await?.as_ref().map(seen).unwrap_or_default())
+    }
+
+    /// Asks the agent to leave the control plane, or takes the request back.
+    ///
+    /// # Errors
+    /// An API that does not answer or refuses.
+    pub async fn ask_to_leave(&self, leave: bool) -> Result<(), kube::Error> {
+        let value = leave.then_some("true");
+        let change = json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: value } } });
+        self.api.patch(IDENTITY_SECRET, &PatchParams::default(), &Patch::Merge(change)).await?;
+        Ok(())
+    }
+
+    /// Waits until the agent says something that `holds` accepts; `heard` is told every word before.
+    ///
+    /// It does not end by itself. A watch that breaks is begun again by the caller's time-out alone.
+    async fn until(&self, holds: impl Fn(&Registration) -> bool, heard: impl Fn(&Registration)) -> Registration {
+        loop {
+            let met = await_condition(self.api.clone(), IDENTITY_SECRET, |secret: Option<&Secret>| {
+                let said = secret.and_then(|secret| Registration::read(secret.annotations()));
+                said.inspect(|said| heard(said)).is_some_and(|said| holds(&said))
+            });
+            if let Ok(Some(secret)) = met.await
+                && let Some(said) = Registration::read(secret.annotations())
+            {
+                return said;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Ends when the control plane has refused this registration. What was said `before` counts only after the agent
+    /// has had the time to ask again.
+    pub async fn refused(&self, before: Option<&Registration>, heard: impl Fn(&Registration)) -> Registration {
+        let old = |said: &Registration| Some(said) == before;
+        let refused = |said: &Registration| said.is(state::REFUSED);
+        let fresh = self.until(|said| refused(said) && !old(said), &heard);
+        let still = async {
+            tokio::time::sleep(ASKED_AGAIN).await;
+            self.until(refused, |_| {}).await
+        };
+        tokio::select! {
+            said = fresh => said,
+            said = still => said,
+        }
+    }
+
+    /// Ends when the control plane calls the cluster Ready.
+    pub async fn ready(&self, heard: impl Fn(&Registration)) -> Registration {
+        self.until(|said| said.is(state::READY), heard).await
+    }
+
+    /// Ends when the agent has left, or says, other than `before`, that it cannot.
+    pub async fn left(&self, before: Option<&Registration>) -> Registration {
+        let failed = |said: &Registration| said.is(state::BLOCKED) && said.reason == "LeaveFailed";
+        self.until(|said| said.is(state::LEFT) || failed(said) && Some(said) != before, |_| {}).await
+    }
+}

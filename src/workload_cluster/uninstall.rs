@@ -1,0 +1,114 @@
+//! The removal of an agent: the cluster leaves its control plane first, then everything here goes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::Api;
+use kube::{Client, ResourceExt as _};
+
+use super::plan::OWNER_KIND;
+use super::probe;
+use super::registration::Identity;
+use crate::api::keys::LABEL_INSTANCE;
+use crate::api::names::{ClusterName, NamespaceName};
+use crate::api::registration::state;
+use crate::apply::{self, Engine, Owner, Removal, Removed};
+use crate::install::home::Home;
+use crate::install::progress::{self, Progress};
+
+/// How long an agent may take to leave: it looks every 5 s, and the control plane forgets a cluster within seconds.
+const LEAVING: Duration = Duration::from_secs(60);
+
+/// Which agent, where, and until when.
+pub struct Target<'a> {
+    /// Name of the workload cluster.
+    pub name: &'a ClusterName,
+    /// Its namespace.
+    pub namespace: &'a NamespaceName,
+    /// The workload cluster.
+    pub client: &'a Client,
+    /// The home directory of the service.
+    pub home: &'a Home,
+    /// Time for everything together.
+    pub timeout: Duration,
+    /// How long to wait for another run.
+    pub lock_wait: Duration,
+}
+
+impl std::fmt::Debug for Target<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target").field("name", self.name).field("namespace", self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// How the cluster stands with its control plane after it was asked to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leave {
+    /// The control plane has forgotten the cluster.
+    Left,
+    /// It never was registered from here.
+    NotRegistered,
+    /// The control plane may still know it; why, as a clause.
+    Stays(String),
+}
+
+impl Target<'_> {
+    /// The name of the agent that is in the namespace, if there is one.
+    ///
+    /// # Errors
+    /// An API that does not answer or refuses.
+    pub async fn installed(&self) -> Result<Option<String>, kube::Error> {
+        let found = self.deployments().get_opt("fleet-agent").await?;
+        Ok(found.and_then(|deployment| deployment.labels().get(LABEL_INSTANCE).cloned()))
+    }
+
+    fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.client.clone(), self.namespace.as_str())
+    }
+
+    /// Asks the agent to leave the control plane, and waits for its answer. A request that is not met is taken back.
+    ///
+    /// # Errors
+    /// A workload cluster that does not answer or refuses.
+    pub async fn leave(&self) -> Result<Leave, kube::Error> {
+        let identity = Identity::new(self.client, self.namespace.as_str());
+        let before = identity.look().await?;
+        if before.said.as_ref().is_some_and(|said| said.is(state::LEFT)) {
+            return Ok(Leave::Left);
+        }
+        if !before.registered {
+            return Ok(Leave::NotRegistered);
+        }
+        let pods = self.deployments().get_opt("fleet-agent").await?.and_then(|deployment| deployment.spec?.replicas);
+        if pods.unwrap_or(0) == 0 {
+            return Ok(Leave::Stays("no agent runs here that could say goodbye".to_owned()));
+        }
+        identity.ask_to_leave(true).await?;
+        let limit = LEAVING.min(self.timeout);
+        let why = match tokio::time::timeout(limit, identity.left(before.said.as_ref())).await {
+            Ok(said) if said.is(state::LEFT) => return Ok(Leave::Left),
+            Ok(said) => format!("the agent cannot reach the control plane: {}", said.message),
+            Err(_) => format!("the agent did not answer within {} s", limit.as_secs()),
+        };
+        identity.ask_to_leave(false).await?;
+        Ok(Leave::Stays(why))
+    }
+
+    /// Removes everything of the agent and searches the cluster for left-overs. A namespace that an operator made stays.
+    ///
+    /// # Errors
+    /// What the engine meets.
+    pub async fn remove(&self, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
+        let options = apply::Options {
+            deadline: Some(Instant::now() + self.timeout),
+            journal: Some(self.home.agent_journal(self.name)),
+            lock_wait: self.lock_wait,
+            ..apply::Options::default()
+        };
+        let owner = Owner::new(OWNER_KIND, self.name.as_str(), self.namespace.as_str());
+        // One may be left of an install that was cut off; its life is limited all the same.
+        let _ = probe::remove(self.client, self.namespace.as_str()).await;
+        Engine::new(self.client.clone(), owner, options, progress::events(progress)).uninstall(Removal::default()).await
+    }
+}

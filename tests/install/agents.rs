@@ -1,0 +1,308 @@
+//! Workload clusters: registered by the operator's own steps or the short way, refused, disconnected, forgotten.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bed::proxy::Proxy;
+use serde_json::Value;
+
+use crate::support::{Ran, Site, eventually};
+
+/// What `kubectl get clusters` prints as its first line.
+const COLUMNS: [&str; 8] = ["NAME", "K8S-VERSION", "K8S-CLUSTER", "REGION", "ZONE", "READY", "IDLE", "STANDBY"];
+
+/// A workload cluster beside a hosting cluster with a control plane `demo`.
+struct Member<'s> {
+    site: &'s Site,
+    name: &'static str,
+}
+
+impl<'s> Member<'s> {
+    /// A running cluster without any trace of an agent.
+    fn beside(site: &'s Site, name: &'static str) -> Self {
+        site.bed.up(&[name]).unwrap();
+        let member = Self { site, name };
+        member.clean();
+        member
+    }
+
+    fn clean(&self) {
+        for args in [
+            &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"][..],
+            &["delete", "clusterrole,clusterrolebinding", "fleet-agent", "--ignore-not-found"],
+            &["-n", "kube-system", "delete", "role,rolebinding", "fleet-agent", "--ignore-not-found"],
+        ] {
+            let _ = self.site.bed.kubectl(self.name, args);
+        }
+    }
+
+    fn kubectl(&self, args: &[&str]) -> String {
+        self.site.bed.kubectl(self.name, args).unwrap()
+    }
+
+    fn dump(&self) -> BTreeMap<String, Value> {
+        self.site.bed.dump(self.name).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_same_as(&self, before: &BTreeMap<String, Value>) {
+        let differences = bed::differences(before, &self.dump());
+        assert!(differences.is_empty(), "{differences:#?}");
+    }
+
+    /// A command that finds all three clusters by their contexts, kubectl, and `kubectl fleet`.
+    fn prepared(&self, mut command: Command) -> Command {
+        let bin = self.site.home().join("bin");
+        let fleetctl = PathBuf::from(assert_cmd::cargo::cargo_bin!("fleetctl"));
+        if std::fs::create_dir(&bin).is_ok() {
+            symlink(&fleetctl, bin.join("fleetctl")).unwrap();
+            symlink(&fleetctl, bin.join("kubectl-fleet")).unwrap();
+            symlink(self.site.bed.kubectl_path().unwrap(), bin.join("kubectl")).unwrap();
+        }
+        let files =
+            [self.site.kubeconfig.clone(), self.site.bed.kubeconfig(self.name).unwrap(), self.site.hub_kubeconfig()];
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path))).unwrap();
+        command.env("KUBECONFIG", std::env::join_paths(files).unwrap()).env("PATH", path);
+        command.env("HOME", self.site.home()).env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    fn fleetctl(&self, args: &[&str]) -> Ran {
+        self.site.finish(self.prepared(self.site.command(args)))
+    }
+
+    /// A run of somebody who has no control plane's kubeconfig on this machine.
+    fn stranger(&self, args: &[&str]) -> Ran {
+        let mut command = self.prepared(self.site.command(args));
+        let home = self.site.home().join("stranger");
+        let _ = std::fs::create_dir(&home);
+        command.env("HOME", home).env("KUBECONFIG", self.site.bed.kubeconfig(self.name).unwrap());
+        self.site.finish(command)
+    }
+
+    fn install(&self, more: &[&str]) -> Ran {
+        self.fleetctl(&[&["install", "agent", self.name, "--context", self.name], more].concat())
+    }
+
+    fn uninstall(&self, more: &[&str]) -> Ran {
+        self.fleetctl(&[&["uninstall", "agent", self.name, "--context", self.name], more].concat())
+    }
+
+    /// Makes the namespace and copies the init Secret into it, changed by `change`.
+    fn copy_secret(&self, change: impl Fn(&mut Value)) {
+        let secret = self.site.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "json"]);
+        let mut secret: Value = serde_json::from_str(&secret).unwrap();
+        change(&mut secret);
+        let file = self.site.home().join("secret.json");
+        std::fs::write(&file, secret.to_string()).unwrap();
+        self.kubectl(&["create", "namespace", "fleet"]);
+        self.kubectl(&["apply", "-f", &file.display().to_string()]);
+    }
+
+    /// The row of this cluster in the plain listing, by column.
+    fn row(&self) -> BTreeMap<&'static str, String> {
+        let paths = COLUMNS.map(|column| match column {
+            "NAME" => ".metadata.name".to_owned(),
+            "K8S-VERSION" => ".spec.kubernetesversion".to_owned(),
+            "K8S-CLUSTER" => ".spec.kubernetescluster".to_owned(),
+            "REGION" | "ZONE" => format!(".spec.{}", column.to_lowercase()),
+            flag => {
+                let type_ = format!("{}{}", &flag[..1], flag[1..].to_lowercase());
+                format!(".status.conditions[?(@.type==\"{type_}\")].status")
+            }
+        });
+        let template: String = paths.map(|path| format!("{{{path}}}|")).concat();
+        let shown = self.site.hub(&["get", "cluster", self.name, "-o", &format!("jsonpath={template}")]);
+        COLUMNS.into_iter().zip(shown.split('|').map(str::to_owned)).collect()
+    }
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.clean();
+        }
+    }
+}
+
+#[test]
+fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
+    let site = Site::on("host");
+    site.install(&[]).succeeds();
+    let member = Member::beside(&site, "member-1");
+    let before = member.dump();
+
+    // The steps of the specification, with metadata in the Secret that tools of others left.
+    site.hub(&[
+        "-n",
+        "fleet",
+        "annotate",
+        "secret",
+        "fleet-cluster-init-kubeconfig",
+        "example.org/seen-by=a-tool",
+        "kubectl.kubernetes.io/last-applied-configuration={}",
+    ]);
+    let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/register-clusters.sh"));
+    script.args(["demo", member.name]);
+    let began = Instant::now();
+    let ran = site.finish(member.prepared(script));
+    let shown = ran.succeeds();
+    let header = shown.lines().find(|line| line.starts_with("NAME ")).expect("a plain listing");
+    assert_eq!(header.split_whitespace().collect::<Vec<_>>(), COLUMNS, "{shown}");
+    let row = member.row();
+    assert_eq!((row["K8S-VERSION"].as_str(), row["K8S-CLUSTER"].as_str()), ("1.25", member.name), "{row:?}");
+    assert_eq!((row["READY"].as_str(), row["STANDBY"].as_str()), ("True", "False"), "{row:?}");
+    for part in ["CLUSTER NAME", "ClusterReady", "NODES", "AVAILABLE", "NODES' TAINTS"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    let pods =
+        member.kubectl(&["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=fleet-agent", "-o", "name"]);
+    assert_eq!(pods.lines().count(), 1, "the probe is gone and the agent is there: {pods}");
+
+    // Again: nothing is written.
+    let proxy = Proxy::start(site.bed, member.name).unwrap();
+    let mut again = member.prepared(site.command(&["install", "agent", member.name]));
+    again.env("KUBECONFIG", proxy.kubeconfig());
+    assert!(site.finish(again).succeeds().contains("Nothing had to be changed"));
+    let writes: Vec<_> =
+        proxy.writes().into_iter().filter(|seen| !seen.path.contains("selfsubjectaccessreviews")).collect();
+    assert!(writes.is_empty(), "{writes:#?}");
+    assert!(proxy.seen().len() > 5, "the proxy was used");
+
+    // Other views, by name and by label.
+    let list = |args: &[&str]| member.fleetctl(&[&["get", "clusters", "--context", "demo"], args].concat());
+    assert!(list(&["-o", "wide"]).succeeds().contains("ClusterReady"));
+    assert_eq!(list(&["-o", "name"]).succeeds(), "cluster.cluster.fleet-scheduler.io/member-1\n");
+    assert!(list(&[member.name, "-o", "yaml"]).succeeds().contains("kubernetesversion"));
+    let selected = list(&["-l", "fleet-scheduler.io/cluster.version=1.25", "-o", "name"]);
+    assert!(selected.succeeds().contains(member.name), "{selected:?}");
+    assert_eq!(list(&["-l", "fleet-scheduler.io/cluster.version=9.9", "-o", "name"]).succeeds(), "");
+    list(&["nobody"]).fails(1, &["nobody"]);
+    assert!(site.fleetctl(&["status"]).succeeds().contains("Cluster member-1 connected and ready"));
+
+    // Of another name it is not removed; of its own it leaves both sides as they were.
+    let wrong = member.fleetctl(&["uninstall", "agent", "other", "--context", member.name]);
+    wrong.fails(6, &["`member-1`, not `other`"]);
+    member.uninstall(&[]).succeeds();
+    assert!(!site.hub(&["get", "clusters,namespaces", "-o", "name"]).contains(member.name));
+    assert!(member.kubectl(&["get", "secret", "-n", "fleet", "-o", "name"]).contains("fleet-cluster-init-kubeconfig"));
+    member.kubectl(&["delete", "namespace", "fleet"]);
+    member.assert_same_as(&before);
+    assert!(member.uninstall(&[]).succeeds().contains("nothing to remove"), "safe to repeat");
+    assert!(list(&[]).succeeds().contains("No workload clusters"));
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+}
+
+#[test]
+fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
+    let site = Site::on("host");
+    site.install(&[]).succeeds();
+    let member = Member::beside(&site, "member-1");
+    let before = member.dump();
+
+    // Without the namespace, and then without the Secret: the two commands.
+    let create = "kubectl --context member-1 create namespace fleet";
+    let copy = "-n fleet get secret fleet-cluster-init-kubeconfig -o yaml | kubectl --context member-1 apply -f -";
+    member.install(&[]).fails(3, &["no namespace fleet", create, copy, "--control-plane"]);
+    member.assert_same_as(&before);
+    member.kubectl(&["create", "namespace", "fleet"]);
+    member.install(&[]).fails(3, &["no Secret fleet-cluster-init-kubeconfig", copy]);
+    member.kubectl(&["delete", "namespace", "fleet"]);
+    member.assert_same_as(&before);
+
+    // A Secret that is damaged, and one that leads to a closed port: the hop is named, and what tried it is gone.
+    let rewritten = |secret: &mut Value, change: &dyn Fn(String) -> String| {
+        use base64::Engine as _;
+        use base64::engine::general_purpose::STANDARD;
+        let text = STANDARD.decode(secret["data"]["kubeconfig"].as_str().unwrap()).unwrap();
+        let text = change(String::from_utf8(text).unwrap());
+        secret["data"]["kubeconfig"] = Value::String(STANDARD.encode(text));
+    };
+    member.copy_secret(|secret| rewritten(secret, &|text| text.replace("token:", "tokken:")));
+    member.install(&[]).fails(3, &["cannot be used", "copy it again"]);
+    member.kubectl(&["delete", "namespace", "fleet"]);
+    let host = site.bed.node_ip("host").unwrap();
+    let port = site.hub(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]);
+    let port = port.rsplit(':').next().unwrap().trim().to_owned();
+    member
+        .copy_secret(|secret| rewritten(secret, &|text| text.replace(&format!("{host}:{port}"), &format!("{host}:9"))));
+    let with_secret = member.dump();
+    member.install(&[]).fails(3, &["not reached from inside the workload cluster", "TCP", &format!("{host}:9")]);
+    member.assert_same_as(&with_secret);
+    member.kubectl(&["delete", "namespace", "fleet"]);
+
+    // The name is that of another cluster: seen before anything is written where the control plane can be asked, else
+    // refused by the control plane, whose words are shown.
+    let other = r#"{"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "member-1"},
+        "spec": {"name": "member-1", "clusterID": "11111111-2222-3333-4444-555555555555"}}"#;
+    let file = site.home().join("other.json");
+    std::fs::write(&file, other).unwrap();
+    site.hub(&["apply", "-f", &file.display().to_string()]);
+    member.copy_secret(|_| {});
+    let with_secret = member.dump();
+    member.install(&[]).fails(3, &["another cluster is registered as member-1", "delete cluster member-1"]);
+    member.assert_same_as(&with_secret);
+    let stranger = |more: &[&str]| member.stranger(&[&["install", "agent", member.name], more].concat());
+    let refused = stranger(&["--rollback"]);
+    refused.fails(1, &["ClusterNameInUse", "another cluster is registered as member-1", "was undone"]);
+    member.assert_same_as(&with_secret);
+    stranger(&[]).fails(1, &["ClusterNameInUse", "uninstall agent member-1"]);
+
+    // The remedy that is named: the other one is forgotten, and the same install goes on.
+    member.fleetctl(&["delete", "cluster", "member-1", "--context", "demo"]).fails(6, &["--yes"]);
+    member.fleetctl(&["delete", "cluster", "member-1", "--context", "demo", "--yes"]).succeeds();
+    stranger(&[]).succeeds();
+    assert_eq!(member.row()["READY"], "True");
+
+    // With the control plane away the agent cannot leave: nothing is removed but by force, and the other half follows.
+    site.kubectl(&["-n", "fleet", "scale", "deployment", "apiserver", "--replicas=0"]);
+    eventually("the end of the API server", || {
+        site.kubectl(&["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=apiserver", "-o", "name"]).is_empty()
+    });
+    member.uninstall(&[]).fails(6, &["could not leave", "fleet-c-member-1", "--force", "delete cluster member-1"]);
+    assert!(member.kubectl(&["-n", "fleet", "get", "deployments", "-o", "name"]).contains("fleet-agent"));
+    let forced = member.uninstall(&["--force"]);
+    assert!(forced.succeeds().contains("delete cluster member-1"), "{forced:?}");
+    member.assert_same_as(&with_secret);
+    site.kubectl(&["-n", "fleet", "scale", "deployment", "apiserver", "--replicas=1"]);
+    eventually("the control plane", || site.fleetctl(&["status"]).code == Some(0));
+    member.fleetctl(&["delete", "cluster", "member-1", "--context", "demo", "--yes"]).succeeds();
+    assert!(!site.hub(&["get", "clusters,namespaces", "-o", "name"]).contains(member.name));
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+}
+
+#[test]
+fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_back() {
+    let site = Site::on("new");
+    site.install(&["--version", "v1.1", "--set", "scheduler.registration=Manual"]).succeeds();
+    let member = Member::beside(&site, "member-2");
+    let before = member.dump();
+    member.install(&["--control-plane", "demo"]).fails(3, &["v0.6 supports Kubernetes v1.24, v1.25", "--version v1.1"]);
+    member.assert_same_as(&before);
+
+    // It waits to be let in, and is.
+    let install = ["install", "agent", member.name, "--context", member.name, "--control-plane", "demo"];
+    let child = member.prepared(site.command(&[&install[..], &["--version", "auto"]].concat())).spawn().unwrap();
+    eventually("the request", || site.hub(&["get", "clusters", "-o", "name"]).contains(member.name));
+    assert!(member.fleetctl(&["accept", member.name, "--context", "demo"]).succeeds().contains("Accepted"));
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("Creating namespace fleet and copying the init Secret"), "{stderr}");
+    assert_eq!((member.row()["READY"].as_str(), member.row()["K8S-VERSION"].as_str()), ("True", "1.31"));
+
+    // Without the control plane's name it is the same install: what was copied stays ours.
+    let again = member.install(&["--version", "auto"]);
+    assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
+    member.install(&["--version", "v0.9", "--skip-preflight", "kubernetes-version"]).fails(3, &["v0.9", "v1.1"]);
+
+    member.uninstall(&[]).succeeds();
+    member.assert_same_as(&before);
+    assert!(!site.hub(&["get", "clusters,namespaces", "-o", "name"]).contains(member.name));
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+}
