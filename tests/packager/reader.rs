@@ -50,7 +50,7 @@ fn hostile_text_reads_back_as_it_was_written() {
 fn every_rendered_object_reads_back_as_it_was_rendered() {
     let sets = support::sets();
     let objects: Vec<&Value> = sets.iter().flat_map(|set| support::values(&set.rendered.objects)).collect();
-    let documents: Vec<String> = objects.iter().map(output::object_yaml).collect();
+    let documents: Vec<String> = objects.iter().copied().map(output::object_yaml).collect();
     assert!(documents.len() > 500);
     for ((found, object), document) in read(&documents).iter().zip(&objects).zip(&documents) {
         assert_eq!(&found, object, "{document}");
