@@ -12,8 +12,8 @@ use super::server::{Selection, Server};
 
 /// Older events are of former tries.
 const EVENT_AGE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
-/// The lines of a log that are shown.
-const LOG_LINES: usize = 8;
+/// The lines of a log that are read; fewer are shown.
+const LOG_LINES: usize = 24;
 /// A line of a log that is longer is cut.
 const LOG_LINE: usize = 600;
 
@@ -58,8 +58,7 @@ fn is_recent(event: &Value) -> bool {
         .map_or(true, |at| jiff::Timestamp::now().duration_since(at) <= EVENT_AGE)
 }
 
-/// The last lines of containers that are not ready: of the run at work, and of the one that ended where that has said
-/// nothing yet.
+/// The last lines of containers that are not ready: of the run that ended before, and of the one at work.
 async fn logs(server: &Server, pods: &[Value]) -> BTreeMap<String, Vec<String>> {
     let mut logs = BTreeMap::new();
     for pod in pods {
@@ -69,15 +68,14 @@ async fn logs(server: &Server, pods: &[Value]) -> BTreeMap<String, Vec<String>> 
         for container in worth_reading(pod) {
             let path =
                 format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={LOG_LINES}");
-            let mut text = server.get_text(&path).await;
-            if text.as_ref().map_or(true, |text| text.lines().count() < LOG_LINES) {
-                let former = server.get_text(&format!("{path}&previous=true")).await;
-                text = match (former, text) {
-                    (Ok(former), Ok(now)) => Ok(former + &now),
-                    (former, now) => now.or(former),
-                };
-            }
-            let Ok(text) = text else { continue };
+            let now = server.get_text(&path).await;
+            // A run that has just begun has not met yet what ended the one before.
+            let former = server.get_text(&format!("{path}&previous=true")).await;
+            let text = match (former, now) {
+                (Ok(former), Ok(now)) => former + &now,
+                (Ok(text), Err(_)) | (Err(_), Ok(text)) => text,
+                (Err(_), Err(_)) => continue,
+            };
             let lines = text.lines().map(|line| line.chars().take(LOG_LINE).collect()).collect();
             logs.insert(format!("{namespace}/{name}/{container}"), lines);
         }

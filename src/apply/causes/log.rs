@@ -77,7 +77,7 @@ mod tests {
                 r#"Err: connection error: desc = "transport: authentication handshake failed: x509: certificate signed by unknown authority""#,
                 "certificate-untrusted",
             ),
-            (r#"remote error: tls: bad certificate"#, "certificate-untrusted"),
+            ("remote error: tls: bad certificate", "certificate-untrusted"),
             (
                 "x509: certificate has expired or is not yet valid: current time 2026-01-01T00:00:00Z",
                 "certificate-expired",

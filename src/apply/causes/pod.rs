@@ -10,6 +10,9 @@ use crate::apply::object::{ObjectRef, condition, list, number, text};
 /// before what they depend on.
 const RESTARTS: i64 = 3;
 
+/// How many lines of a log are shown with a cause.
+const SHOWN: usize = 8;
+
 pub(super) fn find(pod: &Value, evidence: &Evidence) -> Option<Finding> {
     if condition(pod, "Ready").is_some_and(|c| text(c, "/status") == Some("True")) {
         return None;
@@ -139,7 +142,8 @@ fn told(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option
     let (cause, line) = super::log::cause(lines)?;
     let state = format!("container `{name}` is not ready, and its log says: {}", line.trim());
     let mut finding = Finding::new(cause, link(reference, state), super::log::remedy(cause));
-    finding.logs.clone_from(lines);
+    let end = lines.iter().rposition(|other| other == line).map_or(lines.len(), |at| at + 1);
+    finding.logs = lines[end.saturating_sub(SHOWN)..end].to_vec();
     Some(finding)
 }
 
@@ -175,7 +179,8 @@ fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Optio
             )
         },
     );
-    finding.logs = evidence.logs.get(&place).cloned().unwrap_or_default();
+    let lines = evidence.logs.get(&place).map(Vec::as_slice).unwrap_or_default();
+    finding.logs = lines[lines.len().saturating_sub(SHOWN)..].to_vec();
     Some(finding)
 }
 

@@ -23,11 +23,13 @@ const SIZES: [(usize, &[u64]); 2] = [(30, &[0, 5, 20, 100]), (1_000, &[0, 20])];
 /// The same, with everything.
 const ALL_SIZES: [(usize, &[u64]); 2] = [(30, &[0, 5, 20, 100]), (1_000, &[0, 5, 20, 100])];
 
+/// From an operation and the objects to a command line.
+type CommandLine = dyn Fn(Operation, &Set) -> Vec<OsString>;
+
 /// One way of applying.
 struct Tool {
     name: &'static str,
-    /// The command of each operation, given the manifests as they are and with one field changed.
-    command: Box<dyn Fn(Operation, &Set) -> Vec<OsString>>,
+    command: Box<CommandLine>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +106,7 @@ pub(crate) fn run(bed: &Bed, everything: bool) -> Result<()> {
     let mut tools = vec![ours(engine, &proxy), theirs(kubectl)];
     match helm(bed)? {
         Some(program) => tools.push(helms(program)),
-        None => say("Helm is not in the bed's cache; it is left out".to_owned()),
+        None => say("Helm is not in the bed's cache; it is left out"),
     }
     let mut missed = Vec::new();
     for (count, round_trips) in if everything { ALL_SIZES } else { SIZES } {
