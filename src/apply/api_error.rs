@@ -74,6 +74,10 @@ impl ApiError {
         }
         let message = chain.join(": ");
         let lower = message.to_lowercase();
+        // A connection that ends in the middle is no fault of its encryption, though that is who notices.
+        if lower.contains("close_notify") || lower.contains("unexpected eof") {
+            return Self::synthetic(0, "Transport", "the connection was closed without an answer".to_owned());
+        }
         let reason = if lower.contains("certificate") || lower.contains("tls") {
             "Tls"
         } else if lower.contains("auth error") || lower.contains("auth exec") {
@@ -175,6 +179,19 @@ impl ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_breaks_is_sent_again_and_a_certificate_that_is_wrong_is_not() {
+        let broken =
+            std::io::Error::other("peer closed connection without sending TLS close_notify: https://docs.example");
+        let error = ApiError::transport(&broken);
+        assert_eq!(
+            (error.reason.as_str(), error.message.as_str()),
+            ("Transport", "the connection was closed without an answer")
+        );
+        let stranger = std::io::Error::other("invalid peer certificate: UnknownIssuer");
+        assert_eq!(ApiError::transport(&stranger).reason, "Tls");
+    }
 
     #[test]
     fn a_status_gives_reason_causes_and_the_pause() {

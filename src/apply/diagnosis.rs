@@ -31,6 +31,12 @@ pub enum CauseId {
     CrashLoop,
     /// A container used more memory than its limit.
     OutOfMemory,
+    /// A container cannot look up the name of what it depends on.
+    NameLookupFailed,
+    /// A container is shown a certificate, or shows one, whose authority is not known on the other side.
+    CertificateUntrusted,
+    /// A container is shown a certificate, or shows one, that has ended or has not begun.
+    CertificateExpired,
     /// A container cannot be made: a Secret or ConfigMap or key is missing, or its configuration is refused.
     ContainerConfig,
     /// A volume cannot be mounted.
@@ -71,7 +77,13 @@ impl CauseId {
             Self::JobFailed | Self::ControllerGaveUp => 0,
             Self::CrashLoop | Self::OutOfMemory => 2,
             Self::NoDefaultStorageClass | Self::StorageClassMissing | Self::PodSecurity => 5,
-            Self::ImageNotFound | Self::ImagePullDenied | Self::QuotaExceeded | Self::Deleted => 8,
+            Self::ImageNotFound
+            | Self::ImagePullDenied
+            | Self::QuotaExceeded
+            | Self::Deleted
+            | Self::NameLookupFailed
+            | Self::CertificateUntrusted
+            | Self::CertificateExpired => 8,
             Self::ClaimWithoutClass | Self::PodsRefused | Self::ContainerConfig => 15,
             Self::NoProvisioner | Self::ProvisioningFailed | Self::Unschedulable | Self::MountFailed => 20,
             Self::ImagePullFailed | Self::LoadBalancerUnanswered => 25,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::causes::{Evidence, crashing, event_time};
+use super::causes::{Evidence, event_time, worth_reading};
 use super::engine::Engine;
 use super::kinds::Kind;
 use super::object::{ObjectRef, text};
@@ -15,7 +15,7 @@ const EVENT_AGE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 /// The lines of a log that are shown.
 const LOG_LINES: usize = 8;
 /// A line of a log that is longer is cut.
-const LOG_LINE: usize = 300;
+const LOG_LINE: usize = 600;
 
 impl Engine {
     /// Reads pods, claims, classes, events and the logs of crashing containers around objects that are not ready.
@@ -58,19 +58,24 @@ fn is_recent(event: &Value) -> bool {
         .map_or(true, |at| jiff::Timestamp::now().duration_since(at) <= EVENT_AGE)
 }
 
-/// The last lines of containers that crash: of the run that ended, else of the one at work.
+/// The last lines of containers that are not ready: of the run at work, and of the one that ended where that has said
+/// nothing yet.
 async fn logs(server: &Server, pods: &[Value]) -> BTreeMap<String, Vec<String>> {
     let mut logs = BTreeMap::new();
     for pod in pods {
         let (Some(namespace), Some(name)) = (text(pod, "/metadata/namespace"), text(pod, "/metadata/name")) else {
             continue;
         };
-        for container in crashing(pod) {
+        for container in worth_reading(pod) {
             let path =
                 format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={LOG_LINES}");
-            let mut text = server.get_text(&format!("{path}&previous=true")).await;
-            if text.is_err() {
-                text = server.get_text(&path).await;
+            let mut text = server.get_text(&path).await;
+            if text.as_ref().map_or(true, |text| text.lines().count() < LOG_LINES) {
+                let former = server.get_text(&format!("{path}&previous=true")).await;
+                text = match (former, text) {
+                    (Ok(former), Ok(now)) => Ok(former + &now),
+                    (former, now) => now.or(former),
+                };
             }
             let Ok(text) = text else { continue };
             let lines = text.lines().map(|line| line.chars().take(LOG_LINE).collect()).collect();

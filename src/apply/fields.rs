@@ -48,6 +48,13 @@ pub(crate) fn not_owned(manifest: &Value, fields: &Value) -> Vec<String> {
     missing
 }
 
+/// How many fields an entry covers: the leaves of its tree.
+pub(crate) fn count(fields: &Value) -> u32 {
+    let children: Vec<&Value> =
+        fields.as_object().into_iter().flatten().filter(|(key, _)| *key != ".").map(|(_, child)| child).collect();
+    if children.is_empty() { 1 } else { children.into_iter().map(count).sum() }
+}
+
 /// Names an object and is not owned by anybody.
 fn identity(path: &str, key: &str) -> bool {
     matches!((path, key), ("", "apiVersion" | "kind") | (".metadata", "name" | "namespace"))

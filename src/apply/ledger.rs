@@ -19,6 +19,8 @@ use super::owner::Owner;
 use super::record::{Holder, Lock, State, random_id};
 use super::server::Server;
 
+/// The most that record and journal may take, in bytes; the API server refuses Secrets from 1 MiB on.
+const LARGEST: usize = 1_000 * 1024;
 /// How long a lock lives without renewal.
 const LOCK_LIFE: Duration = Duration::from_secs(30);
 /// How often it is renewed.
@@ -184,6 +186,20 @@ impl Ledger {
         next.write = random_id();
         let target = reference(&self.owner);
         let mut secret = next.secret(&self.owner);
+        let size = next.size();
+        // The server would refuse it too, but in the middle of a run and with words about a Secret nobody wrote.
+        if size > LARGEST {
+            return Err(Error::Record {
+                name: self.owner.record_name(),
+                namespace: self.owner.namespace.clone(),
+                why: format!(
+                    "what is needed to undo this run takes {} KiB, more than the {} KiB that a Secret holds; nothing of \
+                     this step was written",
+                    size / 1024,
+                    LARGEST / 1024
+                ),
+            });
+        }
         let answer = if next.uid.is_empty() {
             drop_nulls(&mut secret);
             self.server.create(&secrets(), &secret).await

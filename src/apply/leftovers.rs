@@ -1,15 +1,21 @@
 //! The last step of a removal: is anything of ours left anywhere in the cluster?
+//!
+//! Labels can be taken off, so what carries our fields or the record's name is looked for too, where we may have
+//! written: in the namespaces of the installation, and among objects without a namespace.
 
 use std::time::{Duration, Instant};
 
+use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::discovery;
 use super::engine::Engine;
 use super::error::Error;
 use super::fields;
 use super::kinds::Kind;
-use super::object::{ObjectRef, list, text};
+use super::object::{ObjectRef, label, list, text};
+use super::owner::INSTALL_LABEL;
 use super::server::{Selection, Server};
 use super::uninstall::Kept;
 
@@ -34,6 +40,7 @@ impl Engine {
     /// When the list of kinds cannot be read.
     pub async fn leftovers(&self, kept: &[Kept]) -> Result<(Vec<Leftover>, Vec<String>), Error> {
         let server = self.server();
+        let unlabelled = self.unlabelled(&server, kept).await;
         let (kinds, silent) = discovery::kinds(&server, self.options.parallel)
             .await
             .map_err(|e| Error::api("list the kinds of the API", e))?;
@@ -45,8 +52,70 @@ impl Engine {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             }
-            return Ok((found, silent.into_iter().chain(refused).collect()));
+            let known: Vec<ObjectRef> = found.iter().map(|leftover| leftover.object.clone()).collect();
+            let more = unlabelled.into_iter().filter(|leftover| !known.contains(&leftover.object));
+            return Ok((found.into_iter().chain(more).collect(), silent.into_iter().chain(refused).collect()));
         }
+    }
+
+    /// Objects without our labels that we have applied, or that have the record's name. What may not be listed is left
+    /// out: the search by label names it.
+    async fn unlabelled(&self, server: &Server, kept: &[Kept]) -> Vec<Leftover> {
+        let namespace = self.owner.namespace.as_str();
+        let there = server.get_metadata(&Kind::known("", "Namespace"), None, namespace).await;
+        let there = there.is_ok_and(|found| found.is_some());
+        let kinds: Vec<Kind> = Kind::all()
+            .into_iter()
+            // Pods and what else controllers make is never applied by us.
+            .filter(|kind| {
+                !matches!(
+                    kind.kind.as_ref(),
+                    "Node"
+                        | "Pod"
+                        | "Event"
+                        | "ReplicaSet"
+                        | "ControllerRevision"
+                        | "Endpoints"
+                        | "EndpointSlice"
+                        | "Lease"
+                )
+            })
+            .filter(|kind| there || !kind.namespaced)
+            .collect();
+        let answers: Vec<Vec<Value>> = stream::iter(&kinds)
+            .map(|kind| async move {
+                let place = kind.namespaced.then_some(namespace);
+                let selection = Selection { namespace: place, metadata_only: true, ..Selection::default() };
+                server.list(kind, &selection).await.unwrap_or_default()
+            })
+            .buffer_unordered(self.options.parallel)
+            .collect()
+            .await;
+        let mut found: Vec<Leftover> =
+            answers.into_iter().flatten().filter_map(|object| self.unlabelled_leftover(&object, kept)).collect();
+        found.sort_by(|a, b| a.object.cmp(&b.object));
+        // A kind that is served in two versions is listed twice.
+        found.dedup();
+        found
+    }
+
+    fn unlabelled_leftover(&self, object: &Value, kept: &[Kept]) -> Option<Leftover> {
+        let reference = ObjectRef::of(object)?;
+        let record = self.owner.record_name();
+        let is_record = reference.is_secret() && reference.name == record && !kept.is_empty();
+        let others = label(object, INSTALL_LABEL).is_some();
+        let leaving = text(object, "/metadata/deletionTimestamp").is_some();
+        if others || leaving || is_record || kept.iter().any(|kept| kept.object == reference) {
+            return None;
+        }
+        let named =
+            reference.is_secret() && (reference.name == record || reference.name.starts_with(&format!("{record}.")));
+        let because = match (fields::ours(object).is_some(), named) {
+            (true, _) => "it has our fields, and its labels were taken off",
+            (false, true) => "it has the name of our record",
+            (false, false) => return None,
+        };
+        Some(Leftover { object: reference, because: because.to_owned() })
     }
 
     /// One look: what is left, whether any of it has an owner and may yet be collected, and what was not answered.

@@ -13,10 +13,11 @@ use super::absence::Doomed;
 use super::engine::Engine;
 use super::error::{Error, Foreign};
 use super::fields;
+use super::journal::Undo;
 use super::kinds::Kind;
 use super::object::{ObjectRef, Planned, Policy, annotation, label, text, uid};
 use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
-use super::record::{Item, Phase, Record, Release, State, digest, random_id};
+use super::record::{Item, Origin, Phase, Record, Release, State, digest, random_id};
 use super::server::{Selection, Server};
 
 /// How long a namespace that is being deleted is waited for.
@@ -120,10 +121,41 @@ impl Engine {
             plan.prune =
                 record.inventory.iter().filter(|i| prunable(i) && !planned.contains(&i.object)).cloned().collect();
         }
+        let begun = self.begun(&plan.state, &planned).await?;
+        let known: BTreeSet<ObjectRef> = plan.prune.iter().map(|item| item.object.clone()).collect();
+        plan.prune.extend(begun.into_iter().filter(|item| !known.contains(&item.object)));
         plan.record_changes = plan.state.journal.is_some()
             || plan.state.record.as_ref().is_none_or(|r| r.phase != Phase::Installed || r.release != *release);
         plan.release = Some(release.clone());
         Ok(plan)
+    }
+
+    /// What a run that was cut off has made, and these inputs do not hold: no record knows of it yet.
+    async fn begun(&self, state: &State, planned: &BTreeSet<&ObjectRef>) -> Result<Vec<Item>, Error> {
+        let server = self.server();
+        let made = state.journal.iter().flat_map(|journal| &journal.steps).filter(|step| step.undo == Undo::Delete);
+        let mut items = Vec::new();
+        for step in made.filter(|step| !planned.contains(&step.object)) {
+            let object = &step.object;
+            let kind = match server.kind_of(&step.api_version, &object.kind).await {
+                Ok(kind) => kind,
+                // The definition of the kind was never made, or is gone, and its objects with it.
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(Error::on("find the kind of", object, error)),
+            };
+            let live = server.get_metadata(&kind, object.namespace.as_deref(), &object.name).await;
+            let Some(live) = live.map_err(|e| Error::on("read", object, e))? else { continue };
+            let item = Item {
+                object: object.clone(),
+                uid: uid(&live).to_owned(),
+                origin: Origin::Created,
+                policy: step.policy,
+                digest: String::new(),
+                fields: 0,
+            };
+            items.extend(Some(item).filter(|item| prunable(item) && self.is_ours(&live, object, state)));
+        }
+        Ok(items)
     }
 
     /// Plans objects that are a part of an installation: nothing is pruned, and the record is not completed.

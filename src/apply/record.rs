@@ -77,6 +77,15 @@ pub struct Item {
     /// A keyed digest of what was applied; empty where it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
+    /// How many fields of it were ours when it was applied; 0 where it is not known. Fewer now means that somebody took
+    /// some: the manifest itself is not remembered.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fields: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
@@ -179,6 +188,11 @@ pub struct Lock {
 }
 
 impl Lock {
+    /// Whether another run may take it over now.
+    pub fn is_over(&self) -> bool {
+        self.is_dead(jiff::Timestamp::now(), &Holder::current())
+    }
+
     /// Whether it can be taken over: it ended, cannot be read, its process on this very host is gone, or it is an
     /// earlier run of this very process, which does one thing at a time.
     pub(crate) fn is_dead(&self, now: jiff::Timestamp, here: &Holder) -> bool {
@@ -253,6 +267,13 @@ impl State {
     /// Whether anything is known of the installation.
     pub fn is_empty(&self) -> bool {
         self.record.is_none() && self.journal.is_none()
+    }
+
+    /// How many bytes record and journal take in the Secret.
+    pub fn size(&self) -> usize {
+        let record = self.record.as_ref().and_then(|record| serde_json::to_vec(record).ok());
+        let journal = self.journal.as_ref().and_then(|journal| serde_json::to_vec(journal).ok());
+        record.map_or(0, |bytes| bytes.len()) + journal.map_or(0, |bytes| bytes.len())
     }
 
     /// Reads the Secret.
@@ -360,7 +381,14 @@ mod tests {
             namespace: namespace.map(str::to_owned),
             name: name.into(),
         };
-        Item { object, uid: format!("uid-{name}"), origin: Origin::Created, policy: Policy::Delete, digest: "d".into() }
+        Item {
+            object,
+            uid: format!("uid-{name}"),
+            origin: Origin::Created,
+            policy: Policy::Delete,
+            digest: "d".into(),
+            fields: 0,
+        }
     }
 
     fn state() -> State {

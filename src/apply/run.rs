@@ -7,6 +7,7 @@ use futures::stream::{self, StreamExt as _};
 use super::engine::Engine;
 use super::error::Error;
 use super::event::Done;
+use super::fields;
 use super::journal::{Journal, JournalStep, LocalJournal, Undo};
 use super::ledger::{Ledger, Shared};
 use super::object::{ObjectRef, Policy, number, uid};
@@ -27,6 +28,7 @@ pub struct Applied {
     pub(crate) origin: Origin,
     pub(crate) policy: Policy,
     pub(crate) digest: String,
+    pub(crate) fields: u32,
 }
 
 /// A run that holds the lock. End it with [`Run::commit`], [`Run::rollback`] or [`Run::release`]; a run that is merely
@@ -192,6 +194,7 @@ impl Run {
             origin,
             policy: step.policy,
             digest: step.digest.clone(),
+            fields: fields::ours(live).map_or(0, fields::count),
         });
     }
 
@@ -281,6 +284,7 @@ impl Run {
                 origin,
                 policy: applied.policy,
                 digest: applied.digest.clone(),
+                fields: applied.fields,
             });
         }
         record.inventory.sort_by(|a, b| a.object.cmp(&b.object));

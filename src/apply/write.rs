@@ -93,6 +93,7 @@ impl Engine {
             origin,
             policy: step.policy,
             digest: step.digest.clone(),
+            fields: fields::ours(&written.object).map_or(0, fields::count),
         })
     }
 

@@ -330,6 +330,13 @@ impl Chart {
         self.renderer.render(input)
     }
 
+    /// For tests: what the quick way renders, and what the careful one does.
+    #[cfg(test)]
+    pub(crate) fn render_both(&self, input: &render::RenderInput) -> [Option<render::Rendered>; 2] {
+        let renderer = self.renderer();
+        [renderer.render_quickly(input), renderer.careful().render_carefully(input).ok()]
+    }
+
     pub(super) fn renderer(&self) -> &Renderer {
         &self.renderer
     }

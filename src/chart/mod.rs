@@ -29,7 +29,7 @@
 //! })?;
 //! for object in &rendered.objects {
 //!     // In the order in which they are applied; `object.stage` rises.
-//!     let text = output::yaml(&object.json);
+//!     let text = output::object_yaml(&object.json);
 //! }
 //! # Ok(()) }
 //! ```
@@ -70,7 +70,7 @@
 //! | [`select`] | `--version`, `--image-tag`, `auto`; whether a cluster is supported; how far apart agent and control plane may be |
 //! | [`explain`] | where a field of an object comes from: template, values, what they overrode |
 //! | [`show`], [`readme`] | values as commented YAML, the images of all pods; the documentation of a chart |
-//! | [`usage`] | values that only the templates or only the schema know; for tests |
+//! | [`usage`], [`coverage`] | values that only the templates or only the schema know; branches and values that no fixture reaches; for tests |
 //! | [`lint`] | what can be known about rendered objects without a cluster |
 //! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
 //! | [`served`] | the kinds that each Kubernetes minor serves, their plural and scope |
@@ -83,9 +83,12 @@
 // make the code that fills it longer.
 #![allow(clippy::result_large_err)]
 
+pub mod coverage;
 mod diagnostic;
 pub mod explain;
 mod files;
+#[cfg(test)]
+pub(crate) mod golden;
 pub mod lint;
 mod load;
 mod node;
@@ -101,6 +104,7 @@ pub mod show;
 pub mod usage;
 pub mod values;
 pub mod versions;
+mod yaml;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 pub use files::{Files, Preset, presets, values_file};

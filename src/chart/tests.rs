@@ -11,6 +11,7 @@ use crate::api::version::ServiceLine;
 
 mod embedded;
 mod explain;
+mod hostile;
 mod layout;
 mod mistakes;
 mod properties;
@@ -129,7 +130,7 @@ fn a_chart_is_rendered_from_defaults_files_sets_and_flags() {
         ids,
         ["namespace namespace/fleet", "rest secret/etcd-ca", "rest configmap/bootstrap", "rest statefulset/etcd"]
     );
-    insta::assert_snapshot!(output::yaml(&rendered.objects[3].json));
+    insta::assert_snapshot!(output::object_yaml(&rendered.objects[3].json));
     let bootstrap: Value =
         serde_json::from_str(rendered.objects[2].json["data"]["rbac.yaml"].as_str().unwrap()).unwrap();
     assert_eq!(bootstrap, json!([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}}]));

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod hosting;
 pub mod inside;
+pub mod installed;
 pub mod support;
 pub mod workload;
 

@@ -7,7 +7,7 @@ use super::error::{CliError, Exit};
 use super::install::check_ids;
 use super::package_args::wrong_values;
 use super::plan_args::PlanArgs;
-use super::status::{self, Seen};
+use super::status;
 use super::ui::Ui;
 use super::{Global, cluster_access, verdicts};
 use crate::apply::{self, Engine, Events};
@@ -69,9 +69,11 @@ pub(super) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
                 "check before an install: `fleetctl check --pre …`; check what is installed: `fleetctl check NAME`",
             ));
     }
-    let Seen { name, health } = status::look(ui, global, args.plan.name_given()).await?;
-    let exit = if health.is_healthy() { Exit::Ok } else { Exit::Unhealthy };
-    show(ui, args.output, &format!("control plane {name}"), &health.report, exit)
+    let seen = status::look(ui, global, args.plan.name_given()).await?;
+    let exit = if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy };
+    let mut report = seen.health.report;
+    report.judged.extend(seen.installation.judged);
+    show(ui, args.output, &format!("control plane {}", seen.name), &report, exit)
 }
 
 async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, CliError> {

@@ -43,6 +43,9 @@ pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
     };
     let mut shown = CliError::new(exit, error.reason(), headline).because(error);
     if let apply::Error::Wait(failure) = error {
+        if let Some(cause) = failure.cause() {
+            shown = shown.cause(format!("the cause is `{cause}`"));
+        }
         for diagnosis in &failure.diagnoses {
             for line in &diagnosis.logs {
                 shown = shown.cause(format!("log: {line}"));

@@ -83,6 +83,15 @@ pub(super) fn health(ui: &Ui, name: &str, report: &Report, facts: &HealthFacts) 
     text
 }
 
+/// The block about the installation itself.
+pub(super) fn installation(ui: &Ui, report: &Report) -> String {
+    let mut text = String::from("\nChecking the installation\n\n");
+    for judged in &report.judged {
+        line(&mut text, ui, judged, judged.title);
+    }
+    text
+}
+
 /// One line a workload cluster, or the warning that there is none.
 fn clusters(text: &mut String, ui: &Ui, report: &Report, facts: &HealthFacts) {
     let members = facts.inside.as_ref().map(|inside| inside.members.as_slice()).unwrap_or_default();

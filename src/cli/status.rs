@@ -7,12 +7,14 @@ use kube::api::{Api, ListParams};
 
 use super::cluster_access::{connect, request_failed};
 use super::error::{CliError, Exit};
+use super::outcome::engine_error;
 use super::package_args::wrong_name;
 use super::ui::Ui;
 use super::{Global, report};
 use crate::api::names::ControlPlaneName;
+use crate::check::Report;
 use crate::control_plane::health::{self, Health};
-use crate::control_plane::keys;
+use crate::control_plane::{installation, keys};
 use crate::install::home::Home;
 
 /// Check the status of a control plane installation
@@ -25,9 +27,12 @@ pub(super) struct StatusArgs {
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: StatusArgs) -> Result<Exit, CliError> {
-    let Seen { name, health } = look(ui, global, args.name.as_deref()).await?;
-    ui.out(&report::health(ui, name.as_str(), &health.report, &health.facts))?;
-    Ok(if health.is_healthy() { Exit::Ok } else { Exit::Unhealthy })
+    let seen = look(ui, global, args.name.as_deref()).await?;
+    ui.out(&report::health(ui, seen.name.as_str(), &seen.health.report, &seen.health.facts))?;
+    // Hints name the program as the user started it, here as in errors.
+    let text = report::installation(ui, &seen.installation);
+    ui.out(&text.replace("`fleetctl ", &format!("`{} ", ui.program)))?;
+    Ok(if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy })
 }
 
 /// A control plane and its health.
@@ -35,6 +40,15 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: StatusArgs) -> Result<Ex
 pub(super) struct Seen {
     pub(super) name: ControlPlaneName,
     pub(super) health: Health,
+    /// The verdicts about the installation itself.
+    pub(super) installation: Report,
+}
+
+impl Seen {
+    /// Nothing but warnings.
+    pub(super) fn is_sound(&self) -> bool {
+        self.health.is_healthy() && self.installation.failures().next().is_none()
+    }
 }
 
 /// Looks once at the control plane that is named, or at the one in the namespace.
@@ -55,7 +69,9 @@ pub(super) async fn look(ui: &Ui, global: &Global, name: Option<&str>) -> Result
     let hub = hub(&hosting.client, namespace, &name).await;
     let health = health::look(Some(&hosting.client), hub.as_ref().map_err(Clone::clone), namespace).await;
     let health = health.map_err(|error| request_failed("cannot read the hosting cluster", &error))?;
-    Ok(Seen { name, health })
+    let installation = installation::look(&hosting.client, &name, &global.namespace).await;
+    let installation = installation.map_err(|error| engine_error("cannot look at the installation", &error))?;
+    Ok(Seen { name, health, installation })
 }
 
 /// Names of the control planes whose components are in the namespace.

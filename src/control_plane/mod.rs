@@ -4,6 +4,7 @@ pub mod compare;
 pub mod exposure;
 pub mod health;
 pub mod install;
+pub mod installation;
 pub mod keys;
 pub mod kubeconfig;
 pub mod plan;

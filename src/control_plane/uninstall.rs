@@ -65,6 +65,17 @@ impl Target<'_> {
         }
     }
 
+    /// Whether an install of it has ever ended well: only then can workload clusters be registered.
+    pub async fn is_complete(&self) -> bool {
+        let owner = Owner::new(OWNER_KIND, self.name.as_str(), self.namespace.as_str());
+        let engine = Engine::new(self.client.clone(), owner, apply::Options::default(), apply::Events::none());
+        // A record that cannot be read is no proof that there is nothing to lose.
+        engine
+            .state()
+            .await
+            .map_or(true, |state| state.record.is_some_and(|record| record.phase == apply::Phase::Installed))
+    }
+
     /// What a removal would do, by reads alone.
     pub async fn plan(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
         self.engine(progress).plan_removal(removal).await

@@ -6,19 +6,23 @@ use serde_json::{Value, json};
 
 use super::values::AgentValues;
 use crate::api::pod_values::current;
+use crate::chart::coverage::{Coverage, constant_values};
+use crate::chart::golden;
 use crate::chart::usage::usage;
-use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, versions};
+use crate::chart::{Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, presets, versions};
 
 fn charts() -> Vec<Chart> {
     let lines = versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::Agent));
     lines.map(|row| Chart::load(Kind::Agent, row.version).unwrap()).collect()
 }
 
-fn render(chart: &Chart, sets: &[&str]) -> Rendered {
-    let builder = sets.iter().fold(chart.values(), |builder, set| builder.set(SetKind::Value, set));
+const FULL: &str = include_str!("../../tests/packager/fixtures/agent-full.yaml");
+const REPLICAS: &str = "replicas: 2\n";
+
+fn input(chart: &Chart, builder: ValuesBuilder) -> RenderInput {
     let tree = builder.build_checked(AgentValues::schema()).unwrap_or_else(|error| panic!("{error}"));
     let values: AgentValues = tree.deserialize().unwrap();
-    let input = RenderInput {
+    RenderInput {
         values: serde_json::to_value(values).unwrap(),
         release: json!({
             "name": "member-1", "namespace": "fleet", "line": chart.line().to_string(), "managedBy": "fleetctl",
@@ -26,8 +30,25 @@ fn render(chart: &Chart, sets: &[&str]) -> Rendered {
         }),
         facts: json!({}),
         pki: BTreeMap::new(),
+    }
+}
+
+fn render(chart: &Chart, sets: &[&str]) -> Rendered {
+    let builder = sets.iter().fold(chart.values(), |builder, set| builder.set(SetKind::Value, set));
+    chart.render(&input(chart, builder)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The defaults, the presets that an agent takes, and the fixtures.
+fn inputs(chart: &Chart) -> Vec<(&'static str, RenderInput)> {
+    let has_replicas = chart.line() >= "v0.8".parse().unwrap();
+    let takes = |preset: &Preset| {
+        let builder = chart.values().file(preset.name, preset.text.as_bytes());
+        builder.build_checked(AgentValues::schema()).is_ok()
     };
-    chart.render(&input).unwrap_or_else(|error| panic!("{error}"))
+    let presets = presets().filter(takes).map(|preset| (preset.name, preset.text));
+    let fixtures = [("full", FULL)].into_iter().chain(has_replicas.then_some(("replicas", REPLICAS)));
+    let all = [("", "")].into_iter().chain(presets).chain(fixtures);
+    all.map(|(name, text)| (name, input(chart, chart.values().file(name, text.as_bytes())))).collect()
 }
 
 fn deployment(rendered: &Rendered) -> &Value {
@@ -133,16 +154,57 @@ fn values_reach_the_pod() {
 }
 
 #[test]
+fn every_branch_and_expression_of_the_templates_is_reached() {
+    for chart in charts() {
+        let mut coverage = Coverage::of(&chart).unwrap();
+        for (_, input) in inputs(&chart) {
+            coverage.add(&input).unwrap_or_else(|error| panic!("{error}"));
+        }
+        assert_eq!(coverage.missing(), [""; 0], "{}", chart.line());
+    }
+}
+
+#[test]
+fn every_value_is_changed_by_a_preset_or_a_fixture() {
+    for chart in charts() {
+        let inputs = inputs(&chart);
+        let values: Vec<&Value> = inputs.iter().map(|(_, input)| &input.values).collect();
+        assert_eq!(constant_values(&AgentValues::schema(), chart.line(), &values), [""; 0], "{}", chart.line());
+    }
+}
+
+#[test]
+fn what_the_fixtures_render_would_be_taken_by_a_server() {
+    for chart in charts() {
+        for (name, input) in inputs(&chart) {
+            let rendered = chart.render(&input).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(crate::chart::lint::lint(&chart, &rendered, chart.row().unwrap()), [], "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_quick_way_renders_what_the_careful_one_does() {
+    for chart in charts() {
+        for (name, input) in inputs(&chart) {
+            let [quick, careful] = chart.render_both(&input);
+            assert!(quick.is_some() && quick == careful, "{} {name}", chart.line());
+        }
+    }
+}
+
+/// Every flattened line, and what each preset changes in it: `cargo bed goldens` writes them anew.
+#[test]
 fn the_flattened_agent_is_the_golden_one() {
     for chart in charts() {
-        let options = serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
-        let documents: Vec<String> = render(&chart, &[])
-            .objects
-            .iter()
-            .map(|object| serde_saphyr::to_string_with_options(&object.json, options.clone()).unwrap())
-            .collect();
-        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
-            insta::assert_snapshot!(format!("agent-{}", chart.line()), documents.join("---\n"));
-        });
+        let plain = render(&chart, &[]);
+        let all = plain.objects.iter().map(|object| golden::yaml(&object.json)).collect::<Vec<_>>().join("---\n");
+        golden::snapshot!(format!("agent-{}", chart.line()), all);
+        for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| presets().any(|preset| preset.name == *name))
+        {
+            let rendered = chart.render(&input).unwrap();
+            let changes = golden::changes(&plain.objects, &rendered.objects);
+            golden::snapshot!(format!("agent-{}-{name}", chart.line()), changes);
+        }
     }
 }

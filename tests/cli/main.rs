@@ -2,9 +2,11 @@
 
 mod agent;
 mod diff;
+mod fuzz;
 mod help;
 mod install;
 mod lint;
+mod mistakes;
 mod plugin;
 mod rbac;
 mod recover;

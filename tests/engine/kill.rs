@@ -6,10 +6,10 @@ use fleetctl::apply::{Error, Planned, Removal};
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 
-use super::support::{Case, Fault, dump, objects, release};
+use super::support::{Case, dump, objects, release};
 
 /// Cases side by side. One API server and two cores are the limit.
-const TOGETHER: usize = 6;
+pub(crate) const TOGETHER: usize = 6;
 
 fn changed(case: &Case) -> Vec<Planned> {
     let mut next = objects(case);
@@ -33,7 +33,7 @@ fn changed(case: &Case) -> Vec<Planned> {
     next
 }
 
-async fn wipe(case: &Case) -> Result<(), Error> {
+pub(crate) async fn wipe(case: &Case) -> Result<(), Error> {
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await?;
     assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
     assert!(removed.kept.is_empty(), "{:?}", removed.kept);
@@ -41,7 +41,7 @@ async fn wipe(case: &Case) -> Result<(), Error> {
 }
 
 /// All cases, or every n-th of them where `FLEET_TEST_EVERY=n` asks for a quick look.
-fn sampled<T>(cases: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+pub(crate) fn sampled<T>(cases: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
     let every = std::env::var("FLEET_TEST_EVERY").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     cases.step_by(every)
 }
@@ -86,9 +86,9 @@ async fn after_a_killed_install(k: usize, sent: bool, then: Then) {
         Then::Rollback => {
             let result = case.engine.rollback().await.unwrap_or_else(|e| panic!("{place}: {e}"));
             assert!(result.problems.is_empty(), "{place}: {:?}", result.problems);
-            // Before the cluster has a journal there is only the namespace; after it is closed all is there. Neither
-            // is a run that was cut off, and an uninstall removes both.
-            if result.undone.is_empty() {
+            // After its last write the run was complete, and nothing that was cut off.
+            if case.engine.state().await.unwrap().record.is_some() {
+                assert!(result.undone.is_empty(), "{place}: {:?}", result.undone);
                 wipe(&case).await.unwrap_or_else(|e| panic!("{place}: {e}"));
             }
         }
@@ -204,44 +204,5 @@ async fn an_uninstall_killed_after_any_write_can_be_repeated_or_followed_by_an_i
         (0..writes).flat_map(|k| [(k, false), (k, true)]).flat_map(|(k, sent)| [(k, sent, false), (k, sent, true)]);
     stream::iter(sampled(cases))
         .for_each_concurrent(TOGETHER, |(k, sent, install)| after_a_killed_uninstall(k, sent, install))
-        .await;
-}
-
-#[tokio::test]
-async fn no_single_fault_on_the_way_stops_an_install_or_an_uninstall() {
-    let scratch = Case::new("count").await;
-    scratch.install(&objects(&scratch)).await.unwrap();
-    let installing = scratch.traffic.requests();
-    wipe(&scratch).await.unwrap();
-    let faults = [
-        Fault::Dropped,
-        Fault::AnswerLost,
-        Fault::TooMany,
-        Fault::Internal,
-        Fault::Unavailable,
-        Fault::GatewayTimeout,
-        Fault::Conflict,
-    ];
-    let cases = (1..=installing).flat_map(|n| faults.map(|fault| (n, fault)));
-    stream::iter(sampled(cases))
-        .for_each_concurrent(TOGETHER, |(n, fault)| async move {
-            let place = format!("{fault:?} at request {n}");
-            let case = Case::new("fault").await;
-            case.traffic.fail(n, fault);
-            // A conflict in answer to a read is nothing that a server does.
-            let result = case.install(&objects(&case)).await;
-            if let (Fault::Conflict, Err(_)) = (fault, &result) {
-                case.install(&objects(&case)).await.unwrap_or_else(|e| panic!("{place}: {e}"));
-            } else {
-                result.unwrap_or_else(|e| panic!("{place}: {e:?}"));
-            }
-            let record = case.engine.state().await.unwrap().record.unwrap();
-            assert_eq!(record.inventory.len(), objects(&case).len(), "{place}");
-            assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop(), "{place}");
-            case.engine
-                .uninstall(Removal { delete_data: true, skip_search: true })
-                .await
-                .unwrap_or_else(|e| panic!("{place}: {e}"));
-        })
         .await;
 }

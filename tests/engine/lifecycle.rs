@@ -327,7 +327,7 @@ async fn a_lost_record_is_rebuilt_from_labels() {
 }
 
 /// Changes an object as another manager.
-async fn edit(case: &Case, manager: &str, group: &str, kind: &str, name: &str, patch: serde_json::Value) {
+pub(crate) async fn edit(case: &Case, manager: &str, group: &str, kind: &str, name: &str, patch: serde_json::Value) {
     let kind = Kind::versions(group, kind).remove(0);
     let path = format!("{}/{name}?fieldManager={manager}", kind.collection(Some(&case.namespace)));
     let request = http::Request::patch(path)

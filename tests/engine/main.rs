@@ -5,5 +5,9 @@
 
 mod kill;
 mod lifecycle;
+mod rights;
+mod rules;
+mod sequences;
 mod support;
+mod traffic;
 mod waiting;

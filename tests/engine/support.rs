@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 
 use fleetctl::apply::{Engine, Event, Events, Kind, Options, Owner, Planned, Release, Selection, Server};
 use http::{Request, Response};
-use http_body_util::{Either, Full};
-use hyper::body::Bytes;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -24,29 +22,7 @@ pub(crate) struct Traffic {
     reads: Arc<AtomicUsize>,
     /// From this many writes on nothing is answered any more: for the cluster, the process is dead.
     dead_after: Arc<Mutex<Option<(usize, bool)>>>,
-    /// What happens to the n-th request, counted from 1.
-    fault: Arc<Mutex<Option<(usize, Fault)>>>,
-    requests: Arc<AtomicUsize>,
     pub(crate) died: Arc<tokio::sync::Notify>,
-}
-
-/// A fault on the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The connection breaks before the request arrives.
-    Dropped,
-    /// The connection breaks after the server did what was asked.
-    AnswerLost,
-    /// Too many requests, come back in a second.
-    TooMany,
-    /// An error of the server.
-    Internal,
-    /// Nobody there.
-    Unavailable,
-    /// A gateway gave up, though the server did what was asked.
-    GatewayTimeout,
-    /// Somebody else wrote at the same moment.
-    Conflict,
 }
 
 impl Traffic {
@@ -58,19 +34,10 @@ impl Traffic {
         self.reads.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn requests(&self) -> usize {
-        self.requests.load(Ordering::SeqCst)
-    }
-
     /// Lets this many more writes through, then nothing. With `sent`, the server still does the next one.
     pub(crate) fn die_after(&self, writes: usize, sent: bool) {
         self.writes.store(0, Ordering::SeqCst);
         *self.dead_after.lock().unwrap() = Some((writes, sent));
-    }
-
-    pub(crate) fn fail(&self, request: usize, fault: Fault) {
-        self.requests.store(0, Ordering::SeqCst);
-        *self.fault.lock().unwrap() = Some((request, fault));
     }
 }
 
@@ -89,7 +56,6 @@ pub(crate) struct Watched<S> {
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Answer<B> = Response<Either<B, Full<Bytes>>>;
 
 impl<S, B> Service<Request<Body>> for Watched<S>
 where
@@ -98,9 +64,9 @@ where
     S::Future: Send + 'static,
     B: Send + 'static,
 {
-    type Response = Answer<B>;
+    type Response = Response<B>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer<B>, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(cx).map_err(Into::into)
@@ -108,7 +74,6 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let traffic = self.traffic.clone();
-        let number = traffic.requests.fetch_add(1, Ordering::SeqCst) + 1;
         if request.method() == http::Method::GET {
             traffic.reads.fetch_add(1, Ordering::SeqCst);
         } else {
@@ -130,52 +95,28 @@ where
                 std::future::pending().await
             });
         }
-        let fault = *traffic.fault.lock().unwrap();
-        let Some((_, fault)) = fault.filter(|(n, _)| *n == number) else {
-            let answer = self.inner.call(request);
-            return Box::pin(async move { Ok(answer.await.map_err(Into::into)?.map(Either::Left)) });
-        };
-        let moved = "Operation cannot be fulfilled: the object has been modified; please apply your changes";
-        let reply = match fault {
-            Fault::Dropped => Err("connection reset by peer".into()),
-            Fault::AnswerLost => Err("connection closed before message completed".into()),
-            Fault::TooMany => Ok(refusal(429, "TooManyRequests", "slow down")),
-            Fault::Internal => Ok(refusal(500, "InternalError", "etcdserver: leader changed")),
-            Fault::Unavailable => Ok(refusal(503, "ServiceUnavailable", "not ready")),
-            Fault::GatewayTimeout => Ok(refusal(504, "Timeout", "gateway timeout")),
-            Fault::Conflict => Ok(refusal(409, "Conflict", moved)),
-        };
-        if !matches!(fault, Fault::AnswerLost | Fault::GatewayTimeout) {
-            return Box::pin(async move { reply });
-        }
         let answer = self.inner.call(request);
-        Box::pin(async move {
-            answer.await.map_err(Into::into)?;
-            reply
-        })
+        Box::pin(async move { answer.await.map_err(Into::into) })
     }
-}
-
-fn refusal<B>(code: u16, reason: &str, message: &str) -> Answer<B> {
-    let status = json!({"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code});
-    let body = Either::Right(Full::from(serde_json::to_vec(&status).unwrap()));
-    let mut answer = Response::builder().status(code).header("content-type", "application/json");
-    if code == 429 {
-        answer = answer.header("retry-after", "1");
-    }
-    answer.body(body).unwrap()
 }
 
 /// The cluster of the bed that the tests run in.
+pub(crate) fn cluster() -> String {
+    std::env::var("FLEET_TEST_CLUSTER").unwrap_or_else(|_| "api-old".to_owned())
+}
+
 pub(crate) fn kubeconfig() -> std::path::PathBuf {
-    let name = std::env::var("FLEET_TEST_CLUSTER").unwrap_or_else(|_| "api-old".to_owned());
+    let name = cluster();
     let path = bed::Bed::here().and_then(|bed| bed.kubeconfig(&name));
     path.unwrap_or_else(|error| panic!("`cargo bed up {name}` first: {error:#}"))
 }
 
-/// A client that counts, and does to requests what the test asks for.
+/// A client that counts, and does to writes what the test asks for.
 pub(crate) async fn client() -> (Client, Traffic) {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig()).unwrap();
+    client_of(Kubeconfig::read_from(kubeconfig()).unwrap()).await
+}
+
+pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> (Client, Traffic) {
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.default_retry = false;
     let traffic = Traffic::default();
@@ -210,7 +151,22 @@ impl Case {
     }
 
     pub(crate) async fn again(namespace: &str, folder: tempfile::TempDir, change: impl FnOnce(&mut Options)) -> Self {
-        let (client, traffic) = client().await;
+        Self::by(client().await, namespace, folder, change)
+    }
+
+    /// An installation through another door, such as a proxy.
+    pub(crate) async fn through(kubeconfig: &std::path::Path, name: &str) -> Self {
+        let namespace = format!("e-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff);
+        let client = client_of(Kubeconfig::read_from(kubeconfig).unwrap()).await;
+        Self::by(client, &namespace, tempfile::tempdir().unwrap(), |_| {})
+    }
+
+    fn by(
+        (client, traffic): (Client, Traffic),
+        namespace: &str,
+        folder: tempfile::TempDir,
+        change: impl FnOnce(&mut Options),
+    ) -> Self {
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);
         let mut options = Options {
@@ -232,7 +188,15 @@ impl Case {
     }
 
     pub(crate) async fn install(&self, objects: &[Planned]) -> Result<(), fleetctl::apply::Error> {
-        let plan = self.engine.plan(&release(), objects).await?;
+        self.install_as(&release(), objects).await
+    }
+
+    pub(crate) async fn install_as(
+        &self,
+        release: &Release,
+        objects: &[Planned],
+    ) -> Result<(), fleetctl::apply::Error> {
+        let plan = self.engine.plan(release, objects).await?;
         if plan.is_noop() {
             return Ok(());
         }

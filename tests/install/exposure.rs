@@ -88,5 +88,7 @@ fn a_cluster_ip_is_reached_from_inside_only_and_is_installed_all_the_same() {
     assert!(ran.succeeds().contains("scheduler status... Running"), "{ran:?}");
     let server = site.kubectl(&["-n", "fleet", "get", "service", "apiserver", "-o", "jsonpath={.spec.clusterIP}"]);
     assert!(names(&site.secret("apiserver-certs")["apiserver.crt"]).contains(&server));
-    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    // From here nobody can tell which workload clusters would be orphaned.
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).fails(6, &["--force", "registered"]);
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes", "--force"]).succeeds();
 }

@@ -6,6 +6,7 @@
 mod agents;
 mod exposure;
 mod failing;
+mod faults;
 mod life;
 mod support;
 mod without_installer;

@@ -4,6 +4,7 @@
 //! class, so that what is named is the root and not its consequence.
 
 mod claim;
+mod log;
 mod pod;
 mod service;
 
@@ -13,7 +14,7 @@ use super::diagnosis::{CauseId, Diagnosis, Link};
 use super::object::{ObjectRef, condition, list, number, text, uid};
 use super::status::{State, Status};
 
-pub(super) use pod::crashing;
+pub(super) use pod::worth_reading;
 
 /// What was read for a diagnosis. Lists that could not be read are empty, and `classes` is then none.
 #[derive(Debug, Clone, Default)]
@@ -116,8 +117,9 @@ fn rank(cause: CauseId) -> u8 {
         CauseId::Unschedulable => 2,
         CauseId::MountFailed | CauseId::ContainerConfig => 3,
         CauseId::ImageNotFound | CauseId::ImagePullDenied | CauseId::ImagePullFailed => 4,
-        CauseId::OutOfMemory | CauseId::CrashLoop => 5,
-        _ => 6,
+        CauseId::NameLookupFailed | CauseId::CertificateUntrusted | CauseId::CertificateExpired => 5,
+        CauseId::OutOfMemory | CauseId::CrashLoop => 6,
+        _ => 7,
     }
 }
 

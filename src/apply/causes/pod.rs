@@ -72,6 +72,7 @@ fn containers(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option
     statuses()
         .find_map(|container| image(pod, container, reference, evidence))
         .or_else(|| statuses().find_map(|container| config(container, reference)))
+        .or_else(|| statuses().find_map(|container| told(container, reference, evidence)))
         .or_else(|| statuses().find_map(|container| crash(container, reference, evidence)))
 }
 
@@ -127,16 +128,33 @@ fn config(container: &Value, reference: &ObjectRef) -> Option<Finding> {
     ))
 }
 
+/// A cause that only the container's own log tells.
+fn told(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    if container.get("ready").and_then(Value::as_bool) == Some(true) {
+        return None;
+    }
+    let name = text(container, "/name").unwrap_or_default();
+    let place = format!("{}/{}/{name}", reference.namespace.as_deref().unwrap_or_default(), reference.name);
+    let lines = evidence.logs.get(&place)?;
+    let (cause, line) = super::log::cause(lines)?;
+    let state = format!("container `{name}` is not ready, and its log says: {}", line.trim());
+    let mut finding = Finding::new(cause, link(reference, state), super::log::remedy(cause));
+    finding.logs.clone_from(lines);
+    Some(finding)
+}
+
 fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     let restarts = number(container, "/restartCount").unwrap_or(0);
     let waits = text(container, "/state/waiting/reason") == Some("CrashLoopBackOff");
     let ended = [container.pointer("/lastState/terminated"), container.pointer("/state/terminated")];
     let ended = ended.into_iter().flatten().next()?;
-    if !(waits && restarts >= RESTARTS || restarts > RESTARTS) {
+    let why = text(ended, "/reason").unwrap_or("Error");
+    // What needs more memory than it may have needs it the next time too.
+    let enough = if why == "OOMKilled" { 1 } else { RESTARTS };
+    if !(waits && restarts >= enough || restarts > RESTARTS) {
         return None;
     }
     let name = text(container, "/name").unwrap_or_default();
-    let why = text(ended, "/reason").unwrap_or("Error");
     let code = number(ended, "/exitCode").unwrap_or_default();
     let message = text(ended, "/message").map_or_else(String::new, |message| format!(": {}", message.trim()));
     let memory = why == "OOMKilled";
@@ -190,11 +208,14 @@ fn probe(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
     ))
 }
 
-/// The containers whose last log is worth reading: those that crash.
-pub(in crate::apply) fn crashing(pod: &Value) -> Vec<&str> {
+/// The containers whose log is worth reading: those that run or crash and are not ready.
+pub(in crate::apply) fn worth_reading(pod: &Value) -> Vec<&str> {
     let init = list(pod, "/status/initContainerStatuses").iter();
     init.chain(list(pod, "/status/containerStatuses"))
-        .filter(|container| number(container, "/restartCount").unwrap_or(0) >= RESTARTS)
+        .filter(|container| container.get("ready").and_then(Value::as_bool) != Some(true))
+        .filter(|container| {
+            container.pointer("/state/running").is_some() || number(container, "/restartCount").unwrap_or(0) > 0
+        })
         .filter_map(|container| text(container, "/name"))
         .collect()
 }

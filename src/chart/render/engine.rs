@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -15,7 +15,8 @@ use crate::chart::load::File;
 
 use super::bind::{self, Bound, Leaf};
 use super::filters::{self, MARKS_IN_INPUT, NoData};
-use super::template::{END, LINE, Prepared, SITE, SLOT, Site, is_mark, prepare};
+use super::skeleton;
+use super::template::{END, LINE, Marks, Prepared, SITE, SLOT, Site, is_mark, prepare};
 use super::{Object, RenderInput, Rendered};
 
 /// How many steps of the engine one template may take. The largest of ours takes some thousand.
@@ -70,6 +71,12 @@ impl Text {
 pub(in crate::chart) struct Renderer(Arc<Inner>);
 
 struct Inner {
+    /// What was marked in the templates.
+    marks: Marks,
+    /// The files, and the same templates with every place marked: made when a place is asked for, most of all that of a
+    /// mistake.
+    files: Vec<(String, File)>,
+    careful: OnceLock<Renderer>,
     env: Environment<'static>,
     templates: Vec<Template>,
     sites: Vec<Site>,
@@ -105,7 +112,6 @@ fn environment(names: BTreeSet<String>) -> Environment<'static> {
         write!(out, "{SLOT}{}{END}", slots.0.len() - 1).map_err(Error::from)
     });
     env.set_fuel(Some(FUEL));
-    env.set_debug(true);
     env.set_path_join_callback(move |name, parent| {
         let folder = parent.split('/').next().unwrap_or_default();
         let beside = format!("{folder}/{name}");
@@ -130,18 +136,31 @@ impl Renderer {
         files: impl Iterator<Item = (&'f str, &'f File)>,
         parts: Vec<Part>,
     ) -> Result<Self, Diagnostics> {
-        let files: Vec<_> = files.collect();
-        let mut env = environment(files.iter().map(|(name, _)| (*name).to_owned()).collect());
+        let files = files.map(|(name, file)| (name.to_owned(), file.clone())).collect();
+        Self::marked(files, parts, Marks::Objects)
+    }
+
+    /// The same templates with a site for every branch: nothing can be rendered with it, but seen which are taken.
+    ///
+    /// # Errors
+    /// Everything that is wrong in their syntax.
+    pub(in crate::chart) fn of_branches(&self) -> Result<Self, Diagnostics> {
+        Self::marked(self.0.files.clone(), self.0.parts.clone(), Marks::Branches)
+    }
+
+    fn marked(files: Vec<(String, File)>, parts: Vec<Part>, marks: Marks) -> Result<Self, Diagnostics> {
+        let mut env = environment(files.iter().map(|(name, _)| name.clone()).collect());
+        env.set_debug(marks != Marks::Objects);
         let mut templates: Vec<Template> = Vec::new();
         let mut sites = Vec::new();
         let mut problems = Vec::new();
-        for (name, file) in files {
+        for (name, file) in &files {
             let path = format!("charts/{}", file.path);
-            match prepare(&path, &file.text, templates.len(), &mut sites) {
+            match prepare(&path, &file.text, templates.len(), &mut sites, marks) {
                 Ok(prepared) => {
                     let source = prepared.source.clone();
-                    templates.push(Template { name: name.to_owned(), path, text: file.text.clone(), prepared });
-                    if let Err(error) = env.add_template_owned(name.to_owned(), source) {
+                    templates.push(Template { name: name.clone(), path, text: file.text.clone(), prepared });
+                    if let Err(error) = env.add_template_owned(name.clone(), source) {
                         problems.push(locate(&templates, &error));
                     }
                 }
@@ -149,9 +168,13 @@ impl Renderer {
             }
         }
         if problems.is_empty() {
-            Ok(Self(Arc::new(Inner { env, templates, sites, parts })))
-        } else {
-            Err(Diagnostics(problems))
+            let careful = OnceLock::new();
+            return Ok(Self(Arc::new(Inner { marks, files, careful, env, templates, sites, parts })));
+        }
+        match marks {
+            // Where exactly is only known with debug information.
+            Marks::Objects => Err(Self::marked(files, parts, Marks::Places).err().unwrap_or(Diagnostics(problems))),
+            _ => Err(Diagnostics(problems)),
         }
     }
 
@@ -160,35 +183,96 @@ impl Renderer {
         self.0.env.templates().flat_map(|(_, template)| template.undeclared_variables(true)).collect()
     }
 
-    /// Renders everything.
+    /// The same templates with every place marked.
+    pub(in crate::chart) fn careful(&self) -> &Self {
+        if self.0.marks != Marks::Objects {
+            return self;
+        }
+        self.0.careful.get_or_init(|| {
+            let made = Self::marked(self.0.files.clone(), self.0.parts.clone(), Marks::Places);
+            made.expect("the marks are comments to the engine, and it has compiled the templates without them")
+        })
+    }
+
+    /// Renders everything: the quick way if it goes through, else the one that can say what is wrong.
     pub(in crate::chart) fn render(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
+        match self.render_quickly(input) {
+            Some(rendered) => Ok(rendered),
+            None => self.careful().render_carefully(input),
+        }
+    }
+
+    /// Nothing, if there is anything out of the ordinary.
+    pub(in crate::chart) fn render_quickly(&self, input: &RenderInput) -> Option<Rendered> {
+        let mut rendered = Rendered::default();
+        let mut context = context(input, holds_marks_anywhere(input));
+        let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
+        for part in &self.0.parts {
+            if part.stage.is_some() && !context.contains_key("bootstrap") {
+                context.insert("bootstrap", Value::from_pairs(std::mem::take(&mut bootstrap)));
+            }
+            let (output, slots) = self.captured(&part.file, &context).ok()?;
+            let found = skeleton::objects(&output, &slots.0)?;
+            if let (None, Some(name)) = (&part.stage, part.file.strip_prefix("bootstrap/")) {
+                let all: Vec<&Json> = found.iter().map(|(json, _)| json).collect();
+                bootstrap.insert(name.to_owned(), serde_json::to_string(&all).ok()?);
+            }
+            let target = if part.stage.is_none() { &mut rendered.bootstrap } else { &mut rendered.objects };
+            target.extend(found.into_iter().map(|(json, origin)| self.object(part, json, origin)));
+        }
+        Some(rendered)
+    }
+
+    /// Renders everything, with every place marked; slower by far.
+    pub(in crate::chart) fn render_carefully(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
         let mut rendered = Rendered::default();
         for (part, bound) in self.bind_all(input, false)? {
             let target = if part.stage.is_none() { &mut rendered.bootstrap } else { &mut rendered.objects };
-            target.extend(bound.into_iter().map(|bound| self.object(part, bound).object));
+            target.extend(bound.into_iter().map(|bound| self.object(part, bound.json, bound.origin)));
         }
         Ok(rendered)
     }
 
     /// Renders everything and keeps the origin of every leaf.
     pub(in crate::chart) fn trace(&self, input: &RenderInput) -> Result<Vec<Trace>, Diagnostics> {
-        let parts = self.bind_all(input, true)?;
-        Ok(parts
-            .into_iter()
-            .flat_map(|(part, bound)| bound.into_iter().map(|bound| self.object(part, bound)))
-            .collect())
+        let careful = self.careful();
+        let parts = careful.bind_all(input, true)?;
+        let trace = |part, Bound { json, leaves, origin }| Trace { object: careful.object(part, json, origin), leaves };
+        Ok(parts.into_iter().flat_map(|(part, bound)| bound.into_iter().map(move |bound| trace(part, bound))).collect())
+    }
+
+    /// The number of all sites: expressions, and branches if it was made for those.
+    pub(in crate::chart) fn sites(&self) -> usize {
+        self.0.sites.len()
+    }
+
+    /// The sites that an input reaches. `bootstrap` stands for the files that templates embed.
+    pub(in crate::chart) fn reached(
+        &self,
+        input: &RenderInput,
+        bootstrap: &BTreeMap<String, String>,
+    ) -> Result<BTreeSet<usize>, Diagnostics> {
+        let mut context = context(input, false);
+        context.insert("bootstrap", Value::from_pairs(bootstrap.clone()));
+        let mut reached = BTreeSet::new();
+        for part in &self.0.parts {
+            let output = self.captured(&part.file, &context)?.0;
+            let marks = output.split(SITE).skip(1).filter_map(|rest| rest.split(END).next()?.parse::<usize>().ok());
+            reached.extend(marks);
+        }
+        Ok(reached)
     }
 
     /// Where an expression stands.
     pub(in crate::chart) fn site_place(&self, site: usize) -> Place {
-        let Site { template, start, end } = self.0.sites[site];
+        let Site { template, start, end } = self.careful().0.sites[site];
         let template = &self.0.templates[template];
         Place::in_text(&template.path, &template.text, start, end)
     }
 
     /// The text of an expression, braces included.
     pub(in crate::chart) fn site_text(&self, site: usize) -> &str {
-        let Site { template, start, end } = self.0.sites[site];
+        let Site { template, start, end } = self.careful().0.sites[site];
         &self.0.templates[template].text[start..end]
     }
 
@@ -201,26 +285,17 @@ impl Renderer {
         Place::in_text(&template.path, &template.text, start + indentation, start + text.trim_end().len())
     }
 
-    fn object(&self, part: &Part, bound: Bound) -> Trace {
+    fn object(&self, part: &Part, json: Json, origin: Option<(usize, usize)>) -> Object {
         let (stage, stage_name) = part.stage.clone().unwrap_or_default();
-        let own = self.0.templates.iter().position(|template| template.name == part.file);
-        let (template, line) = bound.origin.unwrap_or((own.unwrap_or_default(), 1));
+        let own = || self.0.templates.iter().position(|template| template.name == part.file).unwrap_or_default();
+        let (template, line) = origin.unwrap_or_else(|| (own(), 1));
         let source = self.0.templates[template].path.trim_start_matches("charts/").to_owned();
-        Trace { object: Object { stage, stage_name, json: bound.json, source, line }, leaves: bound.leaves }
+        Object { stage, stage_name, json, source, line }
     }
 
     fn bind_all(&self, input: &RenderInput, trace: bool) -> Result<Vec<(&Part, Vec<Bound>)>, Diagnostics> {
-        let marks = holds_marks(&input.values)
-            || holds_marks(&input.release)
-            || holds_marks(&input.facts)
-            || input.pki.iter().any(|(name, text)| name.contains(is_mark) || text.contains(is_mark));
-        let mut context: BTreeMap<&str, Value> = BTreeMap::from([
-            ("values", Value::from(Serde(&input.values))),
-            ("release", Value::from(Serde(&input.release))),
-            ("facts", Value::from(Serde(&input.facts))),
-            ("pki", Value::from_pairs(input.pki.iter().map(|(name, text)| (name.as_str(), text.as_str())))),
-            (MARKS_IN_INPUT, Value::from(marks)),
-        ]);
+        let marks = holds_marks_anywhere(input);
+        let mut context = context(input, marks);
         let mut outcomes = Vec::new();
         let mut problems = Vec::new();
         let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
@@ -246,17 +321,39 @@ impl Renderer {
         if problems.is_empty() { Ok(outcomes) } else { Err(Diagnostics(problems)) }
     }
 
-    fn text_of(&self, name: &str, context: &BTreeMap<&str, Value>) -> Result<Text, Diagnostics> {
+    /// The engine's output, marks and all, and the values that it printed.
+    fn captured(&self, name: &str, context: &BTreeMap<&'static str, Value>) -> Result<(String, Slots), Diagnostics> {
         let failed = |error: &Error| Diagnostics::from(locate(&self.0.templates, error));
         let template = self.0.env.get_template(name).map_err(|error| failed(&error))?;
         let context = Value::from_pairs(context.iter().map(|(key, value)| (*key, value.clone())));
         let mut captured = template.render_captured(context).map_err(|error| failed(&error))?;
         let slots =
             captured.with_state_mut(|state| state.get_extension_mut::<Slots>().map(std::mem::take)).unwrap_or_default();
-        clean(captured.output(), slots.0).ok_or_else(|| {
+        Ok((captured.output().to_owned(), slots))
+    }
+
+    fn text_of(&self, name: &str, context: &BTreeMap<&'static str, Value>) -> Result<Text, Diagnostics> {
+        let (output, slots) = self.captured(name, context)?;
+        clean(&output, slots.0).ok_or_else(|| {
             Diagnostic::error("template", format!("charts/…/{name} cuts the outcome of a macro into pieces")).into()
         })
     }
+}
+
+/// What templates see, but `bootstrap`.
+fn context(input: &RenderInput, marks: bool) -> BTreeMap<&'static str, Value> {
+    BTreeMap::from([
+        ("values", Value::from(Serde(&input.values))),
+        ("release", Value::from(Serde(&input.release))),
+        ("facts", Value::from(Serde(&input.facts))),
+        ("pki", Value::from_pairs(input.pki.iter().map(|(name, text)| (name.as_str(), text.as_str())))),
+        (MARKS_IN_INPUT, Value::from(marks)),
+    ])
+}
+
+fn holds_marks_anywhere(input: &RenderInput) -> bool {
+    [&input.values, &input.release, &input.facts].into_iter().any(holds_marks)
+        || input.pki.iter().any(|(name, text)| name.contains(is_mark) || text.contains(is_mark))
 }
 
 /// Whether a value holds one of our characters.

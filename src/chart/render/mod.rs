@@ -5,6 +5,7 @@ mod bind;
 mod engine;
 mod filters;
 mod object;
+mod skeleton;
 mod template;
 
 pub use object::{Object, Rendered};
@@ -12,7 +13,7 @@ pub use object::{Object, Rendered};
 pub(super) use bind::{Leaf, Piece};
 pub(super) use engine::{Part, Renderer, Trace};
 #[cfg(test)]
-pub(super) use template::prepare;
+pub(super) use template::{Marks, prepare};
 
 use std::collections::BTreeMap;
 

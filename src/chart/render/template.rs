@@ -53,6 +53,20 @@ struct Scan<'t> {
     line: usize,
     /// Nothing but spaces so far on this line.
     fresh: bool,
+    marks: Marks,
+    /// For each open tag whether it has an `else`; kept if branches are to be marked.
+    open: Vec<bool>,
+}
+
+/// What is marked in a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::chart) enum Marks {
+    /// The lines that objects begin with, and no more: the least that the engine has to carry around.
+    Objects,
+    /// Every expression and every line, so that everything that comes out is known by its place.
+    Places,
+    /// The same and every branch: its text cannot be bound, but says which were taken.
+    Branches,
 }
 
 impl Scan<'_> {
@@ -104,15 +118,22 @@ impl Scan<'_> {
         if self.text[self.at..].starts_with("{{-") {
             return Err(self.error(self.at, self.at + 3, "`{{-` is not needed: values are bound, not printed"));
         }
-        let mark = format!("{SITE}{}{END}", sites.len());
-        self.insert(&mark);
-        sites.push(Site { template: self.template, start: self.at, end });
+        if self.marks != Marks::Objects {
+            self.site(sites, self.at, end);
+        }
         self.copy_to(end);
         self.fresh = false;
         Ok(())
     }
 
-    fn block(&mut self) -> Result<(), Diagnostic> {
+    /// Marks a place of the template.
+    fn site(&mut self, sites: &mut Vec<Site>, start: usize, end: usize) {
+        let mark = format!("{SITE}{}{END}", sites.len());
+        self.insert(&mark);
+        sites.push(Site { template: self.template, start, end });
+    }
+
+    fn block(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
         let start = self.at;
         let end = self.end_of_tag("%}")?;
         let inner = self.text[start + 2..end - 2].trim_start_matches(['-', '+']).trim_start();
@@ -126,7 +147,26 @@ impl Scan<'_> {
             }
             _ => {}
         }
+        let branches = self.marks == Marks::Branches;
+        if branches
+            && word == "endif"
+            && let Some(false) = self.open.pop()
+        {
+            // What happens where the condition does not hold is a branch too, though nobody wrote it.
+            self.insert("{% else %}");
+            self.site(sites, start, end);
+        }
         self.copy_to(end);
+        match word {
+            "if" => self.open.push(false),
+            "else" => self.open.last_mut().into_iter().for_each(|has_else| *has_else = true),
+            "for" => self.open.push(true),
+            "endfor" => drop(self.open.pop()),
+            _ => {}
+        }
+        if branches && matches!(word, "if" | "elif" | "else" | "for" | "macro") {
+            self.site(sites, start, end);
+        }
         if word == "raw" {
             let Some(length) = self.text[end..].find("endraw") else {
                 return Err(self.error(start, end, "`endraw` is missing"));
@@ -140,13 +180,42 @@ impl Scan<'_> {
         Ok(())
     }
 
+    /// Text up to the next tag or the end of the line.
+    fn text(&mut self) -> Result<(), Diagnostic> {
+        let rest = &self.text[self.at..];
+        let end = rest.find('\n').map_or(rest.len(), |end| end + 1);
+        let line = &rest[..end];
+        let tag = line.as_bytes().windows(2).position(|two| matches!(two, b"{{" | b"{%" | b"{#"));
+        let piece = &line[..tag.unwrap_or(line.len())];
+        if let Some(at) = piece.find(is_mark) {
+            let start = self.at + at;
+            return Err(self.error(start, start + SLOT.len_utf8(), "a template may not hold this character"));
+        }
+        let indentation = piece.len() - piece.trim_start().len();
+        if self.fresh && indentation < piece.len() {
+            self.copy_to(self.at + indentation);
+            if self.marks != Marks::Objects || (piece.starts_with("apiVersion:") || piece.starts_with("kind:")) {
+                let mark = format!("{LINE}{}.{}{END}", self.template, self.line);
+                self.insert(&mark);
+            }
+            self.fresh = false;
+            self.copy_to(self.at + piece.len() - indentation);
+        } else {
+            self.copy_to(self.at + piece.len());
+        }
+        if piece.ends_with('\n') {
+            self.fresh = true;
+        }
+        Ok(())
+    }
+
     fn run(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
         while self.at < self.text.len() {
             let rest = &self.text[self.at..];
             if rest.starts_with("{{") {
                 self.expression(sites)?;
             } else if rest.starts_with("{%") {
-                self.block()?;
+                self.block(sites)?;
             } else if rest.starts_with("{#") {
                 let Some(length) = rest.find("#}") else {
                     return Err(self.error(self.at, self.at + 2, "`#}` is missing"));
@@ -154,18 +223,7 @@ impl Scan<'_> {
                 self.copy_to(self.at + length + 2);
                 self.fresh = self.text[self.at..].starts_with('\n');
             } else {
-                let c = rest.chars().next().unwrap_or(' ');
-                if is_mark(c) {
-                    return Err(self.error(self.at, self.at + c.len_utf8(), "a template may not hold this character"));
-                }
-                if c == '\n' {
-                    self.fresh = true;
-                } else if self.fresh && !c.is_whitespace() {
-                    let mark = format!("{LINE}{}.{}{END}", self.template, self.line);
-                    self.insert(&mark);
-                    self.fresh = false;
-                }
-                self.copy_to(self.at + c.len_utf8());
+                self.text()?;
             }
         }
         Ok(())
@@ -178,6 +236,7 @@ pub(in crate::chart) fn prepare(
     text: &str,
     template: usize,
     sites: &mut Vec<Site>,
+    marks: Marks,
 ) -> Result<Prepared, Diagnostic> {
     let mut scan = Scan {
         path,
@@ -189,6 +248,8 @@ pub(in crate::chart) fn prepare(
         total: 0,
         line: 1,
         fresh: true,
+        marks,
+        open: Vec::new(),
     };
     scan.run(sites)?;
     Ok(Prepared { source: scan.out, inserted: scan.inserted })
@@ -200,7 +261,7 @@ mod tests {
 
     fn shown(text: &str) -> String {
         let mut sites = Vec::new();
-        let prepared = prepare("t.yaml", text, 0, &mut sites).unwrap();
+        let prepared = prepare("t.yaml", text, 0, &mut sites, Marks::Places).unwrap();
         for (index, site) in sites.iter().enumerate() {
             let mark = format!("{SITE}{index}{END}");
             let at = prepared.source.find(&mark).unwrap() + mark.len();
@@ -235,7 +296,7 @@ mod tests {
             ("{% block x %}", 1),
             ("{% raw %}", 1),
         ] {
-            let error = prepare("t.yaml", text, 0, &mut Vec::new()).unwrap_err();
+            let error = prepare("t.yaml", text, 0, &mut Vec::new(), Marks::Places).unwrap_err();
             assert_eq!(error.place.unwrap().column, column, "{text}");
         }
     }

@@ -93,6 +93,12 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
         let _ = writeln!(text, "Removed the folder {}", folder.display());
     }
     ui.out(&text)?;
+    if !removed.unsearched.is_empty() {
+        ui.warn(&format!(
+            "the search for left-overs got no answer about {}; with more rights it would",
+            removed.unsearched.join(", ")
+        ));
+    }
     leftovers(&removed)
 }
 
@@ -116,6 +122,13 @@ async fn registered(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'
             ui.warn(&format!("workload clusters are registered and lose their control plane: {names}"));
             Ok(())
         }
+        Err(why) if args.delete_data && !args.force && target.is_complete().await => Err(CliError::new(
+            Exit::Refused,
+            "ClustersUnknown",
+            "whether workload clusters are registered could not be found out",
+        )
+        .cause(why)
+        .hint("make the API of the control plane reachable from here, or give `--force` to orphan what is registered")),
         Err(why) if args.delete_data => {
             ui.warn(&format!("could not ask the control plane which workload clusters are registered: {why}"));
             Ok(())

@@ -24,11 +24,11 @@ const INSTALLS: usize = 3;
 
 /// What one way of doing a thing costs: medians over its runs.
 #[derive(Debug, Clone, Copy)]
-struct Cost {
-    wall: Duration,
-    cpu: Duration,
+pub(crate) struct Cost {
+    pub(crate) wall: Duration,
+    pub(crate) cpu: Duration,
     /// The largest resident set of any run, in MiB.
-    peak: f64,
+    pub(crate) peak: f64,
 }
 
 fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
@@ -62,7 +62,12 @@ pub(crate) fn measure(runs: usize, command: &[String]) -> Result<()> {
 
 impl Cost {
     /// Measures a command line by [`measure`] in a process of its own.
-    fn of(runs: usize, command: &Path, arguments: &[&str], environment: &[(&str, OsString)]) -> Result<Self> {
+    pub(crate) fn of(
+        runs: usize,
+        command: &Path,
+        arguments: &[&str],
+        environment: &[(&str, OsString)],
+    ) -> Result<Self> {
         let mut measuring = Command::new(std::env::current_exe()?);
         measuring.arg("measure").arg(runs.to_string()).arg("--").arg(command).args(arguments);
         measuring.envs(environment.iter().map(|(name, value)| (name, value.clone()))).stderr(Stdio::piped());
@@ -150,9 +155,15 @@ pub(crate) fn run(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-fn build(bed: &Bed) -> Result<PathBuf> {
+/// The program as users get it.
+pub(crate) fn build(bed: &Bed) -> Result<PathBuf> {
+    compile(bed, "release", &["--bin", "fleetctl"])
+}
+
+/// A program of this project, compiled with a profile of Cargo.toml.
+pub(crate) fn compile(bed: &Bed, profile: &str, target: &[&str]) -> Result<PathBuf> {
     let mut cargo = cargo(bed.checkout());
-    cargo.args(["build", "--release", "--package", "fleetctl", "--bin", "fleetctl"]);
+    cargo.args(["build", "--profile", profile, "--package", "fleetctl"]).args(target);
     executables(&output_of(cargo.arg("--message-format=json-render-diagnostics"))?).pop().context("cargo built nothing")
 }
 

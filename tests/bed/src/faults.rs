@@ -169,6 +169,29 @@ impl Bed {
         Ok(())
     }
 
+    /// Has the registry ask everybody for a password that nobody has.
+    pub fn lock_registry(&self) -> Result<()> {
+        let hub = self.hub();
+        let (config, users) = (hub.dir.join("registry.yaml"), hub.dir.join("registry.users"));
+        let open = fs::read_to_string(&config)?;
+        fs::write(&users, "")?;
+        if !open.contains("htpasswd") {
+            fs::write(&config, format!("{open}auth: {{htpasswd: {{realm: bed, path: '{}'}}}}\n", users.display()))?;
+        }
+        self.restart("hub", "registry")?;
+        registry::wait(&self.registry()?)
+    }
+
+    /// Opens the registry again.
+    pub fn unlock_registry(&self) -> Result<()> {
+        let config = self.hub().dir.join("registry.yaml");
+        let locked = fs::read_to_string(&config)?;
+        let open: Vec<&str> = locked.lines().filter(|line| !line.starts_with("auth:")).collect();
+        fs::write(&config, open.join("\n") + "\n")?;
+        self.restart("hub", "registry")?;
+        registry::wait(&self.registry()?)
+    }
+
     /// Fills a namespace's quota: nothing more of these resources (`pods`, `persistentvolumeclaims`, `secrets` …) can
     /// be made there.
     pub fn fill_quota(&self, cluster: &str, namespace: &str, resources: &[&str]) -> Result<()> {

@@ -70,9 +70,6 @@ fn build_part(place: &Place, cache: &Cache, go: &Path, part: &Part) -> Result<()
         wait(command, &what, &log)?;
         say(format!("built {what} in {}", seconds(began.elapsed())));
     }
-    if part.name == "kube" {
-        keep_schemas(cache, part)?;
-    }
     fs::create_dir_all(cache.root().join("bin"))?;
     fs::rename(&staged, cache.programs(part))?;
     Ok(())
@@ -101,23 +98,5 @@ fn wait(mut command: Command, what: &str, log: &Path) -> Result<()> {
             crate::run::last_lines(&text, 15)
         );
     }
-    Ok(())
-}
-
-/// Keeps the API's schemas of this minor: rendered objects of every version can then be validated without a server.
-fn keep_schemas(cache: &Cache, part: &Part) -> Result<()> {
-    let target = cache.openapi(part.minor());
-    if target.is_dir() {
-        return Ok(());
-    }
-    let source = cache.work().join(format!("gomod/k8s.io/kubernetes@v{}/api/openapi-spec/v3", part.version));
-    let staged = cache.work().join(format!("openapi-{}", part.minor()));
-    fs::create_dir_all(&staged)?;
-    for file in fs::read_dir(source)? {
-        let file = file?;
-        fs::copy(file.path(), staged.join(file.file_name()))?;
-    }
-    fs::create_dir_all(cache.root().join("openapi"))?;
-    fs::rename(staged, target)?;
     Ok(())
 }

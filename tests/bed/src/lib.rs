@@ -5,6 +5,8 @@
 //! that they do leaves the machine.
 
 mod bench;
+mod bench_apply;
+mod bench_render;
 mod cache;
 mod certs;
 pub mod cli;
@@ -14,6 +16,7 @@ mod demo;
 mod dump;
 mod faults;
 mod go;
+mod goldens;
 mod images;
 mod kubeconfig;
 mod load;
@@ -29,6 +32,7 @@ pub mod proxy;
 mod registry;
 mod run;
 mod say;
+mod schemas;
 mod spec;
 pub mod steps;
 mod teardown;
@@ -158,6 +162,7 @@ impl Bed {
         packages::ensure(true)?;
         go::build(&self.place, &self.cache, &parts::all())?;
         images::build(&self.cache, &parts::all())?;
+        schemas::fetch(&self.cache)?;
         go::forget(&self.cache)
     }
 
@@ -170,12 +175,27 @@ impl Bed {
     }
 
     /// The OpenAPI v3 documents of a Kubernetes minor (`1.25`), one file a group and version, as its API serves them.
+    /// They are fetched if the cache lacks them.
     pub fn openapi(&self, minor: &str) -> Result<PathBuf> {
+        schemas::fetch(&self.cache)?;
         let dir = self.cache.openapi(minor);
         if !dir.is_dir() {
-            bail!("no schemas of Kubernetes {minor} are in the cache; run `cargo bed build`");
+            bail!("Kubernetes {minor} is not among the versions in tests/bed/src/schemas.rs");
         }
         Ok(dir)
+    }
+
+    /// A program that reads YAML as Kubernetes does: a JSON string a line on standard input, each a YAML document, gives
+    /// the document as JSON, or `"error: …"`. It is built if the cache lacks it.
+    pub fn yaml_reader(&self) -> Result<PathBuf> {
+        go::build(&self.place, &self.cache, &[parts::YAML_READER])?;
+        Ok(self.cache.program(&parts::YAML_READER, "yamlread"))
+    }
+
+    /// Helm, for comparisons. It is built if the cache lacks it.
+    pub(crate) fn helm(&self) -> Result<PathBuf> {
+        go::build(&self.place, &self.cache, &[parts::HELM])?;
+        Ok(self.cache.program(&parts::HELM, "helm"))
     }
 
     /// The folder of the cache for development tools that are no part of a cluster.

@@ -56,6 +56,14 @@ pub(crate) const REGISTRY: Part = Part {
     programs: &[("registry", "github.com/distribution/distribution/v3/cmd/registry")],
 };
 
+/// Kubernetes' own reader of YAML, as a program: tests hold against it what this project writes.
+pub(crate) const YAML_READER: Part =
+    Part { name: "yamlread", version: "1.4.0", module: "yamlread", programs: &[("yamlread", ".")] };
+
+/// Helm, which the benchmark of rendering compares with. Built only for that.
+pub(crate) const HELM: Part =
+    Part { name: "helm", version: "4.3.1", module: "helm", programs: &[("helm", "helm.sh/helm/v4/cmd/helm")] };
+
 /// Kubernetes by minor. The patch is the last one of that minor whose modules can all be had.
 pub(crate) const KUBERNETES: &[Part] = &[
     Part { name: "kube", version: "1.25.4", module: "kube-1.25", programs: KUBE_PROGRAMS },
@@ -73,7 +81,7 @@ pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
 /// Every part, in the order in which someone who waits needs them.
 pub(crate) fn all() -> Vec<Part> {
     let [old, newer @ ..] = KUBERNETES else { return Vec::new() };
-    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH].into_iter().chain(newer.iter().copied()).collect()
+    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH, YAML_READER].into_iter().chain(newer.iter().copied()).collect()
 }
 
 impl Part {

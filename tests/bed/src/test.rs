@@ -15,11 +15,11 @@ const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `carg
 const DENY: &str = "0.20.2";
 
 /// Test targets that need clusters; plain `cargo test` leaves them out.
-const ON_CLUSTERS: [&str; 3] = ["install", "runtime", "engine"];
+const ON_CLUSTERS: [&str; 4] = ["install", "runtime", "engine", "packager"];
 
 /// Parts of those targets that take many minutes, because they wait for time-outs or try every case; they run with
 /// `cargo bed test --exhaustive`.
-const SLOW: [&str; 4] = ["membership::", "faults::", "kill::", "fault::"];
+const SLOW: [&str; 5] = ["membership::", "faults::", "kill::", "fault::", "exhaustive::"];
 
 fn cargo(bed: &Bed, args: &[&str]) -> Command {
     let mut cargo = run::cargo(bed.checkout());

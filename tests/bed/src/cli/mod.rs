@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
-use crate::{Bed, Unfit, bench, demo, test};
+use crate::{Bed, Unfit, bench, bench_apply, bench_render, demo, goldens, test};
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
 
@@ -112,8 +112,20 @@ enum Task {
         #[arg(last = true)]
         args: Vec<String>,
     },
+    /// Write every golden file anew: rendered charts, schemas, error texts
+    Goldens,
     /// Measure against peers, in one run
-    Bench,
+    Bench {
+        /// `install` beside kubectl; `apply`, the engine alone, beside kubectl and Helm; `render` beside Helm
+        #[arg(value_enum, default_value = "install")]
+        what: Benchmark,
+        /// For `apply`: all sizes at all round-trip times, of many minutes
+        #[arg(long)]
+        exhaustive: bool,
+        /// For `render`: a profile of Cargo.toml. release is what users get, e2e is quick to build
+        #[arg(long, default_value = "release")]
+        profile: String,
+    },
     /// Measure one command; the benchmark runs this
     #[command(hide = true)]
     Measure {
@@ -135,6 +147,13 @@ enum Task {
         /// The cluster
         name: String,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Benchmark {
+    Install,
+    Apply,
+    Render,
 }
 
 /// Runs the command line; 0 for success, 2 for what the caller has to mend first, 1 for everything else.
@@ -167,7 +186,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
         Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
         Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
-        Task::Bench => bench::run(&bed)?,
+        Task::Goldens => goldens::write(&bed)?,
+        Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
+        Task::Bench { what: Benchmark::Apply, exhaustive, .. } => bench_apply::run(&bed, exhaustive)?,
+        Task::Bench { what: Benchmark::Render, profile, .. } => bench_render::run(&bed, &profile)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
         Task::LoadBalancer { name } => crate::load_balancer::serve(&bed.cluster(&name)?)?,

@@ -42,8 +42,17 @@ pub struct Proxy {
     address: SocketAddr,
     folder: tempfile::TempDir,
     shared: Arc<Shared>,
-    open: watch::Sender<bool>,
+    open: watch::Sender<Gate>,
     runtime: Option<tokio::runtime::Runtime>,
+}
+
+/// Who is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Open,
+    Closed,
+    /// Everybody, but by a door with another name on it.
+    Stranger,
 }
 
 struct Shared {
@@ -79,13 +88,15 @@ impl Proxy {
         let folder = tempfile::Builder::new().prefix("fleetbed-proxy-").tempdir()?;
         let own = folder.path().join("kubeconfig");
         crate::kubeconfig::write(&own, &cluster.name, &format!("https://{address}"), &identity.ca, &identity.client)?;
-        let (open, gate) = watch::channel(true);
+        let (open, gate) = watch::channel(Gate::Open);
         let acceptor = tokio_rustls::TlsAcceptor::from(identity.server()?);
+        let stranger = tokio_rustls::TlsAcceptor::from(tls::stranger()?);
         let server = Arc::clone(&shared);
         runtime.spawn(async move {
             let Ok(listener) = TcpListener::from_std(listener) else { return };
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, acceptor.clone(), Arc::clone(&server), gate.clone()));
+                let shown = if *gate.borrow() == Gate::Stranger { &stranger } else { &acceptor };
+                tokio::spawn(serve(stream, shown.clone(), Arc::clone(&server), gate.clone()));
             }
         });
         Ok(Self { address, folder, shared, open, runtime: Some(runtime) })
@@ -112,12 +123,25 @@ impl Proxy {
         let mut state = self.state();
         state.rules.clear();
         state.round_trip = Duration::ZERO;
-        let _ = self.open.send(true);
+        let _ = self.open.send(Gate::Open);
     }
 
     /// Ends all connections and takes no more, until [`Proxy::mend`].
     pub fn cut(&self) {
-        let _ = self.open.send(false);
+        let _ = self.open.send(Gate::Closed);
+    }
+
+    /// Ends all connections and shows a certificate of an authority that nobody knows, until [`Proxy::mend`].
+    pub fn pretend(&self) {
+        let _ = self.open.send(Gate::Stranger);
+    }
+
+    /// A handle for [`Action::then`] that does what [`Proxy::pretend`] does.
+    pub fn pretender(&self) -> impl Fn() + Send + Sync + 'static {
+        let open = self.open.clone();
+        move || {
+            let _ = open.send(Gate::Stranger);
+        }
     }
 
     /// Makes every request take this much longer.
@@ -255,8 +279,12 @@ async fn serve(
     stream: TcpStream,
     acceptor: tokio_rustls::TlsAcceptor,
     shared: Arc<Shared>,
-    mut gate: watch::Receiver<bool>,
+    mut gate: watch::Receiver<Gate>,
 ) {
+    let began = *gate.borrow_and_update();
+    if began == Gate::Closed {
+        return;
+    }
     let connection = async move {
         let _ = stream.set_nodelay(true);
         let Ok(stream) = acceptor.accept(stream).await else { return };
@@ -268,7 +296,7 @@ async fn serve(
     };
     tokio::select! {
         () = connection => {}
-        _ = gate.wait_for(|open| !open) => {}
+        _ = gate.wait_for(|now| *now != began) => {}
     }
 }
 
@@ -284,7 +312,13 @@ fn answer(status: u16, retry_after: Option<u32>) -> Result<Response<Body>> {
     };
     let text = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reason,
-        "message": format!("refused by the test's proxy with {status}"),
+        "message": match status {
+            // The words by which clients know that it is no conflict of meaning.
+            409 => "Operation cannot be fulfilled: the object has been modified; please apply your changes to the \
+                    latest version and try again"
+                .to_owned(),
+            _ => format!("refused by the test's proxy with {status}"),
+        },
     });
     let body = Full::new(Bytes::from(text.to_string())).map_err(|never: Infallible| match never {}).boxed();
     let mut response = Response::builder().status(status).header(CONTENT_TYPE, "application/json");

@@ -38,12 +38,7 @@ impl Identity {
     }
 
     pub(super) fn server(&self) -> Result<Arc<ServerConfig>> {
-        let (chain, key) = read(&self.server)?;
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(&[&version::TLS13, &version::TLS12])?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)?;
-        Ok(Arc::new(config))
+        server_of(&self.server)
     }
 
     pub(super) fn admin(&self) -> Result<ClientConfig> {
@@ -60,6 +55,22 @@ impl Identity {
             .with_root_certificates(self.roots.clone());
         Ok(builder.with_no_client_auth())
     }
+}
+
+/// A server of the same names whose authority nobody knows.
+pub(super) fn stranger() -> Result<Arc<ServerConfig>> {
+    let folder = tempfile::tempdir()?;
+    let authority = Authority::in_folder(folder.path())?;
+    server_of(&authority.issue("bed-proxy", &[], &["127.0.0.1", "localhost"].map(str::to_owned), Use::Server)?)
+}
+
+fn server_of(pair: &Pair) -> Result<Arc<ServerConfig>> {
+    let (chain, key) = read(pair)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&version::TLS13, &version::TLS12])?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    Ok(Arc::new(config))
 }
 
 fn read(pair: &Pair) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {

@@ -1,4 +1,4 @@
-module yamlread
+module bed/yamlread
 
 go 1.23
 

@@ -1,0 +1,153 @@
+//! What others did to our objects since they were applied: from the record and from metadata alone.
+
+use std::collections::BTreeMap;
+
+use futures::stream::{self, StreamExt as _};
+use serde_json::Value;
+
+use super::engine::Engine;
+use super::error::Error;
+use super::fields;
+use super::object::{ObjectRef, uid};
+use super::owner::MANAGER;
+use super::record::{Item, Phase};
+use super::server::{Selection, Server};
+
+/// What became of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Strayed {
+    /// It is gone.
+    Missing,
+    /// Another one has its name.
+    Replaced,
+    /// Fields of ours are held or were removed by others, the latest first.
+    Fields {
+        /// Their names as managers.
+        by: Vec<String>,
+    },
+}
+
+/// An object that is not as it was installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drift {
+    /// Which.
+    pub object: ObjectRef,
+    /// What became of it.
+    pub strayed: Strayed,
+}
+
+impl std::fmt::Display for Drift {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.strayed {
+            Strayed::Missing => write!(f, "{} is gone", self.object),
+            Strayed::Replaced => write!(f, "{} is another one than was installed", self.object),
+            Strayed::Fields { by } if by.is_empty() => write!(f, "fields of {} were removed", self.object),
+            Strayed::Fields { by } => write!(f, "fields of {} were changed, last by {}", self.object, by[0]),
+        }
+    }
+}
+
+impl Engine {
+    /// Compares what is recorded as installed with what is there.
+    ///
+    /// # Errors
+    /// Whatever the server refuses to read.
+    pub async fn drift(&self) -> Result<Vec<Drift>, Error> {
+        let server = self.server();
+        let state = super::ledger::load(&server, &self.owner).await?;
+        let installed = state.record.filter(|record| record.phase == Phase::Installed);
+        let inventory: Vec<Item> = installed.map(|record| record.inventory).unwrap_or_default();
+        let mut groups: BTreeMap<(&str, &str, Option<&str>), Vec<&Item>> = BTreeMap::new();
+        for item in &inventory {
+            let object = &item.object;
+            groups.entry((&object.group, &object.kind, object.namespace.as_deref())).or_default().push(item);
+        }
+        let looks: Vec<Result<Vec<Drift>, Error>> = stream::iter(groups)
+            .map(|(place, items)| look(&server, place, items))
+            .buffered(self.options.parallel)
+            .collect()
+            .await;
+        let mut all = Vec::new();
+        for look in looks {
+            all.extend(look?);
+        }
+        Ok(all)
+    }
+}
+
+async fn look(
+    server: &Server,
+    (group, kind, namespace): (&str, &str, Option<&str>),
+    items: Vec<&Item>,
+) -> Result<Vec<Drift>, Error> {
+    let kind = server.served(group, kind).await.map_err(|e| Error::api(format!("find the kind {kind}"), e))?;
+    let failed = |e| Error::api(format!("read {}", kind.plural), e);
+    let mut live: BTreeMap<String, Value> = BTreeMap::new();
+    if namespace.is_some() && items.len() > 1 {
+        let selection = Selection { namespace, metadata_only: true, ..Selection::default() };
+        let found = server.list(&kind, &selection).await.map_err(failed)?;
+        live.extend(found.into_iter().filter_map(|object| Some((ObjectRef::of(&object)?.name, object))));
+    } else {
+        for item in &items {
+            let found = server.get_metadata(&kind, namespace, &item.object.name).await.map_err(failed)?;
+            live.extend(found.map(|object| (item.object.name.clone(), object)));
+        }
+    }
+    let judged = items.into_iter().filter_map(|item| {
+        let strayed = judge(item, live.get(&item.object.name))?;
+        Some(Drift { object: item.object.clone(), strayed })
+    });
+    Ok(judged.collect())
+}
+
+fn judge(item: &Item, live: Option<&Value>) -> Option<Strayed> {
+    let Some(live) = live else { return Some(Strayed::Missing) };
+    if uid(live) != item.uid {
+        return Some(Strayed::Replaced);
+    }
+    let ours = fields::ours(live).map_or(0, fields::count);
+    (item.fields > ours).then(|| {
+        let mut by = fields::managers(live);
+        by.retain(|manager| manager != MANAGER);
+        Strayed::Fields { by }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::{Origin, Policy};
+    use serde_json::json;
+
+    fn live(fields: &Value) -> Value {
+        json!({"metadata": {"name": "a", "uid": "u", "managedFields": [
+            {"manager": "kubectl-edit", "operation": "Update", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:data": {"f:b": {}}}},
+            {"manager": MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields}]}})
+    }
+
+    #[test]
+    fn an_object_strays_when_it_is_gone_or_another_or_has_fewer_fields_of_ours() {
+        let object = ObjectRef { group: String::new(), kind: "ConfigMap".into(), namespace: None, name: "a".into() };
+        let item = Item {
+            object,
+            uid: "u".into(),
+            origin: Origin::Created,
+            policy: Policy::Delete,
+            digest: String::new(),
+            fields: 2,
+        };
+        let whole = json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}});
+        assert_eq!(judge(&item, Some(&live(&whole))), None);
+        let by = vec!["kubectl-edit".to_owned()];
+        assert_eq!(judge(&item, Some(&live(&json!({"f:data": {"f:a": {}}})))), Some(Strayed::Fields { by }));
+        assert_eq!(judge(&item, None), Some(Strayed::Missing));
+        let other = Item { uid: "v".into(), ..item.clone() };
+        assert_eq!(judge(&other, Some(&live(&whole))), Some(Strayed::Replaced));
+        let unknown = Item { fields: 0, ..item };
+        assert_eq!(
+            judge(&unknown, Some(&live(&json!({"f:data": {"f:a": {}}})))),
+            None,
+            "an older record knows no number"
+        );
+    }
+}

@@ -1,0 +1,213 @@
+//! The installation itself: are its objects as they were installed, has its last run ended, how long do its
+//! certificates last.
+
+use super::{Check, Finding, Severity};
+
+/// From how many days before its end a certificate is warned about.
+pub const WARN_DAYS: i64 = 60;
+
+/// A certificate by the name of its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expiry {
+    /// Such as `apiserver.crt`.
+    pub file: String,
+    /// Whole days until it ends; below zero it has ended.
+    pub days: i64,
+    /// The day on which it ends, `2027-01-31`.
+    pub date: String,
+}
+
+/// All that these checks look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstalledFacts {
+    /// The control plane's name.
+    pub name: String,
+    /// The recorded service version and number of objects; none where the record is lost.
+    pub recorded: Option<(String, usize)>,
+    /// What strayed, one clause an object; or why it could not be found out.
+    pub drift: Result<Vec<String>, String>,
+    /// A run under way: who.
+    pub at_work: Option<String>,
+    /// A run that was cut off: what it was, and when it began.
+    pub cut_off: Option<(String, String)>,
+    /// All certificates that could be read.
+    pub certificates: Vec<Expiry>,
+}
+
+/// The checks, in the order in which they are shown.
+pub const CHECKS: [Check<InstalledFacts>; 4] = [
+    Check {
+        id: "objects",
+        title: "objects",
+        category: "installation",
+        severity: Severity::Warning,
+        needs: &[],
+        evaluate: objects,
+    },
+    Check {
+        id: "last-run",
+        title: "last run",
+        category: "installation",
+        severity: Severity::Warning,
+        needs: &[],
+        evaluate: last_run,
+    },
+    Check {
+        id: "certificates",
+        title: "certificates",
+        category: "installation",
+        severity: Severity::Error,
+        needs: &[],
+        evaluate: expired,
+    },
+    Check {
+        id: "certificate-renewal",
+        title: "certificate renewal",
+        category: "installation",
+        severity: Severity::Warning,
+        needs: &["certificates"],
+        evaluate: renewal,
+    },
+];
+
+/// How many objects that strayed are named.
+const NAMED: usize = 5;
+
+fn objects(facts: &InstalledFacts) -> Finding {
+    let Some((version, count)) = &facts.recorded else {
+        return Finding::bad(
+            "the record of this installation is not there",
+            format!("`fleetctl install control-plane {}` makes it again from the labels of the objects", facts.name),
+        );
+    };
+    match &facts.drift {
+        Err(why) => Finding::doubtful(format!("could not be compared: {why}"), "allow `list` on these objects"),
+        Ok(strayed) if strayed.is_empty() => {
+            Finding::Good(format!("{count} of service version {version}, as installed"))
+        }
+        Ok(strayed) => {
+            let more = strayed.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            Finding::bad(
+                format!("{}{more}", strayed[..strayed.len().min(NAMED)].join("; ")),
+                format!(
+                    "`fleetctl diff control-plane {0}` shows the fields, `fleetctl install control-plane {0}` repairs them",
+                    facts.name
+                ),
+            )
+        }
+    }
+}
+
+fn last_run(facts: &InstalledFacts) -> Finding {
+    if let Some(who) = &facts.at_work {
+        return Finding::doubtful(format!("at work: {who}"), "look again when it is done");
+    }
+    match &facts.cut_off {
+        None => Finding::Good("ended well".to_owned()),
+        Some((command, started)) if command == "uninstall" => Finding::bad(
+            format!("an uninstall that began {started} was cut off"),
+            format!("`fleetctl uninstall control-plane {}` goes on with it", facts.name),
+        ),
+        Some((command, started)) => Finding::bad(
+            format!("an {command} that began {started} was cut off"),
+            format!(
+                "`fleetctl install control-plane {0}` goes on with it, `fleetctl rollback {0}` undoes it",
+                facts.name
+            ),
+        ),
+    }
+}
+
+fn first_to_end(facts: &InstalledFacts) -> Option<&Expiry> {
+    facts.certificates.iter().min_by_key(|expiry| expiry.days)
+}
+
+fn expired(facts: &InstalledFacts) -> Finding {
+    match first_to_end(facts) {
+        None => Finding::doubtful("none could be read", "allow `list` on the Secrets of the namespace"),
+        Some(first) if first.days < 0 => Finding::bad(
+            format!("{} expired on {}", first.file, first.date),
+            format!("`fleetctl install control-plane {}` issues it anew", facts.name),
+        ),
+        Some(_) => Finding::Good(format!("{} valid", facts.certificates.len())),
+    }
+}
+
+fn renewal(facts: &InstalledFacts) -> Finding {
+    let due: Vec<&Expiry> = facts.certificates.iter().filter(|expiry| expiry.days < WARN_DAYS).collect();
+    match (first_to_end(facts), due.as_slice()) {
+        (None, _) => Finding::doubtful("not known", "allow `list` on the Secrets of the namespace"),
+        (Some(first), []) => Finding::Good(format!("{} is the first to end, in {} days", first.file, first.days)),
+        (Some(first), due) => Finding::bad(
+            format!(
+                "{} of {} certificates end within {WARN_DAYS} days, {} first, on {}",
+                due.len(),
+                facts.certificates.len(),
+                first.file,
+                first.date
+            ),
+            format!("`fleetctl install control-plane {}` renews what is due", facts.name),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{Verdict, run};
+
+    fn good() -> InstalledFacts {
+        InstalledFacts {
+            name: "demo".to_owned(),
+            recorded: Some(("v0.6.1".to_owned(), 23)),
+            drift: Ok(Vec::new()),
+            certificates: vec![expiry("ca.crt", 3650), expiry("apiserver.crt", 364)],
+            at_work: None,
+            cut_off: None,
+        }
+    }
+
+    fn expiry(file: &str, days: i64) -> Expiry {
+        Expiry { file: file.to_owned(), days, date: "2027-01-31".to_owned() }
+    }
+
+    fn verdict(facts: &InstalledFacts, id: &str) -> Verdict {
+        run(&CHECKS, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap().verdict
+    }
+
+    fn said(facts: &InstalledFacts, id: &str) -> String {
+        format!("{:?}", verdict(facts, id))
+    }
+
+    #[test]
+    fn an_installation_that_is_as_it_was_made_passes() {
+        let report = run(&CHECKS, &good(), &[]);
+        assert!(report.judged.iter().all(|judged| matches!(judged.verdict, Verdict::Passed(_))), "{report:?}");
+    }
+
+    #[test]
+    fn a_certificate_is_warned_about_from_sixty_days_before_its_end_and_fails_after_it() {
+        let with = |days| InstalledFacts { certificates: vec![expiry("apiserver.crt", days)], ..good() };
+        assert!(matches!(verdict(&with(60), "certificate-renewal"), Verdict::Passed(_)));
+        assert!(matches!(verdict(&with(59), "certificate-renewal"), Verdict::Warned(_)));
+        assert!(said(&with(59), "certificate-renewal").contains("apiserver.crt first, on 2027-01-31"));
+        assert!(matches!(verdict(&with(0), "certificates"), Verdict::Passed(_)));
+        assert!(matches!(verdict(&with(-1), "certificates"), Verdict::Failed(_)));
+    }
+
+    #[test]
+    fn drift_a_lost_record_and_a_run_that_was_cut_off_are_warnings_with_the_command_that_mends() {
+        let drifted =
+            InstalledFacts { drift: Ok(vec!["fields of ConfigMap fleet/a were changed".to_owned(); 7]), ..good() };
+        assert!(matches!(verdict(&drifted, "objects"), Verdict::Warned(_)));
+        let text = said(&drifted, "objects");
+        assert!(text.contains("and 2 more") && text.contains("diff control-plane demo"), "{text}");
+        let lost = InstalledFacts { recorded: None, ..good() };
+        assert!(said(&lost, "objects").contains("makes it again"));
+        let cut_off =
+            |command: &str| InstalledFacts { cut_off: Some((command.to_owned(), "then".to_owned())), ..good() };
+        assert!(said(&cut_off("install"), "last-run").contains("fleetctl rollback demo"));
+        assert!(said(&cut_off("uninstall"), "last-run").contains("uninstall control-plane demo"));
+    }
+}

@@ -1,0 +1,244 @@
+//! `cargo bed bench apply`: what applying costs in requests and time, beside `kubectl apply --server-side` and Helm, on
+//! the same objects and the same API server, at several round-trip times.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use fs_err as fs;
+use serde_json::{Value, json};
+
+use crate::Bed;
+use crate::product::executables;
+use crate::proxy::Proxy;
+use crate::run::{cargo, output_of};
+use crate::say::say;
+use crate::steps::Steps;
+
+const CLUSTER: &str = "api-new";
+/// Objects, and the round-trip times in milliseconds at which they are applied.
+const SIZES: [(usize, &[u64]); 2] = [(30, &[0, 5, 20, 100]), (1_000, &[0, 20])];
+/// The same, with everything.
+const ALL_SIZES: [(usize, &[u64]); 2] = [(30, &[0, 5, 20, 100]), (1_000, &[0, 5, 20, 100])];
+
+/// One way of applying.
+struct Tool {
+    name: &'static str,
+    /// The command of each operation, given the manifests as they are and with one field changed.
+    command: Box<dyn Fn(Operation, &Set) -> Vec<OsString>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Install,
+    Again,
+    Change,
+    Remove,
+}
+
+const OPERATIONS: [(Operation, &str); 4] = [
+    (Operation::Install, "install"),
+    (Operation::Again, "the same again"),
+    (Operation::Change, "one field changed"),
+    (Operation::Remove, "uninstall"),
+];
+
+/// The objects in the forms in which the tools take them.
+struct Set {
+    folder: PathBuf,
+    namespace: String,
+}
+
+impl Set {
+    fn make(folder: &Path, namespace: &str, count: usize) -> Result<Self> {
+        let folder = folder.join(namespace);
+        fs::create_dir_all(&folder)?;
+        for changed in [false, true] {
+            let objects = objects(namespace, count, changed);
+            let name = if changed { "changed" } else { "first" };
+            fs::write(folder.join(format!("{name}.json")), serde_json::to_vec(&objects)?)?;
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+            fs::write(folder.join(format!("{name}.list.json")), serde_json::to_vec(&list)?)?;
+            // JSON is YAML, and so a template. Helm makes the namespace by a flag.
+            let documents: Vec<String> = objects[1..].iter().map(ToString::to_string).collect();
+            let chart = folder.join(format!("chart-{name}"));
+            fs::create_dir_all(chart.join("templates"))?;
+            fs::write(chart.join("Chart.yaml"), "apiVersion: v2\nname: bench\nversion: 1.0.0\n")?;
+            fs::write(chart.join("templates/all.yaml"), documents.join("\n---\n"))?;
+        }
+        Ok(Self { folder, namespace: namespace.to_owned() })
+    }
+
+    fn file(&self, operation: Operation, first: &str, changed: &str) -> OsString {
+        self.folder.join(if operation == Operation::Change { changed } else { first }).into_os_string()
+    }
+}
+
+/// Kinds that become nothing but what they are, so that only applying is measured; the first is the namespace.
+fn objects(namespace: &str, count: usize, changed: bool) -> Vec<Value> {
+    let mut all = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})];
+    for index in 1..count {
+        let metadata = json!({"name": format!("object-{index}"), "namespace": namespace});
+        all.push(match index % 4 {
+            0 => json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+            1 => json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
+                "data": {"value": if changed && index == 1 { "new" } else { "old" }, "text": "x".repeat(400)}}),
+            2 => json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"value": "b2xk"}}),
+            _ => json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
+                "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]}),
+        });
+    }
+    all
+}
+
+/// The steps, in order.
+pub(crate) fn run(bed: &Bed, everything: bool) -> Result<()> {
+    let mut steps = Steps::new("clusters may still run: `cargo bed down` removes everything");
+    let engine = steps.run("build the program of the benchmark", || example(bed))?;
+    steps.run(&format!("start the cluster `{CLUSTER}`"), || bed.up(&[CLUSTER]))?;
+    let kubectl = bed.kubectl_of(CLUSTER)?;
+    let proxy = Proxy::start(bed, CLUSTER)?;
+    let folder = tempfile::tempdir()?;
+    let mut tools = vec![ours(engine, &proxy), theirs(kubectl)];
+    match helm(bed)? {
+        Some(program) => tools.push(helms(program)),
+        None => say("Helm is not in the bed's cache; it is left out".to_owned()),
+    }
+    let mut missed = Vec::new();
+    for (count, round_trips) in if everything { ALL_SIZES } else { SIZES } {
+        for round_trip in round_trips {
+            proxy.set_round_trip(Duration::from_millis(*round_trip));
+            say(format!("\n{count} objects, round trip {round_trip} ms"));
+            let mut times: Vec<Vec<Duration>> = Vec::new();
+            for tool in &tools {
+                let namespace =
+                    format!("bench-{}-{count}-{round_trip}", tool.name.split(' ').next().unwrap_or_default());
+                let set = Set::make(folder.path(), &namespace, count)?;
+                let mut row = Vec::new();
+                for (at, (operation, name)) in OPERATIONS.iter().enumerate() {
+                    let (wall, requests) = measure(&proxy, tool, *operation, &set, folder.path())?;
+                    let total: usize = requests.iter().map(|(_, count)| count).sum();
+                    let ratio = times.first().map(|ours: &Vec<Duration>| wall.as_secs_f64() / ours[at].as_secs_f64());
+                    let verbs: Vec<String> = requests.iter().map(|(verb, count)| format!("{count} {verb}")).collect();
+                    say(format!(
+                        "{:24} {name:18} {:>9.2} s ({:>6.1}×) {total:>6} requests: {}",
+                        tool.name,
+                        wall.as_secs_f64(),
+                        ratio.unwrap_or(1.0),
+                        verbs.join(", ")
+                    ));
+                    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+                    let each = total as f64 / count as f64;
+                    if times.is_empty() && matches!(operation, Operation::Install | Operation::Again) && each > 1.0 {
+                        missed.push(format!("{name} of {count} objects: 1.0 request an object, not {each:.2}"));
+                    }
+                    if (count, *round_trip, *operation) == (1_000, 20, Operation::Change)
+                        && ratio.is_some_and(|ratio| ratio < 10.0)
+                    {
+                        let ratio = ratio.unwrap_or_default();
+                        missed.push(format!(
+                            "{name}, 1000 objects at 20 ms: 10 times faster than {}, not {ratio:.1}",
+                            tool.name
+                        ));
+                    }
+                    row.push(wall);
+                }
+                times.push(row);
+            }
+        }
+    }
+    missed.sort();
+    missed.dedup();
+    for target in &missed {
+        say(format!("missed: {target}"));
+    }
+    steps.summary();
+    Ok(())
+}
+
+/// One operation: its time, and its requests by verb.
+fn measure(
+    proxy: &Proxy,
+    tool: &Tool,
+    operation: Operation,
+    set: &Set,
+    home: &Path,
+) -> Result<(Duration, Vec<(&'static str, usize)>)> {
+    let words = (tool.command)(operation, set);
+    let (program, args) = words.split_first().context("a command has a program")?;
+    let mut command = Command::new(program);
+    command.args(args).env("KUBECONFIG", proxy.kubeconfig()).env("HOME", home).stdin(Stdio::null());
+    proxy.forget();
+    let began = Instant::now();
+    output_of(&mut command)?;
+    let wall = began.elapsed();
+    Ok((wall, proxy.counts().into_iter().collect()))
+}
+
+fn words(parts: &[&str]) -> Vec<OsString> {
+    parts.iter().map(OsString::from).collect()
+}
+
+fn ours(program: PathBuf, proxy: &Proxy) -> Tool {
+    let kubeconfig = proxy.kubeconfig().into_os_string();
+    let command = move |operation, set: &Set| {
+        let what = if operation == Operation::Remove { "remove" } else { "apply" };
+        let file = set.file(operation, "first.json", "changed.json");
+        vec![program.clone().into_os_string(), what.into(), kubeconfig.clone(), file, set.namespace.clone().into()]
+    };
+    Tool { name: "fleetctl's engine", command: Box::new(command) }
+}
+
+fn theirs(program: PathBuf) -> Tool {
+    let command = move |operation, set: &Set| {
+        let mut all = vec![program.clone().into_os_string()];
+        all.extend(match operation {
+            Operation::Remove => words(&["delete", "--wait=true", "--filename"]),
+            _ => words(&["apply", "--server-side", "--filename"]),
+        });
+        all.push(set.file(operation, "first.list.json", "changed.list.json"));
+        all
+    };
+    Tool { name: "kubectl --server-side", command: Box::new(command) }
+}
+
+fn helms(program: PathBuf) -> Tool {
+    let command = move |operation, set: &Set| {
+        let mut all = vec![program.clone().into_os_string()];
+        let namespace = set.namespace.as_str();
+        all.extend(words(match operation {
+            Operation::Install => &["install", "bench"],
+            Operation::Remove => &["uninstall", "bench", "--wait"],
+            _ => &["upgrade", "bench"],
+        }));
+        if operation != Operation::Remove {
+            all.push(set.file(operation, "chart-first", "chart-changed"));
+        }
+        if operation == Operation::Install {
+            all.push("--create-namespace".into());
+        }
+        all.extend(words(&["--namespace", namespace]));
+        all
+    };
+    Tool { name: "helm", command: Box::new(command) }
+}
+
+/// Helm, where the cache has it.
+fn helm(bed: &Bed) -> Result<Option<PathBuf>> {
+    let programs = bed.cache.root().join("bin");
+    for entry in fs::read_dir(programs)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("helm-") {
+            return Ok(Some(entry.path().join("helm")).filter(|program| program.is_file()));
+        }
+    }
+    Ok(None)
+}
+
+fn example(bed: &Bed) -> Result<PathBuf> {
+    let mut cargo = cargo(bed.checkout());
+    cargo.args(["build", "--profile", "e2e", "--package", "fleetctl", "--example", "bench-apply"]);
+    executables(&output_of(cargo.arg("--message-format=json-render-diagnostics"))?).pop().context("cargo built nothing")
+}

@@ -1,0 +1,23 @@
+//! `cargo bed goldens`: writes anew what tests compare with, so that a change of it can be read as a difference.
+
+use anyhow::{Result, bail};
+
+use crate::Bed;
+use crate::run::cargo;
+
+/// The tests that compare with files of the checkout, by target and part of their names.
+const TESTS: [&[&str]; 2] =
+    [&["--lib", "--", "golden", "schema_beside", "chart::"], &["--test", "cli", "--", "mistakes::wrong"]];
+
+/// Runs them in the mode that writes.
+pub(crate) fn write(bed: &Bed) -> Result<()> {
+    for test in TESTS {
+        let mut command = cargo(bed.checkout());
+        command.args(["test", "--quiet", "--package", "fleetctl"]).args(test);
+        let status = command.env("INSTA_UPDATE", "always").env("INSTA_FORCE_PASS", "1").status()?;
+        if !status.success() {
+            bail!("a test failed for another reason than its golden file");
+        }
+    }
+    Ok(())
+}

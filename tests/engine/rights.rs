@@ -1,0 +1,220 @@
+//! The roles that `show rbac` prints: enough for every command, and when a right is missing it is named.
+
+use std::time::{Duration, Instant};
+
+use bed::Bed;
+use fleetctl::api::rights::{Right, Scope, rules};
+use fleetctl::apply::{Engine, Events, Options, Removal};
+use fleetctl::chart::select::{Request, select};
+use fleetctl::chart::{SetKind, versions};
+use fleetctl::check::inside;
+use fleetctl::control_plane::exposure::Endpoint;
+use fleetctl::control_plane::plan::{Plan, load_chart};
+use fleetctl::control_plane::rights::{rights, roles};
+use fleetctl::control_plane::values::ExposureType;
+use fleetctl::control_plane::{installation, keys, preflight};
+use fleetctl::pki;
+use futures::stream::{self, StreamExt as _};
+use kube::Client;
+use kube::config::{AuthInfo, Kubeconfig};
+use serde_json::{Value, json};
+
+use super::kill::TOGETHER;
+use super::support::{client_of, cluster, kubeconfig};
+
+pub(crate) fn plan(namespace: &str, version: &str) -> Plan {
+    let request = Request { version: Some(version), image_tag: None, server: None };
+    let selection = select(versions(), request).unwrap();
+    let chart = load_chart(&selection).unwrap();
+    let values = chart.values().set(SetKind::Value, "exposure.type=NodePort");
+    Plan::new(namespace.parse().unwrap(), namespace.parse().unwrap(), &selection, chart, values).unwrap()
+}
+
+pub(crate) fn endpoint() -> Endpoint {
+    Endpoint { kind: ExposureType::NodePort, host: "192.0.2.1".into(), port: 32222, node_port: None, sans: Vec::new() }
+}
+
+fn apply(object: &Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("object.json");
+    std::fs::write(&file, object.to_string()).unwrap();
+    Bed::here().unwrap().kubectl(&cluster(), &["apply", "-f", &file.display().to_string()]).unwrap();
+}
+
+fn binding(kind: &str, name: &str, namespace: Option<&str>) -> Value {
+    let role = if kind == "ClusterRoleBinding" { "ClusterRole" } else { "Role" };
+    let mut metadata = json!({"name": name});
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = namespace.into();
+    }
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}]})
+}
+
+/// A user of the cluster who has no right but those that are bound to it afterwards.
+async fn user(name: &str) -> Client {
+    apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}));
+    let token = Bed::here().unwrap().kubectl(&cluster(), &["-n", "default", "create", "token", name]).unwrap();
+    let mut config = Kubeconfig::read_from(kubeconfig()).unwrap();
+    for entry in &mut config.auth_infos {
+        entry.auth_info = Some(AuthInfo { token: Some(token.trim().to_owned().into()), ..AuthInfo::default() });
+    }
+    client_of(config).await.0
+}
+
+/// Takes away what a test made for a user.
+fn forget(name: &str) {
+    let bed = Bed::here().unwrap();
+    for kind in ["clusterrolebinding", "clusterrole"] {
+        let _ = bed.kubectl(&cluster(), &["delete", kind, name, "--ignore-not-found"]);
+    }
+    let _ = bed.kubectl(&cluster(), &["-n", "default", "delete", "serviceaccount", name, "--ignore-not-found"]);
+    let _ = bed.kubectl(&cluster(), &["delete", "namespace", name, "--ignore-not-found", "--wait=false"]);
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Everything that install, status and uninstall ask of the hosting cluster, but for waiting: no pod ever runs here.
+async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
+    let options = Options { deadline: Some(Instant::now() + Duration::from_secs(120)), ..Options::default() };
+    let engine = Engine::new(client.clone(), plan.owner(), options, Events::none());
+    let rendered = plan.render(&endpoint(), &pki::placeholders()).unwrap();
+    let examined = preflight::examine(plan, client, &engine, &rendered.objects).await.map_err(|e| chain(&e))?;
+    if !examined.0.forbidden.is_empty() {
+        return Err(format!("you may not {}", examined.0.forbidden.join(", ")));
+    }
+    examined.1.map_err(|e| chain(&e))?;
+    let whole = Plan::planned(&rendered.objects);
+    let release = plan.release(&endpoint());
+    let planned = engine.plan(&release, &whole).await.map_err(|e| chain(&e))?;
+    let mut run = engine.begin(planned).await.map_err(|e| chain(&e))?;
+    let applied = run.apply().await.map_err(|e| chain(&e));
+    if let Err(error) = applied {
+        let _ = run.release().await;
+        return Err(error);
+    }
+    run.commit().await.map_err(|e| chain(&e))?;
+    assert!(engine.plan(&release, &whole).await.map_err(|e| chain(&e))?.is_noop());
+    let namespace = plan.namespace.as_str();
+    let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::namespaced(client.clone(), namespace);
+    services.get("apiserver").await.map_err(|e| chain(&e))?;
+    keys::from_cluster(client, namespace, plan.name.as_str()).await.map_err(|e| chain(&e))?;
+    keys::admin_kubeconfig(client, namespace).await.map_err(|e| chain(&e))?;
+    inside::components(client, namespace).await.map_err(|e| chain(&e))?;
+    let sets: kube::Api<k8s_openapi::api::apps::v1::StatefulSet> = kube::Api::namespaced(client.clone(), namespace);
+    sets.list(&kube::api::ListParams::default()).await.map_err(|e| chain(&e))?;
+    let report = installation::look(client, &plan.name, &plan.namespace).await.map_err(|e| chain(&e))?;
+    let objects = report.judged.iter().find(|judged| judged.id == "objects").unwrap();
+    if !matches!(objects.verdict, fleetctl::check::Verdict::Passed(_)) {
+        return Err(format!("{:?}", objects.verdict));
+    }
+    // The claim of etcd follows its set a moment later, and is a part of what an uninstall may delete.
+    let claims: kube::Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
+        kube::Api::namespaced(client.clone(), namespace);
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::namespaced(client.clone(), namespace);
+    for _ in 0..100 {
+        let all = kube::api::ListParams::default();
+        let there = !claims.list(&all).await.map_err(|e| chain(&e))?.items.is_empty()
+            && pods.list(&all).await.map_err(|e| chain(&e))?.items.len() > 1;
+        if there {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let removed = engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.map_err(|e| chain(&e))?;
+    assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
+    Ok(removed.kept.is_empty())
+}
+
+/// Gives a user rights in the whole cluster, so that the namespace can come and go.
+fn grant<'r>(name: &str, rights: impl IntoIterator<Item = &'r Right>) {
+    apply(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
+        "rules": rules(rights)}));
+    apply(&binding("ClusterRoleBinding", name, None));
+}
+
+fn unique(name: &str) -> String {
+    format!("r-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff)
+}
+
+#[tokio::test]
+async fn the_printed_roles_are_enough_in_a_namespace_that_is_there() {
+    let name = unique("roles");
+    let plan = plan(&name, "v0.6");
+    apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+    let client = user(&name).await;
+    let [cluster_role, role] = roles(&plan, &rights(&plan).unwrap());
+    let own = format!("fleetctl-{name}");
+    for mut object in [cluster_role, role] {
+        assert_eq!(object["metadata"]["name"], own.as_str());
+        object["metadata"]["name"] = name.clone().into();
+        apply(&object);
+    }
+    apply(&binding("ClusterRoleBinding", &name, None));
+    apply(&binding("RoleBinding", &name, Some(&name)));
+    let namespace_gone = life(&client, &plan).await.unwrap();
+    assert!(!namespace_gone, "it was there before");
+    forget(&name);
+}
+
+#[tokio::test]
+async fn with_all_rights_everywhere_the_namespace_comes_and_goes_and_without_the_optional_ones_it_stays() {
+    let (all, few) = (unique("all"), unique("few"));
+    for (name, gone) in [(&all, true), (&few, false)] {
+        let plan = plan(name, "v0.6");
+        let rights = rights(&plan).unwrap();
+        let client = user(name).await;
+        grant(name, rights.iter().filter(|right| gone || !right.optional));
+        assert_eq!(life(&client, &plan).await, Ok(gone));
+        forget(name);
+    }
+}
+
+async fn without(right: Right) {
+    let name = unique("less");
+    let plan = plan(&name, "v0.6");
+    let client = user(&name).await;
+    let all = rights(&plan).unwrap();
+    // The right to list everything would hide that one kind may not be listed.
+    let hides = |other: &Right| other.resource == "*" && right.verb == "list";
+    grant(&name, all.iter().filter(|other| **other != right && !hides(other)));
+    let outcome = life(&client, &plan).await;
+    let error = outcome.expect_err(&format!("it does without {right:?}"));
+    let long = format!("cannot {} resource \"{}\"", right.verb, right.resource);
+    let short = format!("{} {}", right.verb, right.resource);
+    assert!(error.contains(&long) || error.contains(&short), "{right:?}: {error}");
+    forget(&name);
+}
+
+/// Rights that the program needs and that are its own, not granted by another right.
+fn needed() -> Vec<Right> {
+    rights(&plan("any", "v0.6")).unwrap().into_iter().filter(|right| !right.optional).collect()
+}
+
+#[tokio::test]
+async fn a_right_that_is_taken_away_is_named() {
+    let some: Vec<Right> = needed()
+        .into_iter()
+        .filter(|right| {
+            matches!(
+                (right.resource.as_str(), right.verb),
+                ("namespaces", "create") | ("secrets", "patch") | ("services", "delete") | ("pods", "list")
+            )
+        })
+        .collect();
+    assert_eq!(some.len(), 4);
+    assert!(some.iter().any(|right| right.scope == Scope::Cluster));
+    stream::iter(some).for_each_concurrent(TOGETHER, without).await;
+}
+
+mod exhaustive {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_right_is_needed_and_is_named_when_it_is_taken_away() {
+        stream::iter(needed()).for_each_concurrent(TOGETHER, without).await;
+    }
+}

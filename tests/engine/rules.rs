@@ -1,0 +1,130 @@
+//! What others do to our objects, and what holds them: drift, left-overs without labels, finalizers, a full journal.
+
+use std::time::{Duration, Instant};
+
+use fleetctl::apply::{Error, Event, Kind, ObjectRef, Planned, Removal, Strayed};
+use serde_json::{Value, json};
+
+use super::lifecycle::edit;
+use super::support::{Case, dump, objects};
+
+async fn delete(case: &Case, group: &str, kind: &str, name: &str) {
+    let live = case.get(group, kind, name).await.unwrap();
+    let object = ObjectRef::of(&live).unwrap();
+    let kind = Kind::versions(group, kind).remove(0);
+    case.server().delete(&kind, &object, live["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_others_changed_removed_or_replaced_is_drift_until_the_next_install() {
+    let case = Case::new("stray").await;
+    case.install(&objects(&case)).await.unwrap();
+    assert_eq!(case.engine.drift().await.unwrap(), []);
+    // A field of their own is no drift of ours.
+    edit(&case, "kubectl-edit", "", "ConfigMap", "config", json!({"data": {"theirs": "x"}})).await;
+    assert_eq!(case.engine.drift().await.unwrap(), []);
+    edit(&case, "kubectl-edit", "", "ConfigMap", "config", json!({"data": {"a": "edited"}})).await;
+    edit(&case, "kubectl-edit", "apps", "Deployment", "d", json!({"metadata": {"labels": null}})).await;
+    delete(&case, "policy", "PodDisruptionBudget", "b").await;
+    delete(&case, "", "ServiceAccount", "a").await;
+    let accounts = Kind::versions("", "ServiceAccount").remove(0);
+    let twin =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "namespace": case.namespace}});
+    case.server().create(&accounts, &twin).await.unwrap();
+    let mut drift = case.engine.drift().await.unwrap();
+    drift.sort_by_key(|drift| drift.object.kind.clone());
+    let by = || Strayed::Fields { by: vec!["kubectl-edit".to_owned()] };
+    let found: Vec<(&str, &Strayed)> = drift.iter().map(|d| (d.object.kind.as_str(), &d.strayed)).collect();
+    let Strayed::Fields { by: deployment } = found[1].1 else { panic!("{found:?}") };
+    assert!(!deployment.iter().any(|manager| manager == "fleetctl"), "{deployment:?}");
+    assert_eq!(
+        [found[0], found[2], found[3]],
+        [("ConfigMap", &by()), ("PodDisruptionBudget", &Strayed::Missing), ("ServiceAccount", &Strayed::Replaced)]
+    );
+    delete(&case, "", "ServiceAccount", "a").await;
+    case.install(&objects(&case)).await.unwrap();
+    assert_eq!(case.engine.drift().await.unwrap(), []);
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_lost_its_labels_is_found_by_its_fields_after_an_uninstall() {
+    let case = Case::new("bare").await;
+    case.install(&objects(&case)).await.unwrap();
+    let roles = Kind::versions("rbac.authorization.k8s.io", "ClusterRole").remove(0);
+    let role = case.server().get(&roles, None, &case.namespace).await.unwrap().unwrap();
+    let object = ObjectRef::of(&role).unwrap();
+    let labels = role["metadata"]["labels"].as_object().unwrap();
+    let none: serde_json::Map<String, Value> = labels.keys().map(|key| (key.clone(), Value::Null)).collect();
+    case.server().merge(&roles, &object, &json!({"metadata": {"labels": none}})).await.unwrap();
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    let left: Vec<String> = removed.leftovers.iter().map(|left| format!("{}: {}", left.object, left.because)).collect();
+    assert_eq!(left, [format!("ClusterRole {}: it has our fields, and its labels were taken off", case.namespace)]);
+    case.server().delete(&roles, &object, role["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+    let again = case.engine.uninstall(Removal::default()).await.unwrap();
+    assert!(again.nothing_found && again.leftovers.is_empty(), "{again:?}");
+}
+
+fn stuck(case: &Case) -> Vec<String> {
+    let events = case.events.lock().unwrap();
+    let stuck = events.iter().filter_map(|event| match event {
+        Event::Stuck { object, message } => Some(format!("{object}: {message}")),
+        _ => None,
+    });
+    stuck.collect()
+}
+
+const HELD: &str = "example.com/held";
+
+#[tokio::test]
+async fn a_finalizer_that_nobody_removes_is_named_within_twenty_seconds() {
+    let case = Case::with("held", |options| options.deadline = Some(Instant::now() + Duration::from_secs(60))).await;
+    case.install(&objects(&case)).await.unwrap();
+    edit(&case, "example", "", "ConfigMap", "config", json!({"metadata": {"finalizers": [HELD]}})).await;
+    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(18)));
+    let error = engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap_err();
+    let Error::Stuck { objects } = &error else { panic!("{error}") };
+    assert!(objects[0].because.contains(HELD), "{error}");
+    let told = stuck(&case);
+    assert!(told.iter().any(|line| line.contains("ConfigMap") && line.contains(HELD)), "{told:?}");
+    edit(&case, "example", "", "ConfigMap", "config", json!({"metadata": {"finalizers": null}})).await;
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    assert!(dump(&case).await.is_empty(), "it goes on where it stopped");
+}
+
+#[tokio::test]
+async fn a_namespace_that_does_not_go_away_is_explained_to_an_install() {
+    let case = Case::new("going").await;
+    case.install(&objects(&case)[..1]).await.unwrap();
+    let maps = Kind::versions("", "ConfigMap").remove(0);
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "theirs", "namespace": case.namespace, "finalizers": [HELD]}});
+    case.server().create(&maps, &theirs).await.unwrap();
+    case.sweep().await;
+    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(18)));
+    let error = engine.plan(&super::support::release(), &objects(&case)).await.unwrap_err();
+    assert!(matches!(error, Error::Stuck { .. }), "{error}");
+    let told = stuck(&case);
+    assert!(told.iter().any(|line| line.contains("Namespace") && line.contains(HELD)), "{told:?}");
+    edit(&case, "example", "", "ConfigMap", "theirs", json!({"metadata": {"finalizers": null}})).await;
+}
+
+#[tokio::test]
+async fn a_change_whose_undo_fits_no_secret_is_refused_before_it_is_made() {
+    let case = Case::new("large").await;
+    let with = |text: &str| {
+        let mut all = objects(&case);
+        let config = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"large": text.repeat(600 * 1024)}});
+        all.extend([Planned::new(2, config("one")), Planned::new(2, config("two"))]);
+        all
+    };
+    // New objects need no former values.
+    case.install(&with("a")).await.unwrap();
+    let error = case.install(&with("b")).await.unwrap_err();
+    assert!(matches!(error, Error::Record { .. }) && error.to_string().contains("undo"), "{error}");
+    let kept = case.get("", "ConfigMap", "one").await.unwrap();
+    assert!(kept["data"]["large"].as_str().unwrap().starts_with("aaa"), "nothing was written");
+    case.engine.rollback().await.unwrap();
+    assert!(case.engine.plan(&super::support::release(), &with("a")).await.unwrap().is_noop());
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+}

@@ -1,0 +1,202 @@
+//! What commonly breaks an install, seeded one at a time on real nodes: each is named by the id of its cause, long before
+//! the time-out. They run with `cargo bed test --exhaustive`; Pod Security's refusal needs no node and is tested with
+//! the engine.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use fleetctl::pki::{self, Authorities, Files, Leaf, Lifetimes};
+use jiff::Timestamp;
+
+use crate::support::{Ran, Site, eventually};
+
+/// How long an install may take to tell the cause: what comes before the fault, and half a minute.
+const SOON: Duration = Duration::from_secs(50);
+
+/// Mends a fault when the test ends, however it ends.
+struct Mend<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Mend<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Installs with a long time-out; the cause must be told early, with its id and what to do.
+#[track_caller]
+fn named(site: &Site, args: &[&str], cause: &str) {
+    let ran = site.install(&[&["--timeout", "10m"], args].concat());
+    tells(&ran, cause);
+}
+
+#[track_caller]
+fn tells(ran: &Ran, cause: &str) {
+    ran.fails(4, &[&format!("the cause is `{cause}`"), "hint: "]);
+    assert!(ran.took < SOON, "{:?}\n{}", ran.took, ran.stderr);
+}
+
+#[test]
+fn no_storage_class() {
+    let site = Site::on("host");
+    site.bed.remove_storage_class("host").unwrap();
+    named(&site, &["--skip-preflight", "storage"], "no-default-storage-class");
+}
+
+#[test]
+fn a_bad_image() {
+    let site = Site::on("host");
+    named(&site, &["--image-tag", "v0.6.66"], "image-not-found");
+}
+
+#[test]
+fn a_bad_pull_secret() {
+    let site = Site::on("host");
+    site.bed.lock_registry().unwrap();
+    let _open = Mend(|| site.bed.unlock_registry().unwrap());
+    // A tag that no node has, so that it has to be pulled.
+    named(&site, &["--image-tag", "v0.6.67"], "image-pull-denied");
+}
+
+#[test]
+fn a_full_quota() {
+    let site = Site::on("host");
+    site.kubectl(&["create", "namespace", "fleet"]);
+    site.bed.fill_quota("host", "fleet", &["pods"]).unwrap();
+    site.install(&[]).fails(3, &["quota"]);
+    named(&site, &["--skip-preflight", "quota,pod-security"], "quota-exceeded");
+    site.kubectl(&["delete", "namespace", "fleet"]);
+}
+
+#[test]
+fn a_taint() {
+    let site = Site::on("host");
+    site.kubectl(&["taint", "nodes", "--all", "example.com/broken=yes:NoSchedule", "--overwrite"]);
+    let _untaint = Mend(|| drop(site.kubectl(&["taint", "nodes", "--all", "example.com/broken-"])));
+    named(&site, &["--skip-preflight", "nodes"], "unschedulable");
+}
+
+#[test]
+fn a_dns_that_is_down() {
+    let site = Site::on("host");
+    let scale = |replicas: &str| {
+        site.kubectl(&["-n", "kube-system", "scale", "deployment", "coredns", "--replicas", replicas]);
+    };
+    scale("0");
+    eventually("the end of CoreDNS", || {
+        !site.kubectl(&["-n", "kube-system", "get", "pods", "-o", "name"]).contains("coredns")
+    });
+    let _up = Mend(|| {
+        scale("1");
+        site.kubectl(&["-n", "kube-system", "rollout", "status", "deployment", "coredns", "--timeout=120s"]);
+    });
+    named(&site, &[], "name-lookup-failed");
+}
+
+/// Installs, and puts another client certificate for etcd into the API server's Secret before its pod is made.
+fn with_certificate(site: &Site, make: impl FnOnce(&Files) -> (String, pki::SecretText)) -> Ran {
+    let began = Instant::now();
+    let mut command = site.command(&["install", "cp", "demo", "--timeout", "10m"]);
+    let child = command.stdin(Stdio::null()).spawn().unwrap();
+    eventually("the StatefulSet etcd", || {
+        site.bed
+            .kubectl("host", &["-n", "fleet", "get", "statefulset", "etcd", "--ignore-not-found", "-o", "name"])
+            .is_ok_and(|found| !found.is_empty())
+    });
+    let mut kept = Files::new();
+    for (name, text) in site.secret("fleet-pki") {
+        kept.insert(name, text);
+    }
+    let (certificate, key) = make(&kept);
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate_file, key_file) = (folder.path().join("crt"), folder.path().join("key"));
+    std::fs::write(&certificate_file, certificate).unwrap();
+    std::fs::write(&key_file, key.expose()).unwrap();
+    let made = site.kubectl(&[
+        "create",
+        "secret",
+        "generic",
+        "new",
+        "--dry-run=client",
+        "-o",
+        "jsonpath={.data}",
+        &format!("--from-file=apiserver-etcd-client.crt={}", certificate_file.display()),
+        &format!("--from-file=apiserver-etcd-client.key={}", key_file.display()),
+    ]);
+    let patch = format!(r#"{{"data":{made}}}"#);
+    site.kubectl(&["-n", "fleet", "patch", "secret", "apiserver-certs", "--type", "merge", "-p", &patch]);
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+        took: began.elapsed(),
+    }
+}
+
+#[test]
+fn a_certificate_of_a_wrong_authority() {
+    let site = Site::on("host");
+    let ran = with_certificate(&site, |_| {
+        let now = Timestamp::now();
+        let stranger = Authorities::generate(now, &Lifetimes::default()).unwrap();
+        let leaf = Leaf::ApiServerEtcdClient.spec(Vec::new());
+        pki::issue(&stranger, &leaf, now, &Lifetimes::default()).unwrap()
+    });
+    tells(&ran, "certificate-untrusted");
+    // What the hint says.
+    site.install(&[]).succeeds();
+}
+
+#[test]
+fn a_certificate_that_has_expired() {
+    let site = Site::on("host");
+    let ran = with_certificate(&site, |kept| {
+        let authorities = Authorities::from_map(kept, Timestamp::now()).unwrap();
+        let past = Timestamp::now() - jiff::SignedDuration::from_hours(24 * 365 * 3);
+        let leaf = Leaf::ApiServerEtcdClient.spec(Vec::new());
+        pki::issue(&authorities, &leaf, past, &Lifetimes::default()).unwrap()
+    });
+    tells(&ran, "certificate-expired");
+    site.install(&[]).succeeds();
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let site = Site::on("host");
+    site.kubectl(&["create", "service", "nodeport", "taken", "--tcp=80:80", "--node-port=32111"]);
+    let _free = Mend(|| drop(site.kubectl(&["delete", "service", "taken"])));
+    let refused = site.install(&["--set", "exposure.type=NodePort", "--set", "exposure.nodePort=32111"]);
+    refused.fails(3, &["(node-port)", "default/taken", "hint: "]);
+    let skipped = site.install(&[
+        "--set",
+        "exposure.type=NodePort",
+        "--set",
+        "exposure.nodePort=32111",
+        "--skip-preflight",
+        "node-port",
+    ]);
+    skipped.fails(1, &["32111", "already allocated"]);
+}
+
+#[test]
+fn too_little_memory() {
+    let site = Site::on("host");
+    let memory =
+        ["--set", "apiserver.resources.requests.memory=48Mi", "--set", "apiserver.resources.limits.memory=48Mi"];
+    named(&site, &memory, "out-of-memory");
+}
+
+#[test]
+fn a_node_that_is_stopped() {
+    let site = Site::on("host");
+    site.bed.stop("host", "kubelet").unwrap();
+    let _up = Mend(|| site.bed.restart("host", "kubelet").unwrap());
+    eventually("the node's absence", || {
+        !site
+            .kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].status.conditions[?(@.type==\"Ready\")].status}"])
+            .contains("True")
+    });
+    let refused = site.install(&[]);
+    refused.fails(3, &["(nodes)", "none of the 1 nodes is ready", "hint: "]);
+    assert!(refused.took < Duration::from_secs(10), "{:?}", refused.took);
+}

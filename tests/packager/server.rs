@@ -1,0 +1,55 @@
+//! Real servers, the oldest and the newest of the bed, take every set of objects under strict validation.
+
+use std::path::Path;
+
+use bed::Bed;
+use fleetctl::chart::Object;
+use fleetctl::chart::output;
+
+use crate::support::{self, Set};
+
+/// A cluster of the bed that is only an API, and its minor.
+const CLUSTERS: [(&str, u32); 2] = [("api-old", 25), ("api", 31)];
+
+/// What `kubectl apply` says of objects that the server is asked about but does not keep.
+fn ask(bed: &Bed, cluster: &str, folder: &Path, objects: &[Object]) -> Result<usize, String> {
+    let file = folder.join("objects.yaml");
+    std::fs::write(&file, output::yaml_stream(support::values(objects))).unwrap();
+    let file = file.display().to_string();
+    let arguments = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename", &file];
+    let said = bed.kubectl(cluster, &arguments).map_err(|error| format!("{error:#}"))?;
+    Ok(said.lines().filter(|line| line.contains("server dry run")).count())
+}
+
+#[test]
+fn servers_take_every_set_under_strict_validation() {
+    let bed = Bed::here().unwrap();
+    bed.up(&CLUSTERS.map(|(name, _)| name)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let sets = support::sets();
+    for (cluster, minor) in CLUSTERS {
+        let _ = bed.kubectl(cluster, &["create", "namespace", "fleet"]);
+        let mut asked = 0;
+        let mut check = |set: &Set, objects: &[Object]| {
+            let taken =
+                ask(&bed, cluster, folder.path(), objects).unwrap_or_else(|error| panic!("{}: {error}", set.name));
+            assert_eq!(taken, objects.len(), "{} on {cluster}", set.name);
+            asked += 1;
+        };
+        for set in sets.iter().filter(|set| set.minors().contains(&minor)) {
+            check(set, &set.rendered.objects);
+        }
+        // What is in `bootstrap/` is the same for every preset.
+        for set in sets.iter().filter(|set| set.name.ends_with(" defaults") && set.own_minor() == minor) {
+            if !set.rendered.bootstrap.is_empty() {
+                check(set, &set.rendered.bootstrap);
+            }
+        }
+        assert!(asked > 10, "{asked} sets on {cluster}");
+        let mut wrong = sets.iter().find(|set| set.minors().contains(&minor)).unwrap().rendered.objects.clone();
+        wrong[0].json["spec"] = serde_json::json!({"nobodyKnows": 1});
+        let error = ask(&bed, cluster, folder.path(), &wrong).unwrap_err();
+        assert!(error.contains("nobodyKnows"), "a field that nobody knows is refused: {error}");
+        bed.kubectl(cluster, &["delete", "namespace", "fleet", "--wait=true"]).unwrap();
+    }
+}
