@@ -373,9 +373,9 @@ fn load_balancer(facts: &HostingFacts) -> Finding {
 mod tests {
     use super::*;
     use crate::api::version::KubeMinor;
-    use crate::check::support::Support;
     use crate::check::hosting::needs::Needs;
     use crate::check::hosting::{ClassFacts, Collision, NodeFacts, QuotaFacts, Wanted};
+    use crate::check::support::Support;
     use crate::check::{Verdict, run};
 
     fn fit() -> HostingFacts {
