@@ -85,13 +85,9 @@ impl Plan {
 
     /// What the plan asks of the hosting cluster; `objects` are any rendering of the chart.
     pub fn wanted(&self, objects: &[Object]) -> Wanted {
-        let support = self.package.support();
         let etcd = &self.values.etcd;
         Wanted {
-            line: support.line,
-            supported: support.supported,
-            alternatives: support.alternatives,
-            unavailable: support.unavailable,
+            support: self.package.support(),
             namespace: self.package.namespace.to_string(),
             name: self.name.to_string(),
             storage_class: etcd.storage.storage_class.clone(),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use bed::proxy::Proxy;
 use serde_json::Value;
@@ -148,7 +147,6 @@ fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
     ]);
     let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/register-clusters.sh"));
     script.args(["demo", member.name]);
-    let began = Instant::now();
     let ran = site.finish(member.prepared(script));
     let shown = ran.succeeds();
     let header = shown.lines().find(|line| line.starts_with("NAME ")).expect("a plain listing");
@@ -159,7 +157,6 @@ fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
     for part in ["CLUSTER NAME", "ClusterReady", "NODES", "AVAILABLE", "NODES' TAINTS"] {
         assert!(shown.contains(part), "{shown}");
     }
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     let pods =
         member.kubectl(&["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=fleet-agent", "-o", "name"]);
     assert_eq!(pods.lines().count(), 1, "the probe is gone and the agent is there: {pods}");

@@ -1,15 +1,15 @@
 //! Facts about a hosting cluster, collected by reads only.
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, ResourceQuota, Service};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 
 use super::needs::canonical;
 use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, QuotaFacts, Wanted};
 use crate::api::quantity;
 use crate::api::rights::{Right, Scope};
+use crate::check::access::forbidden;
 
 /// The label that names the control plane to which an object belongs.
 const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -62,7 +62,7 @@ impl HostingFacts {
             claims.list(&all),
             stateful.list(&all),
             client.list_api_groups(),
-            forbidden_writes(client, &wanted),
+            forbidden(client, &wanted.namespace, &wanted.writes),
             node_port_holders(client, &wanted),
         );
         match classes {
@@ -153,36 +153,6 @@ pub fn rights() -> Vec<Right> {
         Right::optional(Scope::Namespace, "apps", "statefulsets", &["list"]),
     ]
     .concat()
-}
-
-async fn forbidden_writes(client: &Client, wanted: &Wanted) -> Result<Vec<String>, kube::Error> {
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let params = PostParams::default();
-    let asked = wanted.writes.iter().flat_map(|(group, resource, namespaced)| {
-        ["create", "patch"].into_iter().map(move |verb| (group, resource, *namespaced, verb))
-    });
-    let reviewed = futures::future::try_join_all(asked.map(|(group, resource, namespaced, verb)| {
-        let attributes = ResourceAttributes {
-            group: Some(group.clone()),
-            resource: Some(resource.clone()),
-            verb: Some(verb.to_owned()),
-            namespace: namespaced.then(|| wanted.namespace.clone()),
-            ..ResourceAttributes::default()
-        };
-        let review = SelfSubjectAccessReview {
-            spec: SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), non_resource_attributes: None },
-            ..SelfSubjectAccessReview::default()
-        };
-        let (reviews, params) = (&reviews, &params);
-        async move {
-            let answer = reviews.create(params, &review).await?;
-            let allowed = answer.status.is_some_and(|status| status.allowed);
-            let place = if namespaced { format!(" in namespace {}", wanted.namespace) } else { String::new() };
-            Ok::<_, kube::Error>((!allowed).then(|| format!("{verb} {resource}{place}")))
-        }
-    }))
-    .await?;
-    Ok(reviewed.into_iter().flatten().collect())
 }
 
 async fn node_port_holders(client: &Client, wanted: &Wanted) -> Vec<String> {

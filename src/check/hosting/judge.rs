@@ -2,7 +2,6 @@
 
 use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, is_cloud};
 use crate::api::quantity::print;
-use crate::api::version::KubeMinor;
 use crate::check::{Check, Finding, Severity};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
@@ -13,7 +12,7 @@ pub const CHECKS: [Check<HostingFacts>; 15] = [
         category: "cluster",
         severity: Severity::Error,
         needs: &[],
-        evaluate: kubernetes_version,
+        evaluate: |facts| facts.wanted.support.judge(&facts.git_version),
     },
     Check {
         id: "autopilot",
@@ -114,37 +113,6 @@ pub const CHECKS: [Check<HostingFacts>; 15] = [
         evaluate: load_balancer,
     },
 ];
-
-fn kubernetes_version(facts: &HostingFacts) -> Finding {
-    let wanted = &facts.wanted;
-    let Ok(minor) = facts.git_version.parse::<KubeMinor>() else {
-        return Finding::bad(
-            format!("the API server reports version `{}`, which is not a Kubernetes version", facts.git_version),
-            "check that `--context` names a Kubernetes cluster",
-        );
-    };
-    if wanted.supported.contains(&minor) {
-        return Finding::Good(format!("{} is supported by service version {}", facts.git_version, wanted.line));
-    }
-    let row: Vec<String> = wanted.supported.iter().map(ToString::to_string).collect();
-    let what = format!(
-        "service version {} supports Kubernetes {}; this cluster runs {} ({minor})",
-        wanted.line,
-        row.join(", "),
-        facts.git_version
-    );
-    let remedy = match (wanted.alternatives.get(&minor).map(Vec::as_slice), wanted.unavailable.get(&minor)) {
-        (Some([newest, ..]), _) => format!("install with `--version {newest}` or `--version auto`"),
-        (_, Some(lines)) => format!(
-            "`--version {}` would support {minor}, but this release of the program does not carry its chart yet; use a \
-             cluster of Kubernetes {}",
-            lines.first().map_or("", String::as_str),
-            row.join(" or ")
-        ),
-        _ => format!("no service version supports {minor}; `fleetctl versions` lists what is supported"),
-    };
-    Finding::bad(what, remedy)
-}
 
 fn autopilot(facts: &HostingFacts) -> Finding {
     match facts.autopilot_evidence.first() {
@@ -404,15 +372,20 @@ fn load_balancer(facts: &HostingFacts) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::version::KubeMinor;
     use crate::check::hosting::needs::Needs;
     use crate::check::hosting::{ClassFacts, Collision, NodeFacts, QuotaFacts, Wanted};
+    use crate::check::support::Support;
     use crate::check::{Verdict, run};
 
     fn fit() -> HostingFacts {
         HostingFacts {
             wanted: Wanted {
-                line: "v0.6".to_owned(),
-                supported: vec![KubeMinor::new(1, 24), KubeMinor::new(1, 25)],
+                support: Support {
+                    line: "v0.6".to_owned(),
+                    supported: vec![KubeMinor::new(1, 24), KubeMinor::new(1, 25)],
+                    ..Support::default()
+                },
                 namespace: "fleet".to_owned(),
                 name: "demo".to_owned(),
                 claims: vec!["data-etcd-0".to_owned()],
@@ -444,12 +417,12 @@ mod tests {
     fn a_version_outside_the_row_names_row_server_and_the_flag_that_works() {
         let mut facts = fit();
         facts.git_version = "v1.31.4-gke.1".to_owned();
-        facts.wanted.alternatives.insert(KubeMinor::new(1, 31), vec!["v1.1".to_owned(), "v1.0".to_owned()]);
+        facts.wanted.support.alternatives.insert(KubeMinor::new(1, 31), vec!["v1.1".to_owned(), "v1.0".to_owned()]);
         let (id, what, remedy) = failure(&facts);
         assert_eq!(id, "kubernetes-version");
         assert!(what.contains("v0.6 supports Kubernetes v1.24, v1.25") && what.contains("v1.31.4-gke.1"), "{what}");
         assert!(remedy.contains("--version v1.1"), "{remedy}");
-        facts.wanted.unavailable = std::mem::take(&mut facts.wanted.alternatives);
+        facts.wanted.support.unavailable = std::mem::take(&mut facts.wanted.support.alternatives);
         assert!(failure(&facts).2.contains("does not carry its chart yet"));
     }
 

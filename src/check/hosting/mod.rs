@@ -7,7 +7,7 @@ pub mod needs;
 use std::collections::BTreeMap;
 
 use crate::api::quantity::Milli;
-use crate::api::version::KubeMinor;
+use crate::check::support::Support;
 use needs::Needs;
 
 pub use collect::rights;
@@ -19,14 +19,8 @@ const DEFAULT_CLASS: [&str; 2] =
 /// What the plan of an install asks of the cluster; together with what the cluster is, it decides the checks.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// Service line, as shown: `v0.6`.
-    pub line: String,
-    /// The Kubernetes minors that the line supports.
-    pub supported: Vec<KubeMinor>,
-    /// Service lines that support each Kubernetes minor and can be installed, newest first.
-    pub alternatives: BTreeMap<KubeMinor, Vec<String>>,
-    /// Service lines that support each Kubernetes minor but have no chart in this program.
-    pub unavailable: BTreeMap<KubeMinor, Vec<String>>,
+    /// The Kubernetes versions that the line supports.
+    pub support: Support,
     /// Namespace of the components.
     pub namespace: String,
     /// Name of the control plane.
