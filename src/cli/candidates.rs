@@ -218,7 +218,9 @@ mod tests {
     #[test]
     fn every_leaf_of_the_schema_is_a_path_that_can_be_set() {
         let paths = value_paths(false);
-        for path in ["exposure.type=", "etcd.storage.size=", "imageRegistry=", "etcd.resources=", "nodeSelector="] {
+        for path in
+            ["exposure.type=", "etcd.storage.size=", "imageRegistry=", "etcd.resources.requests=", "nodeSelector="]
+        {
             assert!(paths.iter().any(|candidate| candidate.word == path), "{path} in {paths:?}");
         }
     }

@@ -15,7 +15,7 @@ pub(super) enum LogFormat {
 /// Parts of libraries that can print what they send or receive, headers with tokens and the values of Secrets included.
 /// Whatever the filter says, they stay at what is harmless.
 const BOUNDS: [&str; 8] = [
-    "kube_client::client=debug",
+    "kube_client::client=info",
     "kube_client::client::auth=info",
     "kube_client::config=info",
     "hyper=info",

@@ -291,7 +291,8 @@ fn ended(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
         Err(error) if error.reason == BROKEN_PIPE => ExitCode::from(Exit::Ok as u8),
         Err(mut error) => {
             // Where the error itself knows no way on, its page may.
-            if error.hints.is_empty() && error.problems.is_none() && pages::find(error.reason).is_some() {
+            let silent = error.hints.is_empty() && error.problems.is_none() && error.exit != Exit::Usage;
+            if silent && pages::find(error.reason).is_some() {
                 error = error.hint_of_reason();
             }
             let text = if ui.json_errors { output::json(&error.to_json()) } else { error.render() };

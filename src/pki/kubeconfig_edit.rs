@@ -69,13 +69,17 @@ impl Part {
 struct Reader<'t> {
     events: Vec<(Event<'t>, Span)>,
     next: usize,
+    end: usize,
 }
 
 impl<'t> Reader<'t> {
     fn step(&mut self) -> Option<(Event<'t>, Range<usize>)> {
         let (event, span) = self.events.get(self.next)?;
         self.next += 1;
-        Some((event.clone(), span.byte_range()?))
+        // What is not written, such as the null behind `users:`, lies at the end of what is.
+        let range = span.byte_range().unwrap_or(self.end..self.end);
+        self.end = range.end;
+        Some((event.clone(), range))
     }
 
     /// The next part; none at the end of a list or mapping, and for what has no place in a kubeconfig.
@@ -111,7 +115,8 @@ impl<'t> Reader<'t> {
 }
 
 fn parts(text: &str) -> Result<Part, EditError> {
-    let events: Result<Vec<_>, _> = Parser::new_from_str(text).collect();
+    let options = granit_parser::options! { emit_comments: false };
+    let events: Result<Vec<_>, _> = Parser::new_from_str_with_options(text, options).collect();
     let events = events.map_err(|_| EditError::Unusable("it is not YAML"))?;
     if events.iter().filter(|(event, _)| matches!(event, Event::DocumentStart(..))).count() != 1 {
         return Err(EditError::Unusable("it is not one document"));
@@ -120,7 +125,7 @@ fn parts(text: &str) -> Result<Part, EditError> {
         return Err(EditError::Unusable("it has aliases"));
     }
     let begin = events.iter().position(|(event, _)| matches!(event, Event::DocumentStart(..))).unwrap_or_default() + 1;
-    let mut reader = Reader { events, next: begin };
+    let mut reader = Reader { events, next: begin, end: 0 };
     let root = reader.part().ok_or(EditError::Unusable("it has anchors or tags"))?;
     match root.data {
         Data::Map(StructureStyle::Flow, _) => Err(EditError::Unusable("it is written as JSON")),

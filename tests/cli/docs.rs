@@ -28,6 +28,10 @@ fn commands(page: &str) -> BTreeSet<String> {
     let mut add = |code: &str| {
         let code = code.trim().trim_start_matches("sudo ").trim_start_matches("source <(");
         let Some(rest) = code.strip_prefix("fleetctl ").or_else(|| code.strip_prefix("kubectl fleet ")) else { return };
+        // How a command is written is no command.
+        if rest.contains("[OPTIONS]") {
+            return;
+        }
         let ends = [" | ", " > ", " >> ", " && ", "   #", "  "];
         let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
         found.insert(rest[..end].trim_end_matches([')', '…']).trim().to_owned());
