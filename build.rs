@@ -1,5 +1,5 @@
-//! Compiles the charts and the presets of values into the binary, as a list of (path, text), and refuses a chart that
-//! holds a kind which some Kubernetes version of its row does not serve.
+//! Compiles the charts, the presets of values and the pages of `explain` into the binary, as lists of (path, text), and
+//! refuses a chart that holds a kind which some Kubernetes version of its row does not serve.
 //!
 //! A list written here, rather than a folder macro: a new file leads to a new build, a file that is not text or has an
 //! unexpected extension stops the build, and a missing folder is an empty one.
@@ -17,6 +17,9 @@ mod served;
 
 /// The folders that are compiled in, and the extensions that each may hold.
 const FOLDERS: [(&str, &[&str]); 2] = [("charts", &["yaml"]), ("values", &["yaml", "json"])];
+
+/// The pages of `explain`, compiled in on their own: the packager has no use for them.
+const PAGES: (&str, &[&str]) = ("docs/explain", &["md"]);
 
 /// Files for people that may lie beside the data; they are not compiled in.
 const IGNORED: [&str; 2] = ["README.md", ".gitkeep"];
@@ -41,7 +44,8 @@ fn list(root: &Path, folder: &str, extensions: &[&str]) -> String {
     let mut found = Vec::new();
     files_below(&root.join(folder), &mut found);
     found.sort();
-    let mut code = format!("pub(super) static {}: &[(&str, &str)] = &[\n", folder.to_uppercase());
+    let constant = folder.rsplit('/').next().unwrap_or(folder).to_uppercase();
+    let mut code = format!("pub(super) static {constant}: &[(&str, &str)] = &[\n");
     for path in found {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if IGNORED.contains(&name.as_ref()) {
@@ -234,5 +238,6 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let code: String = FOLDERS.iter().map(|(folder, extensions)| list(&root, folder, extensions)).collect();
     fs::write(out.join("embedded.rs"), code).expect("a writable OUT_DIR");
+    fs::write(out.join("pages.rs"), list(&root, PAGES.0, PAGES.1)).expect("a writable OUT_DIR");
     check_charts(&root);
 }

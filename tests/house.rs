@@ -119,6 +119,7 @@ fn the_top_level_holds_only_what_the_design_names() {
         "values",
         "tests",
         "examples",
+        "docs",
         "README.md",
         "LICENSE",
         "CHANGELOG.md",

@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+
+use super::trace::Trace;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -143,6 +146,12 @@ impl Target {
         finish(config, Some(context.clone())).map_err(|e| unusable(Box::new(e)))
     }
 
+    /// The names of all contexts; none where the files cannot be read.
+    pub fn contexts(&self) -> Vec<String> {
+        let found = read(&self.paths(), !self.kubeconfig.is_empty()).ok().flatten();
+        found.map(|(config, _)| config.contexts.into_iter().map(|context| context.name).collect()).unwrap_or_default()
+    }
+
     fn paths(&self) -> Vec<PathBuf> {
         if !self.kubeconfig.is_empty() {
             return self.kubeconfig.clone();
@@ -198,7 +207,8 @@ fn finish(mut config: Config, context: Option<String>) -> Result<Connected, kube
     config.headers.push((http::header::USER_AGENT, agent));
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let namespace = config.default_namespace.clone();
-    Ok(Connected { client: Client::try_from(config)?, context, server, namespace })
+    let client = ClientBuilder::try_from(config)?.with_layer(&Trace).build();
+    Ok(Connected { client, context, server, namespace })
 }
 
 /// Reads and merges files by client-go's rules. Files of a list may be missing, files given by flag may not.

@@ -66,6 +66,36 @@ pub enum CauseId {
 }
 
 impl CauseId {
+    /// All of them, in the order of their definition.
+    pub const ALL: [Self; 26] = [
+        Self::NoDefaultStorageClass,
+        Self::ClaimWithoutClass,
+        Self::StorageClassMissing,
+        Self::NoProvisioner,
+        Self::ProvisioningFailed,
+        Self::ImageNotFound,
+        Self::ImagePullDenied,
+        Self::ImagePullFailed,
+        Self::CrashLoop,
+        Self::OutOfMemory,
+        Self::NameLookupFailed,
+        Self::CertificateUntrusted,
+        Self::CertificateExpired,
+        Self::ContainerConfig,
+        Self::MountFailed,
+        Self::QuotaExceeded,
+        Self::PodSecurity,
+        Self::PodsRefused,
+        Self::Unschedulable,
+        Self::LoadBalancerUnanswered,
+        Self::LoadBalancerFailed,
+        Self::JobFailed,
+        Self::ControllerGaveUp,
+        Self::ProbeFailing,
+        Self::Deleted,
+        Self::Slow,
+    ];
+
     /// The id, such as `no-default-storage-class`.
     pub fn id(self) -> String {
         serde_json::to_value(self).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()

@@ -53,6 +53,7 @@ mod rollback;
 mod run;
 mod server;
 pub mod status;
+mod trace;
 mod transport;
 mod uninstall;
 mod wait;

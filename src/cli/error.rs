@@ -79,6 +79,12 @@ impl CliError {
         self
     }
 
+    /// Adds where the reason is explained.
+    pub(super) fn hint_of_reason(self) -> Self {
+        let hint = format!("explain it: `fleetctl explain {}`", self.reason);
+        self.hint(hint)
+    }
+
     fn push_cause(&mut self, text: String) {
         let said = self.headline.contains(&text) || self.causes.iter().any(|cause| cause.contains(&text));
         if said || text.is_empty() {

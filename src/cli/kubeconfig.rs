@@ -2,12 +2,12 @@
 
 use clap::Args;
 
-use super::Global;
 use super::cluster_access::connect;
 use super::error::{CliError, Exit};
 use super::outcome::engine_error;
 use super::package_args::wrong_name;
 use super::ui::Ui;
+use super::{Global, kubeconfig_edit};
 use crate::api::names::ControlPlaneName;
 use crate::control_plane::kubeconfig::{self, KubeconfigError, Source};
 use crate::install::home::Home;
@@ -15,7 +15,7 @@ use crate::install::home::Home;
 /// Write the kubeconfig of a control plane again, from the keys in its hosting cluster or on this machine
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  fleetctl kubeconfig demo --context hosting\n  fleetctl kubeconfig demo --show > demo.kubeconfig"
+    after_help = "Examples:\n  fleetctl kubeconfig demo --context hosting\n  fleetctl kubeconfig demo --show > demo.kubeconfig\n  fleetctl kubeconfig demo --merge --use\n  fleetctl kubeconfig demo --remove"
 )]
 pub(super) struct KubeconfigArgs {
     /// Name of the control plane
@@ -25,12 +25,28 @@ pub(super) struct KubeconfigArgs {
     /// Print it instead of writing the file; it holds a private key
     #[arg(long)]
     show: bool,
+
+    /// Put it into the kubeconfig that kubectl reads (`--kubeconfig`, else KUBECONFIG, else ~/.kube/config); every other
+    /// entry stays to the byte, and so does the current context
+    #[arg(long, conflicts_with = "show")]
+    merge: bool,
+
+    /// Make it the current context
+    #[arg(long = "use", requires = "merge")]
+    make_current: bool,
+
+    /// Take what `--merge` put there out again
+    #[arg(long, conflicts_with_all = ["merge", "show"])]
+    remove: bool,
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Result<Exit, CliError> {
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
     let home =
         Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    if args.remove {
+        return kubeconfig_edit::remove(ui, global, &home, &name);
+    }
     // The local folder does without a cluster, but a context that was named must exist.
     let hosting = match connect(global).await {
         Ok(connected) => Some(connected),
@@ -56,6 +72,9 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Resul
         Source::Issued => "issued by the authority in the hosting cluster, which had none left",
         Source::Folder => "from the folder on this machine",
     };
+    if args.merge {
+        return kubeconfig_edit::merge(ui, global, &home, &name, &text, args.make_current);
+    }
     if args.show {
         ui.note(&format!("The output holds a private key ({from})"));
         ui.out(text.expose())?;

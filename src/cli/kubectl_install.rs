@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::completion::KUBECTL_COMPLETE;
 use super::error::{CliError, Exit};
 use super::ui::Ui;
 
@@ -50,6 +51,7 @@ pub(super) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
         .hint("remove it yourself, or name another folder with `--bin-dir`"));
     }
     place(&program, &plugin, args.copy).map_err(|error| no_rights(&error, &plugin, ui))?;
+    complete(ui, &folder, &program, args.copy)?;
     ui.out(&format!("Installed {}; try `kubectl fleet --help`\n", plugin.display()))?;
     if !on_path(&folder) {
         ui.warn(&format!("{} is not on PATH, so kubectl will not find the plugin", folder.display()));
@@ -67,8 +69,28 @@ fn uninstall(ui: &Ui, plugin: &Path, ours: bool) -> Result<Exit, CliError> {
             .hint("remove it yourself if you are sure"));
     }
     fs_err::remove_file(plugin).map_err(|error| no_rights(&error, plugin, ui))?;
+    let helper = completer(plugin.parent().unwrap_or(Path::new("/")));
+    let program = std::env::current_exe().and_then(fs_err::canonicalize)?;
+    if is_ours(&helper, &program)? {
+        fs_err::remove_file(&helper).map_err(|error| no_rights(&error, &helper, ui))?;
+    }
     ui.out(&format!("Removed {}\n", plugin.display()))?;
     Ok(Exit::Ok)
+}
+
+/// The program beside the plugin that kubectl asks how `kubectl fleet` goes on.
+fn completer(folder: &Path) -> PathBuf {
+    folder.join(KUBECTL_COMPLETE).with_extension(std::env::consts::EXE_EXTENSION)
+}
+
+/// Puts the completer beside the plugin. The plugin works without, so a file in its place is only warned about.
+fn complete(ui: &Ui, folder: &Path, program: &Path, copy: bool) -> Result<(), CliError> {
+    let helper = completer(folder);
+    if helper.symlink_metadata().is_ok() && !is_ours(&helper, program)? {
+        ui.warn(&format!("{} is not this program; `kubectl fleet` is not completed", helper.display()));
+        return Ok(());
+    }
+    place(program, &helper, copy).map_err(|error| no_rights(&error, &helper, ui))
 }
 
 /// Whether `plugin` is a link to this program or a copy of a program of this name.

@@ -2,23 +2,31 @@
 
 mod accept;
 mod agent_args;
+mod candidates;
 mod chart_choice;
 mod check;
 mod cluster_access;
+mod completion;
 mod delete;
 mod diff;
+mod environment;
 mod error;
+mod explain;
 mod get;
 mod image_args;
 mod install;
 mod kubeconfig;
+mod kubeconfig_edit;
 mod kubectl_install;
 mod lint;
+mod log;
 mod objects;
 mod outcome;
 mod package_args;
+mod pages;
 mod plan_args;
 mod preview;
+mod reference;
 mod report;
 mod rollback;
 mod show;
@@ -35,6 +43,7 @@ mod ui;
 mod uninstall;
 mod values_args;
 mod verdicts;
+mod version;
 mod versions;
 
 use std::ffi::OsString;
@@ -42,16 +51,17 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::api::names::NamespaceName;
 use crate::chart::output;
 use error::{CliError, Exit};
+use log::LogFormat;
 use ui::Ui;
 
 /// Install, check and remove a multi-cluster Kubernetes scheduling service
 #[derive(Debug, Parser)]
-#[command(name = "fleetctl", disable_version_flag = true, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "fleetctl", disable_version_flag = true, subcommand_required = true, arg_required_else_help = true, after_help = environment::HELP)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -69,11 +79,11 @@ struct Cli {
 #[command(next_help_heading = "Global options")]
 struct Global {
     /// Kubernetes context to act on [default: the current context]
-    #[arg(long, global = true, value_name = "CONTEXT")]
+    #[arg(long, global = true, value_name = "CONTEXT", env = environment::CONTEXT, hide_env = true)]
     context: Option<String>,
 
     /// Namespace of the service's components
-    #[arg(long, short = 'n', global = true, value_name = "NAMESPACE", default_value = "fleet")]
+    #[arg(long, short = 'n', global = true, value_name = "NAMESPACE", default_value = "fleet", env = environment::NAMESPACE, hide_env = true)]
     namespace: NamespaceName,
 
     /// Undo the changes of this run if it fails or is interrupted
@@ -87,6 +97,18 @@ struct Global {
     /// Print results, warnings and errors only
     #[arg(long, short = 'q', global = true)]
     quiet: bool,
+
+    /// Show each request on stderr; twice: what leads to it; three times: what libraries say
+    #[arg(long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+
+    /// How the lines of `--verbose` and RUST_LOG look
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
+    log_format: LogFormat,
+
+    /// When to colour: `auto`, `always` or `never`
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    color: ColorChoice,
 }
 
 impl Global {
@@ -134,6 +156,18 @@ enum Command {
     Show(show::ShowCommand),
     /// List service versions and the Kubernetes versions they support
     Versions(versions::VersionsArgs),
+    /// Print the versions of this program, of control planes and of agents, and whether they fit together
+    Version(version::VersionArgs),
+    /// Explain a check, the cause of a failed wait, or the reason of an error
+    Explain(explain::ExplainArgs),
+    /// Print a script that completes commands, flags and names in a shell
+    Completion(completion::CompletionArgs),
+    /// Write the generated part of the documentation
+    #[command(hide = true)]
+    Docs(reference::DocsArgs),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(reference::ManArgs),
     /// Install this program as a kubectl plugin, so that `kubectl fleet` works
     KubectlInstall(kubectl_install::KubectlInstallArgs),
 }
@@ -149,12 +183,22 @@ fn version_text() -> String {
     format!("version v{} (git: {}) built: {}", env!("CARGO_PKG_VERSION"), env!("FLEETCTL_GIT"), env!("FLEETCTL_BUILT"))
 }
 
+/// The whole command tree.
+fn tree() -> clap::Command {
+    let version: &'static str = version_text().leak();
+    Cli::command().version(version)
+}
+
 /// Runs the program on the process's arguments and gives its exit code.
 pub fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
+    if let Some(exit) = completion::answer(&argv, tree) {
+        return ExitCode::from(exit as u8);
+    }
     let name = argv.first().map_or("fleetctl", program_name);
-    let version: &'static str = version_text().leak();
-    let command = Cli::command().name(name).bin_name(name).version(version);
+    let color = color_of(&argv);
+    stream_color(color).write_global();
+    let command = tree().name(name).bin_name(name).color(color);
     let matches = match command.try_get_matches_from(argv) {
         Ok(matches) => matches,
         Err(error) => return clap_ended(&error),
@@ -164,6 +208,10 @@ pub fn main() -> ExitCode {
         Err(error) => return clap_ended(&error),
     };
     let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches));
+    log::start(cli.global.verbose, cli.global.log_format);
+    for remark in environment::unknown() {
+        ui.warn(&remark);
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return ended(&ui, Err(error.into())),
@@ -172,6 +220,26 @@ pub fn main() -> ExitCode {
     // Look-ups that a blocked resolver still runs must not hold the program back.
     runtime.shutdown_background();
     ended(&ui, result)
+}
+
+/// What `--color` says, before anything is parsed: help and usage errors are coloured too.
+fn color_of(argv: &[OsString]) -> ColorChoice {
+    let words = || argv.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    let joined = words().filter_map(|word| word.strip_prefix("--color=")).last();
+    let apart = words().zip(words().skip(1)).filter(|(flag, _)| *flag == "--color").map(|(_, value)| value).last();
+    match joined.or(apart) {
+        Some("always") => ColorChoice::Always,
+        Some("never") => ColorChoice::Never,
+        _ => ColorChoice::Auto,
+    }
+}
+
+fn stream_color(color: ColorChoice) -> anstream::ColorChoice {
+    match color {
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+    }
 }
 
 async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
@@ -191,6 +259,11 @@ async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Lint(args) => lint::run(ui, &global, &args),
         Command::Show(command) => show::run(ui, &global, command),
         Command::Versions(args) => versions::run(ui, &args),
+        Command::Version(args) => version::run(ui, &global, &args).await,
+        Command::Explain(args) => explain::run(ui, &args),
+        Command::Completion(args) => completion::run(ui, &args, tree()),
+        Command::Docs(args) => reference::docs(ui, &args, tree()),
+        Command::Man(args) => reference::man(ui, &args, tree()),
         Command::KubectlInstall(args) => kubectl_install::run(ui, &args),
     }
 }
@@ -216,7 +289,12 @@ fn ended(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
     match result {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(error) if error.reason == BROKEN_PIPE => ExitCode::from(Exit::Ok as u8),
-        Err(error) => {
+        Err(mut error) => {
+            // Where the error itself knows no way on, its page may.
+            let silent = error.hints.is_empty() && error.problems.is_none() && error.exit != Exit::Usage;
+            if silent && pages::find(error.reason).is_some() {
+                error = error.hint_of_reason();
+            }
             let text = if ui.json_errors { output::json(&error.to_json()) } else { error.render() };
             // Hints name the program as the user started it.
             ui.err(text.replace("`fleetctl ", &format!("`{} ", ui.program)).trim_end());

@@ -52,9 +52,15 @@ pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
             }
         }
     }
-    match error.remedy() {
-        Some(remedy) => shown.hint(remedy),
-        None => shown,
+    if let Some(remedy) = error.remedy() {
+        shown = shown.hint(remedy);
+    }
+    match error {
+        apply::Error::Wait(failure) => match failure.cause() {
+            Some(cause) => shown.hint(format!("explain it: `fleetctl explain {cause}`")),
+            None => shown,
+        },
+        _ => shown,
     }
 }
 

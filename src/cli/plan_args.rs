@@ -71,7 +71,7 @@ impl PlanArgs {
     }
 
     fn values(&self, builder: ValuesBuilder) -> Result<ValuesBuilder, CliError> {
-        let builder = self.package.values(builder, "scheduler.image")?;
+        let builder = self.package.values(super::environment::apply(builder), "scheduler.image")?;
         let project = self.cloud_project_id.as_deref();
         let builder = flag(builder, "--cloud-project-id", "cloud.projectId", project)?;
         match &self.cloud_access_key {

@@ -21,6 +21,10 @@ pub(super) fn preflight_refused(report: &Report, lenient_flag: bool) -> CliError
     for (judged, problem) in &failures {
         error = error.cause(format!("{} ({}): {}", judged.title, judged.id, problem.what)).hint(problem.remedy.clone());
     }
+    error = error.hint(match failures.as_slice() {
+        [(judged, _)] => format!("explain it: `fleetctl explain {}`", judged.id),
+        _ => "explain them: `fleetctl explain ID`, with the ids in brackets".to_owned(),
+    });
     if let ([(judged, _), ..], true) = (failures.as_slice(), lenient_flag) {
         error = error.hint(format!("to go on all the same: `--skip-preflight {}`", judged.id));
     }

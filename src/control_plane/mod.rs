@@ -7,6 +7,7 @@ pub mod install;
 pub mod installation;
 pub mod keys;
 pub mod kubeconfig;
+pub mod kubeconfig_file;
 pub mod plan;
 pub mod preflight;
 pub mod rights;

@@ -1,10 +1,15 @@
 //! The command line as a user meets it, without any cluster.
 
 mod agent;
+mod completion;
 mod diff;
+mod docs;
+mod environment;
+mod explain;
 mod fuzz;
 mod help;
 mod install;
+mod kubeconfig;
 mod lint;
 mod mistakes;
 mod plugin;
@@ -12,6 +17,7 @@ mod rbac;
 mod recover;
 mod show;
 mod template;
+mod version;
 
 use std::path::Path;
 use std::process::Output;

@@ -12,7 +12,7 @@
 mod assign;
 mod builder;
 mod schema;
-mod suggest;
+pub mod suggest;
 mod tree;
 mod validate;
 

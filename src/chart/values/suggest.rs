@@ -25,7 +25,7 @@ fn folded(word: &str) -> String {
 }
 
 /// The candidate that was probably meant, if one is near enough.
-pub(super) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     const LONGEST: usize = 64;
     if word.chars().count() > LONGEST {
         return None;

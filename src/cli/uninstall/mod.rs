@@ -39,7 +39,7 @@ fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
         return Ok(Exit::Ok);
     }
     let mut error =
-        CliError::new(Exit::PartDone, "Leftovers", format!("{} objects are left over", removed.leftovers.len()));
+        CliError::new(Exit::PartDone, "LeftoversFound", format!("{} objects are left over", removed.leftovers.len()));
     for leftover in &removed.leftovers {
         error = error.cause(format!("{}: {}", leftover.object, leftover.because));
     }

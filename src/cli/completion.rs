@@ -1,0 +1,113 @@
+//! `completion`: the scripts for shells, and the answers to what they and kubectl ask while a user types.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+
+use clap::{Args, Command, ValueEnum};
+use clap_complete::env::{Bash, EnvCompleter, Fish, Powershell, Shells, Zsh};
+
+use super::candidates::with_completers;
+use super::error::{CliError, Exit};
+use super::ui::Ui;
+
+/// The variable by which a script of ours says that it asks, and for which shell.
+const ASKING: &str = "FLEET_COMPLETE";
+/// The name under which kubectl runs a program to complete the arguments of `kubectl fleet`.
+pub(super) const KUBECTL_COMPLETE: &str = "kubectl_complete-fleet";
+/// cobra's directive that no file names are to be offered.
+const NO_FILES: u8 = 4;
+
+const EXAMPLES: &str = "\
+Examples:
+  fleetctl completion bash > ~/.local/share/bash-completion/completions/fleetctl
+  source <(fleetctl completion bash)
+  fleetctl completion zsh > ~/.zfunc/_fleetctl      # a folder of $fpath
+  fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish
+  fleetctl completion powershell >> $PROFILE
+  fleetctl completion nushell > ~/.config/nushell/fleetctl.nu
+
+`kubectl fleet` is completed by kubectl's own completion; `fleetctl kubectl-install` sets that up.";
+
+/// Print a script that completes commands, flags and names in a shell
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct CompletionArgs {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    Powershell,
+    /// Commands and flags only; the others also complete names.
+    Nushell,
+}
+
+pub(super) fn run(ui: &Ui, args: &CompletionArgs, command: Command) -> Result<Exit, CliError> {
+    let mut script = Vec::new();
+    let dynamic: &dyn EnvCompleter = match args.shell {
+        Shell::Bash => &Bash,
+        Shell::Zsh => &Zsh,
+        Shell::Fish => &Fish,
+        Shell::Powershell => &Powershell,
+        Shell::Nushell => {
+            let mut command = command.name("fleetctl").bin_name("fleetctl");
+            clap_complete::generate(clap_complete_nushell::Nushell, &mut command, "fleetctl", &mut script);
+            ui.out(&String::from_utf8_lossy(&script))?;
+            return Ok(Exit::Ok);
+        }
+    };
+    // The program is asked by its name on PATH, so that the script outlives an upgrade.
+    dynamic.write_registration(ASKING, "fleetctl", "fleetctl", "fleetctl", &mut script)?;
+    ui.out(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Ok)
+}
+
+/// Answers a shell or kubectl that asks for completions. Nothing when nobody does.
+pub(super) fn answer(argv: &[OsString], command: impl Fn() -> Command) -> Option<Exit> {
+    let program = argv.first().and_then(|argv0| Path::new(argv0).file_stem()?.to_str().map(str::to_owned));
+    let answered = if program.as_deref() == Some(KUBECTL_COMPLETE) {
+        for_kubectl(&argv[1..], command())
+    } else {
+        let shell = std::env::var_os(ASKING).filter(|shell| !shell.is_empty())?;
+        for_shell(&shell.to_string_lossy(), argv, command())
+    };
+    // Whatever goes wrong: a message in the middle of a line being typed helps nobody.
+    Some(if answered.is_some() { Exit::Ok } else { Exit::Failed })
+}
+
+fn for_shell(shell: &str, argv: &[OsString], command: Command) -> Option<()> {
+    let words = argv.iter().position(|word| word == "--").map(|at| argv[at + 1..].to_vec())?;
+    let mut command = with_completers(command, &words);
+    let folder = std::env::current_dir().ok();
+    let mut answer = Vec::new();
+    let shells = Shells::builtins();
+    shells.completer(shell)?.write_complete(&mut command, words, folder.as_deref(), &mut answer).ok()?;
+    std::io::stdout().write_all(&answer).ok()
+}
+
+/// One word a line, its meaning behind a tab, and cobra's directive in the last line.
+fn for_kubectl(typed: &[OsString], command: Command) -> Option<()> {
+    let words: Vec<OsString> = std::iter::once("fleetctl".into()).chain(typed.iter().cloned()).collect();
+    let last = words.len().max(2) - 1;
+    let words = if words.len() < 2 { [words, vec![OsString::new()]].concat() } else { words };
+    let mut command = with_completers(command, &words);
+    let folder = std::env::current_dir().ok();
+    let found = clap_complete::engine::complete(&mut command, words, last, folder.as_deref()).ok()?;
+    let mut answer = String::new();
+    for candidate in found {
+        answer.push_str(&candidate.get_value().to_string_lossy());
+        if let Some(help) = candidate.get_help() {
+            answer.push('\t');
+            answer.push_str(help.to_string().lines().next().unwrap_or_default());
+        }
+        answer.push('\n');
+    }
+    answer.push_str(&format!(":{NO_FILES}\n"));
+    std::io::stdout().write_all(answer.as_bytes()).ok()
+}

@@ -1,0 +1,137 @@
+//! The documentation: what is made is current, what is written by hand is true.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Sandbox;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut found = vec![root().join("README.md")];
+    for folder in ["docs", "docs/explain"] {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            found.push(entry.unwrap().path());
+        }
+    }
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    found.sort();
+    found
+}
+
+/// The commands of this program in a page: lines of code blocks and spans of code, up to what a shell does with them.
+fn commands(page: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut add = |code: &str| {
+        let code = code.trim().trim_start_matches("sudo ").trim_start_matches("source <(");
+        let Some(rest) = code.strip_prefix("fleetctl ").or_else(|| code.strip_prefix("kubectl fleet ")) else { return };
+        // How a command is written is no command.
+        if rest.contains("[OPTIONS]") {
+            return;
+        }
+        let ends = [" | ", " > ", " >> ", " && ", "   #", "  "];
+        let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
+        found.insert(rest[..end].trim_end_matches([')', '…']).trim().to_owned());
+    };
+    let mut in_block = false;
+    for line in page.lines() {
+        if line.starts_with("```") {
+            in_block = !in_block;
+        } else if in_block {
+            add(line);
+        } else {
+            line.split('`').skip(1).step_by(2).for_each(&mut add);
+        }
+    }
+    found
+}
+
+/// Words as a shell makes them of plain words and of quotes.
+fn words(command: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for c in command.chars() {
+        match (c, quote) {
+            ('\'' | '"', None) => quote = Some(c),
+            (c, Some(open)) if c == open => quote = None,
+            (' ', None) => words.push(std::mem::take(&mut word)),
+            (c, _) => word.push(c),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[test]
+fn every_command_in_the_documentation_is_one_that_the_program_reads() {
+    let mut all = BTreeSet::new();
+    for page in pages() {
+        all.extend(commands(&std::fs::read_to_string(page).unwrap()));
+    }
+    assert!(all.len() > 60, "the commands were not found: {all:?}");
+    let mut wrong = Vec::new();
+    for command in &all {
+        let mut args = words(command);
+        // Reading stops at the first word that is wrong; help, asked for last, runs nothing.
+        if !args.iter().any(|arg| arg == "--help" || arg == "--version" && args.len() == 1) {
+            args.push("--help".to_owned());
+        }
+        let ran = Command::new(assert_cmd::cargo::cargo_bin!("fleetctl")).args(&args).env_clear().output().unwrap();
+        if !ran.status.success() {
+            wrong.push(format!("fleetctl {command}\n{}", String::from_utf8_lossy(&ran.stderr)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn commands_are_found_in_blocks_and_spans_and_end_where_the_shell_goes_on() {
+    let page = "See `fleetctl explain ID` and `x`.\n```console\nfleetctl show values > a.yaml\nsource <(fleetctl completion bash)\nsudo fleetctl kubectl-install   # as root\n```\n";
+    let found: Vec<String> = commands(page).into_iter().collect();
+    assert_eq!(found, ["completion bash", "explain ID", "kubectl-install", "show values"]);
+    assert_eq!(words("a 'b c' --d=\"e\""), ["a", "b c", "--d=e"]);
+}
+
+#[test]
+fn what_is_made_from_the_program_is_current() {
+    let sandbox = Sandbox::new();
+    let made = sandbox.run(&["docs", "--dir", "made"]);
+    let names: Vec<String> = made.succeeds().lines().map(|line| line.trim_start_matches("made/").to_owned()).collect();
+    assert!(names.len() >= 5, "{made:?}");
+    for name in names {
+        let (fresh, kept) = (sandbox.path().join("made").join(&name), root().join("docs").join(&name));
+        let same = std::fs::read_to_string(fresh).unwrap() == std::fs::read_to_string(kept).unwrap_or_default();
+        assert!(same, "docs/{name} is out of date: cargo run -- docs --dir docs");
+    }
+}
+
+#[test]
+fn links_lead_to_files_that_exist() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            let elsewhere = target.contains("://") || !file.contains('.') || file.contains(['`', ' ', '\\', '|']);
+            if !elsewhere && !page.parent().unwrap().join(file).exists() {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert_eq!(broken, Vec::<String>::new());
+}
+
+#[test]
+fn manual_pages_are_written_for_every_command() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path().join("man")).unwrap();
+    sandbox.run(&["man", "--dir", "man"]).succeeds();
+    for page in ["fleetctl.1", "fleetctl-install-control-plane.1", "fleetctl-explain.1"] {
+        let text = std::fs::read_to_string(sandbox.path().join("man").join(page)).unwrap();
+        assert!(text.contains(".SH NAME") && text.contains(".SH OPTIONS"), "{page}: {text}");
+    }
+    assert!(!sandbox.path().join("man/fleetctl-docs.1").exists(), "hidden commands have no page");
+}

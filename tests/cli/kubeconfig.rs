@@ -1,0 +1,61 @@
+//! `kubeconfig --merge` and `--remove`.
+
+use std::fs;
+
+use crate::Sandbox;
+
+const THEIRS: &str = "# mine\napiVersion: v1\nkind: Config\nclusters:\n- cluster: {server: \"https://127.0.0.1:1\"} # one\n  name: one\ncontexts:\n- context: {cluster: one, user: u}\n  name: one\ncurrent-context: one\nusers:\n- name: u\n  user: {}\n";
+
+/// A home in which `template` has made the keys of a control plane `demo`.
+fn home() -> Sandbox {
+    let sandbox = Sandbox::new();
+    let exposure =
+        ["--set", "exposure.type=NodePort", "--set", "exposure.host=192.0.2.10", "--set", "exposure.port=32222"];
+    sandbox.run(&[&["template", "cp", "demo"][..], &exposure].concat()).succeeds();
+    fs::create_dir_all(sandbox.path().join(".kube")).unwrap();
+    sandbox
+}
+
+#[test]
+fn entries_are_merged_and_removed_and_the_rest_stays_to_the_byte() {
+    let sandbox = home();
+    let file = sandbox.path().join(".kube/config");
+    fs::write(&file, THEIRS).unwrap();
+    // The hosting cluster of the current context does not answer; the keys are on this machine.
+    let merged = sandbox.run(&["kubeconfig", "demo", "--merge"]);
+    assert!(merged.succeeds().contains("kubectl get clusters --context demo"), "{merged:?}");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(THEIRS.lines().all(|line| text.contains(line)) && text.contains("https://192.0.2.10:32222"), "{text}");
+    assert_eq!(fs::read_to_string(sandbox.path().join(".kube/config.before-fleetctl")).unwrap(), THEIRS);
+    let removed = sandbox.run(&["kubeconfig", "demo", "--remove"]);
+    assert!(removed.succeeds().contains("no longer in"), "{removed:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), THEIRS);
+    assert!(sandbox.run(&["kubeconfig", "demo", "--remove"]).succeeds().contains("nothing to remove"));
+}
+
+#[test]
+fn a_file_is_made_where_there_is_none_and_the_context_is_current_only_when_asked_for() {
+    let sandbox = home();
+    let file = sandbox.path().join(".kube/config");
+    sandbox.run(&["kubeconfig", "demo", "--merge"]).succeeds();
+    assert!(fs::read_to_string(&file).unwrap().contains("current-context: \"\""));
+    sandbox.run(&["kubeconfig", "demo", "--merge", "--use"]).succeeds();
+    assert!(fs::read_to_string(&file).unwrap().contains("current-context: \"demo\""));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "it holds a key");
+    let removed = sandbox.run(&["kubeconfig", "demo", "--remove"]);
+    assert!(removed.stderr.contains("use-context"), "{removed:?}");
+}
+
+#[test]
+fn a_name_that_is_taken_and_a_lock_are_refused() {
+    let sandbox = home();
+    let file = sandbox.path().join(".kube/config");
+    let taken = THEIRS.replace("one", "demo");
+    fs::write(&file, &taken).unwrap();
+    sandbox.run(&["kubeconfig", "demo", "--merge"]).fails(6, &["cluster `demo`", "rename"]);
+    sandbox.run(&["kubeconfig", "demo", "--remove"]).fails(6, &["context `demo`"]);
+    fs::write(sandbox.path().join(".kube/config.lock"), "").unwrap();
+    sandbox.run(&["kubeconfig", "demo", "--merge"]).fails(6, &["another program", "config.lock"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), taken);
+}
