@@ -20,7 +20,7 @@ use super::{Global, pages};
 use crate::api::Cluster;
 use crate::apply::Target;
 use crate::chart;
-use crate::control_plane::home::Home;
+use crate::install::home::Home;
 
 /// How long a cluster may take to answer. With the start of the program this stays below 300 ms.
 const PATIENCE: Duration = Duration::from_millis(220);

@@ -4,8 +4,8 @@ use super::Global;
 use super::error::{CliError, Exit};
 use super::ui::Ui;
 use crate::api::names::ControlPlaneName;
-use crate::control_plane::home::Home;
 use crate::control_plane::kubeconfig_file::{FileError, change, target};
+use crate::install::home::Home;
 use crate::pki::{self, EditError, SecretText};
 
 /// Puts the entries into the file.

@@ -2,7 +2,7 @@
 
 use crate::apply::CauseId;
 use crate::chart::values::suggest;
-use crate::check::{hosting, inside};
+use crate::check::{hosting, inside, installed, workload};
 
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/pages.rs"));
@@ -34,7 +34,8 @@ impl Page {
 
 /// The ids of all checks, those before an install first.
 pub(super) fn check_ids() -> impl Iterator<Item = &'static str> {
-    hosting::CHECKS.iter().map(|check| check.id).chain(inside::CHECKS.iter().map(|check| check.id))
+    let before = hosting::CHECKS.iter().map(|check| check.id).chain(workload::CHECKS.iter().map(|check| check.id));
+    before.chain(inside::CHECKS.iter().map(|check| check.id)).chain(installed::CHECKS.iter().map(|check| check.id))
 }
 
 /// All pages, sorted by id.
