@@ -83,9 +83,11 @@ mod tests {
         }
         for part in flat.split("fn reason(").skip(1) {
             let body = part.split(" fn ").next().unwrap_or_default();
-            ["=> ", "{ "].iter().for_each(|marker| {
-                body.match_indices(marker).for_each(|(at, _)| word(&body[at + marker.len()..]));
-            });
+            for marker in ["=> ", "{ "] {
+                for (at, _) in body.match_indices(marker) {
+                    word(&body[at + marker.len()..]);
+                }
+            }
         }
         for part in flat.split("let reason = ").skip(1) {
             let body = part.split(';').next().unwrap_or_default();

@@ -446,6 +446,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn any_kubeconfig_comes_back_to_the_byte(
             names in proptest::collection::btree_set(name(), 1..5),

@@ -8,7 +8,7 @@ use std::process::Command;
 use bed::proxy::Proxy;
 use serde_json::Value;
 
-use crate::support::{Ran, Site, eventually};
+use crate::support::{Ran, Site, assert_becomes, eventually};
 
 /// What `kubectl get clusters` prints as its first line.
 const COLUMNS: [&str; 8] = ["NAME", "K8S-VERSION", "K8S-CLUSTER", "REGION", "ZONE", "READY", "IDLE", "STANDBY"];
@@ -48,8 +48,7 @@ impl<'s> Member<'s> {
 
     #[track_caller]
     fn assert_same_as(&self, before: &BTreeMap<String, Value>) {
-        let differences = bed::differences(before, &self.dump());
-        assert!(differences.is_empty(), "{differences:#?}");
+        assert_becomes(before, || self.dump());
     }
 
     /// A command that finds all three clusters by their contexts, kubectl, and `kubectl fleet`.
@@ -186,7 +185,10 @@ fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
     let wrong = member.fleetctl(&["uninstall", "agent", "other", "--context", member.name]);
     wrong.fails(6, &["`member-1`, not `other`"]);
     member.uninstall(&[]).succeeds();
-    assert!(!site.hub(&["get", "clusters,namespaces", "-o", "name"]).contains(member.name));
+    // Its namespace there is emptied by the control plane in its own time.
+    eventually("the end of the member's namespace in the control plane", || {
+        !site.hub(&["get", "clusters,namespaces", "-o", "name"]).contains(member.name)
+    });
     assert!(member.kubectl(&["get", "secret", "-n", "fleet", "-o", "name"]).contains("fleet-cluster-init-kubeconfig"));
     member.kubectl(&["delete", "namespace", "fleet"]);
     member.assert_same_as(&before);

@@ -164,15 +164,7 @@ impl Site {
     /// back by its provisioner in its own time, so that is waited for.
     #[track_caller]
     pub(crate) fn assert_same_as(&self, before: &BTreeMap<String, Value>) {
-        let end = Instant::now() + Duration::from_secs(120);
-        loop {
-            let differences = bed::differences(before, &self.dump());
-            if differences.is_empty() {
-                return;
-            }
-            assert!(Instant::now() < end, "{differences:#?}");
-            std::thread::sleep(Duration::from_millis(500));
-        }
+        assert_becomes(before, || self.dump());
     }
 
     /// The decoded entries of a Secret of the hosting cluster.
@@ -260,5 +252,19 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(Instant::now() < end, "{what} did not come true");
         std::thread::sleep(Duration::from_millis(250));
+    }
+}
+
+/// Asserts that a cluster is what it was, once what ends in its own time has ended: pods, namespaces, volumes.
+#[track_caller]
+pub(crate) fn assert_becomes(before: &BTreeMap<String, Value>, now: impl Fn() -> BTreeMap<String, Value>) {
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        let differences = bed::differences(before, &now());
+        if differences.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < end, "{differences:#?}");
+        std::thread::sleep(Duration::from_millis(500));
     }
 }
