@@ -21,7 +21,7 @@ fn changed(case: &Case) -> Vec<Planned> {
             Some("ClusterRole") => planned.object["rules"][0]["verbs"] = json!(["get", "list"]),
             Some("Deployment") => {
                 planned.object["spec"]["template"]["spec"]["containers"][0]["env"] =
-                    json!([{"name": "B", "value": "2"}])
+                    json!([{"name": "B", "value": "2"}]);
             }
             _ => {}
         }
@@ -73,9 +73,7 @@ async fn after_a_killed_install(k: usize, sent: bool, then: Then) {
     let place = format!("install killed after write {k} (next one sent: {sent}), then {then:?}");
     let case = Case::new("kill").await;
     let before = dump(&case).await;
-    if until_dead(&case, k, sent, case.install(&objects(&case))).await {
-        panic!("{place}: it was not killed");
-    }
+    assert!(!until_dead(&case, k, sent, case.install(&objects(&case))).await, "{place}: it was not killed");
     let case = case.reborn().await;
     match then {
         Then::Install => {
@@ -117,9 +115,7 @@ async fn after_a_killed_change(k: usize, sent: bool, then: Then) {
     case.install(&objects(&case)).await.unwrap();
     let installed = settled(&case).await;
     let next = changed(&case);
-    if until_dead(&case, k, sent, case.install(&next)).await {
-        panic!("{place}: it was not killed");
-    }
+    assert!(!until_dead(&case, k, sent, case.install(&next)).await, "{place}: it was not killed");
     let case = case.reborn().await;
     match then {
         Then::Install => {
@@ -174,9 +170,7 @@ async fn after_a_killed_uninstall(k: usize, sent: bool, install: bool) {
     let case = Case::new("remove").await;
     let before = dump(&case).await;
     case.install(&objects(&case)).await.unwrap();
-    if until_dead(&case, k, sent, wipe(&case)).await {
-        panic!("{place}: it was not killed");
-    }
+    assert!(!until_dead(&case, k, sent, wipe(&case)).await, "{place}: it was not killed");
     let case = case.reborn().await;
     if install {
         // A namespace on its way out takes nothing new: that is said, and goes away.
@@ -184,7 +178,7 @@ async fn after_a_killed_uninstall(k: usize, sent: bool, install: bool) {
             match case.install(&objects(&case)).await {
                 Ok(()) => break,
                 Err(error) if error.reason() == "NamespaceTerminating" => {
-                    tokio::time::sleep(std::time::Duration::from_secs(1)).await
+                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 }
                 Err(error) => panic!("{place}: {error}"),
             }

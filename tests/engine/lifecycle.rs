@@ -290,7 +290,7 @@ async fn two_installations_share_a_namespace_without_touching_each_other() {
     let engine = fleetctl::apply::Engine::new(
         super::support::client().await.0,
         owner,
-        Default::default(),
+        fleetctl::apply::Options::default(),
         fleetctl::apply::Events::none(),
     );
     let map = Planned::new(1, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}));

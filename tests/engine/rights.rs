@@ -6,13 +6,14 @@ use bed::Bed;
 use fleetctl::api::rights::{Right, Scope, rules};
 use fleetctl::apply::{Engine, Events, Options, Removal};
 use fleetctl::chart::select::{Request, select};
-use fleetctl::chart::{SetKind, versions};
+use fleetctl::chart::{Kind, SetKind, versions};
 use fleetctl::check::inside;
 use fleetctl::control_plane::exposure::Endpoint;
-use fleetctl::control_plane::plan::{Plan, load_chart};
+use fleetctl::control_plane::plan::Plan;
 use fleetctl::control_plane::rights::{rights, roles};
 use fleetctl::control_plane::values::ExposureType;
 use fleetctl::control_plane::{installation, keys, preflight};
+use fleetctl::install::package::{load_chart, planned};
 use fleetctl::pki;
 use futures::stream::{self, StreamExt as _};
 use kube::Client;
@@ -25,7 +26,7 @@ use super::support::{client_of, cluster, kubeconfig};
 pub(crate) fn plan(namespace: &str, version: &str) -> Plan {
     let request = Request { version: Some(version), image_tag: None, server: None };
     let selection = select(versions(), request).unwrap();
-    let chart = load_chart(&selection).unwrap();
+    let chart = load_chart(Kind::ControlPlane, &selection).unwrap();
     let values = chart.values().set(SetKind::Value, "exposure.type=NodePort");
     Plan::new(namespace.parse().unwrap(), namespace.parse().unwrap(), &selection, chart, values).unwrap()
 }
@@ -80,17 +81,17 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// Everything that install, status and uninstall ask of the hosting cluster, but for waiting: no pod ever runs here.
 async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     let options = Options { deadline: Some(Instant::now() + Duration::from_secs(120)), ..Options::default() };
-    let engine = Engine::new(client.clone(), plan.owner(), options, Events::none());
+    let engine = Engine::new(client.clone(), plan.package.owner(), options, Events::none());
     let rendered = plan.render(&endpoint(), &pki::placeholders()).unwrap();
     let examined = preflight::examine(plan, client, &engine, &rendered.objects).await.map_err(|e| chain(&e))?;
     if !examined.0.forbidden.is_empty() {
         return Err(format!("you may not {}", examined.0.forbidden.join(", ")));
     }
     examined.1.map_err(|e| chain(&e))?;
-    let whole = Plan::planned(&rendered.objects);
+    let whole = planned(&rendered.objects);
     let release = plan.release(&endpoint());
-    let planned = engine.plan(&release, &whole).await.map_err(|e| chain(&e))?;
-    let mut run = engine.begin(planned).await.map_err(|e| chain(&e))?;
+    let compared = engine.plan(&release, &whole).await.map_err(|e| chain(&e))?;
+    let mut run = engine.begin(compared).await.map_err(|e| chain(&e))?;
     let applied = run.apply().await.map_err(|e| chain(&e));
     if let Err(error) = applied {
         let _ = run.release().await;
@@ -98,7 +99,7 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     }
     run.commit().await.map_err(|e| chain(&e))?;
     assert!(engine.plan(&release, &whole).await.map_err(|e| chain(&e))?.is_noop());
-    let namespace = plan.namespace.as_str();
+    let namespace = plan.package.namespace.as_str();
     let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::namespaced(client.clone(), namespace);
     services.get("apiserver").await.map_err(|e| chain(&e))?;
     keys::from_cluster(client, namespace, plan.name.as_str()).await.map_err(|e| chain(&e))?;
@@ -106,7 +107,7 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     inside::components(client, namespace).await.map_err(|e| chain(&e))?;
     let sets: kube::Api<k8s_openapi::api::apps::v1::StatefulSet> = kube::Api::namespaced(client.clone(), namespace);
     sets.list(&kube::api::ListParams::default()).await.map_err(|e| chain(&e))?;
-    let report = installation::look(client, &plan.name, &plan.namespace).await.map_err(|e| chain(&e))?;
+    let report = installation::look(client, &plan.name, &plan.package.namespace).await.map_err(|e| chain(&e))?;
     let objects = report.judged.iter().find(|judged| judged.id == "objects").unwrap();
     if !matches!(objects.verdict, fleetctl::check::Verdict::Passed(_)) {
         return Err(format!("{:?}", objects.verdict));

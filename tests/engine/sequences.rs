@@ -210,7 +210,7 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
                 match result {
                     Ok(()) => won.push(values),
                     Err(error) => {
-                        assert!(matches!(error.reason(), "PlanOutdated" | "LockLost" | "Locked"), "{place}: {error}")
+                        assert!(matches!(error.reason(), "PlanOutdated" | "LockLost" | "Locked"), "{place}: {error}");
                     }
                 }
             }

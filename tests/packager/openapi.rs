@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::support;
 
 /// The schemas of one minor, compiled when they are first needed.
-struct Minor {
+struct Schemas {
     bed: Bed,
     minor: u32,
     documents: BTreeMap<String, Value>,
     validators: BTreeMap<(String, String), Validator>,
 }
 
-impl Minor {
+impl Schemas {
     fn new(minor: u32) -> Self {
         let bed = Bed::here().unwrap();
         Self { bed, minor, documents: BTreeMap::new(), validators: BTreeMap::new() }
@@ -88,14 +88,14 @@ fn close(schema: &mut Value) {
 
 #[test]
 fn every_line_with_every_preset_is_valid_for_every_minor_of_its_row() {
-    let mut minors: BTreeMap<u32, Minor> = BTreeMap::new();
+    let mut minors: BTreeMap<u32, Schemas> = BTreeMap::new();
     let mut problems = Vec::new();
     let mut checked = 0;
     for set in support::sets() {
         let hosting = set.minors().into_iter().map(|minor| (minor, &set.rendered.objects));
         let own = [(set.own_minor(), &set.rendered.bootstrap)];
         for (minor, objects) in hosting.chain(own) {
-            let schemas = minors.entry(minor).or_insert_with(|| Minor::new(minor));
+            let schemas = minors.entry(minor).or_insert_with(|| Schemas::new(minor));
             for object in objects {
                 let found = schemas.problems(object);
                 problems.extend(found.iter().map(|problem| format!("{} on 1.{minor}: {problem}", set.name)));
@@ -112,7 +112,7 @@ fn every_line_with_every_preset_is_valid_for_every_minor_of_its_row() {
 fn a_field_that_nobody_knows_and_a_wrong_type_are_found() {
     let set = support::sets().into_iter().find(|set| set.name == "control-plane v0.6 defaults").unwrap();
     let mut etcd = set.rendered.objects.into_iter().find(|object| object.kind() == "StatefulSet").unwrap();
-    let mut minor = Minor::new(24);
+    let mut minor = Schemas::new(24);
     assert_eq!(minor.problems(&etcd), [""; 0]);
     etcd.json["spec"]["template"]["spec"]["containers"][0]["imagee"] = json!("x");
     etcd.json["spec"]["replicas"] = json!("1");

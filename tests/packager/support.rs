@@ -7,8 +7,9 @@ use fleetctl::chart::select::{Request, Selection, select};
 use fleetctl::chart::{Chart, Kind, Object, RenderInput, Rendered, Row, ValuesBuilder, presets, versions};
 use fleetctl::control_plane::exposure::{Endpoint, endpoint_from_values};
 use fleetctl::control_plane::install::unknown;
-use fleetctl::control_plane::plan::{Plan, load_chart};
+use fleetctl::control_plane::plan::Plan;
 use fleetctl::control_plane::values::{ControlPlaneValues, ExposureType};
+use fleetctl::install::package::load_chart;
 use fleetctl::pki::placeholders;
 use fleetctl::workload_cluster::values::AgentValues;
 use serde_json::{Value, json};
@@ -73,7 +74,7 @@ fn with(chart: &Chart, text: &str) -> ValuesBuilder {
 }
 
 fn control_plane(selection: &Selection<'_>, text: &str) -> Option<Rendered> {
-    let chart = load_chart(selection).unwrap();
+    let chart = load_chart(Kind::ControlPlane, selection).unwrap();
     with(&chart, text).build_checked(ControlPlaneValues::schema()).ok()?;
     let builder = with(&chart, text);
     let plan = Plan::new("demo".parse().unwrap(), "fleet".parse().unwrap(), selection, chart, builder).unwrap();

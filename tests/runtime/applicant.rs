@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser as _;
-use fleetctl::agent::hub::Init;
 use fleetctl::agent::register::{RegisterError, certificate};
-use fleetctl::agent::settings::Args;
+use fleetctl::agent::settings::Cli;
+use fleetctl::api::init_kubeconfig::Init;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use rcgen::KeyPair;
@@ -87,7 +87,8 @@ impl Applicant {
 
     /// Asks with another credential.
     pub(crate) async fn ask_as(&self, client: &Client) -> Result<String, String> {
-        let args = Args::parse_from(["fleet-agent", "--cluster-name", &self.name]);
+        let cli = Cli::parse_from(["fleet-agent", "--cluster-name", &self.name]);
+        let args = cli.args.expect("they are given");
         let asked = certificate(client, &args, &self.id, &self.key, async |_, _| {});
         match tokio::time::timeout(Duration::from_secs(60), asked).await {
             Ok(Ok(certificate)) => Ok(certificate.pem),

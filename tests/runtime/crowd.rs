@@ -1,6 +1,9 @@
 //! A crowd: many agents' own code in one process, each with an identity and connections of its own, against one real
 //! control plane. Prints what it measured; `FLEET_CROWD=500 cargo test --test runtime -- --ignored --nocapture crowd`.
 
+// What it is for is to be read.
+#![allow(clippy::print_stderr)]
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! A real agent makes a real cluster a member: ready, lost, cut off, cloned, gone.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
@@ -37,7 +37,7 @@ impl Scene {
         self.agent_by(&self.control_plane.init_file.clone(), identity)
     }
 
-    fn agent_by(&self, init: &PathBuf, identity: &str) -> Program {
+    fn agent_by(&self, init: &Path, identity: &str) -> Program {
         Program::agent(&self.member.kubeconfig, init, &self.name, identity)
     }
 
@@ -95,13 +95,13 @@ async fn traces(hub: &Client, name: &str) -> BTreeSet<String> {
     };
     let names = |items: Vec<String>| items;
     let clusters = Api::<Cluster>::all(hub.clone()).list(&all).await.unwrap();
-    found.extend(keep("Cluster", names(clusters.iter().map(|o| o.name_any()).collect())));
+    found.extend(keep("Cluster", names(clusters.iter().map(kube::ResourceExt::name_any).collect())));
     let spaces = Api::<Namespace>::all(hub.clone()).list(&all).await.unwrap();
-    found.extend(keep("Namespace", names(spaces.iter().map(|o| o.name_any()).collect())));
+    found.extend(keep("Namespace", names(spaces.iter().map(kube::ResourceExt::name_any).collect())));
     let roles = Api::<ClusterRole>::all(hub.clone()).list(&all).await.unwrap();
-    found.extend(keep("ClusterRole", names(roles.iter().map(|o| o.name_any()).collect())));
+    found.extend(keep("ClusterRole", names(roles.iter().map(kube::ResourceExt::name_any).collect())));
     let bindings = Api::<ClusterRoleBinding>::all(hub.clone()).list(&all).await.unwrap();
-    found.extend(keep("ClusterRoleBinding", names(bindings.iter().map(|o| o.name_any()).collect())));
+    found.extend(keep("ClusterRoleBinding", names(bindings.iter().map(kube::ResourceExt::name_any).collect())));
     found
 }
 
@@ -128,10 +128,8 @@ async fn an_agent_makes_its_cluster_ready_and_leaves_without_a_trace() {
     let scene = Scene::set().await;
     add_fake_node(&scene.member.client).await;
     let mut agent = scene.agent("pod-1");
-    let started = Instant::now();
     agent.ready(Duration::from_secs(60)).await;
     scene.until_ready().await;
-    eprintln!("READY after {:?}", started.elapsed());
     let cluster = scene.clusters().get(&scene.name).await.unwrap();
     let spec = &cluster.spec;
     assert_eq!((spec.kubernetesversion.as_str(), spec.kubernetescluster.as_str()), ("1.31", "under"));
@@ -170,14 +168,12 @@ async fn a_lost_agent_is_noticed_in_forty_to_fifty_seconds_and_its_successor_is_
     tokio::time::sleep(Duration::from_secs(12)).await;
     agent.kill();
     let took = scene.until_lost().await;
-    eprintln!("lost after {took:?}");
     // The promise is 40 to 50 s on a quiet machine; the upper bound leaves room for a busy one.
     assert!(took > Duration::from_secs(38) && took < Duration::from_secs(90), "{took:?}");
     let healed = Instant::now();
     let mut agent = scene.agent("pod-2");
     agent.ready(Duration::from_secs(60)).await;
     scene.until_ready().await;
-    eprintln!("ready again after {:?}", healed.elapsed());
     assert!(healed.elapsed() < Duration::from_secs(60), "{:?}", healed.elapsed());
 }
 
@@ -198,7 +194,6 @@ async fn a_cut_link_is_noticed_and_heals_without_a_restart() {
     assert!(code == 503 && body.contains("ControlPlaneUnreachable"), "{code} {body}");
     wire.set(true);
     let took = scene.until_ready().await;
-    eprintln!("ready again after {took:?}");
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 

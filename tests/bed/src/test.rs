@@ -54,11 +54,14 @@ pub(crate) fn run(bed: &Bed, exhaustive: bool, args: &[String]) -> Result<()> {
 fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Result<()> {
     if args.is_empty() {
         steps.program("format", &mut cargo(bed, &["fmt", "--all", "--check"]))?;
-        let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet"]);
+        let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]);
+        steps.program("lints", &mut clippy)?;
+        // `--all-targets` means those that a plain `cargo test` runs.
+        let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
         for target in ON_CLUSTERS {
             clippy.args(["--test", target]);
         }
-        steps.program("lints", clippy.args(["--", "--deny", "warnings"]))?;
+        steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
         let deny = steps.run("licence checker", || deny(bed))?;
         let mut check = Command::new(deny);
         check.current_dir(bed.checkout()).args(["--log-level", "error", "check", "licenses", "bans", "sources"]);
