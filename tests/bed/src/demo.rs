@@ -46,7 +46,7 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
         shown.command(&environment, "fleetctl get clusters --context demo")
     })?;
     if let Some(file) = picture {
-        let text = shown.text.replace(&home.display().to_string(), "/root");
+        let text = shown.text.replace(&home.display().to_string(), "/home/jane");
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
         }
