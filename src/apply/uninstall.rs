@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::absence::Doomed;
@@ -29,7 +30,7 @@ pub struct Removal {
 }
 
 /// An object that stays, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Kept {
     /// Which.
     pub object: ObjectRef,
@@ -38,7 +39,8 @@ pub struct Kept {
 }
 
 /// What a removal did.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Removed {
     /// Nothing of the installation was found.
     pub nothing_found: bool,

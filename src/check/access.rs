@@ -1,8 +1,10 @@
-//! What the user may not do, asked of the API server by access reviews.
+//! What the user may not do, asked of the API server by access reviews, and the judgement on it.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::Client;
 use kube::api::{Api, PostParams};
+
+use super::Finding;
 
 /// The writes among `writes` (API group, resource, whether it lives in a namespace) that are not allowed, as
 /// `create secrets in namespace fleet`.
@@ -41,4 +43,16 @@ pub async fn forbidden(
     }))
     .await?;
     Ok(reviewed.into_iter().flatten().collect())
+}
+
+/// Judges what is [`forbidden`] among the writes of `kinds` kinds; `source` says, in brackets, where the rights that are
+/// needed can be read, or nothing.
+pub(super) fn judge(forbidden: &[String], kinds: usize, source: &str) -> Finding {
+    if forbidden.is_empty() {
+        return Finding::Good(format!("may write all {kinds} kinds that are needed"));
+    }
+    Finding::bad(
+        format!("you may not {}", forbidden.join(", ")),
+        format!("ask for these rights{source}, or use a context that has them (`--context`)"),
+    )
 }

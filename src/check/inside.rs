@@ -12,10 +12,8 @@ use kube::{Client, ResourceExt};
 use super::{Check, Finding, Severity};
 use crate::api::Cluster;
 use crate::api::SchedulePolicy;
+use crate::api::keys::{BOOTSTRAP_STATUS, INIT_SECRET};
 use crate::api::rights::{Right, Scope};
-
-/// The Secret inside the control plane that agents start from.
-pub const INIT_SECRET: &str = "fleet-cluster-init-kubeconfig";
 
 /// One component as its controller and pods show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -191,7 +189,7 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
     let reports: Api<ConfigMap> = Api::namespaced(hub.clone(), namespace);
     let (definitions, secret, report) =
-        tokio::try_join!(definitions.list(&all), secrets.get_opt(INIT_SECRET), reports.get_opt(BOOTSTRAP_REPORT))?;
+        tokio::try_join!(definitions.list(&all), secrets.get_opt(INIT_SECRET), reports.get_opt(BOOTSTRAP_STATUS))?;
     let mut inside = Inside {
         init_secret: secret.is_some(),
         bootstrap_trouble: report.as_ref().and_then(bootstrap_trouble),
@@ -210,9 +208,6 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
     }
     Ok(inside)
 }
-
-/// The ConfigMap in which the scheduler says what it could and could not apply.
-pub const BOOTSTRAP_REPORT: &str = "fleet-bootstrap-status";
 
 fn bootstrap_trouble(report: &ConfigMap) -> Option<String> {
     let text = report.data.as_ref()?.get("conditions")?;

@@ -68,6 +68,19 @@ pub struct Check<F> {
     pub evaluate: fn(&F) -> Finding,
 }
 
+impl<F> Check<F> {
+    /// A check that refuses when it does not hold.
+    pub const fn required(
+        id: &'static str,
+        title: &'static str,
+        category: &'static str,
+        needs: &'static [&'static str],
+        evaluate: fn(&F) -> Finding,
+    ) -> Self {
+        Self { id, title, category, severity: Severity::Error, needs, evaluate }
+    }
+}
+
 /// What became of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -143,6 +156,15 @@ pub fn run<F>(checks: &[Check<F>], facts: &F, lenient: &[String]) -> Report {
         report.judged.push(Judged { id: check.id, title: check.title, category: check.category, verdict });
     }
     report
+}
+
+/// The only check that fails: its id, what is wrong and the remedy.
+#[cfg(test)]
+fn only_failure<F>(checks: &[Check<F>], facts: &F) -> (&'static str, String, String) {
+    let report = run(checks, facts, &[]);
+    let failures: Vec<_> = report.failures().collect();
+    assert_eq!(failures.len(), 1, "{report:?}");
+    (failures[0].0.id, failures[0].1.what.clone(), failures[0].1.remedy.clone())
 }
 
 #[cfg(test)]

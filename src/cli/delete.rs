@@ -1,6 +1,5 @@
 //! `delete`: makes a control plane forget a workload cluster whose agent cannot say goodbye any more.
 
-use std::io::{BufRead as _, IsTerminal as _};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -12,8 +11,8 @@ use kube::{Client, ResourceExt as _};
 use super::Global;
 use super::cluster_access::{hub_client, request_failed};
 use super::error::{CliError, Exit};
-use super::install::duration;
 use super::package_args::wrong_name;
+use super::run_args::duration;
 use super::ui::Ui;
 use crate::api::Cluster;
 use crate::api::cluster::conditions::READY;
@@ -108,15 +107,6 @@ fn confirm(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(), CliError> {
     if yes {
         return Ok(());
     }
-    let refused = |headline: &str| {
-        CliError::new(Exit::Refused, "NotConfirmed", headline).hint("give `--yes` to delete without being asked")
-    };
-    if !std::io::stdin().is_terminal() {
-        return Err(refused("deleting a cluster has to be confirmed, and nobody can be asked"));
-    }
     ui.err(&format!("The control plane forgets {name}, and what it has placed there is no longer looked after."));
-    ui.err("Type the name of the workload cluster to go on:");
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    if answer.trim() == name { Ok(()) } else { Err(refused("not confirmed; nothing was deleted")) }
+    ui.confirm_by_name("deleting a cluster", "workload cluster", &name)
 }

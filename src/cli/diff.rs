@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::Global;
 use super::error::{CliError, Exit};
+use super::format::Format;
 use super::install::{Prepared, WriteArgs, prepare};
 use super::outcome::control_plane_failed;
 use super::plan_args::PlanArgs;
@@ -41,15 +42,9 @@ pub(super) struct DiffControlPlaneArgs {
     #[command(flatten)]
     write: WriteArgs,
 
-    /// Output format
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
-    output: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
+    /// Output format [default: text]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Result<Exit, CliError> {
@@ -61,10 +56,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Resul
         }
         error
     })?;
-    match args.output {
-        Format::Text => ui.out(&text(&comparison))?,
-        Format::Json => ui.out(&(json_of(&comparison).to_string() + "\n"))?,
-    }
+    ui.out(&shown(args.output, &comparison))?;
     Ok(if comparison.is_same() { Exit::Ok } else { Exit::Failed })
 }
 
@@ -86,8 +78,13 @@ pub(super) async fn comparison(
     })
 }
 
+/// The comparison as it is printed.
+pub(super) fn shown(format: Option<Format>, comparison: &Comparison) -> String {
+    format.map_or_else(|| text(comparison), |format| format.of(&json_of(comparison)))
+}
+
 /// One block an object, then a sentence that counts.
-pub(super) fn text(comparison: &Comparison) -> String {
+fn text(comparison: &Comparison) -> String {
     let mut text = String::new();
     // What is to be said about many objects is said once, below them.
     let mut remarks: Vec<&str> = comparison.differences.iter().filter_map(|d| d.note.as_deref()).collect();

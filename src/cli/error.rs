@@ -100,7 +100,7 @@ impl CliError {
         self.causes.push(text);
     }
 
-    /// The error for a program, as one JSON object: under `-o json` it takes the place of the text.
+    /// The error for a program, as fields of an event.
     pub(super) fn to_json(&self) -> serde_json::Value {
         serde_json::json!({"error": {
             "reason": self.reason,

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::cluster_access::connect;
+use super::cluster_access::{connect, home};
 use super::error::{CliError, Exit};
 use super::outcome::engine_error;
 use super::package_args::wrong_name;
@@ -10,7 +10,6 @@ use super::ui::Ui;
 use super::{Global, kubeconfig_edit};
 use crate::api::names::ControlPlaneName;
 use crate::control_plane::kubeconfig::{self, KubeconfigError, Source};
-use crate::install::home::Home;
 
 /// Write the kubeconfig of a control plane again, from the keys in its hosting cluster or on this machine
 #[derive(Debug, Args)]
@@ -42,8 +41,7 @@ pub(super) struct KubeconfigArgs {
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Result<Exit, CliError> {
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let home =
-        Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let home = home()?;
     if args.remove {
         return kubeconfig_edit::remove(ui, global, &home, &name);
     }

@@ -12,6 +12,7 @@ mod diff;
 mod environment;
 mod error;
 mod explain;
+mod format;
 mod get;
 mod image_args;
 mod install;
@@ -29,6 +30,7 @@ mod preview;
 mod reference;
 mod report;
 mod rollback;
+mod run_args;
 mod show;
 mod show_images;
 mod show_presets;
@@ -54,7 +56,6 @@ use std::process::ExitCode;
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::api::names::NamespaceName;
-use crate::chart::output;
 use error::{CliError, Exit};
 use log::LogFormat;
 use ui::Ui;
@@ -268,7 +269,7 @@ async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
     }
 }
 
-/// Whether the command that was given has `-o json`, so that its errors are JSON too.
+/// Whether the command that was given has `-o json`, so that what it says on stderr is JSON too.
 fn asks_for_json(matches: &clap::ArgMatches) -> bool {
     let mut last = matches;
     while let Some((_, below)) = last.subcommand() {
@@ -295,9 +296,7 @@ fn ended(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
             if silent && pages::find(error.reason).is_some() {
                 error = error.hint_of_reason();
             }
-            let text = if ui.json_errors { output::json(&error.to_json()) } else { error.render() };
-            // Hints name the program as the user started it.
-            ui.err(text.replace("`fleetctl ", &format!("`{} ", ui.program)).trim_end());
+            ui.error(&error);
             ExitCode::from(error.exit as u8)
         }
     }

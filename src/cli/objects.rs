@@ -1,13 +1,13 @@
 //! Rendered objects as text for stdout.
 
+use super::format::Format;
 use crate::chart::{Object, output};
 
-/// A stream of YAML documents in apply order.
-pub(super) fn yaml(objects: &[Object]) -> String {
-    output::yaml_stream(objects.iter().map(|object| &object.json))
-}
-
-/// One Kubernetes `List` as JSON.
-pub(super) fn json(objects: &[Object]) -> String {
-    output::json_list(objects.iter().map(|object| &object.json))
+/// Objects in apply order: a stream of YAML documents, or one Kubernetes `List` as JSON.
+pub(super) fn of(format: Format, objects: &[Object]) -> String {
+    let objects = objects.iter().map(|object| &object.json);
+    match format {
+        Format::Yaml => output::yaml_stream(objects),
+        Format::Json => output::json_list(objects),
+    }
 }

@@ -2,20 +2,21 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::error::{CliError, Exit};
-use super::install::duration;
-use super::outcome::{engine_error, interrupted};
+use super::format::Format;
+use super::outcome::engine_error;
 use super::package_args::wrong_name;
+use super::run_args::{RunArgs, goes_on, until_stopped};
 use super::ui::{Display, Ui};
 use super::{Global, cluster_access};
 use crate::api::names::ControlPlaneName;
+use crate::apply::ObjectRef;
 use crate::control_plane::rollback::Outcome;
 use crate::control_plane::uninstall::Target;
-use crate::install::home::Home;
 use crate::install::progress::Progress;
 
 /// Undo an install or upgrade that was cut off
@@ -30,58 +31,67 @@ pub(super) struct RollbackArgs {
     #[arg(value_name = "CONTROL_PLANE_NAME")]
     name: String,
 
-    /// How long to wait for everything together
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
-    timeout: Duration,
+    #[command(flatten)]
+    run: RunArgs,
 
-    /// How long to wait for another run that holds the lock
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
-    lock_wait: Duration,
+    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<Exit, CliError> {
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let home =
-        Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))?;
+    let home = cluster_access::home()?;
     let hosting = cluster_access::connect(global).await?;
     let target = Target {
         name: &name,
         namespace: &global.namespace,
         client: &hosting.client,
         home: &home,
-        timeout: args.timeout,
-        lock_wait: args.lock_wait,
+        timeout: args.run.timeout,
+        lock_wait: args.run.lock_wait,
     };
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     progress.step(&format!("Undoing what a run of control plane {name} left that was cut off"));
-    let outcome = tokio::select! {
-        outcome = target.rollback(&progress) => outcome,
-        () = interrupted(ui) => {
-            display.close(false);
-            return Err(CliError::new(Exit::Interrupted, "Interrupted", "the rollback was interrupted")
-                .hint("run the same command again; it goes on where it stopped"));
-        }
-    };
-    display.close(outcome.is_ok());
-    let outcome = outcome.map_err(|error| {
-        engine_error("the rollback stopped", &error).hint("run the same command again; it goes on where it stopped")
-    })?;
-    told(ui, &name, global, outcome)
+    let outcome = until_stopped(ui, &display, "the rollback", target.rollback(&progress)).await?;
+    let outcome = outcome.map_err(|error| goes_on(engine_error("the rollback stopped", &error)))?;
+    told(ui, &name, global, args.output, outcome)
 }
 
-fn told(ui: &Ui, name: &ControlPlaneName, global: &Global, outcome: Outcome) -> Result<Exit, CliError> {
-    let state = |installed: Option<String>| match installed {
+/// A rollback as programs read it.
+#[derive(Debug, Serialize)]
+struct Document<'r> {
+    name: &'r str,
+    /// When the run began that was cut off, where there was one.
+    started: Option<&'r str>,
+    undone: &'r [ObjectRef],
+    /// The service version that is installed now.
+    installed: Option<&'r str>,
+}
+
+fn told(
+    ui: &Ui,
+    name: &ControlPlaneName,
+    global: &Global,
+    format: Option<Format>,
+    outcome: Outcome,
+) -> Result<Exit, CliError> {
+    let state = |installed: Option<&str>| match installed {
         Some(version) => format!("Installed is service version {version}."),
         None => "Nothing is installed.".to_owned(),
     };
     match outcome {
         Outcome::NothingToUndo { installed } => {
-            ui.out(&format!(
-                "No run of control plane {name} in namespace {} was cut off; nothing to undo. {}\n",
-                global.namespace,
-                state(installed)
-            ))?;
+            let installed = installed.as_deref();
+            ui.out(&match format {
+                Some(format) => format.of(&Document { name: name.as_str(), started: None, undone: &[], installed }),
+                None => format!(
+                    "No run of control plane {name} in namespace {} was cut off; nothing to undo. {}\n",
+                    global.namespace,
+                    state(installed)
+                ),
+            })?;
             Ok(Exit::Ok)
         }
         Outcome::WasUninstall { started } => Err(CliError::new(
@@ -91,6 +101,9 @@ fn told(ui: &Ui, name: &ControlPlaneName, global: &Global, outcome: Outcome) -> 
         )
         .hint(format!("to finish it: `fleetctl uninstall control-plane {name}`; to install again: `fleetctl install control-plane {name}`"))),
         Outcome::Undone { started, result, installed } => {
+            let installed = installed.as_deref();
+            let document =
+                || Document { name: name.as_str(), started: Some(&started), undone: &result.undone, installed };
             let begun = if started.is_empty() { String::new() } else { format!(" begun {started}") };
             let mut text = format!("Undone: the run of control plane {name}{begun}.\n");
             for object in &result.undone {
@@ -98,10 +111,13 @@ fn told(ui: &Ui, name: &ControlPlaneName, global: &Global, outcome: Outcome) -> 
             }
             let _ = writeln!(text, "{}", state(installed));
             if result.problems.is_empty() {
-                ui.out(&text)?;
+                ui.out(&format.map_or(text, |format| format.of(&document())))?;
                 return Ok(Exit::Ok);
             }
-            ui.err(text.trim_end());
+            match format {
+                Some(format) => ui.out(&format.of(&document()))?,
+                None => ui.err(text.trim_end()),
+            }
             let count = result.problems.len();
             let mut error = CliError::new(
                 Exit::PartDone,

@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use fs_err as fs;
 
 use super::error::{CliError, Exit};
+use super::format::Format;
 use super::objects;
+use super::package_args::wrong_values;
 use super::ui::Ui;
+use crate::chart::explain::{self, ExplainError, Explanation};
 use crate::chart::{Object, Rendered, output, served};
 
 /// Flags that choose what is printed.
@@ -44,18 +47,7 @@ pub(super) struct OutputArgs {
     pub(super) explain: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Yaml,
-    Json,
-}
-
 impl OutputArgs {
-    /// Whether JSON is wanted.
-    pub(super) fn json(&self) -> bool {
-        self.output == Format::Json
-    }
-
     /// Refuses what cannot be meant, before anything is rendered or written.
     pub(super) fn check(&self) -> Result<(), CliError> {
         self.include_kind.iter().chain(&self.exclude_kind).try_for_each(|kind| known_kind(kind).map(drop))
@@ -70,8 +62,25 @@ impl OutputArgs {
         } else if let Some(folder) = &self.output_dir {
             ui.out(&self.write(folder, &objects)?)?;
         } else {
-            ui.out(&if self.json() { objects::json(&objects) } else { objects::yaml(&objects) })?;
+            ui.out(&objects::of(self.output, &objects))?;
         }
+        Ok(Exit::Ok)
+    }
+
+    /// Prints where a field comes from.
+    pub(super) fn explained(
+        &self,
+        ui: &Ui,
+        explained: Result<Vec<Explanation>, ExplainError>,
+    ) -> Result<Exit, CliError> {
+        let explained = explained.map_err(|error| match error {
+            ExplainError::Render(problems) => wrong_values(&problems),
+            error => CliError::usage("NoSuchField", error.to_string()),
+        })?;
+        ui.out(&match self.output {
+            Format::Json => explain::render_json(&explained),
+            Format::Yaml => explain::render(&explained),
+        })?;
         Ok(Exit::Ok)
     }
 
@@ -114,7 +123,10 @@ impl OutputArgs {
 
     /// Writes the files and gives their paths, a line each.
     fn write(&self, folder: &Path, objects: &[Object]) -> Result<String, CliError> {
-        let extension = if self.json() { "json" } else { "yaml" };
+        let extension = match self.output {
+            Format::Json => "json",
+            Format::Yaml => "yaml",
+        };
         let files: Vec<(String, &Object)> =
             objects.iter().enumerate().map(|(index, object)| (file_name(index, object, extension), object)).collect();
         fs::create_dir_all(folder)?;
@@ -133,7 +145,10 @@ impl OutputArgs {
         let mut written = String::new();
         for (name, object) in files {
             let path = folder.join(name);
-            let text = if self.json() { output::json(&object.json) } else { output::yaml_stream([&object.json]) };
+            let text = match self.output {
+                Format::Json => output::json(&object.json),
+                Format::Yaml => output::yaml_stream([&object.json]),
+            };
             write_file(&path, &text, object.kind() == "Secret")?;
             written.push_str(&format!("{}\n", path.display()));
         }

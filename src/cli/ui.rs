@@ -1,13 +1,17 @@
 //! The terminal: results go to stdout, everything else to stderr; colour and marks as the terminal can show them.
 
-use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
 
-use crate::install::progress::Progress;
+use super::error::{CliError, Exit};
+use crate::apply::Event;
+use crate::install::progress::{Progress, tell};
 
 /// How a line of a report is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +29,8 @@ pub(super) enum Mark {
 pub(super) struct Ui {
     /// The name under which the user started the program.
     pub(super) program: &'static str,
-    /// Whether an error is shown as JSON.
-    pub(super) json_errors: bool,
+    /// The number of the last event, where stderr is a stream of JSON events instead of text.
+    events: Option<Arc<AtomicU64>>,
     quiet: bool,
     unicode: bool,
     live: bool,
@@ -43,10 +47,13 @@ fn locale_is_unicode() -> bool {
 }
 
 impl Ui {
-    /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors.
-    pub(super) fn new(quiet: bool, program: &'static str, json_errors: bool) -> Self {
+    /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors, `json` makes
+    /// each line of stderr a JSON event.
+    pub(super) fn new(quiet: bool, program: &'static str, json: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { program, json_errors, quiet, unicode: locale_is_unicode(), live: io::stderr().is_terminal() && !dumb }
+        let live = io::stderr().is_terminal() && !dumb && !json && !quiet;
+        let events = json.then(Arc::default);
+        Self { program, events, quiet, unicode: locale_is_unicode(), live }
     }
 
     /// Writes a result to stdout.
@@ -65,15 +72,56 @@ impl Ui {
     }
 
     /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
-    #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
     pub(super) fn err(&self, text: &str) {
-        let _ = writeln!(anstream::stderr().lock(), "{text}");
+        if !self.event("message", || json!({"message": anstream::adapter::strip_str(text).to_string()})) {
+            let _ = writeln!(anstream::stderr().lock(), "{text}");
+        }
     }
 
     /// Warns on stderr.
     pub(super) fn warn(&self, text: &str) {
         let style = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
-        self.err(&format!("{style}warning{style:#}: {text}"));
+        if !self.event("warning", || json!({"message": text})) {
+            self.err(&format!("{style}warning{style:#}: {text}"));
+        }
+    }
+
+    /// Writes an error: as text, or as the last event.
+    pub(super) fn error(&self, error: &CliError) {
+        // Hints name the program as the user started it.
+        if !self.event("error", || error.to_json()) {
+            self.err(self.named(&error.render()).trim_end());
+        }
+    }
+
+    /// One line of JSON on stderr with the next number, where somebody asked for that; else nothing, and false.
+    fn event(&self, kind: &str, fields: impl FnOnce() -> Value) -> bool {
+        let Some(last) = &self.events else { return false };
+        let sequence = last.fetch_add(1, Ordering::Relaxed) + 1;
+        let time = jiff::Timestamp::now().round(jiff::Unit::Millisecond).unwrap_or_default().to_string();
+        let mut line = json!({"sequence": sequence, "time": time, "type": kind});
+        if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields()) {
+            line.extend(fields);
+        }
+        let _ = writeln!(anstream::stderr().lock(), "{}", self.named(&line.to_string()));
+        true
+    }
+
+    /// Asks for the name of what is to be deleted; `deed` is what has to be confirmed, such as `deleting data`.
+    ///
+    /// # Errors
+    /// Another answer, or nobody who could be asked.
+    pub(super) fn confirm_by_name(&self, deed: &str, what: &str, name: &str) -> Result<(), CliError> {
+        let refused = |headline: &str| {
+            CliError::new(Exit::Refused, "NotConfirmed", headline).hint("give `--yes` to delete without being asked")
+        };
+        if !io::stdin().is_terminal() {
+            return Err(refused(&format!("{deed} has to be confirmed, and nobody can be asked")));
+        }
+        self.err(&format!("Type the name of the {what} to go on:"));
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        if answer.trim() == name { Ok(()) } else { Err(refused("not confirmed; nothing was deleted")) }
     }
 
     /// A text whose commands name the program as the user started it.
@@ -130,6 +178,10 @@ impl Display {
             bar.finish_and_clear();
         }
         let seconds = step.started.elapsed().as_secs_f64();
+        let ended = || json!({"step": step.title, "ok": mark != Mark::Bad, "detail": detail, "seconds": seconds});
+        if self.ui.event("step-ended", ended) {
+            return;
+        }
         let took = if seconds >= 0.95 { format!(" ({seconds:.0} s)") } else { String::new() };
         let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
         self.ui.note(&format!("{} {}{detail}{took}", self.ui.mark(mark), step.title));
@@ -139,7 +191,8 @@ impl Display {
 impl Progress for Display {
     fn step(&self, title: &str) {
         self.finish(Mark::Good, "");
-        let bar = (self.ui.live && !self.ui.quiet).then(|| {
+        self.ui.event("step", || json!({"step": title}));
+        let bar = self.ui.live.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed:.dim}") {
                 bar.set_style(style);
@@ -156,6 +209,9 @@ impl Progress for Display {
         let mut current = self.current();
         let Some(step) = current.as_mut().filter(|step| step.last != text) else { return };
         text.clone_into(&mut step.last);
+        if self.ui.event("update", || json!({"message": text})) {
+            return;
+        }
         match &step.bar {
             Some(bar) => bar.set_message(format!("{}: {text}", step.title)),
             None => self.ui.note(&format!("  {text}")),
@@ -171,6 +227,13 @@ impl Progress for Display {
         match current.as_ref().and_then(|step| step.bar.as_ref()) {
             Some(bar) => bar.suspend(|| self.ui.warn(text)),
             None => self.ui.warn(text),
+        }
+    }
+
+    fn event(&self, event: &Event) {
+        // The engine's events are data already, and have a type of their own.
+        if !self.ui.event("", || json!(event)) {
+            tell(self, event);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
@@ -12,10 +12,11 @@ use serde::Serialize;
 use super::Global;
 use super::cluster_access::connect;
 use super::error::{CliError, Exit};
+use super::format::Format;
 use super::ui::Ui;
 use crate::api::Cluster;
 use crate::api::version::ServiceVersion;
-use crate::chart::{self, output, select};
+use crate::chart::{self, select};
 use crate::control_plane::{health, keys};
 
 /// How long each cluster may take: a version is asked for when something is wrong, too.
@@ -32,12 +33,6 @@ pub(super) struct VersionArgs {
     /// Output format [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Json,
-    Yaml,
 }
 
 #[derive(Debug, Serialize)]
@@ -86,8 +81,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &VersionArgs) -> Result<
         found.skew = skew(&found.control_planes, &found.agents);
     }
     ui.out(&match args.output {
-        Some(Format::Json) => output::json(&found),
-        Some(Format::Yaml) => output::yaml(&found),
+        Some(format) => format.of(&found),
         None => text(ui, &found),
     })?;
     Ok(Exit::Ok)

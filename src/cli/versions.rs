@@ -1,9 +1,10 @@
 //! `versions`: the table of service versions and the Kubernetes versions they support.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use comfy_table::{Table, presets};
 
 use super::error::{CliError, Exit};
+use super::format::Format;
 use super::ui::Ui;
 use crate::chart;
 
@@ -16,17 +17,10 @@ pub(super) struct VersionsArgs {
     output: Option<Format>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Json,
-    Yaml,
-}
-
 pub(super) fn run(ui: &Ui, args: &VersionsArgs) -> Result<Exit, CliError> {
     let versions = chart::versions();
     let text = match args.output {
-        Some(Format::Json) => chart::output::json(versions),
-        Some(Format::Yaml) => chart::output::yaml(versions),
+        Some(format) => format.of(versions),
         None => table(versions),
     };
     ui.out(&text)?;

@@ -36,7 +36,7 @@ impl Target<'_> {
     /// # Errors
     /// [`apply::Error::Locked`] while that run is at work, and what the server refuses.
     pub async fn rollback(&self, progress: &Arc<dyn Progress>) -> Result<Outcome, apply::Error> {
-        let engine = self.engine(progress);
+        let engine = self.worker(progress);
         let before = engine.state().await?;
         let installed = before
             .record

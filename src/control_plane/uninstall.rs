@@ -2,54 +2,26 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use kube::Client;
+use std::time::Duration;
 
 use super::health;
 use super::keys;
 use super::plan::OWNER_KIND;
-use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::apply::{self, Engine, Owner, Removal, Removed};
+use crate::api::names::ControlPlaneName;
+use crate::apply::{self, Engine, Removal, Removed};
 use crate::check::inside::{self, Member};
-use crate::install::home::Home;
-use crate::install::progress::{self, Progress};
+use crate::install;
+use crate::install::progress::Progress;
 
 /// How long the control plane may take to say which workload clusters are registered.
 const ASKING: Duration = Duration::from_secs(5);
 
-/// Which control plane, where, and until when.
-pub struct Target<'a> {
-    /// Its name.
-    pub name: &'a ControlPlaneName,
-    /// Its namespace.
-    pub namespace: &'a NamespaceName,
-    /// The hosting cluster.
-    pub client: &'a Client,
-    /// The home directory of the service.
-    pub home: &'a Home,
-    /// Time for everything together.
-    pub timeout: Duration,
-    /// How long to wait for another run.
-    pub lock_wait: Duration,
-}
-
-impl std::fmt::Debug for Target<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Target").field("name", self.name).field("namespace", self.namespace).finish_non_exhaustive()
-    }
-}
+/// A control plane that is to go.
+pub type Target<'a> = install::target::Target<'a, ControlPlaneName>;
 
 impl Target<'_> {
-    pub(super) fn engine(&self, progress: &Arc<dyn Progress>) -> Engine {
-        let options = apply::Options {
-            deadline: Some(Instant::now() + self.timeout),
-            journal: Some(self.home.journal(self.name)),
-            lock_wait: self.lock_wait,
-            ..apply::Options::default()
-        };
-        let owner = Owner::new(OWNER_KIND, self.name.as_str(), self.namespace.as_str());
-        Engine::new(self.client.clone(), owner, options, progress::events(progress))
+    pub(super) fn worker(&self, progress: &Arc<dyn Progress>) -> Engine {
+        self.engine(OWNER_KIND, self.home.journal(self.name), progress)
     }
 
     /// The workload clusters that are registered, or why they could not be asked for.
@@ -67,10 +39,8 @@ impl Target<'_> {
 
     /// Whether an install of it has ever ended well: only then can workload clusters be registered.
     pub async fn is_complete(&self) -> bool {
-        let owner = Owner::new(OWNER_KIND, self.name.as_str(), self.namespace.as_str());
-        let engine = Engine::new(self.client.clone(), owner, apply::Options::default(), apply::Events::none());
         // A record that cannot be read is no proof that there is nothing to lose.
-        engine
+        self.reader(OWNER_KIND)
             .state()
             .await
             .map_or(true, |state| state.record.is_some_and(|record| record.phase == apply::Phase::Installed))
@@ -78,12 +48,12 @@ impl Target<'_> {
 
     /// What a removal would do, by reads alone.
     pub async fn plan(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
-        self.engine(progress).plan_removal(removal).await
+        self.worker(progress).plan_removal(removal).await
     }
 
     /// Removes it and searches the cluster for left-overs.
     pub async fn remove(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
-        self.engine(progress).uninstall(removal).await
+        self.worker(progress).uninstall(removal).await
     }
 
     /// Removes the local folder; gives its path when there was one.

@@ -5,3 +5,4 @@ pub mod home;
 pub mod package;
 pub mod progress;
 pub mod run;
+pub mod target;

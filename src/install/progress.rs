@@ -14,12 +14,21 @@ pub trait Progress: Send + Sync {
     fn done(&self, detail: &str);
     /// Something that does not stop the run.
     fn warn(&self, text: &str);
+    /// What the engine does, as data; told in words unless somebody wants the data.
+    fn event(&self, event: &Event) {
+        tell(self, event);
+    }
 }
 
 /// The engine's events as progress.
 pub fn events(progress: &Arc<dyn Progress>) -> Events {
     let progress = Arc::clone(progress);
-    Events::new(move |numbered| match numbered.event {
+    Events::new(move |numbered| progress.event(&numbered.event))
+}
+
+/// An event of the engine in words: what is waited for, and what somebody should know.
+pub fn tell<P: Progress + ?Sized>(progress: &P, event: &Event) {
+    match event {
         Event::Waiting { object, message, .. } => progress.update(&format!("{object}: {message}")),
         Event::Warning { object, message } => progress.warn(&format!("{object}: {message}")),
         Event::Retrying { request, error, .. } => progress.update(&format!("{request} is sent again: {error}")),
@@ -31,5 +40,5 @@ pub fn events(progress: &Arc<dyn Progress>) -> Events {
         }
         Event::Stuck { object, message } => progress.warn(&format!("{object} does not go away: {message}")),
         Event::Object { .. } | Event::Ready { .. } => {}
-    })
+    }
 }

@@ -1,46 +1,27 @@
 //! The removal of an agent: the cluster leaves its control plane first, then everything here goes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt as _;
 use kube::api::Api;
-use kube::{Client, ResourceExt as _};
 
 use super::plan::OWNER_KIND;
 use super::probe;
 use super::registration::Identity;
 use crate::api::keys::LABEL_INSTANCE;
-use crate::api::names::{ClusterName, NamespaceName};
+use crate::api::names::ClusterName;
 use crate::api::registration::state;
-use crate::apply::{self, Engine, Owner, Removal, Removed};
-use crate::install::home::Home;
-use crate::install::progress::{self, Progress};
+use crate::apply::{self, Removal, Removed};
+use crate::install;
+use crate::install::progress::Progress;
 
 /// How long an agent may take to leave: it looks every 5 s, and the control plane forgets a cluster within seconds.
 const LEAVING: Duration = Duration::from_secs(60);
 
-/// Which agent, where, and until when.
-pub struct Target<'a> {
-    /// Name of the workload cluster.
-    pub name: &'a ClusterName,
-    /// Its namespace.
-    pub namespace: &'a NamespaceName,
-    /// The workload cluster.
-    pub client: &'a Client,
-    /// The home directory of the service.
-    pub home: &'a Home,
-    /// Time for everything together.
-    pub timeout: Duration,
-    /// How long to wait for another run.
-    pub lock_wait: Duration,
-}
-
-impl std::fmt::Debug for Target<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Target").field("name", self.name).field("namespace", self.namespace).finish_non_exhaustive()
-    }
-}
+/// An agent that is to go.
+pub type Target<'a> = install::target::Target<'a, ClusterName>;
 
 /// How the cluster stands with its control plane after it was asked to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,15 +81,8 @@ impl Target<'_> {
     /// # Errors
     /// What the engine meets.
     pub async fn remove(&self, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
-        let options = apply::Options {
-            deadline: Some(Instant::now() + self.timeout),
-            journal: Some(self.home.agent_journal(self.name)),
-            lock_wait: self.lock_wait,
-            ..apply::Options::default()
-        };
-        let owner = Owner::new(OWNER_KIND, self.name.as_str(), self.namespace.as_str());
         // One may be left of an install that was cut off; its life is limited all the same.
         let _ = probe::remove(self.client, self.namespace.as_str()).await;
-        Engine::new(self.client.clone(), owner, options, progress::events(progress)).uninstall(Removal::default()).await
+        self.engine(OWNER_KIND, self.home.agent_journal(self.name), progress).uninstall(Removal::default()).await
     }
 }

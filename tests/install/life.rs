@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use bed::proxy::Proxy;
 
-use crate::support::Site;
+use serde_json::Value;
+
+use crate::support::{Ran, Site};
 
 fn mode(path: &std::path::Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -82,7 +84,7 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     assert!(removed.stdout.contains("--delete-data"), "{removed:?}");
     assert!(!site.kubectl(&["-n", "fleet", "get", "all"]).contains("etcd"));
     assert!(site.fleetctl(&["uninstall", "cp", "demo"]).code == Some(0), "safe to repeat");
-    site.install(&[]).succeeds();
+    told_as_data(&site.install(&["-o", "json"]));
     assert_eq!(site.secret("fleet-pki")["ca.crt"], authority);
     assert_eq!(site.hub(&["get", "configmap", "keep-me", "-o", "jsonpath={.data.a}"]), "b");
 
@@ -97,6 +99,24 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     assert_ne!(site.secret("fleet-pki")["ca.crt"], authority);
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
+}
+
+/// An install with `-o json`: the result is one document on stdout, each line of stderr an event with its number.
+#[track_caller]
+fn told_as_data(ran: &Ran) {
+    let result: Value = serde_json::from_str(ran.succeeds()).unwrap();
+    assert_eq!((result["name"].as_str(), result["unchanged"].as_bool()), (Some("demo"), Some(false)));
+    assert!(
+        result["checks"].as_array().unwrap().iter().any(|check| check["id"] == "etcd" && check["verdict"] == "passed")
+    );
+    let events: Vec<Value> = ran.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let numbers: Vec<u64> = events.iter().map(|event| event["sequence"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>());
+    let some = |kind: &str, holds: &dyn Fn(&Value) -> bool| events.iter().any(|e| e["type"] == kind && holds(e));
+    assert!(some("step", &|e| e["step"] == "Installing the API server"), "{}", ran.stderr);
+    assert!(some("step-ended", &|e| e["ok"] == true && e["seconds"].is_number()), "{}", ran.stderr);
+    assert!(some("object", &|e| e["object"]["kind"] == "StatefulSet" && e["done"] == "created"), "{}", ran.stderr);
+    assert!(some("ready", &|e| e["object"]["name"] == "etcd"), "{}", ran.stderr);
 }
 
 #[test]

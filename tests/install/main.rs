@@ -9,4 +9,5 @@ mod failing;
 mod faults;
 mod life;
 mod support;
+mod upgrade;
 mod without_installer;

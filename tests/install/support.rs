@@ -21,7 +21,7 @@ pub(crate) fn bed() -> &'static Bed {
     BED.get_or_init(|| {
         let bed = Bed::here().unwrap();
         let profile = std::env::var("FLEETBED_PROFILE").unwrap_or_else(|_| "e2e".to_owned());
-        bed.images(&profile, &["v0.6.1".to_owned(), "v1.1.0".to_owned()]).unwrap();
+        bed.images(&profile, &bed::TESTED.map(str::to_owned)).unwrap();
         bed
     })
 }

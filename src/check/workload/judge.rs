@@ -3,47 +3,37 @@
 use super::{InitFacts, TokenFacts, WorkloadFacts};
 use crate::api::keys::INIT_SECRET;
 use crate::api::version::ServiceLine;
-use crate::check::{Check, Finding, Severity};
-
-const fn check(
-    id: &'static str,
-    title: &'static str,
-    category: &'static str,
-    needs: &'static [&'static str],
-    evaluate: fn(&WorkloadFacts) -> Finding,
-) -> Check<WorkloadFacts> {
-    Check { id, title, category, severity: Severity::Error, needs, evaluate }
-}
+use crate::check::{Check, Finding, access};
 
 /// The preflight checks of an agent install, in the order in which they are shown.
 pub const CHECKS: [Check<WorkloadFacts>; 9] = [
-    check("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
+    Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
         facts.wanted.support.judge(&facts.git_version)
     }),
-    check("access", "rights", "access", &[], access),
-    check("namespace", "namespace", "namespace", &[], namespace),
-    check("init-secret", "init Secret", "control plane", &["namespace"], init_secret),
-    check("init-token", "init token", "control plane", &["namespace", "init-secret"], init_token),
-    check("skew", "versions of agent and control plane", "control plane", &["namespace", "init-secret"], skew),
-    check("existing-agent", "existing agent", "cluster", &[], existing_agent),
-    check(
+    Check::required("access", "rights", "access", &[], rights),
+    Check::required("namespace", "namespace", "namespace", &[], namespace),
+    Check::required("init-secret", "init Secret", "control plane", &["namespace"], init_secret),
+    Check::required("init-token", "init token", "control plane", &["namespace", "init-secret"], init_token),
+    Check::required(
+        "skew",
+        "versions of agent and control plane",
+        "control plane",
+        &["namespace", "init-secret"],
+        skew,
+    ),
+    Check::required("existing-agent", "existing agent", "cluster", &[], existing_agent),
+    Check::required(
         "registered-elsewhere",
         "control plane of the agent that is here",
         "control plane",
         &["init-secret"],
         registered_elsewhere,
     ),
-    check("cluster-name", "name of the cluster", "control plane", &[], cluster_name),
+    Check::required("cluster-name", "name of the cluster", "control plane", &[], cluster_name),
 ];
 
-fn access(facts: &WorkloadFacts) -> Finding {
-    if facts.forbidden.is_empty() {
-        return Finding::Good(format!("may write all {} kinds that are needed", facts.wanted.writes.len()));
-    }
-    Finding::bad(
-        format!("you may not {}", facts.forbidden.join(", ")),
-        "ask for these rights, or use a context that has them (`--context`)",
-    )
+fn rights(facts: &WorkloadFacts) -> Finding {
+    access::judge(&facts.forbidden, facts.wanted.writes.len(), "")
 }
 
 /// The two commands of the operator workflow, each on its line.
@@ -215,7 +205,7 @@ mod tests {
     use crate::api::version::KubeMinor;
     use crate::check::support::Support;
     use crate::check::workload::{AgentFacts, MemberFacts, Wanted};
-    use crate::check::{Verdict, run};
+    use crate::check::{Verdict, only_failure, run};
 
     fn init() -> Init {
         Init::parse(
@@ -251,10 +241,7 @@ mod tests {
     }
 
     fn failure(facts: &WorkloadFacts) -> (&'static str, String, String) {
-        let report = run(&CHECKS, facts, &[]);
-        let failures: Vec<_> = report.failures().collect();
-        assert_eq!(failures.len(), 1, "{report:?}");
-        (failures[0].0.id, failures[0].1.what.clone(), failures[0].1.remedy.clone())
+        only_failure(&CHECKS, facts)
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::{WriteArgs, check_ids};
 use crate::check::workload::CHECKS;
 use crate::cli::agent_args::AgentPlanArgs;
 use crate::cli::error::{CliError, Exit};
+use crate::cli::format::Format;
 use crate::cli::outcome::{agent_failed, interrupted};
 use crate::cli::package_args::{auto_needs_cluster, wrong_values};
 use crate::cli::ui::{Display, Ui};
@@ -48,6 +50,10 @@ pub(crate) struct InstallAgentArgs {
 
     #[command(flatten)]
     write: WriteArgs,
+
+    /// Output format [default: text, YAML with `--dry-run`]; with `json` the progress on stderr is JSON too
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
@@ -85,7 +91,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Re
     let outcome = Box::pin(run).await;
     display.close(outcome.is_ok());
     match outcome {
-        Ok(installed) => finished(ui, &plan, &installed),
+        Ok(installed) => finished(ui, args.output, &plan, &installed),
         Err(failure) => Err(agent_failed(ui, &plan, failure, global)),
     }
 }
@@ -95,8 +101,33 @@ async fn control_plane(global: &Global, name: &str) -> Result<Hub, CliError> {
     Ok(Hub { name: name.to_owned(), client: cluster_access::hub_client(&there).await? })
 }
 
-fn finished(ui: &Ui, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
+/// An install as programs read it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'r> {
+    name: &'r str,
+    namespace: &'r str,
+    version: String,
+    unchanged: bool,
+    /// Its name, where it is known.
+    control_plane: Option<&'r str>,
+    /// Its address, as the agent uses it.
+    server: &'r str,
+}
+
+fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
     let name = &plan.name;
+    if let Some(format) = format {
+        ui.out(&format.of(&Document {
+            name: name.as_str(),
+            namespace: plan.package.namespace.as_str(),
+            version: plan.package.version.to_string(),
+            unchanged: installed.unchanged,
+            control_plane: installed.control_plane.as_deref(),
+            server: &installed.server,
+        }))?;
+        return Ok(Exit::Ok);
+    }
     let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
     let (of, context) = match &installed.control_plane {
         Some(control_plane) => (format!("control plane {control_plane}"), control_plane.as_str()),
@@ -116,6 +147,6 @@ fn dry_run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, Cl
     }
     let plan = args.plan.plan(ui, global, None)?;
     let rendered = plan.render().map_err(|problems| wrong_values(&problems))?;
-    ui.out(&objects::yaml(&rendered.objects))?;
+    ui.out(&objects::of(args.output.unwrap_or(Format::Yaml), &rendered.objects))?;
     Ok(Exit::Ok)
 }

@@ -1,19 +1,23 @@
 //! `install control-plane`: a control plane into the cluster of `--context`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::{WriteArgs, check_ids};
 use crate::apply::Connected;
 use crate::check::hosting::CHECKS;
 use crate::cli::error::{CliError, Exit};
+use crate::cli::format::Format;
 use crate::cli::outcome::{control_plane_failed, interrupted};
 use crate::cli::package_args::{auto_needs_cluster, wrong_values};
 use crate::cli::plan_args::PlanArgs;
 use crate::cli::ui::{Display, Ui};
 use crate::cli::values_args::with_precedence;
-use crate::cli::{Global, cluster_access, diff, objects, preview, report};
+use crate::cli::{Global, cluster_access, diff, objects, preview, report, verdicts};
+use crate::control_plane::exposure::Endpoint;
 use crate::control_plane::install::{Installed, install};
 use crate::control_plane::plan::Plan;
 use crate::install::home::Home;
@@ -46,6 +50,10 @@ pub(crate) struct InstallControlPlaneArgs {
 
     #[command(flatten)]
     write: WriteArgs,
+
+    /// Output format [default: text, YAML with `--dry-run`]; with `json` the progress on stderr is JSON too
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
 /// Who is asked in a dry run.
@@ -60,7 +68,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs
         Some(DryRun::Client) => dry_run(ui, global, args),
         Some(DryRun::Server) => {
             let comparison = diff::comparison(ui, global, &args.plan, &args.write).await?;
-            ui.out(&diff::text(&comparison))?;
+            ui.out(&diff::shown(args.output, &comparison))?;
             Ok(Exit::Ok)
         }
         None => control_plane(ui, global, args).await,
@@ -108,7 +116,7 @@ async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs)
     match outcome {
         Ok(installed) => {
             display.close(true);
-            finished(ui, &plan, &installed)
+            finished(ui, args.output, &plan, &installed)
         }
         Err(failure) => {
             display.close(false);
@@ -117,9 +125,34 @@ async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs)
     }
 }
 
+/// An install as programs read it.
+#[derive(Debug, Serialize)]
+struct Document<'r> {
+    name: &'r str,
+    namespace: &'r str,
+    version: String,
+    unchanged: bool,
+    endpoint: &'r Endpoint,
+    /// The file that was written.
+    kubeconfig: &'r Path,
+    checks: Vec<verdicts::Entry<'r>>,
+}
+
 /// The result: health, then where the kubeconfig is and how to use it.
-fn finished(ui: &Ui, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
+fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
     let name = &plan.name;
+    if let Some(format) = format {
+        ui.out(&format.of(&Document {
+            name: name.as_str(),
+            namespace: plan.package.namespace.as_str(),
+            version: plan.package.version.to_string(),
+            unchanged: installed.unchanged,
+            endpoint: &installed.endpoint,
+            kubeconfig: &installed.kubeconfig,
+            checks: verdicts::entries(&installed.health.report),
+        }))?;
+        return Ok(Exit::Ok);
+    }
     let file = installed.kubeconfig.display();
     let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
     let health = report::health(ui, name.as_str(), &installed.health.report, &installed.health.facts);
@@ -138,7 +171,7 @@ fn dry_run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<E
     let plan = args.plan.plan(ui, global, None)?;
     let endpoint = preview::endpoint(&plan.values.exposure);
     let rendered = plan.render(&endpoint, &pki::placeholders()).map_err(|problems| wrong_values(&problems))?;
-    ui.out(&objects::yaml(&rendered.objects))?;
+    ui.out(&objects::of(args.output.unwrap_or(Format::Yaml), &rendered.objects))?;
     ui.note("Keys and certificates above are placeholders; `template` prints manifests that can be applied.");
     Ok(Exit::Ok)
 }

@@ -3,13 +3,11 @@
 mod agent;
 mod control_plane;
 
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
-use jiff::SignedDuration;
 
 use super::Global;
 use super::error::{CliError, Exit};
+use super::run_args::RunArgs;
 use super::ui::Ui;
 use crate::install::run::InstallOptions;
 
@@ -43,13 +41,8 @@ pub(super) struct WriteArgs {
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip_preflight: Vec<String>,
 
-    /// How long to wait for everything together, e.g. `5m`
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
-    timeout: Duration,
-
-    /// How long to wait for another run that holds the lock
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
-    lock_wait: Duration,
+    #[command(flatten)]
+    run: RunArgs,
 
     /// Take over objects of the same names that kubectl or Helm made
     #[arg(long)]
@@ -65,10 +58,10 @@ impl WriteArgs {
         InstallOptions {
             rollback,
             skip_preflight: self.skip_preflight.clone(),
-            timeout: self.timeout,
+            timeout: self.run.timeout,
             adopt: self.adopt,
             take_fields: self.take_fields.clone(),
-            lock_wait: self.lock_wait,
+            lock_wait: self.run.lock_wait,
         }
     }
 }
@@ -81,13 +74,6 @@ pub(super) fn check_ids<'k>(ids: &[String], known: impl IntoIterator<Item = &'k 
         Some(unknown) => Err(CliError::usage("NoSuchCheck", format!("there is no preflight check `{unknown}`"))
             .hint(format!("the checks are: {}", known.join(", ")))),
     }
-}
-
-/// Reads `90s`, `5m`, `1h30m`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: SignedDuration =
-        text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
-    Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, command: InstallCommand) -> Result<Exit, CliError> {

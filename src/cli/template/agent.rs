@@ -4,7 +4,6 @@ use clap::Args;
 
 use super::outside_row;
 use crate::api::version::KubeMinor;
-use crate::chart::explain::{self, ExplainError};
 use crate::cli::Global;
 use crate::cli::agent_args::AgentPlanArgs;
 use crate::cli::error::{CliError, Exit};
@@ -40,13 +39,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateAgentArgs) -> Result<
     let plan = args.plan.plan(ui, global, args.kube_version)?;
     outside_row(&plan.package, args.kube_version)?;
     if let Some(field) = &args.output.explain {
-        let explained = plan.explain(field).map_err(|error| match error {
-            ExplainError::Render(problems) => wrong_values(&problems),
-            error => CliError::usage("NoSuchField", error.to_string()),
-        })?;
-        let json = args.output.json();
-        ui.out(&if json { explain::render_json(&explained) } else { explain::render(&explained) })?;
-        return Ok(Exit::Ok);
+        return args.output.explained(ui, plan.explain(field));
     }
     let rendered = plan.render().map_err(|problems| wrong_values(&problems))?;
     args.output.print(ui, rendered)

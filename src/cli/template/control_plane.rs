@@ -5,7 +5,6 @@ use jiff::Timestamp;
 
 use super::outside_row;
 use crate::api::version::KubeMinor;
-use crate::chart::explain::{self, ExplainError};
 use crate::cli::error::{CliError, Exit};
 use crate::cli::package_args::wrong_values;
 use crate::cli::plan_args::PlanArgs;
@@ -15,7 +14,6 @@ use crate::cli::values_args::with_precedence;
 use crate::cli::{Global, cluster_access, preview};
 use crate::control_plane::exposure;
 use crate::control_plane::keys;
-use crate::control_plane::plan::Plan;
 use crate::pki;
 
 pub(super) const EXAMPLES: &str = with_precedence!(
@@ -44,7 +42,9 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     let plan = args.plan.plan(ui, global, args.kube_version)?;
     outside_row(&plan.package, args.kube_version)?;
     if let Some(field) = &args.output.explain {
-        return explain(ui, &plan, field, args.output.json());
+        // Keys are placeholders, so that asking makes none.
+        let endpoint = preview::endpoint(&plan.values.exposure);
+        return args.output.explained(ui, plan.explain(&endpoint, &pki::placeholders(), field));
     }
     let endpoint = exposure::endpoint_from_values(&plan.values.exposure).map_err(|missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
@@ -75,17 +75,6 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
         file.display()
     ));
     args.output.print(ui, rendered)
-}
-
-/// Says where a field comes from. Keys are placeholders, so that asking makes none.
-fn explain(ui: &Ui, plan: &Plan, field: &str, json: bool) -> Result<Exit, CliError> {
-    let endpoint = preview::endpoint(&plan.values.exposure);
-    let explained = plan.explain(&endpoint, &pki::placeholders(), field).map_err(|error| match error {
-        ExplainError::Render(problems) => wrong_values(&problems),
-        error => CliError::usage("NoSuchField", error.to_string()),
-    })?;
-    ui.out(&if json { explain::render_json(&explained) } else { explain::render(&explained) })?;
-    Ok(Exit::Ok)
 }
 
 fn local(error: &pki::FolderError) -> CliError {

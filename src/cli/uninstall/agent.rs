@@ -2,19 +2,20 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
+use serde::Serialize;
 
-use super::{gone_on, leftovers};
+use super::leftovers;
 use crate::api::keys::cluster_namespace;
 use crate::api::names::ClusterName;
 use crate::apply::Removed;
 use crate::cli::cluster_access::request_failed;
 use crate::cli::error::{CliError, Exit};
-use crate::cli::install::duration;
-use crate::cli::outcome::{engine_error, interrupted};
+use crate::cli::format::Format;
+use crate::cli::outcome::engine_error;
 use crate::cli::package_args::wrong_name;
+use crate::cli::run_args::{RunArgs, goes_on, until_stopped};
 use crate::cli::ui::{Display, Ui};
 use crate::cli::{Global, cluster_access};
 use crate::install::progress::Progress;
@@ -39,13 +40,12 @@ pub(crate) struct UninstallAgentArgs {
     #[arg(long)]
     force: bool,
 
-    /// How long to wait for everything together
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
-    timeout: Duration,
+    #[command(flatten)]
+    run: RunArgs,
 
-    /// How long to wait for another run that holds the lock
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
-    lock_wait: Duration,
+    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> Result<Exit, CliError> {
@@ -57,8 +57,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         namespace: &global.namespace,
         client: &workload.client,
         home: &home,
-        timeout: args.timeout,
-        lock_wait: args.lock_wait,
+        timeout: args.run.timeout,
+        lock_wait: args.run.lock_wait,
     };
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
@@ -82,19 +82,27 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         }
         progress.step(&format!("Removing the agent from namespace {}", global.namespace));
         let removed = target.remove(&progress).await;
-        Ok((leave, removed.map_err(|error| gone_on(engine_error("the removal stopped", &error)))?))
+        Ok((leave, removed.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?))
     };
-    let outcome = tokio::select! {
-        outcome = work => outcome,
-        () = interrupted(ui) => {
-            display.close(false);
-            return Err(gone_on(CliError::new(Exit::Interrupted, "Interrupted", "the removal was interrupted")));
+    let (leave, removed) = until_stopped(ui, &display, "the removal", work).await??;
+    ui.out(&match args.output {
+        Some(format) => {
+            format.of(&Document { name: name.as_str(), left: !matches!(leave, Leave::Stays(_)), removed: &removed })
         }
-    };
-    display.close(outcome.is_ok());
-    let (leave, removed) = outcome?;
-    ui.out(&summary(&name, global, &leave, &removed))?;
+        None => summary(&name, global, &leave, &removed),
+    })?;
     leftovers(&removed)
+}
+
+/// A removal as programs read it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'r> {
+    name: &'r str,
+    /// Whether the control plane knows nothing of the cluster any more.
+    left: bool,
+    #[serde(flatten)]
+    removed: &'r Removed,
 }
 
 /// What the control plane still has of a cluster that could not leave.

@@ -1,19 +1,20 @@
 //! `uninstall control-plane`: removes a control plane; its data and keys only on request.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, IsTerminal};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
+use serde::Serialize;
 
-use super::{gone_on, leftovers};
+use super::leftovers;
 use crate::api::names::ControlPlaneName;
 use crate::apply::{Removal, Removed};
 use crate::cli::error::{CliError, Exit};
-use crate::cli::install::duration;
-use crate::cli::outcome::{engine_error, interrupted};
+use crate::cli::format::Format;
+use crate::cli::outcome::engine_error;
 use crate::cli::package_args::wrong_name;
+use crate::cli::run_args::{RunArgs, goes_on, until_stopped};
 use crate::cli::ui::{Display, Ui};
 use crate::cli::{Global, cluster_access};
 use crate::control_plane::uninstall::Target;
@@ -46,13 +47,12 @@ pub(crate) struct UninstallControlPlaneArgs {
     #[arg(long)]
     force: bool,
 
-    /// How long to wait for everything together
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
-    timeout: Duration,
+    #[command(flatten)]
+    run: RunArgs,
 
-    /// How long to wait for another run that holds the lock
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
-    lock_wait: Duration,
+    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneArgs) -> Result<Exit, CliError> {
@@ -64,8 +64,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
         namespace: &global.namespace,
         client: &hosting.client,
         home: &home,
-        timeout: args.timeout,
-        lock_wait: args.lock_wait,
+        timeout: args.run.timeout,
+        lock_wait: args.run.lock_wait,
     };
     let removal = Removal { delete_data: args.delete_data, ..Removal::default() };
     let display = Arc::new(Display::new(ui));
@@ -78,21 +78,20 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
         confirm(ui, args, &planned)?;
     }
     progress.step(&format!("Removing control plane {name} from namespace {}", global.namespace));
-    let outcome = tokio::select! {
-        outcome = target.remove(removal, &progress) => outcome,
-        () = interrupted(ui) => {
-            display.close(false);
-            return Err(gone_on(CliError::new(Exit::Interrupted, "Interrupted", "the removal was interrupted")));
-        }
-    };
-    display.close(outcome.is_ok());
-    let removed = outcome.map_err(|error| gone_on(engine_error("the removal stopped", &error)))?;
+    let work = target.remove(removal, &progress);
+    let outcome = until_stopped(ui, &display, "the removal", work).await?;
+    let removed = outcome.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?;
     let folder = if args.delete_data { target.remove_folder()? } else { None };
-    let mut text = summary(&name, global, &removed, hosting.context.as_deref());
-    if let Some(folder) = folder {
-        let _ = writeln!(text, "Removed the folder {}", folder.display());
-    }
-    ui.out(&text)?;
+    ui.out(&match args.output {
+        Some(format) => format.of(&Document { name: name.as_str(), folder: folder.as_deref(), removed: &removed }),
+        None => {
+            let mut text = summary(&name, global, &removed, hosting.context.as_deref());
+            if let Some(folder) = &folder {
+                let _ = writeln!(text, "Removed the folder {}", folder.display());
+            }
+            text
+        }
+    })?;
     if !removed.unsearched.is_empty() {
         ui.warn(&format!(
             "the search for left-overs got no answer about {}; with more rights it would",
@@ -100,6 +99,18 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
         ));
     }
     leftovers(&removed)
+}
+
+/// A removal as programs read it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'r> {
+    name: &'r str,
+    /// The local folder, when it was removed too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    folder: Option<&'r Path>,
+    #[serde(flatten)]
+    removed: &'r Removed,
 }
 
 /// Workload clusters that are registered: a warning, and with `--delete-data` a reason to refuse.
@@ -147,16 +158,7 @@ fn confirm(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Removed) -> Resu
         let _ = writeln!(plan, "  {object}");
     }
     ui.err(plan.trim_end());
-    let refused = |headline: &str| {
-        CliError::new(Exit::Refused, "NotConfirmed", headline).hint("give `--yes` to delete without being asked")
-    };
-    if !std::io::stdin().is_terminal() {
-        return Err(refused("deleting data has to be confirmed, and nobody can be asked"));
-    }
-    ui.err("Type the name of the control plane to go on:");
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    if answer.trim() == args.name { Ok(()) } else { Err(refused("not confirmed; nothing was deleted")) }
+    ui.confirm_by_name("deleting data", "control plane", &args.name)
 }
 
 fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context: Option<&str>) -> String {

@@ -28,11 +28,6 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> 
     }
 }
 
-/// Every removal can be repeated.
-fn gone_on(error: CliError) -> CliError {
-    error.hint("run the same command again; it goes on where it stopped")
-}
-
 /// Objects that are there against all intent make the removal part-done.
 fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
     if removed.leftovers.is_empty() {

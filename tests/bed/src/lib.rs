@@ -54,6 +54,9 @@ use place::Place;
 use process::Supervisor;
 use spec::Spec;
 
+/// Service versions whose images the tests install: the default, its successor, and the newest.
+pub const TESTED: [&str; 3] = ["v0.6.1", "v0.7.1", "v1.1.0"];
+
 /// The clusters of one checkout.
 #[derive(Debug, Clone)]
 pub struct Bed {

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::Bed;
 use crate::run;
 use crate::steps::Steps;
+use crate::{Bed, TESTED};
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
 
@@ -70,9 +70,7 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
         steps.program("tests without a cluster", &mut cargo(bed, &without))?;
     }
     steps.run("build what the clusters are made of", || bed.build())?;
-    steps.run("build the images of this project", || {
-        bed.images("e2e", &["v0.6.1".to_owned(), "v1.1.0".to_owned()]).map(drop)
-    })?;
+    steps.run("build the images of this project", || bed.images("e2e", &TESTED.map(str::to_owned)).map(drop))?;
     for target in ON_CLUSTERS {
         if target == "engine" {
             steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;

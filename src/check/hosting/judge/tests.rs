@@ -1,0 +1,158 @@
+//! A fit cluster, and what each check says of one that is not.
+
+use super::*;
+use crate::api::version::KubeMinor;
+use crate::check::hosting::needs::Needs;
+use crate::check::hosting::{ClassFacts, Collision, NodeFacts, QuotaFacts, Wanted};
+use crate::check::support::Support;
+use crate::check::{Verdict, only_failure, run};
+
+fn fit() -> HostingFacts {
+    HostingFacts {
+        wanted: Wanted {
+            support: Support {
+                line: "v0.6".to_owned(),
+                supported: vec![KubeMinor::new(1, 24), KubeMinor::new(1, 25)],
+                ..Support::default()
+            },
+            namespace: "fleet".to_owned(),
+            name: "demo".to_owned(),
+            claims: vec!["data-etcd-0".to_owned()],
+            architectures: vec!["amd64".to_owned(), "arm64".to_owned()],
+            ..Wanted::default()
+        },
+        clock_ahead: Some(0),
+        git_version: "v1.25.4".to_owned(),
+        classes: vec![ClassFacts { name: "std".to_owned(), is_default: true, provisioner: "x.io/y".to_owned() }],
+        nodes: vec![NodeFacts { name: "n".to_owned(), usable: true, ..NodeFacts::default() }],
+        ..HostingFacts::default()
+    }
+}
+
+fn failure(facts: &HostingFacts) -> (&'static str, String, String) {
+    only_failure(&CHECKS, facts)
+}
+
+#[test]
+fn a_fit_cluster_passes_every_check() {
+    let report = run(&CHECKS, &fit(), &[]);
+    assert!(report.judged.iter().all(|j| matches!(j.verdict, Verdict::Passed(_))), "{report:?}");
+}
+
+#[test]
+fn a_version_outside_the_row_names_row_server_and_the_flag_that_works() {
+    let mut facts = fit();
+    facts.git_version = "v1.31.4-gke.1".to_owned();
+    facts.wanted.support.alternatives.insert(KubeMinor::new(1, 31), vec!["v1.1".to_owned(), "v1.0".to_owned()]);
+    let (id, what, remedy) = failure(&facts);
+    assert_eq!(id, "kubernetes-version");
+    assert!(what.contains("v0.6 supports Kubernetes v1.24, v1.25") && what.contains("v1.31.4-gke.1"), "{what}");
+    assert!(remedy.contains("--version v1.1"), "{remedy}");
+    facts.wanted.support.unavailable = std::mem::take(&mut facts.wanted.support.alternatives);
+    assert!(failure(&facts).2.contains("does not carry its chart yet"));
+}
+
+#[test]
+fn storage_is_refused_without_a_class_unless_the_claims_are_bound_already() {
+    let mut facts = fit();
+    facts.classes[0].is_default = false;
+    assert!(failure(&facts).1.contains("there are: std"));
+    facts.classes.clear();
+    assert_eq!(failure(&facts).0, "storage");
+    facts.namespace.bound_claims = vec!["data-etcd-0".to_owned()];
+    assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+}
+
+#[test]
+fn another_control_plane_in_the_namespace_is_refused_and_the_same_one_is_not() {
+    let mut facts = fit();
+    facts.namespace.exists = true;
+    facts.namespace.control_planes = vec!["demo".to_owned()];
+    assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+    facts.namespace.control_planes = vec!["other".to_owned()];
+    assert_eq!(failure(&facts).0, "existing");
+    facts.namespace.terminating = true;
+    assert_eq!(failure(&facts).0, "namespace");
+}
+
+#[test]
+fn missing_rights_taken_ports_dead_nodes_and_autopilot_are_refused() {
+    let mut facts = fit();
+    facts.forbidden = vec!["create secrets in namespace fleet".to_owned()];
+    assert_eq!(failure(&facts).0, "access");
+    let mut facts = fit();
+    facts.wanted.node_port = Some(32222);
+    facts.node_port_holders = vec!["web/front".to_owned()];
+    assert_eq!(failure(&facts).0, "node-port");
+    let mut facts = fit();
+    facts.nodes[0].usable = false;
+    assert_eq!(failure(&facts).0, "nodes");
+    let mut facts = fit();
+    facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()];
+    assert_eq!(failure(&facts).0, "autopilot");
+}
+
+#[test]
+fn a_load_balancer_is_expected_only_where_nodes_name_a_cloud() {
+    assert!(is_cloud("aws:///eu-west-1a/i-0") && is_cloud("gce://p/z/i"));
+    assert!(!is_cloud("") && !is_cloud("kind://docker/kind/x") && !is_cloud("k3s://n"));
+}
+
+#[test]
+fn a_clock_so_far_behind_that_new_certificates_are_not_yet_valid_is_refused() {
+    let mut facts = fit();
+    for (ahead, failures, warnings) in [(0, 0, 0), (4, 0, 0), (60, 0, 1), (-60, 0, 1), (-300, 1, 0), (4000, 0, 1)] {
+        facts.clock_ahead = Some(ahead);
+        let report = run(&CHECKS, &facts, &[]);
+        assert_eq!((report.failures().count(), report.warnings().count()), (failures, warnings), "{ahead}");
+    }
+    facts.clock_ahead = Some(-400);
+    assert!(failure(&facts).1.contains("400 s behind"), "{:?}", failure(&facts));
+}
+
+#[test]
+fn nodes_without_an_image_are_refused_when_they_are_all_and_named_when_some() {
+    let mut facts = fit();
+    facts.nodes[0].architecture = "s390x".to_owned();
+    assert_eq!(failure(&facts).0, "architecture");
+    let good = NodeFacts { architecture: "arm64".to_owned(), ..facts.nodes[0].clone() };
+    facts.nodes.push(good);
+    assert_eq!(run(&CHECKS, &facts, &[]).warnings().count(), 1);
+}
+
+#[test]
+fn the_data_of_another_control_plane_is_never_started_on() {
+    let mut facts = fit();
+    facts.namespace.data_of.insert("data-etcd-0".to_owned(), "other".to_owned());
+    assert_eq!(failure(&facts).0, "leftovers");
+    facts.namespace.data_of.insert("data-etcd-0".to_owned(), "demo".to_owned());
+    assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+}
+
+#[test]
+fn taken_names_are_told_with_their_owner() {
+    let mut facts = fit();
+    facts.collisions = vec![Collision { object: "Service/etcd".to_owned(), owner: "helm".to_owned() }];
+    assert!(failure(&facts).1.contains("Service/etcd (helm)"));
+}
+
+#[test]
+fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
+    let quota = |resource: &str, hard, used| {
+        let resources = [(resource.to_owned(), (hard, used))].into();
+        QuotaFacts { name: "small".to_owned(), resources }
+    };
+    let mut facts = fit();
+    let amounts = [("pods".to_owned(), 4000), ("requests.memory".to_owned(), 2_097_152_000)].into();
+    facts.wanted.needs = Needs { amounts, unstated: vec!["limits.cpu".to_owned()] };
+    facts.namespace.quotas = vec![quota("pods", 5000, 1000), quota("gold", 0, 0)];
+    assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+    facts.namespace.quotas = vec![quota("pods", 5000, 2000)];
+    assert!(failure(&facts).1.contains("leaves 3 of pods, and 4 is needed"), "{}", failure(&facts).1);
+    facts.namespace.quotas = vec![quota("requests.memory", 1_048_576_000, 0)];
+    assert!(failure(&facts).1.contains("leaves 1024Ki of requests.memory, and 2048Ki"), "{}", failure(&facts).1);
+    facts.namespace.quotas = vec![quota("limits.cpu", 1_000_000, 0)];
+    assert!(failure(&facts).1.contains("every container states limits.cpu"));
+    facts.namespace.control_planes = vec!["demo".to_owned()];
+    assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0, "what is installed is counted already");
+}

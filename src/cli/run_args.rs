@@ -1,0 +1,56 @@
+//! Flags and manners that every command has which changes a cluster: its deadline, its lock, its interruption.
+
+use std::time::Duration;
+
+use clap::Args;
+use jiff::SignedDuration;
+
+use super::error::{CliError, Exit};
+use super::outcome::interrupted;
+use super::ui::{Display, Ui};
+
+/// How long a run may take, and wait for another.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// How long to wait for everything together, e.g. `5m`
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub(super) timeout: Duration,
+
+    /// How long to wait for another run that holds the lock
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub(super) lock_wait: Duration,
+}
+
+/// Reads `90s`, `5m`, `1h30m`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: SignedDuration =
+        text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
+    Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
+}
+
+/// Runs `work` until it ends or a signal stops it, and closes the display either way.
+///
+/// For work that can be cut off at any point because the same command goes on with it; `what` is its name, such as
+/// `the removal`.
+pub(super) async fn until_stopped<T, E>(
+    ui: &Ui,
+    display: &Display,
+    what: &str,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<Result<T, E>, CliError> {
+    tokio::select! {
+        outcome = work => {
+            display.close(outcome.is_ok());
+            Ok(outcome)
+        }
+        () = interrupted(ui) => {
+            display.close(false);
+            Err(goes_on(CliError::new(Exit::Interrupted, "Interrupted", format!("{what} was interrupted"))))
+        }
+    }
+}
+
+/// Says that what was cut off can be gone on with.
+pub(super) fn goes_on(error: CliError) -> CliError {
+    error.hint("run the same command again; it goes on where it stopped")
+}

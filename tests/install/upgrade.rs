@@ -1,0 +1,44 @@
+//! An installed control plane becomes the next version in place, with its data and its authority, or stays what it was.
+
+use crate::support::Site;
+
+#[test]
+fn an_upgrade_goes_one_line_up_keeps_the_data_and_is_undone_when_it_fails() {
+    let site = Site::on("host");
+    let before = site.dump();
+    site.install(&[]).succeeds();
+    let authority = site.secret("fleet-pki")["ca.crt"].clone();
+    site.hub(&["create", "configmap", "keep-me", "--from-literal", "a=b"]);
+    let scheduler = || {
+        let path =
+            "jsonpath={.spec.template.spec.containers[0].image} {.metadata.labels.app\\.kubernetes\\.io/version}";
+        site.kubectl(&["-n", "fleet", "get", "deployment", "fleet-scheduler", "-o", path])
+    };
+    let old = scheduler();
+    assert!(old.contains(":v0.6.1"), "{old}");
+
+    // Two lines at once: refused, with the way that works.
+    site.install(&["--version", "v0.8"])
+        .fails(6, &["more than one line at a time", "--version v0.7", "nothing was written"]);
+
+    // One that fails half-way is undone: the former version is healthy, and an install of it has nothing to do.
+    let failed = site.install(&["--version", "v0.7", "--image-tag", "v0.7.66", "--rollback"]);
+    failed.fails(4, &["fleet-scheduler:v0.7.66", "not found", "was undone"]);
+    assert_eq!(scheduler(), old);
+    let same = site.fleetctl(&["diff", "cp", "demo"]);
+    assert!(same.succeeds().contains("Nothing would change"), "{same:?}");
+    assert!(site.install(&[]).succeeds().contains("Control plane demo is healthy"));
+
+    // One line up, in place.
+    let upgraded = site.install(&["--version", "v0.7"]);
+    assert!(upgraded.succeeds().contains("Control plane demo is healthy"), "{upgraded:?}");
+    assert!(scheduler().contains(":v0.7.1"), "{}", scheduler());
+    assert_eq!(site.secret("fleet-pki")["ca.crt"], authority);
+    assert_eq!(site.hub(&["get", "configmap", "keep-me", "-o", "jsonpath={.data.a}"]), "b");
+    assert!(site.install(&["--version", "v0.7"]).succeeds().contains("Nothing had to be changed"));
+
+    // And never down again.
+    site.install(&[]).fails(6, &["older than the installed v0.7.1", "--delete-data", "nothing was written"]);
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    site.assert_same_as(&before);
+}
