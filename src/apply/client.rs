@@ -65,7 +65,7 @@ pub enum ClientError {
         source: Box<KubeconfigError>,
     },
     /// The context that was asked for does not exist, or none is current.
-    #[error("{} in {files}; {}", missing(context.as_deref()), known(contexts))]
+    #[error("{} in {files}{}", missing(context.as_deref()), known(contexts))]
     Context {
         /// What was asked for; none when no context is current.
         context: Option<String>,
@@ -104,6 +104,9 @@ impl ClientError {
             Self::NoKubeconfig { .. } => "set KUBECONFIG to the file of your cluster".to_owned(),
             Self::File { path, .. } => format!("check the file {}", path.display()),
             Self::Context { contexts, .. } if contexts.len() == 1 => format!("use `--context {}`", contexts[0]),
+            Self::Context { contexts, .. } if contexts.is_empty() => {
+                "set KUBECONFIG to the file of your cluster".to_owned()
+            }
             Self::Context { .. } => "name one of them with `--context`".to_owned(),
             Self::Unusable { context, .. } => {
                 format!("try `kubectl --context {context} version` to see whether the context works")
@@ -117,7 +120,7 @@ fn missing(context: Option<&str>) -> String {
 }
 
 fn known(contexts: &[String]) -> String {
-    if contexts.is_empty() { "it has no contexts".to_owned() } else { format!("there are {}", contexts.join(", ")) }
+    if contexts.is_empty() { String::new() } else { format!("; there are {}", contexts.join(", ")) }
 }
 
 impl Target {
@@ -166,10 +169,11 @@ impl Target {
     }
 
     fn connect_in_pod(&self, paths: &[PathBuf]) -> Result<Connected, ClientError> {
-        let looked = format!("{} does not exist, and this is not a pod", join(paths));
         if let Some(context) = &self.context {
-            return Err(ClientError::Context { context: Some(context.clone()), files: looked, contexts: Vec::new() });
+            let files = format!("{}, which does not exist", join(paths));
+            return Err(ClientError::Context { context: Some(context.clone()), files, contexts: Vec::new() });
         }
+        let looked = format!("{} does not exist, and this is not a pod", join(paths));
         let config = Config::incluster().map_err(|_| ClientError::NoKubeconfig { looked })?;
         finish(config, None).map_err(|source| ClientError::Unusable {
             context: "in-cluster".to_owned(),

@@ -1,8 +1,6 @@
 //! Workload clusters: registered by the operator's own steps or the short way, refused, disconnected, forgotten.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 use std::process::Command;
 
 use bed::proxy::Proxy;
@@ -14,14 +12,14 @@ use crate::support::{Ran, Site, assert_becomes, eventually};
 const COLUMNS: [&str; 8] = ["NAME", "K8S-VERSION", "K8S-CLUSTER", "REGION", "ZONE", "READY", "IDLE", "STANDBY"];
 
 /// A workload cluster beside a hosting cluster with a control plane `demo`.
-struct Member<'s> {
+pub(crate) struct Member<'s> {
     site: &'s Site,
     name: &'static str,
 }
 
 impl<'s> Member<'s> {
     /// A running cluster without any trace of an agent.
-    fn beside(site: &'s Site, name: &'static str) -> Self {
+    pub(crate) fn beside(site: &'s Site, name: &'static str) -> Self {
         site.bed.up(&[name]).unwrap();
         let member = Self { site, name };
         member.clean();
@@ -53,18 +51,9 @@ impl<'s> Member<'s> {
 
     /// A command that finds all three clusters by their contexts, kubectl, and `kubectl fleet`.
     fn prepared(&self, mut command: Command) -> Command {
-        let bin = self.site.home().join("bin");
-        let fleetctl = PathBuf::from(assert_cmd::cargo::cargo_bin!("fleetctl"));
-        if std::fs::create_dir(&bin).is_ok() {
-            symlink(&fleetctl, bin.join("fleetctl")).unwrap();
-            symlink(&fleetctl, bin.join("kubectl-fleet")).unwrap();
-            symlink(self.site.bed.kubectl_path().unwrap(), bin.join("kubectl")).unwrap();
-        }
         let files =
             [self.site.kubeconfig.clone(), self.site.bed.kubeconfig(self.name).unwrap(), self.site.hub_kubeconfig()];
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path))).unwrap();
-        command.env("KUBECONFIG", std::env::join_paths(files).unwrap()).env("PATH", path);
+        command.env("KUBECONFIG", std::env::join_paths(files).unwrap()).env("PATH", self.site.path(&[]));
         command.env("HOME", self.site.home()).env("LC_ALL", "C.UTF-8");
         command
     }

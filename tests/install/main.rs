@@ -4,6 +4,7 @@
 //! cluster.
 
 mod agents;
+mod documentation;
 mod exposure;
 mod failing;
 mod faults;

@@ -1,6 +1,8 @@
 //! The clusters of the tests, the program as a user runs it, and what a run leaves behind.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -122,6 +124,25 @@ impl Site {
         command.env("KUBECONFIG", &self.kubeconfig).env("LC_ALL", "C.UTF-8").args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
+    }
+
+    /// A folder with `fleetctl`, `kubectl fleet` and kubectl, as a user has them on the PATH.
+    pub(crate) fn bin(&self) -> PathBuf {
+        let bin = self.home().join("bin");
+        let fleetctl = PathBuf::from(assert_cmd::cargo::cargo_bin!("fleetctl"));
+        if std::fs::create_dir(&bin).is_ok() {
+            symlink(&fleetctl, bin.join("fleetctl")).unwrap();
+            symlink(&fleetctl, bin.join("kubectl-fleet")).unwrap();
+            symlink(self.bed.kubectl_path().unwrap(), bin.join("kubectl")).unwrap();
+        }
+        bin
+    }
+
+    /// The PATH of a user whose programs are in these folders too.
+    pub(crate) fn path(&self, more: &[PathBuf]) -> OsString {
+        let usual = std::env::var_os("PATH").unwrap_or_default();
+        let own = more.iter().cloned().chain([self.bin()]);
+        std::env::join_paths(own.chain(std::env::split_paths(&usual))).unwrap()
     }
 
     /// Runs `fleetctl` to its end and keeps what it printed for [`Site::assert_no_secret_was_shown`].

@@ -1,0 +1,110 @@
+//! The documentation, followed to the letter: the pages that lead through an installation are run line by line.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::agents::Member;
+use crate::support::Site;
+
+/// The commands of a page in their order: each code block of a console is one script, and so is each row of a table
+/// that names a command.
+fn scripts(page: &str) -> Vec<String> {
+    let (mut scripts, mut block) = (Vec::new(), None::<String>);
+    for line in page.lines() {
+        match (&mut block, line) {
+            (None, "```console") => block = Some(String::new()),
+            (Some(_), "```") => scripts.extend(block.take()),
+            (Some(block), line) => *block += &format!("{line}\n"),
+            (None, row) if row.starts_with("| ") => {
+                let spans = row.split('`').skip(1).step_by(2);
+                scripts.extend(spans.filter(|span| span.starts_with("fleetctl ")).map(|span| format!("{span}\n")));
+            }
+            _ => {}
+        }
+    }
+    scripts
+}
+
+/// A line as a script has to say what a reader sees or does: that `diff` found something, that a deletion is meant.
+fn unattended(line: &str) -> String {
+    if line.starts_with("fleetctl diff ") {
+        return format!("{line} || [ $? = 1 ]");
+    }
+    if line.contains("--delete-data") {
+        return format!("{line} --yes");
+    }
+    line.to_owned()
+}
+
+/// Follows scripts as somebody whose kubeconfig has contexts for these clusters; `names` are the placeholders of the
+/// page and what stands for them.
+#[track_caller]
+fn follow(site: &Site, clusters: &[&str], scripts: &[String], names: &[(&str, &str)]) {
+    let home = site.home();
+    std::fs::create_dir(home.join(".kube")).unwrap();
+    let files = clusters.iter().map(|name| site.bed.kubeconfig(name).unwrap());
+    let flat = Command::new(site.bed.kubectl_path().unwrap())
+        .args(["config", "view", "--flatten"])
+        .env("KUBECONFIG", std::env::join_paths(files).unwrap())
+        .output()
+        .unwrap();
+    assert!(flat.status.success());
+    std::fs::write(home.join(".kube/config"), flat.stdout).unwrap();
+    let folder = home.join("work");
+    std::fs::create_dir(&folder).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::os::unix::fs::symlink(root.join("values"), folder.join("values")).unwrap();
+    let bin = home.join(".local/bin");
+    std::fs::create_dir_all(&bin).unwrap();
+
+    for script in scripts {
+        let mut script: String = script.lines().map(|line| unattended(line) + "\n").collect();
+        for (placeholder, name) in names {
+            script = script.replace(placeholder, name);
+        }
+        let mut bash = Command::new("bash");
+        bash.args(["-euo", "pipefail", "-c", &script]).current_dir(&folder).env_clear();
+        bash.env("HOME", home).env("LC_ALL", "C.UTF-8").env("PATH", site.path(std::slice::from_ref(&bin)));
+        let ran = site.finish(bash);
+        assert_eq!(ran.code, Some(0), "{script}\n{}\n{}", ran.stdout, ran.stderr);
+    }
+}
+
+fn page(file: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
+}
+
+#[test]
+fn the_quick_start_leads_to_a_control_plane_and_back() {
+    let site = Site::on("new");
+    let scripts = scripts(&page("docs/quick-start.md"));
+    assert_eq!(scripts.len(), 5, "{scripts:#?}");
+    follow(&site, &["new"], &scripts, &[("HOSTING", "new")]);
+}
+
+#[test]
+fn the_operator_workflow_leads_from_the_decision_to_the_removal() {
+    let site = Site::on("new");
+    let _member = Member::beside(&site, "member-2");
+    let before = site.dump();
+    let scripts = scripts(&page("docs/operator-workflow.md"));
+    assert_eq!(scripts.len(), 12, "{scripts:#?}");
+    follow(&site, &["new", "member-2"], &scripts, &[("HOSTING", "new"), ("WORKLOAD", "member-2")]);
+    site.assert_same_as(&before);
+}
+
+#[test]
+fn the_lines_of_the_readme_register_a_cluster() {
+    let site = Site::on("host");
+    let _member = Member::beside(&site, "member-1");
+    let page = page("README.md");
+    let (_, own) = page.split_once("## Use it on a cluster of your own").unwrap();
+    let block = scripts(own).remove(0);
+    // The program that is tested is on the PATH already.
+    let block = block.replace("cargo install --path .\n", "");
+    assert!(block.starts_with("fleetctl install control-plane"), "{block}");
+    let leave =
+        "fleetctl uninstall agent west --context member-1\nfleetctl uninstall control-plane demo --delete-data\n";
+    let names = [("HOSTING-CONTEXT", "host"), ("WORKLOAD-CONTEXT", "member-1")];
+    follow(&site, &["host", "member-1"], &[block, leave.to_owned()], &names);
+}
