@@ -43,8 +43,8 @@ fn autopilot(facts: &HostingFacts) -> Finding {
 }
 
 fn rights(facts: &HostingFacts) -> Finding {
-    let source = " (`fleetctl show rbac` prints all that are needed)";
-    access::judge(&facts.forbidden, facts.wanted.writes.len(), source)
+    let source = format!(" (`fleetctl show rbac {}` prints all that are needed)", facts.wanted.name);
+    access::judge(&facts.forbidden, facts.wanted.writes.len(), &source)
 }
 
 fn namespace(facts: &HostingFacts) -> Finding {
