@@ -4,6 +4,7 @@
 //! need one another; what cannot be judged because an earlier check failed is skipped, not failed.
 
 pub mod access;
+mod autopilot;
 pub mod hosting;
 pub mod inside;
 pub mod installed;

@@ -2,7 +2,7 @@
 
 use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, is_cloud};
 use crate::api::quantity::print;
-use crate::check::{Check, Finding, Severity};
+use crate::check::{Check, Finding, Severity, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
 pub const CHECKS: [Check<HostingFacts>; 15] = [
@@ -20,7 +20,7 @@ pub const CHECKS: [Check<HostingFacts>; 15] = [
         category: "cluster",
         severity: Severity::Error,
         needs: &[],
-        evaluate: autopilot,
+        evaluate: |facts| autopilot::judge(&facts.autopilot_evidence),
     },
     Check { id: "clock", title: "clock", category: "cluster", severity: Severity::Error, needs: &[], evaluate: clock },
     Check { id: "nodes", title: "nodes", category: "cluster", severity: Severity::Error, needs: &[], evaluate: nodes },
@@ -113,16 +113,6 @@ pub const CHECKS: [Check<HostingFacts>; 15] = [
         evaluate: load_balancer,
     },
 ];
-
-fn autopilot(facts: &HostingFacts) -> Finding {
-    match facts.autopilot_evidence.first() {
-        None => Finding::Good("not a fully managed (autopilot) cluster".to_owned()),
-        Some(evidence) => Finding::bad(
-            format!("this is a managed cluster in autopilot mode ({evidence})"),
-            "use a cluster whose nodes are yours to manage",
-        ),
-    }
-}
 
 fn access(facts: &HostingFacts) -> Finding {
     if facts.forbidden.is_empty() {

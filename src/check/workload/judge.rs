@@ -3,7 +3,7 @@
 use super::{InitFacts, TokenFacts, WorkloadFacts};
 use crate::api::keys::INIT_SECRET;
 use crate::api::version::ServiceLine;
-use crate::check::{Check, Finding, Severity};
+use crate::check::{Check, Finding, Severity, autopilot};
 
 const fn check(
     id: &'static str,
@@ -16,10 +16,11 @@ const fn check(
 }
 
 /// The preflight checks of an agent install, in the order in which they are shown.
-pub const CHECKS: [Check<WorkloadFacts>; 9] = [
+pub const CHECKS: [Check<WorkloadFacts>; 10] = [
     check("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
         facts.wanted.support.judge(&facts.git_version)
     }),
+    check("autopilot", "managed mode", "cluster", &[], |facts| autopilot::judge(&facts.autopilot_evidence)),
     check("access", "rights", "access", &[], access),
     check("namespace", "namespace", "namespace", &[], namespace),
     check("init-secret", "init Secret", "control plane", &["namespace"], init_secret),
