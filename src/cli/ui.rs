@@ -42,11 +42,14 @@ fn locale_is_unicode() -> bool {
     })
 }
 
+fn dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
 impl Ui {
     /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors.
     pub(super) fn new(quiet: bool, program: &'static str, json_errors: bool) -> Self {
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { program, json_errors, quiet, unicode: locale_is_unicode(), live: io::stderr().is_terminal() && !dumb }
+        Self { program, json_errors, quiet, unicode: locale_is_unicode(), live: io::stderr().is_terminal() && !dumb() }
     }
 
     /// Writes a result to stdout.
@@ -55,6 +58,16 @@ impl Ui {
         let mut stdout = anstream::stdout().lock();
         stdout.write_all(text.as_bytes())?;
         stdout.flush()
+    }
+
+    /// Writes a result to stdout that takes the place of the one before it, if `in_place` and stdout is a terminal that
+    /// can do that.
+    pub(super) fn out_again(&self, text: &str, in_place: bool) -> io::Result<()> {
+        if in_place && io::stdout().is_terminal() && !dumb() {
+            // Not a matter of colour, so past what NO_COLOR takes away: clear, and begin at the top.
+            io::stdout().write_all(b"\x1b[2J\x1b[H")?;
+        }
+        self.out(text)
     }
 
     /// Says on stderr what goes on; silent under `--quiet`.

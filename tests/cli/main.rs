@@ -7,6 +7,7 @@ mod docs;
 mod environment;
 mod explain;
 mod fuzz;
+mod get;
 mod help;
 mod install;
 mod kubeconfig;
@@ -15,7 +16,9 @@ mod mistakes;
 mod plugin;
 mod rbac;
 mod recover;
+mod server;
 mod show;
+mod status;
 mod template;
 mod version;
 
