@@ -5,6 +5,7 @@ mod completion;
 mod diff;
 mod docs;
 mod environment;
+mod exit_codes;
 mod explain;
 mod fuzz;
 mod get;
