@@ -8,5 +8,7 @@ mod exposure;
 mod failing;
 mod faults;
 mod life;
+mod member;
+mod specification;
 mod support;
 mod without_installer;
