@@ -190,7 +190,7 @@ fn status_of(snapshot: &Snapshot, now: Timestamp) -> Value {
         "provider": facts.provider,
         "region": facts.region,
         "zones": facts.zones,
-        "agentVersion": env!("CARGO_PKG_VERSION"),
+        "agentVersion": concat!("v", env!("CARGO_PKG_VERSION")),
         "nodeCount": snapshot.allocatable.len(),
     });
     let mut status = json!({
@@ -229,6 +229,12 @@ mod tests {
         assert!(large.get("availableResources").is_none());
         assert_eq!(large["observed"]["totals"]["cpu"], "201");
         assert_eq!(large["observed"]["nodeCount"], 201);
+    }
+
+    #[test]
+    fn the_agents_version_is_written_as_versions_of_the_service_are() {
+        let status = status_of(&snapshot(1), Timestamp::from_second(0).unwrap());
+        assert_eq!(status["observed"]["agentVersion"], concat!("v", env!("CARGO_PKG_VERSION")));
     }
 
     #[test]

@@ -205,6 +205,30 @@ impl Engine {
         }
     }
 
+    /// Looks once for what keeps objects from being what they should be: a chain for each that is not, in the order of
+    /// `targets`. Objects that are ready, that may not be read, or whose trouble has no known cause have none.
+    pub async fn diagnose(&self, targets: &[WaitTarget]) -> Vec<Diagnosis> {
+        let server = self.server();
+        let read = targets.iter().map(|target| {
+            let object = &target.object;
+            server.get(&target.kind, object.namespace.as_deref(), &object.name)
+        });
+        let live = futures::future::join_all(read).await.into_iter().filter_map(|read| read.ok().flatten());
+        let waiting: Vec<(Value, Status)> = live
+            .map(|live| {
+                let status = evaluate(&live, None);
+                (live, status)
+            })
+            .filter(|(_, status)| !status.is_done())
+            .collect();
+        let references: Vec<ObjectRef> = waiting.iter().filter_map(|(live, _)| ObjectRef::of(live)).collect();
+        if references.is_empty() {
+            return Vec::new();
+        }
+        let evidence = self.evidence(&server, references.iter()).await;
+        waiting.iter().filter_map(|(live, status)| diagnose(live, status, &evidence)).collect()
+    }
+
     /// One event a change of state; the same words are not said twice.
     fn tell(&self, watched: &mut [Watched<'_>], begun: Instant) {
         for w in watched {

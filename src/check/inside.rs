@@ -55,6 +55,10 @@ pub struct Member {
     pub ready: bool,
     /// The reason of that condition.
     pub reason: String,
+    /// Its Kubernetes version, as major.minor; empty before its agent reported.
+    pub kubernetes_version: String,
+    /// The version of its agent; empty before it reported.
+    pub agent_version: String,
 }
 
 /// What the control plane's own API holds.
@@ -70,16 +74,46 @@ pub struct Inside {
     pub init_secret: bool,
     /// What the scheduler says it could not apply.
     pub bootstrap_trouble: Option<String>,
+    /// The version of the API server, in full.
+    pub kubernetes_version: Option<String>,
+}
+
+/// From where a control plane is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// From the hosting cluster and by its own API.
+    Both,
+    /// From the hosting cluster only; its own API does not answer.
+    HostingCluster,
+    /// By its own API only; the hosting cluster does not answer, or not to us.
+    ControlPlane,
+    /// Not at all.
+    Nothing,
 }
 
 /// All that the health checks look at.
 #[derive(Debug, Clone)]
 pub struct HealthFacts {
-    /// Components by workload name; `None` when the hosting cluster was not looked at.
-    pub components: Option<BTreeMap<&'static str, Component>>,
+    /// Components by workload name, or why the hosting cluster was not looked at.
+    pub components: Result<BTreeMap<&'static str, Component>, String>,
     /// The control plane's API, or why it could not be read.
     pub inside: Result<Inside, String>,
 }
+
+impl HealthFacts {
+    /// From where the facts are.
+    pub fn view(&self) -> View {
+        match (&self.components, &self.inside) {
+            (Ok(_), Ok(_)) => View::Both,
+            (Ok(_), Err(_)) => View::HostingCluster,
+            (Err(_), Ok(_)) => View::ControlPlane,
+            (Err(_), Err(_)) => View::Nothing,
+        }
+    }
+}
+
+/// The check that says whether the hosting cluster was looked at.
+pub const HOSTING: &str = "hosting-cluster";
 
 /// Workload names of the components, in the order in which they are reported, with their titles.
 pub const COMPONENTS: [(&str, &str); 4] = [
@@ -175,10 +209,13 @@ fn established(definition: &CustomResourceDefinition) -> bool {
 fn member(cluster: &Cluster) -> Member {
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    let observed = cluster.status.as_ref().and_then(|status| status.observed.as_ref());
     Member {
         name: cluster.name_any(),
         ready: ready.is_some_and(|condition| condition.status == "True"),
         reason: ready.map_or("never reported", |condition| condition.reason.as_str()).to_owned(),
+        kubernetes_version: cluster.spec.kubernetesversion.clone(),
+        agent_version: observed.map(|observed| observed.agent_version.clone()).unwrap_or_default(),
     }
 }
 
@@ -188,9 +225,15 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
     let definitions: Api<CustomResourceDefinition> = Api::all(hub.clone());
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
     let reports: Api<ConfigMap> = Api::namespaced(hub.clone(), namespace);
-    let (definitions, secret, report) =
-        tokio::try_join!(definitions.list(&all), secrets.get_opt(INIT_SECRET), reports.get_opt(BOOTSTRAP_STATUS))?;
+    let version = async { Ok(hub.apiserver_version().await.ok()) };
+    let (definitions, secret, report, version) = tokio::try_join!(
+        definitions.list(&all),
+        secrets.get_opt(INIT_SECRET),
+        reports.get_opt(BOOTSTRAP_STATUS),
+        version
+    )?;
     let mut inside = Inside {
+        kubernetes_version: version.map(|version| version.git_version),
         init_secret: secret.is_some(),
         bootstrap_trouble: report.as_ref().and_then(bootstrap_trouble),
         ..Inside::default()
@@ -204,7 +247,7 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
         inside.members = Api::<Cluster>::all(hub.clone()).list(&all).await?.iter().map(member).collect();
     }
     if inside.definitions.get("SchedulePolicy") == Some(&true) {
-        inside.policies = Api::<SchedulePolicy>::all(hub.clone()).list(&all).await?.items.len();
+        inside.policies = Api::<SchedulePolicy>::all(hub.clone()).list_metadata(&all).await?.items.len();
     }
     Ok(inside)
 }
@@ -217,9 +260,7 @@ fn bootstrap_trouble(report: &ConfigMap) -> Option<String> {
 }
 
 fn component_check(facts: &HealthFacts, name: &str) -> Finding {
-    let Some(components) = &facts.components else {
-        return Finding::doubtful("the hosting cluster was not looked at", "give `--context` of the hosting cluster");
-    };
+    let Ok(components) = &facts.components else { return Finding::Unseen(HOSTING) };
     match components.get(name) {
         Some(component) if component.running() => Finding::Good(component.state()),
         Some(component) => Finding::bad(component.state(), "see the causes below, or the events of its pods"),
@@ -239,7 +280,15 @@ fn definition_check(facts: &HealthFacts, kind: &str) -> Finding {
 }
 
 /// The health checks of a control plane, in the order in which they are shown.
-pub const CHECKS: [Check<HealthFacts>; 10] = [
+pub const CHECKS: [Check<HealthFacts>; 11] = [
+    Check {
+        id: HOSTING,
+        title: "hosting cluster",
+        category: "components",
+        severity: Severity::Warning,
+        needs: &[],
+        evaluate: hosting,
+    },
     Check {
         id: "apiserver",
         title: "API server",
@@ -322,6 +371,13 @@ pub const CHECKS: [Check<HealthFacts>; 10] = [
     },
 ];
 
+fn hosting(facts: &HealthFacts) -> Finding {
+    match &facts.components {
+        Ok(_) => Finding::Good("answers".to_owned()),
+        Err(why) => Finding::bad(format!("not looked at: {why}"), "give `--context` of the hosting cluster"),
+    }
+}
+
 fn init_secret(facts: &HealthFacts) -> Finding {
     match &facts.inside {
         Ok(inside) if inside.init_secret => Finding::Good(format!("Secret {INIT_SECRET} is there")),
@@ -364,13 +420,20 @@ mod tests {
         let running = Component { installed: true, wanted: 1, ready: 1, trouble: None };
         let inside = Inside {
             definitions: DEFINITIONS.iter().map(|kind| ((*kind).to_owned(), true)).collect(),
-            members: vec![Member { name: "m".to_owned(), ready: true, reason: "ClusterReady".to_owned() }],
+            members: vec![Member {
+                name: "m".to_owned(),
+                ready: true,
+                reason: "ClusterReady".to_owned(),
+                kubernetes_version: "1.29".to_owned(),
+                agent_version: "v0.6.1".to_owned(),
+            }],
             policies: 1,
             init_secret: true,
             bootstrap_trouble: None,
+            kubernetes_version: Some("v1.25.4".to_owned()),
         };
         HealthFacts {
-            components: Some(COMPONENTS.iter().map(|(name, _)| (*name, running.clone())).collect()),
+            components: Ok(COMPONENTS.iter().map(|(name, _)| (*name, running.clone())).collect()),
             inside: Ok(inside),
         }
     }
@@ -402,11 +465,23 @@ mod tests {
     }
 
     #[test]
+    fn without_the_hosting_cluster_what_is_inside_is_judged_and_the_components_are_skipped() {
+        let mut facts = healthy();
+        facts.components = Err("no route to host".to_owned());
+        let report = run(&CHECKS, &facts, &[]);
+        assert_eq!((facts.view(), report.failures().count(), report.warnings().count()), (View::ControlPlane, 0, 1));
+        let skipped: Vec<_> =
+            report.judged.iter().filter(|j| j.verdict == Verdict::Skipped(HOSTING)).map(|j| j.id).collect();
+        assert_eq!(skipped, ["apiserver", "controller-manager", "etcd", "scheduler"]);
+        assert!(report.judged.iter().any(|j| j.id == "definition-cluster" && matches!(j.verdict, Verdict::Passed(_))));
+    }
+
+    #[test]
     fn an_unreachable_api_fails_its_definitions_and_skips_what_needs_them() {
         let mut facts = healthy();
         facts.inside = Err("connection refused".to_owned());
         let report = run(&CHECKS, &facts, &[]);
-        assert_eq!(report.failures().count(), 3);
+        assert_eq!((facts.view(), report.failures().count()), (View::HostingCluster, 3));
         assert!(report.judged.iter().any(|j| j.id == "clusters" && matches!(j.verdict, Verdict::Skipped(_))));
     }
 }

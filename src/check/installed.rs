@@ -22,8 +22,8 @@ pub struct Expiry {
 pub struct InstalledFacts {
     /// The control plane's name.
     pub name: String,
-    /// The recorded service version and number of objects; none where the record is lost.
-    pub recorded: Option<(String, usize)>,
+    /// The recorded service version and number of objects; none where the record is lost, else why it could not be read.
+    pub recorded: Result<Option<(String, usize)>, String>,
     /// What strayed, one clause an object; or why it could not be found out.
     pub drift: Result<Vec<String>, String>,
     /// A run under way: who.
@@ -74,11 +74,23 @@ pub const CHECKS: [Check<InstalledFacts>; 4] = [
 const NAMED: usize = 5;
 
 fn objects(facts: &InstalledFacts) -> Finding {
-    let Some((version, count)) = &facts.recorded else {
-        return Finding::bad(
-            "the record of this installation is not there",
-            format!("`fleetctl install control-plane {}` makes it again from the labels of the objects", facts.name),
-        );
+    let (version, count) = match &facts.recorded {
+        Ok(Some(recorded)) => recorded,
+        Ok(None) => {
+            return Finding::bad(
+                "the record of this installation is not there",
+                format!(
+                    "`fleetctl install control-plane {}` makes it again from the labels of the objects",
+                    facts.name
+                ),
+            );
+        }
+        Err(why) => {
+            return Finding::doubtful(
+                format!("the record cannot be read: {why}"),
+                "allow `get` on the Secrets of the namespace",
+            );
+        }
     };
     match &facts.drift {
         Err(why) => Finding::doubtful(format!("could not be compared: {why}"), "allow `list` on these objects"),
@@ -100,6 +112,9 @@ fn objects(facts: &InstalledFacts) -> Finding {
 }
 
 fn last_run(facts: &InstalledFacts) -> Finding {
+    if facts.recorded.is_err() {
+        return Finding::Unseen("objects");
+    }
     if let Some(who) = &facts.at_work {
         return Finding::doubtful(format!("at work: {who}"), "look again when it is done");
     }
@@ -160,7 +175,7 @@ mod tests {
     fn good() -> InstalledFacts {
         InstalledFacts {
             name: "demo".to_owned(),
-            recorded: Some(("v0.6.1".to_owned(), 23)),
+            recorded: Ok(Some(("v0.6.1".to_owned(), 23))),
             drift: Ok(Vec::new()),
             certificates: vec![expiry("ca.crt", 3650), expiry("apiserver.crt", 364)],
             at_work: None,
@@ -203,11 +218,19 @@ mod tests {
         assert!(matches!(verdict(&drifted, "objects"), Verdict::Warned(_)));
         let text = said(&drifted, "objects");
         assert!(text.contains("and 2 more") && text.contains("diff control-plane demo"), "{text}");
-        let lost = InstalledFacts { recorded: None, ..good() };
+        let lost = InstalledFacts { recorded: Ok(None), ..good() };
         assert!(said(&lost, "objects").contains("makes it again"));
         let cut_off =
             |command: &str| InstalledFacts { cut_off: Some((command.to_owned(), "then".to_owned())), ..good() };
         assert!(said(&cut_off("install"), "last-run").contains("fleetctl rollback demo"));
         assert!(said(&cut_off("uninstall"), "last-run").contains("uninstall control-plane demo"));
+    }
+
+    #[test]
+    fn a_record_that_may_not_be_read_is_a_warning_and_nothing_is_guessed_from_it() {
+        let facts = InstalledFacts { recorded: Err("secrets is forbidden".to_owned()), ..good() };
+        assert!(matches!(verdict(&facts, "objects"), Verdict::Warned(_)));
+        assert!(said(&facts, "objects").contains("secrets is forbidden"));
+        assert_eq!(verdict(&facts, "last-run"), Verdict::Skipped("objects"));
     }
 }

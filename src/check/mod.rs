@@ -4,6 +4,7 @@
 //! need one another; what cannot be judged because an earlier check failed is skipped, not failed.
 
 pub mod access;
+mod autopilot;
 pub mod hosting;
 pub mod inside;
 pub mod installed;
@@ -28,6 +29,8 @@ pub enum Finding {
     Bad(Problem),
     /// Not as it should be, but never a reason to stop.
     Doubtful(Problem),
+    /// Nothing was seen of it, for the reason that the named check gives.
+    Unseen(&'static str),
 }
 
 impl Finding {
@@ -123,6 +126,19 @@ impl Report {
         })
     }
 
+    /// The verdicts, what fails first, then warnings, what was not judged, and what holds; else in the order of the checks.
+    pub fn worst_first(&self) -> Vec<&Judged> {
+        let rank = |judged: &&Judged| match judged.verdict {
+            Verdict::Failed(_) => 0,
+            Verdict::Warned(_) => 1,
+            Verdict::Skipped(_) => 2,
+            Verdict::Passed(_) => 3,
+        };
+        let mut judged: Vec<&Judged> = self.judged.iter().collect();
+        judged.sort_by_key(rank);
+        judged
+    }
+
     /// The checks that warn, with their problems.
     pub fn warnings(&self) -> impl Iterator<Item = (&Judged, &Problem)> {
         self.judged.iter().filter_map(|judged| match &judged.verdict {
@@ -146,6 +162,7 @@ pub fn run<F>(checks: &[Check<F>], facts: &F, lenient: &[String]) -> Report {
             Some(needed) => Verdict::Skipped(needed),
             None => match (check.evaluate)(facts) {
                 Finding::Good(seen) => Verdict::Passed(seen),
+                Finding::Unseen(because) => Verdict::Skipped(because),
                 Finding::Doubtful(problem) => Verdict::Warned(problem),
                 Finding::Bad(problem) => {
                     let warns = check.severity == Severity::Warning || lenient.iter().any(|id| id == check.id);
@@ -156,6 +173,17 @@ pub fn run<F>(checks: &[Check<F>], facts: &F, lenient: &[String]) -> Report {
         report.judged.push(Judged { id: check.id, title: check.title, category: check.category, verdict });
     }
     report
+}
+
+/// The report of checks of which nothing was seen, for the reason that another check gives.
+pub fn unseen<F>(checks: &[Check<F>], because: &'static str) -> Report {
+    let skipped = |check: &Check<F>| Judged {
+        id: check.id,
+        title: check.title,
+        category: check.category,
+        verdict: Verdict::Skipped(because),
+    };
+    Report { judged: checks.iter().map(skipped).collect() }
 }
 
 /// The only check that fails: its id, what is wrong and the remedy.
@@ -195,6 +223,23 @@ mod tests {
         let report = run(&CHECKS, &false, &[]);
         assert_eq!(report.failures().count(), 1);
         assert_eq!(report.judged[1].verdict, Verdict::Skipped("first"));
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_what_is_alike_stays_in_order() {
+        let judged = |id, verdict| Judged { id, title: id, category: "k", verdict };
+        let problem = || Problem { what: "w".to_owned(), remedy: "r".to_owned() };
+        let report = Report {
+            judged: vec![
+                judged("good", Verdict::Passed("seen".to_owned())),
+                judged("warning", Verdict::Warned(problem())),
+                judged("first failure", Verdict::Failed(problem())),
+                judged("unseen", Verdict::Skipped("good")),
+                judged("second failure", Verdict::Failed(problem())),
+            ],
+        };
+        let order: Vec<&str> = report.worst_first().into_iter().map(|judged| judged.id).collect();
+        assert_eq!(order, ["first failure", "second failure", "warning", "unseen", "good"]);
     }
 
     #[test]

@@ -54,6 +54,7 @@ impl Words {
         Some(Global {
             context: self.context.clone(),
             namespace,
+            namespace_given: false,
             kubeconfig: self.kubeconfig.clone(),
             rollback: false,
             quiet: true,

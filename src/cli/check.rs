@@ -71,9 +71,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
     }
     let seen = status::look(ui, global, args.plan.name_given()).await?;
     let exit = if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy };
-    let mut report = seen.health.report;
-    report.judged.extend(seen.installation.judged);
-    show(ui, args.output, &format!("control plane {}", seen.name), &report, exit)
+    show(ui, args.output, &format!("control plane {}", seen.name), &seen.report(), exit)
 }
 
 async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, CliError> {

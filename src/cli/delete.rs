@@ -1,12 +1,13 @@
 //! `delete`: makes a control plane forget a workload cluster whose agent cannot say goodbye any more.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams};
-use kube::runtime::wait::{await_condition, conditions};
-use kube::{Client, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 
 use super::Global;
 use super::cluster_access::{hub_client, request_failed};
@@ -27,6 +28,9 @@ pub(super) enum DeleteCommand {
     #[command(after_help = EXAMPLES)]
     Cluster(DeleteClusterArgs),
 }
+
+/// Time between two looks at what is being deleted.
+const PAUSE: Duration = Duration::from_millis(250);
 
 const EXAMPLES: &str = "\
 For a workload cluster that is gone, or whose agent was removed by force. While its agent lives, use
@@ -86,13 +90,30 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
 
 /// Everything of a cluster in the control plane is owned by its Cluster; the namespace is the last of it.
 async fn gone(hub: &Client, cluster: &Cluster) {
-    let clusters: Api<Cluster> = Api::all(hub.clone());
-    let uid = cluster.uid().unwrap_or_default();
-    let _ = await_condition(clusters, &cluster.name_any(), conditions::is_deleted(&uid)).await;
+    let name = cluster.name_any();
+    until_other(&Api::<Cluster>::all(hub.clone()), &name, cluster.uid()).await;
     let namespaces: Api<Namespace> = Api::all(hub.clone());
-    let place = cluster_namespace(&cluster.name_any());
-    let Ok(Some(namespace)) = namespaces.get_opt(&place).await else { return };
-    let _ = await_condition(namespaces, &place, conditions::is_deleted(&namespace.uid().unwrap_or_default())).await;
+    let place = cluster_namespace(&name);
+    if let Some(namespace) = until_read(&namespaces, &place).await {
+        until_other(&namespaces, &place, namespace.uid()).await;
+    }
+}
+
+/// Ends when the object is gone, or another one has its name.
+async fn until_other<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, name: &str, uid: Option<String>) {
+    while until_read(api, name).await.is_some_and(|found| found.uid() == uid) {
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The object, if it is there. A look that fails proves nothing, so it is looked again.
+async fn until_read<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, name: &str) -> Option<K> {
+    loop {
+        match api.get_opt(name).await {
+            Ok(found) => return found,
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
 }
 
 fn confirm(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(), CliError> {

@@ -39,6 +39,7 @@ mod show_readme;
 mod show_schema;
 mod show_values;
 mod status;
+mod table;
 mod template;
 mod template_output;
 mod ui;
@@ -53,6 +54,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::parser::ValueSource;
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::api::names::NamespaceName;
@@ -86,6 +88,10 @@ struct Global {
     /// Namespace of the service's components
     #[arg(long, short = 'n', global = true, value_name = "NAMESPACE", default_value = "fleet", env = environment::NAMESPACE, hide_env = true)]
     namespace: NamespaceName,
+
+    /// Whether the namespace was asked for, rather than left at its default.
+    #[arg(skip)]
+    namespace_given: bool,
 
     /// Undo the changes of this run if it fails or is interrupted
     #[arg(long, global = true)]
@@ -204,10 +210,12 @@ pub fn main() -> ExitCode {
         Ok(matches) => matches,
         Err(error) => return clap_ended(&error),
     };
-    let cli = match Cli::from_arg_matches(&matches) {
+    let mut cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => return clap_ended(&error),
     };
+    cli.global.namespace_given =
+        matches.value_source("namespace").is_some_and(|from| from != ValueSource::DefaultValue);
     let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches));
     log::start(cli.global.verbose, cli.global.log_format);
     for remark in environment::unknown() {

@@ -57,11 +57,13 @@ pub(super) fn health(ui: &Ui, name: &str, report: &Report, facts: &HealthFacts) 
     for judged in components.iter().filter_map(|id| find(report, id)) {
         line(&mut text, ui, judged, &format!("{} status", judged.title));
     }
-    let broken = report.judged.iter().any(|j| components.contains(&j.id) && !matches!(j.verdict, Verdict::Passed(_)));
-    let _ = if broken {
-        writeln!(text, "Control plane {name} is not healthy {}", ui.mark(Mark::Bad))
-    } else {
+    let seen = || report.judged.iter().filter(|judged| components.contains(&judged.id)).map(|judged| &judged.verdict);
+    let _ = if seen().all(|verdict| matches!(verdict, Verdict::Passed(_))) {
         writeln!(text, "Control plane {name} is healthy {}", ui.mark(Mark::Good))
+    } else if seen().all(|verdict| matches!(verdict, Verdict::Skipped(_))) {
+        writeln!(text, "Control plane {name} answers; its components were not looked at {}", ui.mark(Mark::Warning))
+    } else {
+        writeln!(text, "Control plane {name} is not healthy {}", ui.mark(Mark::Bad))
     };
     text.push_str("\nChecking the custom resource definitions\n\n");
     let definition = |text: &mut String, id: &str| {
@@ -87,10 +89,10 @@ pub(super) fn health(ui: &Ui, name: &str, report: &Report, facts: &HealthFacts) 
     text
 }
 
-/// The block about the installation itself.
+/// The block about the installation itself, the worst first.
 pub(super) fn installation(ui: &Ui, report: &Report) -> String {
     let mut text = String::from("\nChecking the installation\n\n");
-    for judged in &report.judged {
+    for judged in report.worst_first() {
         line(&mut text, ui, judged, judged.title);
     }
     text

@@ -46,12 +46,15 @@ fn locale_is_unicode() -> bool {
     })
 }
 
+fn dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
 impl Ui {
     /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors, `json` makes
     /// each line of stderr a JSON event.
     pub(super) fn new(quiet: bool, program: &'static str, json: bool) -> Self {
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let live = io::stderr().is_terminal() && !dumb && !json && !quiet;
+        let live = io::stderr().is_terminal() && !dumb() && !json && !quiet;
         let events = json.then(Arc::default);
         Self { program, events, quiet, unicode: locale_is_unicode(), live }
     }
@@ -62,6 +65,16 @@ impl Ui {
         let mut stdout = anstream::stdout().lock();
         stdout.write_all(text.as_bytes())?;
         stdout.flush()
+    }
+
+    /// Writes a result to stdout that takes the place of the one before it, if `in_place` and stdout is a terminal that
+    /// can do that.
+    pub(super) fn out_again(&self, text: &str, in_place: bool) -> io::Result<()> {
+        if in_place && io::stdout().is_terminal() && !dumb() {
+            // Not a matter of colour, so past what NO_COLOR takes away: clear, and begin at the top.
+            io::stdout().write_all(b"\x1b[2J\x1b[H")?;
+        }
+        self.out(text)
     }
 
     /// Says on stderr what goes on; silent under `--quiet`.

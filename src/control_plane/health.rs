@@ -50,16 +50,19 @@ pub async fn hub(kubeconfig: &str) -> Result<Client, String> {
     Ok(connect_with(kubeconfig).await.map_err(|error| chain(&error))?.client)
 }
 
-/// Looks once. Either side may be missing: what was not looked at is said so, not guessed.
+/// Looks once. Either side may be missing, with the reason: what was not looked at is said so, not guessed.
+///
+/// # Errors
+/// A hosting cluster that does not let its objects be read; whatever is wrong with the other side is part of the health.
 pub async fn look(
-    hosting: Option<&Client>,
+    hosting: Result<&Client, String>,
     hub: Result<&Client, String>,
     namespace: &str,
 ) -> Result<Health, kube::Error> {
     let components = async {
         match hosting {
-            Some(client) => inside::components(client, namespace).await.map(Some),
-            None => Ok(None),
+            Ok(client) => inside::components(client, namespace).await.map(Ok),
+            Err(why) => Ok(Err(why)),
         }
     };
     let inside = async {
@@ -85,7 +88,7 @@ pub async fn wait(
     waiting: &(dyn Fn(&str) + Sync),
 ) -> Result<Health, kube::Error> {
     loop {
-        let health = look(Some(hosting), Ok(hub), namespace).await?;
+        let health = look(Ok(hosting), Ok(hub), namespace).await?;
         if health.is_healthy() || Instant::now() + PAUSE > deadline {
             return Ok(health);
         }

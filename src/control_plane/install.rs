@@ -234,7 +234,11 @@ impl Flow<'_> {
         let waiting = move |text: &str| progress.update(text);
         // An address that is known only inside the hosting cluster is tried once: this may run inside.
         let once = endpoint.kind == ExposureType::ClusterIp
-            && health::look(None, Ok(&hub), self.plan.package.namespace.as_str()).await?.facts.inside.is_err();
+            && health::look(Err("not asked".to_owned()), Ok(&hub), self.plan.package.namespace.as_str())
+                .await?
+                .facts
+                .inside
+                .is_err();
         let deadline = if once { Instant::now() } else { self.course.deadline };
         let found = health::wait(self.client, &hub, self.plan.package.namespace.as_str(), deadline, &waiting).await?;
         match (&found.facts.inside, found.is_healthy()) {

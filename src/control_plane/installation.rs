@@ -1,4 +1,5 @@
-//! What `status` says about the installation itself: read from the record, the objects' metadata and the key Secrets.
+//! What `status` says about the installation itself: read from the record, the objects' metadata and the key Secrets;
+//! and why components of it do not run.
 
 use jiff::Timestamp;
 use kube::Client;
@@ -7,35 +8,83 @@ use super::health::chain;
 use super::keys;
 use super::plan::OWNER_KIND;
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::apply::{self, Engine, Events, Owner, Phase};
+use crate::apply::{self, Diagnosis, Engine, Events, Owner, Phase, WaitTarget};
+use crate::check::inside::{Component, HOSTING, HealthFacts};
 use crate::check::installed::{CHECKS, Expiry, InstalledFacts};
 use crate::check::{self, Report};
 use crate::pki;
 
-/// Looks at an installed control plane. Reads only.
-///
-/// # Errors
-/// A record that cannot be read.
-pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Result<Report, apply::Error> {
+/// What was installed, and what the checks say about it.
+#[derive(Debug)]
+pub struct Installation {
+    /// The recorded service version; none where no record could be read.
+    pub version: Option<String>,
+    /// The verdicts.
+    pub report: Report,
+}
+
+impl Installation {
+    /// Of which nothing is known, for the hosting cluster was not looked at.
+    pub fn unseen() -> Self {
+        Self { version: None, report: check::unseen(&CHECKS, HOSTING) }
+    }
+}
+
+fn engine(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Engine {
     let owner = Owner::new(OWNER_KIND, name.as_str(), namespace.as_str());
-    let engine = Engine::new(client.clone(), owner, apply::Options::default(), Events::none());
+    Engine::new(client.clone(), owner, apply::Options::default(), Events::none())
+}
+
+/// Looks at an installed control plane. Reads only; what may not be read is said so by its check.
+pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Installation {
+    let engine = engine(client, name, namespace);
     let (state, drift, files) =
         tokio::join!(engine.state(), engine.drift(), keys::from_cluster(client, namespace.as_str(), name.as_str()));
-    let state = state?;
+    let (state, unread) = match state {
+        Ok(state) => (state, None),
+        Err(error) => (apply::State::default(), Some(chain(&error))),
+    };
     let at_work = state.lock.as_ref().filter(|lock| !lock.is_over()).map(|lock| lock.holder.to_string());
     let record = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
+    let version = record.map(|record| record.release.version.clone());
+    // A first install under way has no record yet, which is no loss.
+    let recorded = record
+        .map(|record| (record.release.version.clone(), record.inventory.len()))
+        .or_else(|| state.journal.as_ref().map(|_| ("that is being installed".to_owned(), 0)));
     let facts = InstalledFacts {
         name: name.to_string(),
-        // A first install under way has no record yet, which is no loss.
-        recorded: record
-            .map(|record| (record.release.version.clone(), record.inventory.len()))
-            .or_else(|| state.journal.as_ref().map(|_| ("that is being installed".to_owned(), 0))),
+        recorded: unread.map_or(Ok(recorded), Err),
         drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
         cut_off: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
         at_work,
         certificates: files.map(|files| expiries(&files, Timestamp::now())).unwrap_or_default(),
     };
-    Ok(check::run(&CHECKS, &facts, &[]))
+    Installation { version, report: check::run(&CHECKS, &facts, &[]) }
+}
+
+/// The components with the objects that run them, roots before what depends on them.
+const WORKLOADS: [(&str, &str); 4] = [
+    ("StatefulSet", "etcd"),
+    ("Deployment", "apiserver"),
+    ("Deployment", "kube-controller-manager"),
+    ("Deployment", "fleet-scheduler"),
+];
+
+/// Why components are not running, the root first; nothing for those that run and those of which no cause is found.
+pub async fn causes(
+    client: &Client,
+    name: &ControlPlaneName,
+    namespace: &NamespaceName,
+    facts: &HealthFacts,
+) -> Vec<Diagnosis> {
+    let Ok(components) = &facts.components else { return Vec::new() };
+    let broken = |name: &str| components.get(name).is_some_and(|found: &Component| found.installed && !found.running());
+    let targets: Vec<WaitTarget> = WORKLOADS
+        .iter()
+        .filter(|(_, name)| broken(name))
+        .filter_map(|(kind, name)| WaitTarget::new("apps", kind, Some(namespace.as_str()), name))
+        .collect();
+    engine(client, name, namespace).diagnose(&targets).await
 }
 
 fn expiries(files: &pki::Files, now: Timestamp) -> Vec<Expiry> {

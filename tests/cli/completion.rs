@@ -1,4 +1,4 @@
-//! Completion as bash and kubectl ask for it.
+//! Completion as bash and kubectl ask for it; for shells that need not be on this machine, what their scripts ask and get.
 
 use std::process::Command;
 use std::time::Instant;
@@ -40,6 +40,9 @@ fn bash_completes_commands_flags_names_versions_values_and_ids() {
         (&["fleetctl", "explain", "crash"], "crash-loop"),
         (&["fleetctl", "show", "presets", "h"], "ha"),
         (&["fleetctl", "check", "-o", "j"], "junit"),
+        (&["fleetctl", "status", "-o", "w"], "wide"),
+        (&["fleetctl", "status", "--wa"], "--wait"),
+        (&["fleetctl", "status", "--watch", "d"], "demo"),
     ] {
         let found = offered(&sandbox, words);
         assert!(found.iter().any(|word| word.trim() == expected), "{words:?}: {found:?}");
@@ -88,6 +91,93 @@ fn a_completer_of_another_program_is_left_alone() {
     assert!(ran.stderr.contains("is not this program"), "{ran:?}");
     sandbox.run(&["kubectl-install", "--bin-dir", "bin", "--uninstall"]).succeeds();
     assert!(sandbox.path().join("bin/kubectl_complete-fleet").exists());
+}
+
+/// What the program answers to the script of a shell after `words`, the last of which is being typed; meanings left out.
+fn answered(sandbox: &Sandbox, shell: &str, words: &[&str]) -> Vec<String> {
+    let mut command = sandbox.command();
+    // How each script asks: zsh gives the index of the word and what to put between answers, the others the words alone.
+    command.env("FLEET_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
+    let ran = Ran::of(command.env("_CLAP_IFS", "\n").arg("--").args(words).output().unwrap());
+    assert_eq!(ran.stderr, "", "a message would stand in the middle of the line: {ran:?}");
+    let meaning: &[char] = if shell == "zsh" { &[':'] } else { &['\t'] };
+    ran.succeeds().lines().map(|line| line.split(meaning).next().unwrap().trim().to_owned()).collect()
+}
+
+#[test]
+fn the_scripts_of_other_shells_get_the_same_words_as_bash() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir_all(sandbox.path().join(".fleet/demo")).unwrap();
+    std::fs::create_dir_all(sandbox.path().join(".kube")).unwrap();
+    sandbox.file(".kube/config", &CONFIG.replace("SERVER", "https://127.0.0.1:1"));
+    let cases: [(&[&str], &[&str]); 5] = [
+        (&["fleetctl", "status", "d"], &["demo"]),
+        (&["fleetctl", "status", "--output", ""], &["wide", "json", "yaml"]),
+        (&["fleetctl", "status", "--context", ""], &["hosting", "other"]),
+        (&["fleetctl", "status", "--wa"], &["--watch", "--wait"]),
+        (&["fleetctl", "kubectl-"], &["kubectl-install"]),
+    ];
+    for shell in ["zsh", "fish", "powershell", "elvish"] {
+        for (words, expected) in cases {
+            let mut found = answered(&sandbox, shell, words);
+            let mut expected: Vec<String> = expected.iter().map(|word| (*word).to_owned()).collect();
+            found.sort();
+            expected.sort();
+            assert_eq!(found, expected, "{shell} {words:?}");
+        }
+    }
+}
+
+/// Whether what a script opens it also closes, in the right order, quoted text and comments left aside.
+fn is_balanced(script: &str) -> bool {
+    let (mut open, mut quote, mut before) = (Vec::new(), None, ' ');
+    let mut characters = script.chars().peekable();
+    while let Some(c) = characters.next() {
+        match (c, quote) {
+            ('\\', _) => drop(characters.next()),
+            (c, Some(end)) => quote = quote.filter(|_| c != end),
+            ('"' | '\'', None) => quote = Some(c),
+            ('#', None) if before.is_whitespace() => while characters.next_if(|c| *c != '\n').is_some() {},
+            ('(' | '[' | '{', None) => open.push(c),
+            (')' | ']' | '}', None) => {
+                let opened = match c {
+                    ')' => '(',
+                    ']' => '[',
+                    _ => '{',
+                };
+                if open.pop() != Some(opened) {
+                    return false;
+                }
+            }
+            _ => {}
+        }
+        before = c;
+    }
+    open.is_empty() && quote.is_none()
+}
+
+#[test]
+fn scripts_are_whole_ask_by_name_and_hold_nothing_of_this_machine() {
+    assert!(is_balanced("f() { a \"b)\"; } # (") && !is_balanced("f() { (a }") && !is_balanced("'a"));
+    let sandbox = Sandbox::new();
+    let binary = assert_cmd::cargo::cargo_bin!("fleetctl").display().to_string();
+    for shell in ["zsh", "fish", "powershell", "nushell"] {
+        let ran = sandbox.run(&["completion", shell]);
+        let script = ran.succeeds();
+        assert!(script.ends_with('\n') && is_balanced(script), "{shell}: {script}");
+        assert!(
+            !script.contains(&binary) && !script.contains(&sandbox.path().display().to_string()),
+            "{shell}: {script}"
+        );
+        if shell == "nushell" {
+            // Nothing is asked: every command of the tree is there with its flags.
+            let of_status =
+                script.split("export extern").find(|part| part.starts_with(" \"fleetctl status\"")).unwrap();
+            assert!(of_status.contains("--watch") && of_status.contains("--output"), "{of_status}");
+        } else {
+            assert!(script.contains("FLEET_COMPLETE") && script.contains(shell), "{shell}: {script}");
+        }
+    }
 }
 
 #[test]

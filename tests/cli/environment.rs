@@ -1,7 +1,6 @@
 //! Variables, colour and the log.
 
-use std::io::{Read, Write};
-
+use crate::server::{list, serve};
 use crate::{Ran, Sandbox};
 
 const PORT: &str = "APISERVER_SERVICE_NODEPORT";
@@ -54,27 +53,10 @@ fn colour_is_as_flag_and_environment_say() {
     sandbox.run(&["versions", "--color", "blue"]).fails(2, &["blue", "always"]);
 }
 
-/// A server that answers every request with an empty list, and gives its address.
-fn server() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut request = [0; 4096];
-            let _ = stream.read(&mut request);
-            let body = r#"{"kind":"DeploymentList","apiVersion":"apps/v1","metadata":{},"items":[]}"#;
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
-            let _ = write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        }
-    });
-    format!("http://{address}")
-}
-
 #[test]
 fn verbose_shows_requests_on_stderr_and_nothing_of_their_credentials() {
     let sandbox = Sandbox::new();
-    let server = server();
+    let server = serve(|_, _| list(&[]));
     let config = format!(
         "clusters: [{{name: c, cluster: {{server: \"{server}\"}}}}]\nusers: [{{name: u, user: {{token: top-secret}}}}]\n\
          contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"

@@ -1,120 +1,11 @@
 //! Workload clusters: registered by the operator's own steps or the short way, refused, disconnected, forgotten.
 
-use std::collections::BTreeMap;
 use std::process::Command;
 
 use bed::proxy::Proxy;
-use serde_json::Value;
 
-use crate::support::{Ran, Site, assert_becomes, eventually};
-
-/// What `kubectl get clusters` prints as its first line.
-const COLUMNS: [&str; 8] = ["NAME", "K8S-VERSION", "K8S-CLUSTER", "REGION", "ZONE", "READY", "IDLE", "STANDBY"];
-
-/// A workload cluster beside a hosting cluster with a control plane `demo`.
-pub(crate) struct Member<'s> {
-    site: &'s Site,
-    name: &'static str,
-}
-
-impl<'s> Member<'s> {
-    /// A running cluster without any trace of an agent.
-    pub(crate) fn beside(site: &'s Site, name: &'static str) -> Self {
-        site.bed.up(&[name]).unwrap();
-        let member = Self { site, name };
-        member.clean();
-        member
-    }
-
-    fn clean(&self) {
-        for args in [
-            &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"][..],
-            &["delete", "clusterrole,clusterrolebinding", "fleet-agent", "--ignore-not-found"],
-            &["-n", "kube-system", "delete", "role,rolebinding", "fleet-agent", "--ignore-not-found"],
-        ] {
-            let _ = self.site.bed.kubectl(self.name, args);
-        }
-    }
-
-    fn kubectl(&self, args: &[&str]) -> String {
-        self.site.bed.kubectl(self.name, args).unwrap()
-    }
-
-    fn dump(&self) -> BTreeMap<String, Value> {
-        self.site.bed.dump(self.name).unwrap()
-    }
-
-    #[track_caller]
-    fn assert_same_as(&self, before: &BTreeMap<String, Value>) {
-        assert_becomes(before, || self.dump());
-    }
-
-    /// A command that finds all three clusters by their contexts, kubectl, and `kubectl fleet`.
-    fn prepared(&self, mut command: Command) -> Command {
-        let files =
-            [self.site.kubeconfig.clone(), self.site.bed.kubeconfig(self.name).unwrap(), self.site.hub_kubeconfig()];
-        command.env("KUBECONFIG", std::env::join_paths(files).unwrap()).env("PATH", self.site.path(&[]));
-        command.env("HOME", self.site.home()).env("LC_ALL", "C.UTF-8");
-        command
-    }
-
-    fn fleetctl(&self, args: &[&str]) -> Ran {
-        self.site.finish(self.prepared(self.site.command(args)))
-    }
-
-    /// A run of somebody who has no control plane's kubeconfig on this machine.
-    fn stranger(&self, args: &[&str]) -> Ran {
-        let mut command = self.prepared(self.site.command(args));
-        let home = self.site.home().join("stranger");
-        let _ = std::fs::create_dir(&home);
-        command.env("HOME", home).env("KUBECONFIG", self.site.bed.kubeconfig(self.name).unwrap());
-        self.site.finish(command)
-    }
-
-    fn install(&self, more: &[&str]) -> Ran {
-        self.fleetctl(&[&["install", "agent", self.name, "--context", self.name], more].concat())
-    }
-
-    fn uninstall(&self, more: &[&str]) -> Ran {
-        self.fleetctl(&[&["uninstall", "agent", self.name, "--context", self.name], more].concat())
-    }
-
-    /// Makes the namespace and copies the init Secret into it, changed by `change`.
-    fn copy_secret(&self, change: impl Fn(&mut Value)) {
-        let secret = self.site.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "json"]);
-        let mut secret: Value = serde_json::from_str(&secret).unwrap();
-        change(&mut secret);
-        let file = self.site.home().join("secret.json");
-        std::fs::write(&file, secret.to_string()).unwrap();
-        self.kubectl(&["create", "namespace", "fleet"]);
-        self.kubectl(&["apply", "-f", &file.display().to_string()]);
-    }
-
-    /// The row of this cluster in the plain listing, by column.
-    fn row(&self) -> BTreeMap<&'static str, String> {
-        let paths = COLUMNS.map(|column| match column {
-            "NAME" => ".metadata.name".to_owned(),
-            "K8S-VERSION" => ".spec.kubernetesversion".to_owned(),
-            "K8S-CLUSTER" => ".spec.kubernetescluster".to_owned(),
-            "REGION" | "ZONE" => format!(".spec.{}", column.to_lowercase()),
-            flag => {
-                let type_ = format!("{}{}", &flag[..1], flag[1..].to_lowercase());
-                format!(".status.conditions[?(@.type==\"{type_}\")].status")
-            }
-        });
-        let template: String = paths.map(|path| format!("{{{path}}}|")).concat();
-        let shown = self.site.hub(&["get", "cluster", self.name, "-o", &format!("jsonpath={template}")]);
-        COLUMNS.into_iter().zip(shown.split('|').map(str::to_owned)).collect()
-    }
-}
-
-impl Drop for Member<'_> {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.clean();
-        }
-    }
-}
+use crate::member::{COLUMNS, Member, rewrite};
+use crate::support::{Site, eventually};
 
 #[test]
 fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
@@ -204,21 +95,11 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
     member.assert_same_as(&before);
 
     // A Secret that is damaged, and one that leads to a closed port: the hop is named, and what tried it is gone.
-    let rewritten = |secret: &mut Value, change: &dyn Fn(String) -> String| {
-        use base64::Engine as _;
-        use base64::engine::general_purpose::STANDARD;
-        let text = STANDARD.decode(secret["data"]["kubeconfig"].as_str().unwrap()).unwrap();
-        let text = change(String::from_utf8(text).unwrap());
-        secret["data"]["kubeconfig"] = Value::String(STANDARD.encode(text));
-    };
-    member.copy_secret(|secret| rewritten(secret, &|text| text.replace("token:", "tokken:")));
+    member.copy_secret(|secret| rewrite(secret, |text| text.replace("token:", "tokken:")));
     member.install(&[]).fails(3, &["cannot be used", "copy it again"]);
     member.kubectl(&["delete", "namespace", "fleet"]);
     let host = site.bed.node_ip("host").unwrap();
-    let port = site.hub(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]);
-    let port = port.rsplit(':').next().unwrap().trim().to_owned();
-    member
-        .copy_secret(|secret| rewritten(secret, &|text| text.replace(&format!("{host}:{port}"), &format!("{host}:9"))));
+    member.copy_secret_to_a_closed_port();
     let with_secret = member.dump();
     member.install(&[]).fails(3, &["not reached from inside the workload cluster", "TCP", &format!("{host}:9")]);
     member.assert_same_as(&with_secret);
@@ -252,13 +133,19 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
     eventually("the end of the API server", || {
         site.kubectl(&["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=apiserver", "-o", "name"]).is_empty()
     });
+    let down = site.fleetctl(&["status"]);
+    assert_eq!(down.code, Some(7), "{down:?}");
+    for part in ["Seen from the hosting cluster only", "API server status... scaled to zero", "etcd status... Running"]
+    {
+        assert!(down.stdout.contains(part), "`{part}` is not in:\n{}", down.stdout);
+    }
     member.uninstall(&[]).fails(6, &["could not leave", "fleet-c-member-1", "--force", "delete cluster member-1"]);
     assert!(member.kubectl(&["-n", "fleet", "get", "deployments", "-o", "name"]).contains("fleet-agent"));
     let forced = member.uninstall(&["--force"]);
     assert!(forced.succeeds().contains("delete cluster member-1"), "{forced:?}");
     member.assert_same_as(&with_secret);
     site.kubectl(&["-n", "fleet", "scale", "deployment", "apiserver", "--replicas=1"]);
-    eventually("the control plane", || site.fleetctl(&["status"]).code == Some(0));
+    site.fleetctl(&["status", "--wait"]).succeeds();
     member.fleetctl(&["delete", "cluster", "member-1", "--context", "demo", "--yes"]).succeeds();
     assert!(!site.hub(&["get", "clusters,namespaces", "-o", "name"]).contains(member.name));
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::agents::Member;
+use crate::member::Member;
 use crate::support::Site;
 
 /// The commands of a page in their order: each code block of a console is one script, and so is each row of a table

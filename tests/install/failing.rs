@@ -1,6 +1,5 @@
-//! Installs that fail: refused before any write, explained, undone, resumed.
-
-use std::time::Duration;
+//! Installs that fail: refused before any write, interrupted, undone, resumed. The failures that the specification names are
+//! in `specification`.
 
 use crate::support::{Site, eventually};
 
@@ -18,48 +17,6 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     assert!(installed.stderr.contains("service version v1.1.0"), "{installed:?}");
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
-}
-
-#[test]
-fn missing_storage_is_refused_and_explained_and_the_documented_remedy_works() {
-    let site = Site::on("host");
-    site.bed.remove_storage_class("host").unwrap();
-    let before = site.dump();
-    let refused = site.install(&[]);
-    refused.fails(3, &["StorageClass", "storage provisioner", "--skip-preflight storage"]);
-    assert!(refused.took < Duration::from_secs(5), "{:?}", refused.took);
-    site.assert_same_as(&before);
-
-    let stopped = site.install(&["--skip-preflight", "storage"]);
-    stopped.fails(
-        4,
-        &[
-            "Installing the API server: timed out waiting for the condition",
-            "Pod fleet/etcd-0",
-            "Pending",
-            "PersistentVolumeClaim fleet/etcd-data-etcd-0",
-            "StorageClass",
-            "hint: ",
-            "uninstall control-plane demo",
-        ],
-    );
-    assert!(stopped.took < Duration::from_secs(60), "{:?}", stopped.took);
-
-    // The specification's remedy, as written: a class, uninstall, install.
-    site.bed.restore_storage_class("host").unwrap();
-    site.fleetctl(&["uninstall", "control-plane", "demo"]).succeeds();
-    site.install(&[]).succeeds();
-    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
-}
-
-#[test]
-fn a_missing_image_is_named_and_rollback_undoes_the_run() {
-    let site = Site::on("host");
-    let before = site.dump();
-    let failed = site.install(&["--rollback", "--image-tag", "v0.6.77"]);
-    failed.fails(4, &["fleet-scheduler:v0.6.77", "not found", "was undone"]);
-    site.assert_same_as(&before);
-    assert!(!site.fleet_folder().join("fleet-kubeconfig").exists());
 }
 
 /// Starts an install and interrupts it once the API server's Deployment is there.

@@ -54,6 +54,16 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     let listed = site.fleetctl(&["get", "clusters", "--context", "demo"]);
     assert_eq!(listed.succeeds(), "No workload clusters are registered.\n");
     assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
+    // From both sides, and from inside only: by its own context, which is no one's kubeconfig but the install's file.
+    let view = |args: &[&str]| {
+        let ran = site.fleetctl(&[&["status", "-o", "json"], args].concat());
+        serde_json::from_str::<serde_json::Value>(ran.succeeds()).unwrap()
+    };
+    let both = view(&["--wait"]);
+    assert_eq!((&both["view"], &both["version"]), (&"both".into(), &"v0.6.1".into()), "{both}");
+    assert!(both["checks"].as_array().unwrap().iter().all(|check| check["verdict"] != "failed"), "{both}");
+    let inside = view(&["--context", "demo"]);
+    assert_eq!((&inside["view"], &inside["kubernetesVersion"]), (&"control-plane".into(), &both["kubernetesVersion"]));
     let labels = site.kubectl(&["get", "namespace", "fleet", "-o", "jsonpath={.metadata.labels}"]);
     assert!(labels.contains(r#""pod-security.kubernetes.io/enforce":"restricted""#), "{labels}");
     let enforced = site.kubectl(&[

@@ -9,6 +9,8 @@ mod exposure;
 mod failing;
 mod faults;
 mod life;
+mod member;
+mod specification;
 mod support;
 mod upgrade;
 mod without_installer;

@@ -10,6 +10,7 @@ use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, QuotaFacts, Want
 use crate::api::quantity;
 use crate::api::rights::{Right, Scope};
 use crate::check::access::forbidden;
+use crate::check::autopilot;
 
 /// The label that names the control plane to which an object belongs.
 const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -105,14 +106,8 @@ impl HostingFacts {
                 facts.namespace.versions.extend(version.map(|version| (name.clone(), version)));
             }
         }
-        for group in groups.iter().flat_map(|list| &list.groups) {
-            if group.name == "auto.gke.io" {
-                facts.autopilot_evidence.push(format!("API group {}", group.name));
-            }
-        }
-        for node in facts.nodes.iter().filter(|node| node.name.starts_with("gk3-")) {
-            facts.autopilot_evidence.push(format!("node {}", node.name));
-        }
+        let nodes = facts.nodes.iter().map(|node| node.name.as_str());
+        facts.autopilot_evidence = autopilot::evidence(groups.as_ref().ok(), nodes);
         facts.forbidden = forbidden?;
         facts.node_port_holders = holders;
         facts.wanted = wanted;

@@ -121,7 +121,7 @@ pub struct HostingFacts {
     pub namespace: NamespaceFacts,
     /// Writes that the user may not do: `create secrets in namespace fleet`.
     pub forbidden: Vec<String>,
-    /// API groups that only a fully managed cluster serves.
+    /// What only a fully managed cluster has: an API group, names of nodes.
     pub autopilot_evidence: Vec<String>,
     /// Services that hold the wanted node port: `namespace/name`.
     pub node_port_holders: Vec<String>,

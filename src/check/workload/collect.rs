@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
@@ -14,6 +14,7 @@ use crate::api::init_kubeconfig::Init;
 use crate::api::keys::{INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::registration::{IDENTITY_HUB, IDENTITY_SECRET};
 use crate::check::access::forbidden;
+use crate::check::autopilot;
 
 /// How long the control plane may take to answer from here.
 const ASKING: Duration = Duration::from_secs(5);
@@ -81,7 +82,12 @@ impl WorkloadFacts {
         let own: Api<Deployment> = Api::namespaced(client.clone(), &wanted.namespace);
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &wanted.namespace);
         let labelled = ListParams::default().labels("app.kubernetes.io/name=fleet-agent");
-        let (namespace, system, agents, identity, members, forbidden) = tokio::join!(
+        // One such node is evidence enough.
+        let nodes: Api<Node> = Api::all(client.clone());
+        let some = ListParams::default().limit(100);
+        let (groups, nodes, namespace, system, agents, identity, members, forbidden) = tokio::join!(
+            client.list_api_groups(),
+            nodes.list_metadata(&some),
             namespaces.get_opt(&wanted.namespace),
             namespaces.get_opt("kube-system"),
             async {
@@ -95,6 +101,8 @@ impl WorkloadFacts {
             members(hub),
             forbidden(client, &wanted.namespace, &wanted.writes),
         );
+        let nodes: Vec<String> = nodes.iter().flatten().map(ResourceExt::name_any).collect();
+        facts.autopilot_evidence = autopilot::evidence(groups.as_ref().ok(), nodes.iter().map(String::as_str));
         match namespace {
             Ok(Some(namespace)) => {
                 facts.namespace_exists = true;

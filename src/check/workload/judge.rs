@@ -3,13 +3,14 @@
 use super::{InitFacts, TokenFacts, WorkloadFacts};
 use crate::api::keys::INIT_SECRET;
 use crate::api::version::ServiceLine;
-use crate::check::{Check, Finding, access};
+use crate::check::{Check, Finding, access, autopilot};
 
 /// The preflight checks of an agent install, in the order in which they are shown.
-pub const CHECKS: [Check<WorkloadFacts>; 9] = [
+pub const CHECKS: [Check<WorkloadFacts>; 10] = [
     Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
         facts.wanted.support.judge(&facts.git_version)
     }),
+    Check::required("autopilot", "managed mode", "cluster", &[], |facts| autopilot::judge(&facts.autopilot_evidence)),
     Check::required("access", "rights", "access", &[], rights),
     Check::required("namespace", "namespace", "namespace", &[], namespace),
     Check::required("init-secret", "init Secret", "control plane", &["namespace"], init_secret),

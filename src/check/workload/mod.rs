@@ -88,6 +88,8 @@ pub struct WorkloadFacts {
     pub wanted: Wanted,
     /// `gitVersion` of the API server.
     pub git_version: String,
+    /// What only a fully managed cluster has: an API group, names of nodes.
+    pub autopilot_evidence: Vec<String>,
     /// The namespace is there.
     pub namespace_exists: bool,
     /// It is being deleted.

@@ -10,7 +10,6 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
 
 use super::blocks::{block, state};
-use super::table::{Columns, row};
 use super::{Format, formatted, list_failed, selection};
 use crate::api::Cluster;
 use crate::api::cluster::conditions::{IDLE, READY, STANDBY};
@@ -19,6 +18,7 @@ use crate::chart::output;
 use crate::cli::Global;
 use crate::cli::cluster_access::hub_client;
 use crate::cli::error::{CliError, Exit};
+use crate::cli::table::{Columns, row};
 use crate::cli::ui::Ui;
 
 pub(super) const EXAMPLES: &str = "Examples:

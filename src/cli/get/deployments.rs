@@ -5,16 +5,16 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use kube::api::Api;
 
-use super::table::{Columns, row};
 use super::{Format, formatted, list_failed, selection};
 use crate::api::keys::LABEL_TARGET_CLUSTER;
 use crate::cli::Global;
 use crate::cli::cluster_access::hub;
 use crate::cli::error::{CliError, Exit};
+use crate::cli::table::{Columns, row};
 use crate::cli::ui::Ui;
 
 pub(super) const EXAMPLES: &str = "\
-Without --all-namespaces it lists the namespace of the context, or the one of --namespace if that is not `fleet`.
+Without --all-namespaces it lists the namespace of the context, or the one of --namespace if that is given.
 
 Examples:
   fleetctl get deployments --context demo
@@ -38,11 +38,8 @@ pub(crate) struct GetDeploymentsArgs {
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &GetDeploymentsArgs) -> Result<Exit, CliError> {
     let there = hub(global).await?;
-    // `fleet` is where the service's own components are, never where workloads are.
-    let namespace = match global.namespace.as_str() {
-        "fleet" => there.namespace.clone(),
-        given => given.to_owned(),
-    };
+    // The default is where the service's own components are, which is not where workloads are.
+    let namespace = if global.namespace_given { global.namespace.to_string() } else { there.namespace.clone() };
     let deployments: Api<Deployment> =
         if args.all_namespaces { Api::all(there.client) } else { Api::namespaced(there.client, &namespace) };
     let found = deployments.list(&selection(args.selector.as_deref())).await;

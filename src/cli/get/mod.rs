@@ -4,7 +4,6 @@ mod blocks;
 mod clusters;
 mod deployments;
 mod groups;
-mod table;
 
 use clap::{Subcommand, ValueEnum};
 use kube::ResourceExt;

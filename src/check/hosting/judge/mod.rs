@@ -2,14 +2,14 @@
 
 use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, is_cloud};
 use crate::api::quantity::print;
-use crate::check::{Check, Finding, Severity, access};
+use crate::check::{Check, Finding, Severity, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
 pub const CHECKS: [Check<HostingFacts>; 15] = [
     Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
         facts.wanted.support.judge(&facts.git_version)
     }),
-    Check::required("autopilot", "managed mode", "cluster", &[], autopilot),
+    Check::required("autopilot", "managed mode", "cluster", &[], |facts| autopilot::judge(&facts.autopilot_evidence)),
     Check::required("clock", "clock", "cluster", &[], clock),
     Check::required("nodes", "nodes", "cluster", &[], nodes),
     Check::required("architecture", "architecture of the nodes", "cluster", &["nodes"], architecture),
@@ -31,16 +31,6 @@ pub const CHECKS: [Check<HostingFacts>; 15] = [
         evaluate: load_balancer,
     },
 ];
-
-fn autopilot(facts: &HostingFacts) -> Finding {
-    match facts.autopilot_evidence.first() {
-        None => Finding::Good("not a fully managed (autopilot) cluster".to_owned()),
-        Some(evidence) => Finding::bad(
-            format!("this is a managed cluster in autopilot mode ({evidence})"),
-            "use a cluster whose nodes are yours to manage",
-        ),
-    }
-}
 
 fn rights(facts: &HostingFacts) -> Finding {
     let source = format!(" (`fleetctl show rbac {}` prints all that are needed)", facts.wanted.name);

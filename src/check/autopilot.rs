@@ -1,0 +1,47 @@
+//! Whether a cluster is a managed one in the mode in which its provider runs the nodes: not supported for either kind of
+//! installation.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
+
+use super::Finding;
+
+/// An API group that only clusters in this mode serve.
+const GROUP: &str = "auto.gke.io";
+/// How the names of nodes begin that the provider makes in this mode.
+const NODE: &str = "gk3-";
+
+/// What tells the mode: an API group, or the names of nodes. Either may be missing.
+pub(super) fn evidence<'n>(groups: Option<&APIGroupList>, nodes: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let groups = groups.iter().flat_map(|list| &list.groups).filter(|group| group.name == GROUP);
+    let groups = groups.map(|group| format!("API group {}", group.name));
+    groups.chain(nodes.filter(|name| name.starts_with(NODE)).map(|name| format!("node {name}"))).collect()
+}
+
+/// The verdict on what was found.
+pub(super) fn judge(evidence: &[String]) -> Finding {
+    match evidence.first() {
+        None => Finding::Good("not a fully managed (autopilot) cluster".to_owned()),
+        Some(evidence) => Finding::bad(
+            format!("this is a managed cluster in autopilot mode ({evidence})"),
+            "use a cluster whose nodes are yours to manage",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_group_or_the_name_of_a_node_tells_the_mode() {
+        let group = |name: &str| {
+            let group = serde_json::json!({"groups": [{"name": name, "versions": []}]});
+            serde_json::from_value::<APIGroupList>(group).unwrap()
+        };
+        let found = |name: &str, nodes: &[&'static str]| evidence(Some(&group(name)), nodes.iter().copied());
+        assert!(found("apps", &["worker-1"]).is_empty() && evidence(None, std::iter::empty()).is_empty());
+        assert_eq!(found("auto.gke.io", &[]), ["API group auto.gke.io"]);
+        assert_eq!(found("apps", &["gk3-pool-1"]), ["node gk3-pool-1"]);
+        assert!(matches!(judge(&found("apps", &["gk3-pool-1"])), Finding::Bad(_)));
+    }
+}

@@ -1,0 +1,191 @@
+//! From a name and the global flags to what can be seen of a control plane, from wherever it can be seen.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams};
+use kube::config::Kubeconfig;
+use kube::{Client, CustomResourceExt, ResourceExt};
+
+use crate::api::Cluster;
+use crate::api::names::ControlPlaneName;
+use crate::apply::{Connected, Diagnosis};
+use crate::check::Report;
+use crate::check::inside::View;
+use crate::cli::Global;
+use crate::cli::cluster_access::{hub as connect, request_failed};
+use crate::cli::error::{CliError, Exit};
+use crate::cli::package_args::wrong_name;
+use crate::cli::ui::Ui;
+use crate::control_plane::health::{self, Health, chain};
+use crate::control_plane::installation::{self, Installation};
+use crate::control_plane::keys;
+use crate::install::home::Home;
+
+/// A control plane, as far as it can be seen.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) name: ControlPlaneName,
+    pub(crate) health: Health,
+    /// The verdicts about the installation itself.
+    pub(crate) installation: Installation,
+    /// Why components do not run, the root first.
+    pub(super) causes: Vec<Diagnosis>,
+}
+
+impl Seen {
+    /// Nothing but warnings.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.health.is_healthy() && self.installation.report.failures().next().is_none()
+    }
+
+    /// Every verdict, those about its health first.
+    pub(crate) fn report(&self) -> Report {
+        let all = self.health.report.judged.iter().chain(&self.installation.report.judged);
+        Report { judged: all.cloned().collect() }
+    }
+
+    /// From where it is seen.
+    pub(super) fn view(&self) -> View {
+        self.health.facts.view()
+    }
+}
+
+/// Looks once at the control plane that is named, or at the one that is there.
+///
+/// The hosting cluster is asked first. Where it does not answer, or not to us, and where `--context` is the control
+/// plane's own, only what is inside is judged.
+pub(crate) async fn look(ui: &Ui, global: &Global, name: Option<&str>) -> Result<Seen, CliError> {
+    let wanted = name.map(str::parse::<ControlPlaneName>).transpose().map_err(|e| wrong_name(&e))?;
+    let namespace = global.namespace.as_str();
+    let there = match connect(global).await {
+        Ok(there) => there,
+        Err(error) if is_mistaken(&error, global) => return Err(error),
+        Err(error) => return by_file(global, wanted, error).await,
+    };
+    let installed = match installed(&there.client, namespace).await {
+        Ok(installed) => installed,
+        Err(error) => {
+            let error = request_failed("cannot read the hosting cluster", &error);
+            return by_file(global, wanted, error).await;
+        }
+    };
+    let named = wanted.as_ref().map(|name| installed.iter().any(|other| other == name.as_str()));
+    if named.unwrap_or(!installed.is_empty()) {
+        let name = wanted.or_else(|| installed.first().and_then(|name| name.parse().ok()));
+        return match name {
+            Some(name) => from_hosting(global, &there.client, name).await,
+            None => Err(not_installed(None, global)),
+        };
+    }
+    let own = wanted.clone().or_else(|| there.context.as_deref()?.parse().ok());
+    match own {
+        Some(name) if is_own_api(&there, &name).await => {
+            let why = format!("`{}` is the control plane's own context", there.context.as_deref().unwrap_or_default());
+            from_inside(global, name, &there.client, why).await
+        }
+        _ => Err(match (wanted, installed.first()) {
+            (None, _) => not_installed(None, global),
+            (Some(name), Some(other)) => not_installed(Some(&name), global).hint(format!("there is `{other}`")),
+            (Some(name), None) => not_installed(Some(&name), global)
+                .hint(format!("install it with `{} install control-plane {name}`", ui.program)),
+        }),
+    }
+}
+
+/// Whether the user has to change the command line: looking elsewhere instead would answer another question.
+fn is_mistaken(error: &CliError, global: &Global) -> bool {
+    error.reason == "BadKubeconfig" || error.exit == Exit::Usage && global.context.is_some()
+}
+
+/// Names of the control planes whose components are in the namespace.
+async fn installed(client: &Client, namespace: &str) -> Result<Vec<String>, kube::Error> {
+    let sets: Api<k8s_openapi::api::apps::v1::StatefulSet> = Api::namespaced(client.clone(), namespace);
+    let ours = ListParams::default().labels("app.kubernetes.io/part-of=fleet");
+    let list = sets.list(&ours).await?;
+    Ok(list.iter().filter_map(|set| set.labels().get("app.kubernetes.io/instance").cloned()).collect())
+}
+
+/// Whether an API server is a control plane's own: it has the definition that only control planes have, or the
+/// control plane's kubeconfig on this machine leads there.
+async fn is_own_api(there: &Connected, name: &ControlPlaneName) -> bool {
+    let file = Home::of_user().ok().map(|home| home.kubeconfig(name));
+    let server = || {
+        let config = Kubeconfig::read_from(file?).ok()?;
+        config.clusters.into_iter().find_map(|cluster| cluster.cluster?.server)
+    };
+    if server().is_some_and(|server| server.trim_end_matches('/') == there.server) {
+        return true;
+    }
+    let definitions: Api<CustomResourceDefinition> = Api::all(there.client.clone());
+    definitions.get_opt(Cluster::crd_name()).await.is_ok_and(|found| found.is_some())
+}
+
+async fn from_hosting(global: &Global, hosting: &Client, name: ControlPlaneName) -> Result<Seen, CliError> {
+    let namespace = global.namespace.as_str();
+    let hub = hub(hosting, namespace, &name).await;
+    let health = health::look(Ok(hosting), hub.as_ref().map_err(Clone::clone), namespace).await;
+    let health = match (health, &hub) {
+        (Ok(health), _) => health,
+        // What may be listed may still not be read.
+        (Err(error), Ok(hub)) => return from_inside(global, name, hub, chain(&error)).await,
+        (Err(error), Err(_)) => return Err(request_failed("cannot read the hosting cluster", &error)),
+    };
+    let (installation, causes) = tokio::join!(
+        installation::look(hosting, &name, &global.namespace),
+        installation::causes(hosting, &name, &global.namespace, &health.facts)
+    );
+    Ok(Seen { name, health, installation, causes })
+}
+
+/// What can be judged from inside; `why` says why the hosting cluster was not looked at.
+async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why: String) -> Result<Seen, CliError> {
+    let health = health::look(Err(why), Ok(hub), global.namespace.as_str()).await;
+    let health = health.map_err(|error| request_failed("cannot read the control plane", &error))?;
+    Ok(Seen { name, health, installation: Installation::unseen(), causes: Vec::new() })
+}
+
+/// The control plane by its kubeconfig on this machine, for `error` kept the hosting cluster from being looked at.
+async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliError) -> Result<Seen, CliError> {
+    let Ok(home) = Home::of_user() else { return Err(error) };
+    // A context that was named may host another control plane than the one of this machine.
+    let name = wanted.or_else(|| global.context.is_none().then(|| only_one(&home)).flatten());
+    let Some(name) = name else { return Err(error) };
+    let file = home.kubeconfig(&name);
+    let Ok(text) = fs_err::read_to_string(&file) else { return Err(error) };
+    let way = format!("by {}", file.display());
+    let failed = |why: &str| format!("and its own API, {way}, does not answer: {why}");
+    let hub = match health::hub(&text).await {
+        Ok(hub) => hub,
+        Err(why) => return Err(error.cause(failed(&why))),
+    };
+    let why = error.causes.last().unwrap_or(&error.headline).clone();
+    let seen = from_inside(global, name, &hub, why).await?;
+    match &seen.health.facts.inside {
+        Ok(_) => Ok(seen),
+        Err(why) => Err(error.cause(failed(why))),
+    }
+}
+
+/// The control plane of which this machine has a kubeconfig, if there is exactly one.
+fn only_one(home: &Home) -> Option<ControlPlaneName> {
+    let folders = fs_err::read_dir(home.path()).ok()?.flatten();
+    let names = folders.filter_map(|entry| entry.file_name().to_str()?.parse::<ControlPlaneName>().ok());
+    let mut names = names.filter(|name| home.kubeconfig(name).is_file());
+    names.next().filter(|_| names.next().is_none())
+}
+
+/// The control plane's API: by the kubeconfig in the hosting cluster, else by the local file.
+async fn hub(hosting: &Client, namespace: &str, name: &ControlPlaneName) -> Result<Client, String> {
+    let text = keys::admin_kubeconfig(hosting, namespace).await.ok().flatten();
+    let local = || Home::of_user().ok().and_then(|home| fs_err::read_to_string(home.kubeconfig(name)).ok());
+    match text.or_else(local) {
+        Some(text) => health::hub(&text).await,
+        None => Err("its kubeconfig is neither in the hosting cluster nor on this machine".to_owned()),
+    }
+}
+
+fn not_installed(name: Option<&ControlPlaneName>, global: &Global) -> CliError {
+    let which = name.map_or_else(|| "no control plane".to_owned(), |name| format!("control plane `{name}`"));
+    let verb = if name.is_some() { "is not installed" } else { "is installed" };
+    CliError::new(Exit::Unhealthy, "NotInstalled", format!("{which} {verb} in namespace {}", global.namespace))
+        .hint("choose another namespace with `--namespace`, or another cluster with `--context`")
+}

@@ -1,0 +1,136 @@
+//! The specification's table of errors (its section 7), row by row: each condition is made on real clusters, and what users
+//! were promised to see and to be able to do is there.
+//!
+//! | Row | Condition | Test |
+//! |---|---|---|
+//! | 1 | the API server or a dependency does not start during install | `row_1_…` |
+//! | 2 | agent install finished but the cluster is absent from the listing | `row_2_…` |
+//! | 3 | install fails while `--rollback` is set | `row_3_…` |
+//! | 4 | install on an autopilot-mode managed cluster | `row_4_…` |
+
+use std::time::Duration;
+
+use crate::member::Member;
+use crate::support::{Site, eventually};
+
+#[test]
+fn row_1_an_api_server_that_does_not_start_is_traced_to_storage_and_the_remedy_works() {
+    let site = Site::on("host");
+    site.bed.remove_storage_class("host").unwrap();
+    let before = site.dump();
+    let refused = site.install(&[]);
+    refused.fails(3, &["StorageClass", "storage provisioner", "--skip-preflight storage"]);
+    assert!(refused.took < Duration::from_secs(5), "{:?}", refused.took);
+    site.assert_same_as(&before);
+
+    let stopped = site.install(&["--skip-preflight", "storage"]);
+    stopped.fails(
+        4,
+        &[
+            "Installing the API server: timed out waiting for the condition",
+            "Pod fleet/etcd-0",
+            "Pending",
+            "PersistentVolumeClaim fleet/etcd-data-etcd-0",
+            "StorageClass",
+            "hint: ",
+            "uninstall control-plane demo",
+        ],
+    );
+    assert!(stopped.took < Duration::from_secs(60), "{:?}", stopped.took);
+
+    // What listing the pods shows, in the specification's words.
+    eventually("the crash loops", || {
+        let pods = site.kubectl(&["-n", "fleet", "get", "pods", "--no-headers"]);
+        let shows = |name: &str, state: &str| pods.lines().any(|pod| pod.starts_with(name) && pod.contains(state));
+        shows("etcd-0", "Pending")
+            && shows("apiserver-", "CrashLoopBackOff")
+            && shows("kube-controller-manager-", "CrashLoopBackOff")
+    });
+    // `status` says it too, with the same cause and remedy.
+    let status = site.fleetctl(&["status"]);
+    assert_eq!(status.code, Some(7), "{status:?}");
+    for part in
+        ["etcd status... Pending (pod etcd-0)", "StatefulSet fleet/etcd", "storage", "explain no-default-storage-class"]
+    {
+        assert!(status.stdout.contains(part), "`{part}` is not in:\n{}", status.stdout);
+    }
+
+    // The specification's remedy, as written: a class, uninstall, install.
+    site.bed.restore_storage_class("host").unwrap();
+    site.fleetctl(&["uninstall", "control-plane", "demo"]).succeeds();
+    site.install(&[]).succeeds();
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+}
+
+#[test]
+fn row_2_the_agents_log_names_the_reason_why_its_cluster_is_not_listed() {
+    let site = Site::on("host");
+    site.install(&[]).succeeds();
+    let member = Member::beside(&site, "member-1");
+    member.copy_secret_to_a_closed_port();
+    // Seen before the install; who goes on all the same has an agent that cannot register.
+    let address = format!("{}:9", site.bed.node_ip("host").unwrap());
+    let probed = member.fleetctl(&["install", "agent", member.name, "--context", member.name]);
+    probed.fails(3, &["not reached from inside the workload cluster", &address]);
+    let skipped =
+        ["install", "agent", member.name, "--context", member.name, "--skip-preflight", "probe", "--timeout", "30s"];
+    member.fleetctl(&skipped).fails(4, &["logs -l app.kubernetes.io/name=fleet-agent"]);
+
+    let listed = member.fleetctl(&["get", "clusters", "--context", "demo"]);
+    assert_eq!(listed.succeeds(), "No workload clusters are registered.\n");
+    let log = ["-n", "fleet", "logs", "-l", "app.kubernetes.io/name=fleet-agent", "--tail=-1"];
+    eventually("the reason in the agent's log", || {
+        let log = member.kubectl(&log);
+        log.contains(&address) && log.contains("refused")
+    });
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+}
+
+#[test]
+fn row_3_an_install_that_fails_under_rollback_is_undone() {
+    let site = Site::on("host");
+    let before = site.dump();
+    let failed = site.install(&["--rollback", "--image-tag", "v0.6.77"]);
+    failed.fails(4, &["fleet-scheduler:v0.6.77", "not found", "was undone"]);
+    site.assert_same_as(&before);
+    assert!(!site.fleet_folder().join("fleet-kubeconfig").exists());
+}
+
+/// A node that only a fully managed cluster has, for as long as this lives.
+struct ManagedNode<'s>(&'s Site, &'s str);
+
+impl<'s> ManagedNode<'s> {
+    fn in_cluster(site: &'s Site, cluster: &'s str) -> Self {
+        let file = site.home().join("node.json");
+        std::fs::write(&file, r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gk3-pool-1"}}"#).unwrap();
+        site.bed.kubectl(cluster, &["apply", "-f", &file.display().to_string()]).unwrap();
+        Self(site, cluster)
+    }
+}
+
+impl Drop for ManagedNode<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.bed.kubectl(self.1, &["delete", "node", "gk3-pool-1", "--ignore-not-found"]);
+    }
+}
+
+#[test]
+fn row_4_an_autopilot_mode_cluster_is_refused_for_both_kinds_of_install() {
+    let site = Site::on("host");
+    let node = ManagedNode::in_cluster(&site, "host");
+    let before = site.dump();
+    let said =
+        ["autopilot mode (node gk3-pool-1)", "(autopilot)", "whose nodes are yours to manage", "nothing was written"];
+    site.install(&[]).fails(3, &said);
+    site.assert_same_as(&before);
+    drop(node);
+    site.install(&[]).succeeds();
+
+    let member = Member::beside(&site, "member-1");
+    member.copy_secret(|_| {});
+    let _node = ManagedNode::in_cluster(&site, "member-1");
+    let before = member.dump();
+    member.fleetctl(&["install", "agent", member.name, "--context", member.name]).fails(3, &said);
+    member.assert_same_as(&before);
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+}
