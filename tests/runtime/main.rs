@@ -3,7 +3,10 @@
 mod applicant;
 mod bootstrap;
 mod crowd;
+mod duplicates;
 mod faults;
+mod isolation;
 mod membership;
 mod registration;
+mod subjects;
 mod support;
