@@ -12,6 +12,7 @@ use super::hub::Hub;
 use super::plan::{FIRST_STAGE, Plan};
 use super::probe::{self, Probed};
 use super::registration::{Identity, Seen};
+use super::uninstall::{LEAVING, Leave, leave};
 use crate::api::init_kubeconfig::Init;
 use crate::api::keys::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::probe::Outcome;
@@ -114,7 +115,7 @@ pub async fn install(
     let journal = place.home.agent_journal(&plan.name);
     let engine = options.engine(client, plan.package.owner(), deadline, journal, progress);
     let course = Course::new(&engine, progress, deadline);
-    let mut flow = Flow { plan, client, place, options, course, probing: false };
+    let mut flow = Flow { plan, client, place, options, course, probing: false, registers: false };
     let outcome = tokio::select! {
         outcome = flow.run() => outcome,
         () = interrupted => Err(InstallError::Interrupted),
@@ -129,6 +130,16 @@ pub async fn install(
     }
     // What a probe refuses was made for it only moments ago, and nothing runs yet.
     let rollback = options.rollback || matches!(error, InstallError::Probe(_));
+    if rollback && flow.registers {
+        // The control plane's half of what this install did.
+        let left = leave(client, plan.package.namespace.as_str(), LEAVING).await;
+        if let Ok(Leave::Stays(why)) = left {
+            let name = &plan.name;
+            progress.warn(&format!(
+                "{why}; if the control plane has a Cluster {name}: `fleetctl delete cluster {name} --context CONTROL_PLANE`"
+            ));
+        }
+    }
     let aftermath = match flow.course.wind_up(rollback).await {
         Aftermath::RolledBack if matches!(error, InstallError::Probe(_)) => Aftermath::NothingWritten,
         aftermath => aftermath,
@@ -144,6 +155,8 @@ struct Flow<'a> {
     course: Course<'a>,
     /// The probe's pod may be there.
     probing: bool,
+    /// The agent is new here, and runs: the control plane may know the cluster by it.
+    registers: bool,
 }
 
 /// The Secret that the agent will start from, and whether we put it there.
@@ -292,6 +305,7 @@ impl Flow<'_> {
             }
             if starts {
                 self.course.step("Registering the cluster");
+                self.registers = is_first;
                 if before.leaving {
                     self.stay(identity).await?;
                 }

@@ -10,3 +10,4 @@ mod membership;
 mod registration;
 mod subjects;
 mod support;
+mod withdrawal;
