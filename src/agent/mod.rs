@@ -180,10 +180,9 @@ impl Agent {
         let now = Timestamp::now().as_second();
         let certificate = match &identity.certificate {
             Some(certificate) if identity.hub == init.hub() && certificate.is_valid(now) => certificate.clone(),
-            // With an expired certificate it takes a new one to leave; without one there is nothing to leave.
+            // With an expired certificate it takes a new one to leave; without one there may be a request that waits.
             old if identity.leave && (old.is_none() || identity.hub != init.hub()) => {
-                let _ = self.keeper.say(said::LEFT, "NotRegistered", "this cluster is not registered there").await;
-                return Ok(End::Left);
+                return self.withdraw(&init, &identity, &id).await;
             }
             old => {
                 if old.as_ref().is_some_and(|c| !c.is_valid(now)) {
@@ -216,6 +215,19 @@ impl Agent {
         found.uid().ok_or_else(|| Blocked::new("ClusterIdUnknown", "the namespace kube-system has no UID"))
     }
 
+    /// Leaves without a certificate: what this cluster has asked for, if anything, is taken back.
+    async fn withdraw(&self, init: &Init, identity: &Identity, id: &str) -> Result<End, Blocked> {
+        let failed = |why: String| Blocked::new("LeaveFailed", &why);
+        let hub = init.token_client().map_err(|e| failed(e.to_string()))?;
+        match register::withdraw(&hub, &self.args, id, &identity.key).await {
+            Ok(()) => {}
+            Err(RegisterError::Call(error)) => return Err(failed(format!("{}: {error}", hop(&error).as_str()))),
+            Err(error) => return Err(failed(error.to_string())),
+        }
+        let _ = self.keeper.say(said::LEFT, "Withdrawn", "the control plane knows nothing of this cluster").await;
+        Ok(End::Left)
+    }
+
     async fn register(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
         let hub = init.token_client().map_err(|e| Blocked::new("InitSecretInvalid", &e))?;
         let waiting = async |reason: &'static str, message: String| {
@@ -229,13 +241,16 @@ impl Agent {
             loop {
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 if Init::read(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.digest() != init.digest()) {
-                    return;
+                    return Blocked::new("InitSecretChanged", "starting again with the new init Secret");
+                }
+                if self.keeper.load().await.is_ok_and(|identity| identity.leave) {
+                    return Blocked::new("Leaving", "an uninstall asked for it; taking the registration back");
                 }
             }
         };
         let answer = tokio::select! {
             answer = asked => answer,
-            () = changed => return Err(Blocked::new("InitSecretChanged", "starting again with the new init Secret")),
+            blocked = changed => return Err(blocked),
         };
         let certificate = answer.map_err(|error| match error {
             RegisterError::Denied { reason, message } => Blocked { reason, message, soon: false },

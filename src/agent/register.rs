@@ -11,6 +11,7 @@ use rand::Rng as _;
 use super::identity::{Certificate, signing_request};
 use super::settings::Args;
 use crate::api::keys::{AGENT_USER_PREFIX, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
+use crate::api::registration::ANNOTATION_LEAVE;
 use crate::daemon::backoff::jittered;
 use crate::daemon::client::{CallError, call};
 
@@ -33,6 +34,9 @@ pub enum RegisterError {
     /// The request disappeared before it was answered.
     #[error("the request was removed before it was answered")]
     Withdrawn,
+    /// The control plane does not take a registration back.
+    #[error("the control plane does not take a registration back")]
+    Kept,
     /// The key cannot sign.
     #[error("the key cannot sign a request")]
     Key(#[from] rcgen::Error),
@@ -71,6 +75,19 @@ pub fn request_object(args: &Args, cluster_id: &str, key: &str) -> Result<Certif
     })
 }
 
+/// Takes back a registration that has brought no certificate yet, and waits until the control plane has forgotten it.
+///
+/// It is said by a request of the same key, which the control plane refuses once nothing of this cluster is left there.
+pub async fn withdraw(hub: &Client, args: &Args, cluster_id: &str, key: &str) -> Result<(), RegisterError> {
+    let mut request = request_object(args, cluster_id, key)?;
+    request.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
+    match answer(hub, &request, async |_, _| {}).await {
+        Err(RegisterError::Denied { .. }) => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => Err(RegisterError::Kept),
+    }
+}
+
 /// Asks for a certificate and waits for it, however long an operator takes to accept the cluster.
 ///
 /// `waiting` is told when the request is in, and when it is approved.
@@ -79,12 +96,20 @@ pub async fn certificate(
     args: &Args,
     cluster_id: &str,
     key: &str,
+    waiting: impl AsyncFnMut(&'static str, String),
+) -> Result<Certificate, RegisterError> {
+    answer(hub, &request_object(args, cluster_id, key)?, waiting).await
+}
+
+/// Posts a request and waits for its answer.
+async fn answer(
+    hub: &Client,
+    request: &CertificateSigningRequest,
     mut waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
     let api: Api<CertificateSigningRequest> = Api::all(hub.clone());
-    let request = request_object(args, cluster_id, key)?;
     let name = request.name_any();
-    call(api.create(&PostParams::default(), &request)).await?;
+    call(api.create(&PostParams::default(), request)).await?;
     waiting("RequestPosted", format!("request {name} is in")).await;
     let mut said = false;
     loop {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::ResourceExt as _;
 use kube::api::Api;
+use kube::{Client, ResourceExt as _};
 
 use super::plan::OWNER_KIND;
 use super::probe;
@@ -18,7 +18,7 @@ use crate::install;
 use crate::install::progress::Progress;
 
 /// How long an agent may take to leave: it looks every 5 s, and the control plane forgets a cluster within seconds.
-const LEAVING: Duration = Duration::from_secs(60);
+pub const LEAVING: Duration = Duration::from_secs(60);
 
 /// An agent that is to go.
 pub type Target<'a> = install::target::Target<'a, ClusterName>;
@@ -34,18 +34,48 @@ pub enum Leave {
     Stays(String),
 }
 
+fn deployments(client: &Client, namespace: &str) -> Api<Deployment> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+/// Asks the agent in a namespace to leave its control plane, and waits at most `limit` for its answer. A request that is
+/// not met is taken back.
+///
+/// # Errors
+/// A workload cluster that does not answer or refuses.
+pub async fn leave(client: &Client, namespace: &str, limit: Duration) -> Result<Leave, kube::Error> {
+    let identity = Identity::new(client, namespace);
+    let before = identity.look().await?;
+    if before.said.as_ref().is_some_and(|said| said.is(state::LEFT)) {
+        return Ok(Leave::Left);
+    }
+    // Without a certificate it may be waiting to be let in: the control plane has a Cluster then.
+    let asks = before.said.as_ref().is_some_and(|said| said.is(state::REGISTERING));
+    if !before.registered && !asks {
+        return Ok(Leave::NotRegistered);
+    }
+    let agent = deployments(client, namespace).get_opt("fleet-agent").await?;
+    if agent.and_then(|deployment| deployment.spec?.replicas).unwrap_or(0) == 0 {
+        return Ok(Leave::Stays("no agent runs here that could say goodbye".to_owned()));
+    }
+    identity.ask_to_leave(true).await?;
+    let why = match tokio::time::timeout(limit, identity.left(before.said.as_ref())).await {
+        Ok(said) if said.is(state::LEFT) => return Ok(Leave::Left),
+        Ok(said) => format!("the agent cannot reach the control plane: {}", said.message),
+        Err(_) => format!("the agent did not answer within {} s", limit.as_secs()),
+    };
+    identity.ask_to_leave(false).await?;
+    Ok(Leave::Stays(why))
+}
+
 impl Target<'_> {
     /// The name of the agent that is in the namespace, if there is one.
     ///
     /// # Errors
     /// An API that does not answer or refuses.
     pub async fn installed(&self) -> Result<Option<String>, kube::Error> {
-        let found = self.deployments().get_opt("fleet-agent").await?;
+        let found = deployments(self.client, self.namespace.as_str()).get_opt("fleet-agent").await?;
         Ok(found.and_then(|deployment| deployment.labels().get(LABEL_INSTANCE).cloned()))
-    }
-
-    fn deployments(&self) -> Api<Deployment> {
-        Api::namespaced(self.client.clone(), self.namespace.as_str())
     }
 
     /// Asks the agent to leave the control plane, and waits for its answer. A request that is not met is taken back.
@@ -53,27 +83,7 @@ impl Target<'_> {
     /// # Errors
     /// A workload cluster that does not answer or refuses.
     pub async fn leave(&self) -> Result<Leave, kube::Error> {
-        let identity = Identity::new(self.client, self.namespace.as_str());
-        let before = identity.look().await?;
-        if before.said.as_ref().is_some_and(|said| said.is(state::LEFT)) {
-            return Ok(Leave::Left);
-        }
-        if !before.registered {
-            return Ok(Leave::NotRegistered);
-        }
-        let pods = self.deployments().get_opt("fleet-agent").await?.and_then(|deployment| deployment.spec?.replicas);
-        if pods.unwrap_or(0) == 0 {
-            return Ok(Leave::Stays("no agent runs here that could say goodbye".to_owned()));
-        }
-        identity.ask_to_leave(true).await?;
-        let limit = LEAVING.min(self.timeout);
-        let why = match tokio::time::timeout(limit, identity.left(before.said.as_ref())).await {
-            Ok(said) if said.is(state::LEFT) => return Ok(Leave::Left),
-            Ok(said) => format!("the agent cannot reach the control plane: {}", said.message),
-            Err(_) => format!("the agent did not answer within {} s", limit.as_secs()),
-        };
-        identity.ask_to_leave(false).await?;
-        Ok(Leave::Stays(why))
+        leave(self.client, self.namespace.as_str(), LEAVING.min(self.timeout)).await
     }
 
     /// Removes everything of the agent and searches the cluster for left-overs. A namespace that an operator made stays.

@@ -3,7 +3,12 @@
 mod applicant;
 mod bootstrap;
 mod crowd;
+mod duplicates;
 mod faults;
+mod isolation;
 mod membership;
 mod registration;
+mod simulated;
+mod subjects;
 mod support;
+mod withdrawal;

@@ -20,15 +20,20 @@ use crate::support::{Program, Server, Stage, Wire, wait};
 pub(crate) struct Scene {
     pub(crate) stage: Stage,
     pub(crate) control_plane: ControlPlane,
-    member: Server,
-    name: String,
+    pub(crate) member: Server,
+    pub(crate) name: String,
 }
 
 impl Scene {
     pub(crate) async fn set() -> Self {
+        Self::set_with("").await
+    }
+
+    /// With a scheduler that is configured so.
+    pub(crate) async fn set_with(config: &str) -> Self {
         let stage = Stage::hub().await;
         let member = stage.member().await;
-        let control_plane = ControlPlane::start(&stage, "").await;
+        let control_plane = ControlPlane::start(&stage, config).await;
         forget(&stage.hub.client, &member.client).await;
         Self { stage, control_plane, member, name: fresh("member") }
     }
@@ -37,7 +42,7 @@ impl Scene {
         self.agent_by(&self.control_plane.init_file.clone(), identity)
     }
 
-    fn agent_by(&self, init: &Path, identity: &str) -> Program {
+    pub(crate) fn agent_by(&self, init: &Path, identity: &str) -> Program {
         Program::agent(&self.member.kubeconfig, init, &self.name, identity)
     }
 
@@ -45,7 +50,7 @@ impl Scene {
         Api::all(self.stage.hub.client.clone())
     }
 
-    fn secrets(&self) -> Api<Secret> {
+    pub(crate) fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.member.client.clone(), "fleet")
     }
 
@@ -60,7 +65,7 @@ impl Scene {
         wait("READY is True", async || self.readiness().await.0 == "True").await
     }
 
-    async fn until_lost(&self) -> Duration {
+    pub(crate) async fn until_lost(&self) -> Duration {
         wait("READY is False", async || {
             self.readiness().await == ("False".to_owned(), "ClusterHeartbeatLost".to_owned())
         })
@@ -68,12 +73,15 @@ impl Scene {
     }
 }
 
-/// Undoes what an earlier test left behind: the workload cluster is one and has one ID.
+/// Undoes what an earlier test left behind: the workload cluster is one and has one ID, and so has the hub's own.
 async fn forget(hub: &Client, member: &Client) {
-    let id = Api::<Namespace>::all(member.clone()).get("kube-system").await.unwrap().uid();
+    let mut ids = Vec::new();
+    for client in [hub, member] {
+        ids.push(Api::<Namespace>::all(client.clone()).get("kube-system").await.unwrap().uid());
+    }
     let clusters: Api<Cluster> = Api::all(hub.clone());
     for cluster in clusters.list(&ListParams::default()).await.unwrap() {
-        if cluster.spec.cluster_id == id {
+        if ids.contains(&cluster.spec.cluster_id) {
             clusters.delete(&cluster.name_any(), &DeleteParams::default()).await.unwrap();
         }
     }
@@ -182,9 +190,7 @@ async fn a_cut_link_is_noticed_and_heals_without_a_restart() {
     let scene = Scene::set().await;
     let wire = Wire::to(&scene.stage.hub.url, true).await;
     let folder = tempfile::tempdir().unwrap();
-    let init = folder.path().join("init");
-    let text = fs_err::read_to_string(&scene.control_plane.init_file).unwrap();
-    fs_err::write(&init, text.replace(&scene.stage.hub.url, &wire.url)).unwrap();
+    let init = wire.init(&scene.control_plane.init_file, &scene.stage.hub.url, folder.path());
     let mut agent = scene.agent_by(&init, "pod-1");
     agent.ready(Duration::from_secs(60)).await;
     scene.until_ready().await;
@@ -212,6 +218,27 @@ async fn of_two_agents_with_one_identity_one_works_and_the_other_waits() {
     let took = second.ready(Duration::from_secs(20)).await;
     assert!(took < Duration::from_secs(10), "a released Lease needs no waiting: {took:?}");
     assert_eq!(scene.readiness().await.0, "True", "READY did not flip");
+}
+
+#[tokio::test]
+async fn the_twin_of_an_agent_that_died_takes_over_before_anybody_calls_the_cluster_lost() {
+    let scene = Scene::set().await;
+    let mut first = scene.agent("pod-1");
+    first.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    let mut second = scene.agent("pod-2");
+    wait("the second is passive", async || second.ask("/readyz").await.1.contains("IdentityConflict")).await;
+    first.kill();
+    let died = Instant::now();
+    while second.ask("/readyz").await.0 != 200 {
+        assert_eq!(scene.readiness().await.0, "True", "lost after {:?}", died.elapsed());
+        assert!(died.elapsed() < Duration::from_secs(60), "{}", second.log());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    // Not before the Lease ran out: until then the first might have been alive.
+    assert!(died.elapsed() > Duration::from_secs(28), "{:?}", died.elapsed());
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(scene.readiness().await.0, "True");
 }
 
 #[tokio::test]

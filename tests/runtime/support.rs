@@ -3,16 +3,15 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, watch};
 
 /// The cluster that plays the hub: the oldest that hosts the line.
 const HUB: &str = "api-old";
@@ -74,6 +73,11 @@ impl Stage {
 }
 
 impl Stage {
+    /// The process of a component of the hub.
+    pub(crate) fn pid(&self, component: &str) -> u32 {
+        self.bed.pid(HUB, component).expect("it runs").try_into().expect("a pid")
+    }
+
     /// Does something to a component of the hub.
     pub(crate) async fn to_the_hub(&self, fault: impl FnOnce(&bed::Bed, &str) -> anyhow::Result<()> + Send + 'static) {
         let bed = self.bed.clone();
@@ -139,9 +143,14 @@ impl Program {
 
     /// Starts `fleet-agent` for the workload cluster that `local` leads to, with the init kubeconfig `init`.
     pub(crate) fn agent(local: &Path, init: &Path, name: &str, identity: &str) -> Self {
+        Self::agent_with(local, init, name, identity, &[])
+    }
+
+    /// The same with further arguments.
+    pub(crate) fn agent_with(local: &Path, init: &Path, name: &str, identity: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(env!("CARGO_BIN_EXE_fleet-agent"));
-        command.args(["--cluster-name", name, "--identity", identity]);
+        command.args(["--cluster-name", name, "--identity", identity]).args(more);
         command.arg("--control-plane-kubeconfig").arg(init).arg("--kubeconfig").arg(local);
         Self::start(command, dir)
     }
@@ -222,7 +231,6 @@ pub(crate) async fn wait(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Du
 }
 
 async fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).await?;
     let mut text = String::new();
@@ -232,11 +240,39 @@ async fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> 
     Ok((code, body))
 }
 
-/// A stretch of network between a program and an API server. Cut, it refuses and drops; whole, it passes bytes on.
+/// What a wire does with the bytes that are on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// It passes them on.
+    Whole,
+    /// It refuses new connections and drops those that are.
+    Cut,
+    /// What the program says is held up; answers come through.
+    Mute,
+    /// What the server answers is held up; requests get through.
+    Deaf,
+}
+
+/// A stretch of network between a program and an API server.
 pub(crate) struct Wire {
     /// Where it begins: an address of this machine that the server's certificate has.
     pub(crate) url: String,
-    whole: Arc<AtomicBool>,
+    link: watch::Sender<Link>,
+}
+
+/// Passes bytes on while the link lets them, until one end closes. What is held up goes on when it heals.
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut link: watch::Receiver<Link>,
+    held: Link,
+) {
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        if link.wait_for(|link| *link != held).await.is_err() || to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
 }
 
 impl Wire {
@@ -245,34 +281,43 @@ impl Wire {
         let target = url.trim_start_matches("https://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let whole = Arc::new(AtomicBool::new(whole));
-        let switch = whole.clone();
+        let (sender, link) = watch::channel(if whole { Link::Whole } else { Link::Cut });
         tokio::spawn(async move {
-            while let Ok((mut near, _)) = listener.accept().await {
-                let (target, switch) = (target.clone(), switch.clone());
+            while let Ok((near, _)) = listener.accept().await {
+                let (target, mut link) = (target.clone(), link.clone());
                 tokio::spawn(async move {
-                    if !switch.load(Ordering::SeqCst) {
+                    if *link.borrow() == Link::Cut {
                         return;
                     }
-                    let Ok(mut far) = TcpStream::connect(target).await else { return };
-                    let cut = async {
-                        while switch.load(Ordering::SeqCst) {
-                            tokio::time::sleep(Duration::from_millis(50)).await;
-                        }
-                    };
+                    let Ok(far) = TcpStream::connect(target).await else { return };
+                    let ((from_near, to_near), (from_far, to_far)) = (near.into_split(), far.into_split());
                     tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                        () = cut => {}
+                        () = carry(from_near, to_far, link.clone(), Link::Mute) => {}
+                        () = carry(from_far, to_near, link.clone(), Link::Deaf) => {}
+                        _ = link.wait_for(|link| *link == Link::Cut) => {}
                     }
                 });
             }
         });
-        Self { url: format!("https://127.0.0.1:{port}"), whole }
+        Self { url: format!("https://127.0.0.1:{port}"), link: sender }
     }
 
     /// Cuts it, or joins it again.
     pub(crate) fn set(&self, whole: bool) {
-        self.whole.store(whole, Ordering::SeqCst);
+        self.turn(if whole { Link::Whole } else { Link::Cut });
+    }
+
+    /// Changes what it does.
+    pub(crate) fn turn(&self, link: Link) {
+        self.link.send_replace(link);
+    }
+
+    /// A copy of an init kubeconfig for the server at `url` that goes through this wire.
+    pub(crate) fn init(&self, original: &Path, url: &str, into: &Path) -> PathBuf {
+        let text = fs_err::read_to_string(original).expect("text");
+        let file = into.join("init");
+        fs_err::write(&file, text.replace(url, &self.url)).expect("written");
+        file
     }
 
     /// A copy of a kubeconfig that goes through this wire.

@@ -11,6 +11,7 @@ use super::run_args::RunArgs;
 use super::ui::Ui;
 use crate::install::run::InstallOptions;
 
+pub(super) use agent::{AgentArgs, PreparedAgent, prepare as prepare_agent};
 pub(super) use control_plane::{Prepared, prepare};
 
 /// Install a control plane or an agent
@@ -54,7 +55,7 @@ pub(super) struct WriteArgs {
 }
 
 impl WriteArgs {
-    fn options(&self, rollback: bool) -> InstallOptions {
+    pub(super) fn options(&self, rollback: bool) -> InstallOptions {
         InstallOptions {
             rollback,
             skip_preflight: self.skip_preflight.clone(),

@@ -33,6 +33,8 @@ pub enum Decision {
     Create,
     /// The name is this requester's own: issue again.
     Reissue,
+    /// The requester takes its own name back: forget the cluster.
+    Forget,
     /// Not yet: something has to happen first.
     Wait(&'static str),
     /// No.
@@ -41,6 +43,17 @@ pub enum Decision {
 
 /// Decides about a request. `named` has the name that it asks for, `same_id` its ID under another name.
 pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>) -> Decision {
+    if request.leaves {
+        return match named {
+            Some(known) if known.deleting => Decision::Wait("the cluster is being deleted"),
+            // The key is the proof; who may ask for the name may not take it from others.
+            Some(known) if known.id == request.id && known.fingerprint == request.fingerprint => Decision::Forget,
+            _ => Decision::Deny(Denial::new(
+                "NotRegistered",
+                format!("no cluster is registered as {} with this key", request.cluster),
+            )),
+        };
+    }
     let Some(known) = named else {
         return match (&request.requester, same_id) {
             (Requester::Agent { .. }, _) => Decision::Deny(Denial::new(
@@ -97,6 +110,7 @@ mod tests {
             user: "fleet:agent:a:11111111".to_owned(),
             id: "11111111-id".to_owned(),
             fingerprint: "key".to_owned(),
+            leaves: false,
         }
     }
 
@@ -155,6 +169,25 @@ mod tests {
     fn whoever_is_not_accepted_or_being_deleted_waits() {
         assert!(by_token(Some(Known { accepted: false, ..known() }), None).starts_with("Wait"));
         assert!(by_token(Some(Known { deleting: true, ..known() }), None).starts_with("Wait"));
+    }
+
+    #[test]
+    fn only_the_holder_of_the_key_can_take_a_registration_back() {
+        let leaving = |named: Option<Known>| {
+            let request = Request { leaves: true, ..request(Requester::Token) };
+            match decide(&request, named.as_ref(), None) {
+                Decision::Deny(denial) => denial.reason.to_owned(),
+                other => format!("{other:?}"),
+            }
+        };
+        assert_eq!(leaving(Some(Known { accepted: false, ..known() })), "Forget");
+        assert_eq!(leaving(Some(known())), "Forget", "an operator may have been faster than the uninstall");
+        assert_eq!(leaving(None), "NotRegistered");
+        assert_eq!(leaving(Some(Known { fingerprint: "other".to_owned(), ..known() })), "NotRegistered");
+        assert_eq!(leaving(Some(Known { id: "22222222-id".to_owned(), ..known() })), "NotRegistered");
+        let free = Known { id: String::new(), fingerprint: String::new(), ..known() };
+        assert_eq!(leaving(Some(free)), "NotRegistered", "what an operator made beforehand stays");
+        assert!(leaving(Some(Known { deleting: true, ..known() })).starts_with("Wait"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::TryStreamExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::events::{Event as Note, EventType, Recorder};
 use kube::runtime::watcher::{self, Event};
@@ -161,6 +161,7 @@ impl Registrar {
         let cluster = match (decision, found) {
             (Decision::Deny(denial), found) => return self.deny(csr, found.as_ref(), &denial).await,
             (Decision::Wait(why), _) => return Ok(Outcome::Waits(why.to_owned())),
+            (Decision::Forget, found) => return self.forget(csr, &request, found.as_ref(), &settings).await,
             (Decision::Create, _) if !self.may_give_a_name(settings.new_clusters_per_minute) => {
                 self.metrics.count(
                     "fleet_registrations_delayed_total",
@@ -287,6 +288,34 @@ impl Registrar {
         if let Some(cluster) = holder {
             self.note(cluster, EventType::Warning, denial.reason, &denial.message).await;
         }
+        Ok(Outcome::Answered)
+    }
+
+    /// Removes a cluster whose agent takes its registration back, and answers everything else that it has asked, so that
+    /// none of it brings the cluster back.
+    async fn forget(
+        &self,
+        csr: &CertificateSigningRequest,
+        request: &Request,
+        cluster: Option<&Cluster>,
+        settings: &Settings,
+    ) -> Result<Outcome, CallError> {
+        let message = format!("the agent of cluster {} took its registration back", request.cluster);
+        for open in call(self.requests.list(&ListParams::default())).await?.items.iter().filter(|r| !is_answered(r)) {
+            let Some(requester) = request::requester(open) else { continue };
+            let read = request::read(open, requester, settings.agent_certificate_ttl);
+            let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
+            if read.is_ok_and(same) {
+                self.decide_on(open, "Denied", "ClusterLeft", &message).await?;
+            }
+        }
+        if let Some(cluster) = cluster {
+            self.note(cluster, EventType::Normal, "ClusterLeft", &message).await;
+        }
+        membership::remove(&self.client, request.cluster.as_str()).await?;
+        self.decide_on(csr, "Denied", "ClusterLeft", &message).await?;
+        tracing::info!(cluster = request.cluster.as_str(), "the registration was taken back");
+        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", "ClusterLeft")]);
         Ok(Outcome::Answered)
     }
 

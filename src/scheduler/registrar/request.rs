@@ -16,6 +16,7 @@ use crate::api::keys::{
     AGENT_USER_PREFIX, AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP,
 };
 use crate::api::names::ClusterName;
+use crate::api::registration::ANNOTATION_LEAVE;
 
 /// The signer whose certificates the API server takes for clients.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -65,6 +66,8 @@ pub struct Request {
     pub id: String,
     /// Digest of the public key, whose private half the requester holds.
     pub fingerprint: String,
+    /// It asks for no certificate, but to be forgotten: an agent without one has no other way to say so.
+    pub leaves: bool,
 }
 
 /// The user name of the agent of a cluster.
@@ -103,7 +106,9 @@ pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: 
     {
         return Err(Denial::new("IdentityMismatch", "an agent can renew its own certificate only"));
     }
-    Ok(Request { requester, cluster, user: subject.common_name, id: id.to_owned(), fingerprint: subject.fingerprint })
+    let leaves = annotation(ANNOTATION_LEAVE) == Some("true");
+    let (user, fingerprint) = (subject.common_name, subject.fingerprint);
+    Ok(Request { requester, cluster, user, id: id.to_owned(), fingerprint, leaves })
 }
 
 fn check_usages(usages: &[String]) -> Result<(), Denial> {

@@ -4,6 +4,7 @@ use super::*;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use kube::api::ObjectMeta;
+use proptest::prelude::*;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
 
 const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
@@ -20,8 +21,10 @@ fn pem(
     for name in common_names {
         params.distinguished_name.push(DnType::CommonName, *name);
     }
-    for name in organisations {
-        params.distinguished_name.push(DnType::OrganizationName, *name);
+    // The library keeps one value for each type of attribute, unless the type is spelled in another way.
+    let spellings = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
+    for (kind, name) in spellings.into_iter().zip(organisations) {
+        params.distinguished_name.push(kind, *name);
     }
     change(&mut params);
     params.serialize_request(key).unwrap().pem().unwrap().into_bytes()
@@ -80,6 +83,8 @@ fn subjects_other_than_an_agents_own_are_refused() {
         (&["fleet:agent:a:0a1b2c3d"], &["system:masters"]),
         (&["fleet:agent:a:0a1b2c3d"], &["fleet:admins"]),
         (&["fleet:agent:a:0a1b2c3d"], &["Fleet:Agents"]),
+        (&["fleet:agent:a:0a1b2c3d"], &["fleet:agents", "system:masters"]),
+        (&["fleet:agent:a:0a1b2c3d"], &["fleet:agents", "fleet:agents"]),
         (&[], agents),
         (&["fleet:agent:a:ffffffff"], agents),
         (&["fleet:agent:a:0a1b2c3d "], agents),
@@ -188,4 +193,74 @@ fn other_peoples_requests_are_left_alone() {
     assert_eq!(requester(&request), Some(Requester::Token));
     request.spec.groups = Some(vec!["system:authenticated".to_owned()]);
     assert_eq!(requester(&request), None);
+}
+
+/// Common names near and far from the right one.
+fn common_names() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "fleet:agent:[a-z0-9-]{0,53}:0a1b2c3d",
+        "fleet:agent:[a-zA-Z0-9:./_ -]{0,20}:[0-9a-f]{7,9}",
+        "[fF]leet:(agent|agents|scheduler|admin):.{0,10}",
+        "\\PC{0,80}",
+    ]
+}
+
+/// The rule in other words than the code's: letters, digits and inner hyphens, at most 50.
+fn is_right(common_name: &str, organisations: &[String]) -> bool {
+    let name = common_name.strip_prefix("fleet:agent:").and_then(|rest| rest.strip_suffix(":0a1b2c3d"));
+    let is_label = |name: &str| {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        (1..=50).contains(&name.len())
+            && name.chars().all(|c| fits(c) || c == '-')
+            && name.starts_with(fits)
+            && name.ends_with(fits)
+    };
+    organisations == ["fleet:agents"] && name.is_some_and(is_label)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_subject_but_an_agents_own_is_ever_let_through(
+        common_name in common_names(),
+        organisations in prop_oneof![
+            4 => Just(vec!["fleet:agents".to_owned()]),
+            1 => proptest::collection::vec("(fleet:agents|system:masters|\\PC{0,12})", 0..3),
+        ],
+    ) {
+        let key = KeyPair::generate().unwrap();
+        let parts: Vec<_> = organisations.iter().map(String::as_str).collect();
+        let answer = read(&request(pem(&key, &[&common_name], &parts, |_| {})), Requester::Token, LONGEST);
+        match answer {
+            Ok(read) => {
+                prop_assert!(is_right(&common_name, &organisations));
+                prop_assert_eq!(format!("fleet:agent:{}:0a1b2c3d", read.cluster.as_str()), common_name);
+            }
+            Err(denial) => {
+                prop_assert!(!is_right(&common_name, &organisations), "{denial:?}");
+                prop_assert!(!denial.message.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_changed_after_it_was_signed_is_refused(at in any::<proptest::sample::Index>(), flip in 1..=255_u8) {
+        let good = pem(&KeyPair::generate().unwrap(), &["fleet:agent:a:0a1b2c3d"], &["fleet:agents"], |_| {});
+        let (_, block) = x509_parser::pem::parse_x509_pem(&good).unwrap();
+        let mut der = block.contents;
+        let signed = {
+            let (_, parsed) = X509CertificationRequest::from_der(&der).unwrap();
+            parsed.certification_request_info.raw.to_vec()
+        };
+        let start = der.windows(signed.len()).position(|window| window == signed).unwrap();
+        let position = start + at.index(signed.len());
+        der[position] ^= flip;
+        let text = {
+            use base64::Engine as _;
+            base64::engine::general_purpose::STANDARD.encode(der)
+        };
+        let forged = format!("-----BEGIN CERTIFICATE REQUEST-----\n{text}\n-----END CERTIFICATE REQUEST-----\n");
+        prop_assert_ne!(reason(&request(forged.into_bytes())), "accepted");
+    }
 }

@@ -99,6 +99,42 @@ impl Bed {
     }
 }
 
+/// What the API of a cluster has stored.
+impl Bed {
+    /// Keeps a copy of it. The API stands still meanwhile, for a second or two.
+    pub fn back_up(&self, cluster: &str) -> Result<()> {
+        self.stop(cluster, "etcd")?;
+        let (store, kept) = self.store(cluster)?;
+        run::output("rm", &["-rf", &kept])?;
+        run::output("cp", &["-a", &store, &kept])?;
+        self.restart(cluster, "etcd")
+    }
+
+    /// Puts the copy back, as an operator does who has lost the store, and starts the API from it.
+    pub fn restore_back_up(&self, cluster: &str) -> Result<()> {
+        let (store, kept) = self.store(cluster)?;
+        if !PathBuf::from(&kept).exists() {
+            bail!("nothing of cluster `{cluster}` was backed up");
+        }
+        let users = ["kube-controller-manager", "kube-apiserver", "etcd"];
+        users.iter().try_for_each(|component| self.stop(cluster, component))?;
+        run::output("rm", &["-rf", &store])?;
+        run::output("cp", &["-a", &kept, &store])?;
+        self.cluster(cluster)?.start_again(&users.map(str::to_owned))
+    }
+
+    fn store(&self, cluster: &str) -> Result<(String, String)> {
+        let store = self.cluster(cluster)?.dir().join("var/lib/etcd").display().to_string();
+        Ok((store.clone(), store + ".kept"))
+    }
+
+    /// The process of a component.
+    pub fn pid(&self, cluster: &str, component: &str) -> Result<i32> {
+        let process = self.unit(cluster)?.record(component)?.process;
+        Ok(process.with_context(|| format!("{component} of `{cluster}` was not started"))?.pid)
+    }
+}
+
 /// Traffic, storage, images and quotas.
 impl Bed {
     /// Drops every packet between two clusters, silently, as a broken network does.

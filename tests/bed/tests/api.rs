@@ -144,3 +144,18 @@ fn a_dump_shows_what_was_changed_and_nothing_else() {
     bed.kubectl("api-old", &["annotate", "namespace", "default", "seen-"]).expect("and so does the annotation");
     assert_eq!(differences(&before, &bed.dump("api-old").expect("a dump")), Vec::<String>::new());
 }
+
+#[test]
+fn what_was_stored_after_a_back_up_is_gone_when_that_is_restored() {
+    let (bed, _guard) = api();
+    let kubectl = |args: &[&str]| bed.kubectl("api-old", args).expect("kubectl");
+    kubectl(&["delete", "configmap", "before", "after", "--ignore-not-found"]);
+    kubectl(&["create", "configmap", "before"]);
+    bed.back_up("api-old").expect("a copy");
+    kubectl(&["delete", "configmap", "before"]);
+    kubectl(&["create", "configmap", "after"]);
+    bed.restore_back_up("api-old").expect("the copy is back");
+    let names = kubectl(&["get", "configmaps", "-o", "name"]);
+    assert!(names.contains("configmap/before") && !names.contains("configmap/after"), "{names}");
+    kubectl(&["delete", "configmap", "before"]);
+}

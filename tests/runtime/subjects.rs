@@ -1,0 +1,293 @@
+//! Requests for certificates with every wrong subject, sent to the real thing: all refused, each with a reason.
+
+use fleetctl::api::Cluster;
+use fleetctl::api::keys::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client};
+use rand::seq::IndexedRandom as _;
+use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
+
+use crate::applicant::{Applicant, ControlPlane, fresh};
+use crate::support::{Stage, wait};
+
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+/// A request that is right but for what a test changes.
+#[derive(Clone)]
+struct Asked {
+    common_names: Vec<String>,
+    organisations: Vec<String>,
+    alternatives: Vec<SanType>,
+    key: fn() -> KeyPair,
+    signer: &'static str,
+    usages: &'static [&'static str],
+    seconds: Option<i32>,
+    annotations: Vec<(&'static str, String)>,
+}
+
+impl Asked {
+    fn by(applicant: &Applicant) -> Self {
+        Self {
+            common_names: vec![applicant.user()],
+            organisations: vec!["fleet:agents".to_owned()],
+            alternatives: Vec::new(),
+            key: || KeyPair::generate().unwrap(),
+            signer: SIGNER,
+            usages: &["digital signature", "client auth"],
+            seconds: Some(3600),
+            annotations: vec![(ANNOTATION_CLUSTER_ID, applicant.id.clone())],
+        }
+    }
+
+    fn named(&self, common_name: &str) -> Self {
+        Self { common_names: vec![common_name.to_owned()], ..self.clone() }
+    }
+
+    fn of(&self, organisations: &[&str]) -> Self {
+        Self { organisations: organisations.iter().map(|o| (*o).to_owned()).collect(), ..self.clone() }
+    }
+
+    fn also_for(&self, alternative: SanType) -> Self {
+        Self { alternatives: vec![alternative], ..self.clone() }
+    }
+
+    fn object(&self, name: &str) -> CertificateSigningRequest {
+        let mut subject = DistinguishedName::new();
+        // The library keeps one value for each type of attribute, unless the type is spelled in another way.
+        let kinds = |known, oid| [known, DnType::CustomDnType(oid)];
+        for (kind, value) in kinds(DnType::OrganizationName, vec![2, 5, 4, 10]).into_iter().zip(&self.organisations) {
+            subject.push(kind, DnValue::Utf8String(value.clone()));
+        }
+        for (kind, value) in kinds(DnType::CommonName, vec![2, 5, 4, 3]).into_iter().zip(&self.common_names) {
+            subject.push(kind, DnValue::Utf8String(value.clone()));
+        }
+        let mut params = CertificateParams::default();
+        params.distinguished_name = subject;
+        params.subject_alt_names.clone_from(&self.alternatives);
+        let pem = params.serialize_request(&(self.key)()).unwrap().pem().unwrap();
+        CertificateSigningRequest {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                annotations: Some(self.annotations.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect()),
+                ..ObjectMeta::default()
+            },
+            spec: CertificateSigningRequestSpec {
+                request: ByteString(pem.into_bytes()),
+                signer_name: self.signer.to_owned(),
+                usages: Some(self.usages.iter().map(|u| (*u).to_owned()).collect()),
+                expiration_seconds: self.seconds,
+                ..CertificateSigningRequestSpec::default()
+            },
+            status: None,
+        }
+    }
+}
+
+/// Every wrong request, with what is wrong about it.
+fn wrong(good: &Asked, id: &str) -> Vec<(String, Asked)> {
+    let digits = &id[..8];
+    let mut all: Vec<(String, Asked)> = Vec::new();
+    let long = |length: usize| format!("fleet:agent:{}:{digits}", "x".repeat(length));
+    for name in [
+        "fleet:scheduler",
+        "fleet:admin",
+        "system:admin",
+        "system:kube-controller-manager",
+        "system:node:node-1",
+        "system:serviceaccount:kube-system:default",
+        "kube-apiserver-client",
+        "",
+        " ",
+        "fleet:agent",
+        "fleet:agent:",
+        &format!("fleet:agent::{digits}"),
+        &format!("fleet:agent:a:{digits} "),
+        &format!(" fleet:agent:a:{digits}"),
+        &format!("fleet:agent:a:{digits}\n"),
+        &format!("fleet:agent:a:{digits}:x"),
+        &format!("fleet:agent:a:b:{digits}"),
+        &format!("fleet:agent:A:{digits}"),
+        &format!("fleet:agent:a.b:{digits}"),
+        &format!("fleet:agent:-a:{digits}"),
+        &format!("fleet:agent:a-:{digits}"),
+        &format!("fleet:agent:../kube-system:{digits}"),
+        &format!("fleet:agent:a%2fb:{digits}"),
+        &format!("fleet:agent:a\u{0}:{digits}"),
+        &format!("fleet:agent:ä:{digits}"),
+        &format!("fleet:agent:a\u{200b}:{digits}"),
+        &format!("fleet:agent:\u{202e}a:{digits}"),
+        &format!("fleet:agent:\u{430}:{digits}"),
+        &format!("\u{fb02}eet:agent:a:{digits}"),
+        &format!("fleet:agent:a:{}", digits.to_uppercase() + "g"),
+        "fleet:agent:a:ffffffff",
+        "fleet:agent:a:",
+        &long(51),
+        &long(4000),
+    ] {
+        all.push((format!("common name {:?}", name.chars().take(60).collect::<String>()), good.named(name)));
+    }
+    for organisations in [
+        &[][..],
+        &[""],
+        &["fleet:admins"],
+        &["fleet:agents", "fleet:admins"],
+        &["fleet:admins", "fleet:agents"],
+        &["fleet:agents", "fleet:agents"],
+        &["fleet:agents", "system:masters"],
+        &["system:masters"],
+        &["system:nodes"],
+        &["system:bootstrappers:fleet"],
+        &["Fleet:Agents"],
+        &["fleet:agents "],
+        &["fleet:\u{430}gents"],
+    ] {
+        all.push((format!("organisations {organisations:?}"), good.of(organisations)));
+    }
+    let twice = vec![good.common_names[0].clone(), "fleet:scheduler".to_owned()];
+    all.push(("two common names".to_owned(), Asked { common_names: twice, ..good.clone() }));
+    all.push(("no common name".to_owned(), Asked { common_names: Vec::new(), ..good.clone() }));
+    for alternative in [
+        SanType::DnsName("apiserver.fleet.svc".try_into().unwrap()),
+        SanType::IpAddress("10.0.0.1".parse().unwrap()),
+        SanType::Rfc822Name("a@example.com".try_into().unwrap()),
+        SanType::URI("spiffe://fleet/scheduler".try_into().unwrap()),
+    ] {
+        all.push((format!("alternative name {alternative:?}"), good.also_for(alternative)));
+    }
+    let p384: fn() -> KeyPair = || KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
+    all.push(("another kind of key".to_owned(), Asked { key: p384, ..good.clone() }));
+    for signer in
+        ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet", "example.com/anything"]
+    {
+        all.push((format!("signer {signer}"), Asked { signer, ..good.clone() }));
+    }
+    for usages in [&["client auth"][..], &["digital signature", "client auth", "server auth"], &["any"]] {
+        all.push((format!("usages {usages:?}"), Asked { usages, ..good.clone() }));
+    }
+    for seconds in [None, Some(91 * 86_400), Some(i32::MAX)] {
+        all.push((format!("life {seconds:?}"), Asked { seconds, ..good.clone() }));
+    }
+    for (key, value) in [
+        (ANNOTATION_CLUSTER_ID, "not-a-uuid".to_owned()),
+        (ANNOTATION_CLUSTER_ID, format!("{digits}-1111-4222-8333-00000000000Z")),
+        (ANNOTATION_AGENT_VERSION, "9.9.0".to_owned()),
+        (ANNOTATION_AGENT_VERSION, "newest".to_owned()),
+    ] {
+        let mut asked = good.clone();
+        asked.annotations.retain(|(known, _)| *known != key);
+        asked.annotations.push((key, value.clone()));
+        all.push((format!("{key} {value}"), asked));
+    }
+    let none = Asked { annotations: Vec::new(), ..good.clone() };
+    all.push(("no cluster ID".to_owned(), none));
+    all.extend((0..60).map(|_| {
+        let name = scrambled(&good.common_names[0]);
+        (format!("common name {name:?}"), good.named(&name))
+    }));
+    all
+}
+
+/// The right name with one to three characters changed, doubled or left out.
+fn scrambled(name: &str) -> String {
+    const OTHERS: &[char] =
+        &['a', 'Z', '0', ':', '-', '.', '/', '*', ' ', '\t', 'ß', '中', '\u{301}', '🦀', '\u{feff}'];
+    let mut rng = rand::rng();
+    loop {
+        let mut text: Vec<char> = name.chars().collect();
+        for _ in 0..rand::random_range(1..=3) {
+            let at = rand::random_range(0..text.len());
+            match rand::random_range(0..3) {
+                0 => text[at] = *OTHERS.choose(&mut rng).unwrap(),
+                1 => text.insert(at, *OTHERS.choose(&mut rng).unwrap()),
+                _ => drop(text.remove(at)),
+            }
+        }
+        let text: String = text.into_iter().collect();
+        if !is_an_agents(&text, &name[name.len() - 8..]) {
+            return text;
+        }
+    }
+}
+
+/// Whether a scrambled name is, by chance, that of another cluster with the same ID, which nobody could refuse unseen.
+fn is_an_agents(text: &str, digits: &str) -> bool {
+    let middle = text.strip_prefix("fleet:agent:").and_then(|t| t.strip_suffix(&format!(":{digits}")));
+    middle.is_some_and(|name| {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        name.chars().all(|c| plain(c) || c == '-') && name.starts_with(plain) && name.ends_with(plain)
+    })
+}
+
+/// Posts all of them and waits for the answers; complains about everything that is not a refusal with a reason.
+async fn all_refused(admin: &Client, asker: &Client, wrong: Vec<(String, Asked)>) {
+    let before = Api::<Cluster>::all(admin.clone()).list_metadata(&ListParams::default()).await.unwrap().items.len();
+    let posts: Api<CertificateSigningRequest> = Api::all(asker.clone());
+    let mut open = Vec::new();
+    for (what, asked) in wrong {
+        let name = fresh("wrong");
+        match posts.create(&PostParams::default(), &asked.object(&name)).await {
+            Ok(_) => open.push((what, name)),
+            // Some are refused by the API server before anybody sees them.
+            Err(kube::Error::Api(status)) => {
+                assert!([403, 422].contains(&status.code) && !status.message.is_empty(), "{what}: {status:?}");
+            }
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+    assert!(open.len() > 100, "{}", open.len());
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    wait("every wrong request is answered", async || {
+        let all = requests.list(&ListParams::default()).await.unwrap();
+        open.retain(|(what, name)| {
+            let found = all.items.iter().find(|r| r.metadata.name.as_ref() == Some(name)).expect("it was posted");
+            let status = found.status.clone().unwrap_or_default();
+            assert!(status.certificate.is_none(), "{what}: a certificate");
+            let conditions = status.conditions.unwrap_or_default();
+            assert!(conditions.iter().all(|c| c.type_ != "Approved"), "{what}: {conditions:?}");
+            let denied = conditions.iter().find(|c| c.type_ == "Denied");
+            if let Some(denied) = denied {
+                let told = denied.reason.as_ref().zip(denied.message.as_ref());
+                assert!(told.is_some_and(|(r, m)| !r.is_empty() && !m.is_empty()), "{what}: {denied:?}");
+            }
+            denied.is_none()
+        });
+        open.is_empty()
+    })
+    .await;
+    let after = Api::<Cluster>::all(admin.clone()).list_metadata(&ListParams::default()).await.unwrap().items.len();
+    assert_eq!(after, before, "a refused request left a Cluster behind");
+}
+
+#[tokio::test]
+async fn with_an_init_token_every_subject_but_an_agents_own_is_refused() {
+    let stage = Stage::hub().await;
+    let control_plane = ControlPlane::start(&stage, "").await;
+    let applicant = Applicant::new(&fresh("subject"));
+    let good = Asked::by(&applicant);
+    let token = control_plane.init.token_client().unwrap();
+    all_refused(&stage.hub.client, &token, wrong(&good, &applicant.id)).await;
+    // What they all were changed from is right: it is the change that was refused.
+    let requests: Api<CertificateSigningRequest> = Api::all(token);
+    let name = fresh("right");
+    requests.create(&PostParams::default(), &good.object(&name)).await.unwrap();
+    wait("the right request is granted", async || {
+        requests.get(&name).await.unwrap().status.is_some_and(|status| status.certificate.is_some())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn with_a_members_certificate_every_name_but_its_own_is_refused() {
+    let stage = Stage::hub().await;
+    let control_plane = ControlPlane::start(&stage, "").await;
+    let (a, b) = (Applicant::new(&fresh("subject")), Applicant::new(&fresh("subject")));
+    let member = a.join(&control_plane.init).await;
+    b.join(&control_plane.init).await;
+    let mut all = wrong(&Asked::by(&a), &a.id);
+    all.push(("the name of another".to_owned(), Asked::by(&b)));
+    all.push(("a new name".to_owned(), Asked::by(&a.named(&fresh("subject")))));
+    all.push(("its name with another ID".to_owned(), Asked::by(&Applicant::new(&a.name))));
+    all_refused(&stage.hub.client, &member, all).await;
+}
