@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::error::{CliError, Exit};
@@ -34,6 +35,17 @@ pub(super) struct Ui {
     quiet: bool,
     unicode: bool,
     live: bool,
+}
+
+/// An event as it is written: what every one has, then its own fields.
+#[derive(Debug, Serialize)]
+struct Line {
+    sequence: u64,
+    time: String,
+    #[serde(rename = "type")]
+    kind: Value,
+    #[serde(flatten)]
+    fields: Value,
 }
 
 fn locale_is_unicode() -> bool {
@@ -112,11 +124,11 @@ impl Ui {
         let Some(last) = &self.events else { return false };
         let sequence = last.fetch_add(1, Ordering::Relaxed) + 1;
         let time = jiff::Timestamp::now().round(jiff::Unit::Millisecond).unwrap_or_default().to_string();
-        let mut line = json!({"sequence": sequence, "time": time, "type": kind});
-        if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields()) {
-            line.extend(fields);
-        }
-        let _ = writeln!(anstream::stderr().lock(), "{}", self.named(&line.to_string()));
+        let mut fields = fields();
+        // The engine's events bring a type of their own.
+        let kind = fields.as_object_mut().and_then(|fields| fields.remove("type")).unwrap_or_else(|| json!(kind));
+        let line = serde_json::to_string(&Line { sequence, time, kind, fields }).unwrap_or_default();
+        let _ = writeln!(anstream::stderr().lock(), "{}", self.named(&line));
         true
     }
 
@@ -244,7 +256,6 @@ impl Progress for Display {
     }
 
     fn event(&self, event: &Event) {
-        // The engine's events are data already, and have a type of their own.
         if !self.ui.event("", || json!(event)) {
             tell(self, event);
         }
