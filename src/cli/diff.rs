@@ -8,14 +8,16 @@ use serde_json::json;
 
 use super::Global;
 use super::error::{CliError, Exit};
-use super::install::{Prepared, WriteArgs, prepare};
-use super::outcome::control_plane_failed;
+use super::install::{AgentArgs, Prepared, PreparedAgent, WriteArgs, prepare, prepare_agent};
+use super::outcome::{agent_failed, control_plane_failed};
 use super::plan_args::PlanArgs;
 use super::ui::{Display, Ui};
 use crate::apply::{Change, Difference};
-use crate::control_plane::compare::{Comparison, compare};
+use crate::control_plane::compare::compare;
+use crate::install::compare::Comparison;
 use crate::install::progress::Progress;
 use crate::install::run::{Aftermath, Failure};
+use crate::workload_cluster;
 
 /// Show what an install would change, and change nothing
 #[derive(Debug, Subcommand)]
@@ -23,7 +25,17 @@ pub(super) enum DiffCommand {
     /// Compare a control plane with the cluster of `--context`
     #[command(visible_alias = "cp", after_help = EXAMPLES)]
     ControlPlane(Box<DiffControlPlaneArgs>),
+    /// Compare an agent with the cluster of `--context`
+    #[command(after_help = AGENT_EXAMPLES)]
+    Agent(Box<DiffAgentArgs>),
 }
+
+const AGENT_EXAMPLES: &str = "The comparison is the server's own, by dry runs; values of Secrets are shown as hashes.
+Exit code: 0 nothing would change, 1 something would, above 1 an error.
+
+Examples:
+  fleetctl diff agent west --context west
+  fleetctl diff agent west --context west --version v1.1 -o json";
 
 const EXAMPLES: &str = "The comparison is the server's own, by dry runs; values of Secrets are shown as hashes.
 Exit code: 0 nothing would change, 1 something would, above 1 an error.
@@ -46,6 +58,20 @@ pub(super) struct DiffControlPlaneArgs {
     output: Format,
 }
 
+/// Compare an agent with the cluster of `--context`
+#[derive(Debug, Args)]
+pub(super) struct DiffAgentArgs {
+    #[command(flatten)]
+    what: AgentArgs,
+
+    #[command(flatten)]
+    write: WriteArgs,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Text,
@@ -53,15 +79,18 @@ enum Format {
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Result<Exit, CliError> {
-    let DiffCommand::ControlPlane(args) = command;
+    let (compared, output) = match command {
+        DiffCommand::ControlPlane(args) => (comparison(ui, global, &args.plan, &args.write).await, args.output),
+        DiffCommand::Agent(args) => (agent_comparison(ui, global, &args.what, &args.write).await, args.output),
+    };
     // 1 means that something differs; whatever fails has to have another code.
-    let comparison = comparison(ui, global, &args.plan, &args.write).await.map_err(|mut error| {
+    let comparison = compared.map_err(|mut error| {
         if error.exit == Exit::Failed {
             error.exit = Exit::Usage;
         }
         error
     })?;
-    match args.output {
+    match output {
         Format::Text => ui.out(&text(&comparison))?,
         Format::Json => ui.out(&(json_of(&comparison).to_string() + "\n"))?,
     }
@@ -84,6 +113,24 @@ pub(super) async fn comparison(
         let failure = Failure { error, aftermath: Aftermath::NothingWritten };
         control_plane_failed(ui, &plan, failure, global)
     })
+}
+
+async fn agent_comparison(
+    ui: &Ui,
+    global: &Global,
+    what: &AgentArgs,
+    write: &WriteArgs,
+) -> Result<Comparison, CliError> {
+    let prepared = prepare_agent(ui, global, what, write).await?;
+    let PreparedAgent { plan, workload, .. } = &prepared;
+    let options = write.options(global.rollback);
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    let place = prepared.place(global);
+    let compared = Box::pin(workload_cluster::install::compare(plan, &workload.client, &place, &options, &progress));
+    let compared = compared.await;
+    display.close(compared.is_ok());
+    compared.map_err(|error| agent_failed(ui, plan, Failure { error, aftermath: Aftermath::NothingWritten }, global))
 }
 
 /// One block an object, then a sentence that counts.

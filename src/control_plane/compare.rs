@@ -13,32 +13,13 @@ use super::install::{InstallError, unknown};
 use super::keys;
 use super::plan::Plan;
 use super::survey::{Survey, survey};
-use crate::apply::{self, Difference, Engine, Foreign};
+use crate::apply;
+use crate::install::compare::Comparison;
 use crate::install::home::Home;
 use crate::install::package;
-use crate::install::progress::{self, Progress};
+use crate::install::progress::Progress;
 use crate::install::run::{InstallOptions, Stopped};
 use crate::pki::{self, Files};
-
-/// What an install would do.
-#[derive(Debug)]
-pub struct Comparison {
-    /// What would change, in the order of applying; deletions last.
-    pub differences: Vec<Difference>,
-    /// How many objects would stay as they are.
-    pub same: usize,
-    /// Objects in the way: an install would refuse because of them.
-    pub foreign: Vec<Foreign>,
-    /// What only an install decides, and how it is shown instead.
-    pub notes: Vec<String>,
-}
-
-impl Comparison {
-    /// Whether an install would change nothing.
-    pub fn is_same(&self) -> bool {
-        self.differences.is_empty() && self.foreign.is_empty()
-    }
-}
 
 /// Compares `plan` with the cluster, by reads and dry runs.
 ///
@@ -51,17 +32,7 @@ pub async fn compare(
     options: &InstallOptions,
     progress: &Arc<dyn Progress>,
 ) -> Result<Comparison, InstallError> {
-    let engine = Engine::new(
-        client.clone(),
-        plan.package.owner(),
-        apply::Options {
-            deadline: Some(Instant::now() + options.timeout),
-            adopt: options.adopt,
-            take_fields: options.take_fields.clone(),
-            ..apply::Options::default()
-        },
-        progress::events(progress),
-    );
+    let engine = options.engine(client, plan.package.owner(), Instant::now() + options.timeout, None, progress);
     let stopped = |step: &'static str| {
         move |source: apply::Error| InstallError::from(Stopped { step: step.to_owned(), source: Box::new(source) })
     };
@@ -80,9 +51,8 @@ pub async fn compare(
         .await
         .map_err(stopped(comparing))?;
     let differences = engine.diff(&planned).await.map_err(stopped(comparing))?;
-    let changed = differences.iter().filter(|d| d.change != apply::Change::Delete).count();
     progress.done("");
-    Ok(Comparison { same: planned.steps.len() - changed, differences, foreign: planned.foreign, notes })
+    Ok(Comparison::new(planned, differences, notes))
 }
 
 /// Where the API is reached, or where it is not known yet a name that no DNS has.

@@ -99,7 +99,7 @@ pub async fn install(
     interrupted: impl Future<Output = ()>,
 ) -> Result<Installed, Failure<InstallError>> {
     let deadline = Instant::now() + options.timeout;
-    let engine = options.engine(client, plan.package.owner(), deadline, home.journal(&plan.name), progress);
+    let engine = options.engine(client, plan.package.owner(), deadline, Some(home.journal(&plan.name)), progress);
     let mut flow = Flow { plan, client, home, options, course: Course::new(&engine, progress, deadline) };
     let outcome = tokio::select! {
         outcome = flow.run() => outcome,

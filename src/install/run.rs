@@ -28,18 +28,18 @@ pub struct InstallOptions {
 }
 
 impl InstallOptions {
-    /// The engine of a run that ends at `deadline`, with its journal at `journal` on this machine.
+    /// The engine of a run that ends at `deadline`, with its journal at `journal` on this machine if it writes.
     pub fn engine(
         &self,
         client: &Client,
         owner: Owner,
         deadline: Instant,
-        journal: PathBuf,
+        journal: Option<PathBuf>,
         progress: &Arc<dyn Progress>,
     ) -> Engine {
         let options = apply::Options {
             deadline: Some(deadline),
-            journal: Some(journal),
+            journal,
             adopt: self.adopt,
             take_fields: self.take_fields.clone(),
             lock_wait: self.lock_wait,

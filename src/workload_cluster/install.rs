@@ -17,10 +17,11 @@ use crate::api::init_kubeconfig::Init;
 use crate::api::keys::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
-use crate::apply::{ObjectRef, Planned};
+use crate::apply::{self, ObjectRef, Planned};
 use crate::chart::{Diagnostics, Object};
 use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
 use crate::check::{self, Report};
+use crate::install::compare::Comparison;
 use crate::install::home::Home;
 use crate::install::progress::Progress;
 use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped};
@@ -113,7 +114,7 @@ pub async fn install(
 ) -> Result<Installed, Failure<InstallError>> {
     let deadline = Instant::now() + options.timeout;
     let journal = place.home.agent_journal(&plan.name);
-    let engine = options.engine(client, plan.package.owner(), deadline, journal, progress);
+    let engine = options.engine(client, plan.package.owner(), deadline, Some(journal), progress);
     let course = Course::new(&engine, progress, deadline);
     let mut flow = Flow { plan, client, place, options, course, probing: false, registers: false };
     let outcome = tokio::select! {
@@ -147,6 +148,28 @@ pub async fn install(
     Err(Failure { error, aftermath })
 }
 
+/// What an install of `plan` would change, by reads and dry runs.
+///
+/// # Errors
+/// Whatever an install would refuse before its first write, and what the server refuses.
+pub async fn compare(
+    plan: &Plan,
+    client: &Client,
+    place: &Place<'_>,
+    options: &InstallOptions,
+    progress: &Arc<dyn Progress>,
+) -> Result<Comparison, InstallError> {
+    let deadline = Instant::now() + options.timeout;
+    let engine = options.engine(client, plan.package.owner(), deadline, None, progress);
+    let course = Course::new(&engine, progress, deadline);
+    let mut flow = Flow { plan, client, place, options, course, probing: false, registers: false };
+    let prepared = flow.prepare().await?;
+    flow.course.step("Comparing with the workload cluster");
+    let differences = engine.diff(&prepared.whole).await.map_err(flow.course.stopped())?;
+    progress.done("");
+    Ok(Comparison::new(prepared.whole, differences, Vec::new()))
+}
+
 struct Flow<'a> {
     plan: &'a Plan,
     client: &'a Client,
@@ -167,25 +190,46 @@ struct Source {
     hub: Option<Hub>,
 }
 
+/// What was found, and what is to be done about it.
+struct Prepared {
+    facts: WorkloadFacts,
+    /// The chart.
+    rendered: Vec<Object>,
+    /// Namespace, perhaps the Secret, and the chart.
+    objects: Vec<Planned>,
+    /// The Secret is among them.
+    copied: bool,
+    /// The same as the engine goes about it.
+    whole: apply::Plan,
+    server: String,
+    hub: Option<Hub>,
+}
+
 impl Flow<'_> {
     fn namespace(&self) -> &str {
         self.plan.package.namespace.as_str()
     }
 
-    async fn run(&mut self) -> Result<Installed, InstallError> {
+    /// Looks, checks and plans; writes nothing.
+    async fn prepare(&mut self) -> Result<Prepared, InstallError> {
         self.course.step("Checking the workload cluster");
-        let rendered = self.plan.render()?;
+        let rendered = self.plan.render()?.objects;
         let source = self.source().await?;
-        let facts = self.preflight(&rendered.objects, &source).await?;
+        let facts = self.preflight(&rendered, &source).await?;
         let init = facts.init().cloned();
         let server = init.map_or_else(String::new, |init| init.server);
         self.course.progress.done(&format!("{}, control plane at {server}", facts.git_version));
 
         let first = self.first_objects(source.secret);
         let copied = first.len() > 1;
-        let objects = Plan::planned(first, &rendered.objects);
+        let objects = Plan::planned(first, &rendered);
         let whole =
             self.course.engine.plan(&self.plan.release(&server), &objects).await.map_err(self.course.stopped())?;
+        Ok(Prepared { facts, rendered, objects, copied, whole, server, hub: source.hub })
+    }
+
+    async fn run(&mut self) -> Result<Installed, InstallError> {
+        let Prepared { facts, rendered, objects, copied, whole, server, hub } = self.prepare().await?;
         let unchanged = whole.is_noop();
         let identity = Identity::new(self.client, self.namespace());
         let before = identity.look().await?;
@@ -196,9 +240,9 @@ impl Flow<'_> {
             self.course.apply(FIRST_STAGE, |_| true).await?;
             self.course.progress.done("");
         }
-        self.stages(&rendered.objects, &objects, facts.agents.is_empty(), &identity, &before).await?;
+        self.stages(&rendered, &objects, facts.agents.is_empty(), &identity, &before).await?;
         self.ready(&identity).await?;
-        let control_plane = source.hub.map(|hub| hub.name);
+        let control_plane = hub.map(|hub| hub.name);
         Ok(Installed { unchanged, control_plane, server })
     }
 

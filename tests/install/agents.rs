@@ -160,6 +160,13 @@ fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
         member.kubectl(&["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=fleet-agent", "-o", "name"]);
     assert_eq!(pods.lines().count(), 1, "the probe is gone and the agent is there: {pods}");
 
+    // What another install would change: nothing, or what is asked for.
+    let diff =
+        |more: &[&str]| member.fleetctl(&[&["diff", "agent", member.name, "--context", member.name], more].concat());
+    assert!(diff(&[]).succeeds().contains("Nothing would change"));
+    let differs = diff(&["--set", "cluster.region=eu-1"]);
+    assert!(differs.code == Some(1) && differs.stdout.contains("~ Deployment fleet/fleet-agent"), "{differs:?}");
+
     // Again: nothing is written.
     let proxy = Proxy::start(site.bed, member.name).unwrap();
     let mut again = member.prepared(site.command(&["install", "agent", member.name]));
@@ -282,6 +289,33 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
     let member = Member::beside(&site, "member-2");
     let before = member.dump();
     member.install(&["--control-plane", "demo"]).fails(3, &["v0.6 supports Kubernetes v1.24, v1.25", "--version v1.1"]);
+    member.assert_same_as(&before);
+
+    let differs = member.fleetctl(&[
+        "diff",
+        "agent",
+        member.name,
+        "--context",
+        member.name,
+        "--control-plane",
+        "demo",
+        "--version",
+        "auto",
+    ]);
+    assert!(differs.code == Some(1) && differs.stdout.contains("+ Deployment fleet/fleet-agent"), "{differs:?}");
+    member.assert_same_as(&before);
+
+    // It waits to be let in, and nobody does: a rollback, and an uninstall, take back what was asked for.
+    let unknown = || !site.hub(&["get", "clusters", "-o", "name"]).contains(member.name);
+    let impatient = ["--control-plane", "demo", "--version", "auto", "--timeout", "60s"];
+    let rolled_back = member.install(&[&impatient[..], &["--rollback"]].concat());
+    rolled_back.fails(4, &["accept member-2", "was undone"]);
+    assert!(unknown());
+    member.assert_same_as(&before);
+    member.install(&impatient).fails(4, &["accept member-2", "uninstall agent member-2"]);
+    assert!(!unknown(), "it waits");
+    member.uninstall(&[]).succeeds();
+    assert!(unknown());
     member.assert_same_as(&before);
 
     // It waits to be let in, and is.

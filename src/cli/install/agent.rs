@@ -5,6 +5,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::{WriteArgs, check_ids};
+use crate::apply::Connected;
 use crate::check::workload::CHECKS;
 use crate::cli::agent_args::AgentPlanArgs;
 use crate::cli::error::{CliError, Exit};
@@ -12,6 +13,7 @@ use crate::cli::outcome::{agent_failed, interrupted};
 use crate::cli::package_args::{auto_needs_cluster, wrong_values};
 use crate::cli::ui::{Display, Ui};
 use crate::cli::{Global, cluster_access, objects};
+use crate::install::home::Home;
 use crate::install::progress::Progress;
 use crate::workload_cluster::hub::Hub;
 use crate::workload_cluster::install::{Installed, PROBE, Place, install};
@@ -32,15 +34,60 @@ pub(super) const REPOSITORY_HELP: &str = "Image repository of the agent [default
 pub(super) const TAG_HELP: &str = "Image tag of the agent [default: the service version, v0.6.1]";
 pub(super) const SET_HELP: &str = "Set a value, e.g. `cluster.region=eu-1`; may be repeated";
 
-/// Install the agent in the cluster of `--context` and register that cluster
+/// What is installed, and from which control plane.
 #[derive(Debug, Args)]
-pub(crate) struct InstallAgentArgs {
+pub(in crate::cli) struct AgentArgs {
     #[command(flatten)]
     plan: AgentPlanArgs,
 
     /// Control plane (its kubectl context) to copy the init Secret from; the namespace is created too
     #[arg(long, value_name = "CONTROL_PLANE_NAME")]
     control_plane: Option<String>,
+}
+
+/// A plan with everything that it is carried out with.
+pub(in crate::cli) struct PreparedAgent {
+    pub(in crate::cli) plan: Plan,
+    pub(in crate::cli) workload: Connected,
+    pub(in crate::cli) hub: Option<Hub>,
+    pub(in crate::cli) home: Home,
+}
+
+impl PreparedAgent {
+    /// Where the agent goes.
+    pub(in crate::cli) fn place<'p>(&'p self, global: &'p Global) -> Place<'p> {
+        Place { context: global.context.as_deref(), hub: self.hub.as_ref(), home: &self.home }
+    }
+}
+
+/// Reads the arguments and connects to the clusters.
+pub(in crate::cli) async fn prepare(
+    ui: &Ui,
+    global: &Global,
+    what: &AgentArgs,
+    write: &WriteArgs,
+) -> Result<PreparedAgent, CliError> {
+    // What is wrong on the command line is said before any cluster is asked.
+    let early = if what.plan.package.asks_cluster() { None } else { Some(what.plan.plan(ui, global, None)?) };
+    check_ids(&write.skip_preflight, CHECKS.iter().map(|check| check.id).chain([PROBE]))?;
+    let home = cluster_access::home()?;
+    let workload = cluster_access::connect(global).await?;
+    let hub = match &what.control_plane {
+        Some(name) => Some(control_plane(global, name).await?),
+        None => None,
+    };
+    let plan = match early {
+        Some(plan) => plan,
+        None => what.plan.plan(ui, global, Some(cluster_access::server_version(&workload.client).await?))?,
+    };
+    Ok(PreparedAgent { plan, workload, hub, home })
+}
+
+/// Install the agent in the cluster of `--context` and register that cluster
+#[derive(Debug, Args)]
+pub(crate) struct InstallAgentArgs {
+    #[command(flatten)]
+    what: AgentArgs,
 
     /// Print the objects instead of installing; no cluster is asked
     #[arg(long)]
@@ -54,20 +101,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Re
     if args.dry_run {
         return dry_run(ui, global, args);
     }
-    // What is wrong on the command line is said before any cluster is asked.
-    let early = if args.plan.package.asks_cluster() { None } else { Some(args.plan.plan(ui, global, None)?) };
-    check_ids(&args.write.skip_preflight, CHECKS.iter().map(|check| check.id).chain([PROBE]))?;
-    let home = cluster_access::home()?;
-    let workload = cluster_access::connect(global).await?;
-    let hub = match &args.control_plane {
-        Some(name) => Some(control_plane(global, name).await?),
-        None => None,
-    };
-    let plan = match early {
-        Some(plan) => plan,
-        None => args.plan.plan(ui, global, Some(cluster_access::server_version(&workload.client).await?))?,
-    };
-
+    let prepared = prepare(ui, global, &args.what, &args.write).await?;
+    let (plan, workload) = (&prepared.plan, &prepared.workload);
     let context = workload.context.as_deref();
     ui.note(&format!(
         "Installing the agent of workload cluster {} (service version {}) in namespace {} of {}",
@@ -76,17 +111,17 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Re
         plan.package.namespace,
         context.unwrap_or("in-cluster")
     ));
-    let place = Place { context: global.context.as_deref(), hub: hub.as_ref(), home: &home };
+    let place = prepared.place(global);
     let options = args.write.options(global.rollback);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.
-    let run = install(&plan, &workload.client, &place, &options, &progress, interrupted(ui));
+    let run = install(plan, &workload.client, &place, &options, &progress, interrupted(ui));
     let outcome = Box::pin(run).await;
     display.close(outcome.is_ok());
     match outcome {
-        Ok(installed) => finished(ui, &plan, &installed),
-        Err(failure) => Err(agent_failed(ui, &plan, failure, global)),
+        Ok(installed) => finished(ui, plan, &installed),
+        Err(failure) => Err(agent_failed(ui, plan, failure, global)),
     }
 }
 
@@ -111,10 +146,10 @@ fn finished(ui: &Ui, plan: &Plan, installed: &Installed) -> Result<Exit, CliErro
 }
 
 fn dry_run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
-    if args.plan.package.asks_cluster() {
+    if args.what.plan.package.asks_cluster() {
         return Err(auto_needs_cluster());
     }
-    let plan = args.plan.plan(ui, global, None)?;
+    let plan = args.what.plan.plan(ui, global, None)?;
     let rendered = plan.render().map_err(|problems| wrong_values(&problems))?;
     ui.out(&objects::yaml(&rendered.objects))?;
     Ok(Exit::Ok)

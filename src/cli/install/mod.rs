@@ -13,6 +13,7 @@ use super::error::{CliError, Exit};
 use super::ui::Ui;
 use crate::install::run::InstallOptions;
 
+pub(super) use agent::{AgentArgs, PreparedAgent, prepare as prepare_agent};
 pub(super) use control_plane::{Prepared, prepare};
 
 /// Install a control plane or an agent
@@ -61,7 +62,7 @@ pub(super) struct WriteArgs {
 }
 
 impl WriteArgs {
-    fn options(&self, rollback: bool) -> InstallOptions {
+    pub(super) fn options(&self, rollback: bool) -> InstallOptions {
         InstallOptions {
             rollback,
             skip_preflight: self.skip_preflight.clone(),

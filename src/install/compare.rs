@@ -1,0 +1,29 @@
+//! What an install would change, as it is told.
+
+use crate::apply::{Change, Difference, Foreign, Plan};
+
+/// What an install would do.
+#[derive(Debug)]
+pub struct Comparison {
+    /// What would change, in the order of applying; deletions last.
+    pub differences: Vec<Difference>,
+    /// How many objects would stay as they are.
+    pub same: usize,
+    /// Objects in the way: an install would refuse because of them.
+    pub foreign: Vec<Foreign>,
+    /// What only an install decides, and how it is shown instead.
+    pub notes: Vec<String>,
+}
+
+impl Comparison {
+    /// The differences that were found between a plan and the cluster.
+    pub fn new(plan: Plan, differences: Vec<Difference>, notes: Vec<String>) -> Self {
+        let changed = differences.iter().filter(|d| d.change != Change::Delete).count();
+        Self { same: plan.steps.len() - changed, differences, foreign: plan.foreign, notes }
+    }
+
+    /// Whether an install would change nothing.
+    pub fn is_same(&self) -> bool {
+        self.differences.is_empty() && self.foreign.is_empty()
+    }
+}
