@@ -23,6 +23,7 @@ use crate::api::keys::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
 use crate::api::{Cluster, Condition};
 use crate::daemon::client::{CallError, call};
 use crate::daemon::log::OnChange;
+use crate::daemon::metrics::Metrics;
 
 /// How often the inventory is looked at.
 const LOOK: Duration = Duration::from_secs(2);
@@ -48,6 +49,8 @@ pub struct Reporter {
     pub overrides: Overrides,
     /// Whether we are the one that works.
     pub pulse: watch::Receiver<Pulse>,
+    /// Where it is counted.
+    pub metrics: Metrics,
 }
 
 impl Reporter {
@@ -91,7 +94,12 @@ impl Reporter {
             if !publisher.is_due(&snapshot, started.elapsed()) {
                 continue;
             }
-            let outcome = match self.patch(AGENT_MANAGER, &status_of(&snapshot, Timestamp::now())).await {
+            let asked = Instant::now();
+            let written = self.patch(AGENT_MANAGER, &status_of(&snapshot, Timestamp::now())).await;
+            self.metrics.took("fleet_agent_report_seconds", "How long a report took.", asked.elapsed());
+            let result = if written.is_ok() { "ok" } else { "failed" };
+            self.metrics.count("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
+            let outcome = match written {
                 Ok(_) => {
                     publisher.told(snapshot, started.elapsed());
                     "ok".to_owned()

@@ -79,6 +79,7 @@ impl Term {
                 kubernetes_cluster: self.args.kubernetes_cluster.clone(),
             },
             pulse: pulse.clone(),
+            metrics: self.metrics.clone(),
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(reporter.clone().inventory(self.observed.clone()));

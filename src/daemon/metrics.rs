@@ -91,17 +91,31 @@ impl Metrics {
         family.durations.sum += seconds;
     }
 
-    /// The bound below which `share` of a histogram's durations lie, in seconds; `None` while there are none.
+    /// The value of a counter or a gauge with these labels; 0 where nothing was noted.
+    pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
+        families.get(name).and_then(|family| family.values.get(&print_labels(labels))).copied().unwrap_or(0.0)
+    }
+
+    /// The time within which `share` of a histogram's durations lie, in seconds, estimated within its bucket as Prometheus
+    /// does; `None` while there are none.
     pub fn quantile(&self, name: &str, share: f64) -> Option<f64> {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = families.get(name)?.durations.counts;
         let all: u64 = counts.iter().sum();
-        let mut seen = 0;
-        #[allow(clippy::cast_precision_loss)] // Counts far below 2^52.
-        counts.iter().zip(BUCKETS).find_map(|(count, bound)| {
-            seen += count;
-            (all > 0 && seen as f64 >= all as f64 * share).then_some(bound)
-        })
+        let (mut below, mut floor) = (0, 0.0);
+        for (count, bound) in counts.into_iter().zip(BUCKETS) {
+            #[allow(clippy::cast_precision_loss)] // Counts far below 2^52.
+            let (rank, under, inside) = (all as f64 * share, below as f64, count as f64);
+            if count > 0 && under + inside >= rank {
+                // Of what is beyond the last bound no more is known.
+                let width = if bound.is_infinite() { 0.0 } else { bound - floor };
+                return Some(floor + width * ((rank - under) / inside).clamp(0.0, 1.0));
+            }
+            below += count;
+            floor = bound;
+        }
+        None
     }
 
     /// Everything, in Prometheus' text format.
@@ -152,7 +166,8 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        assert_eq!(metrics.quantile("work_seconds", 0.5), Some(0.025));
+        let quantile = |share| metrics.quantile("work_seconds", share).map(|seconds| (seconds * 1000.0).round());
+        assert_eq!((quantile(0.5), quantile(0.75), quantile(0.99)), (Some(18.0), Some(25.0), Some(10_000.0)));
         assert_eq!(metrics.quantile("nothing", 0.5), None);
     }
 
@@ -163,6 +178,8 @@ mod tests {
         metrics.count("passes_total", "Passes.", &[("result", "ok")]);
         metrics.gauge("leader", "Whether this process leads.", &[], 1.0);
         metrics.gauge("info", "Info.", &[("v", "a\"b")], 1.0);
+        assert!(metrics.value("passes_total", &[("result", "ok")]) > 1.5);
+        assert!(metrics.value("passes_total", &[("result", "failed")]) < 0.5);
         assert_eq!(
             metrics.print(),
             "# HELP info Info.\n# TYPE info gauge\ninfo{v=\"a\\\"b\"} 1\n\

@@ -1,46 +1,28 @@
 //! A crowd: many agents' own code in one process, each with an identity and connections of its own, against one real
-//! control plane. Prints what it measured; `FLEET_CROWD=500 cargo test --test runtime -- --ignored --nocapture crowd`.
+//! control plane. `cargo bed bench crowd` runs it for several sizes and makes a table of what it prints.
 
 // What it is for is to be read.
-#![allow(clippy::print_stderr)]
+#![allow(clippy::print_stdout)]
 
-use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use fleetctl::agent::heartbeat::{Heart, Pulse};
-use fleetctl::agent::inventory::facts::Overrides;
-use fleetctl::agent::inventory::nodes::{NodeFacts, PodFacts};
-use fleetctl::agent::inventory::watch::Observed;
-use fleetctl::agent::report::Reporter;
 use fleetctl::api::Cluster;
 use fleetctl::api::condition::find;
 use fleetctl::daemon::metrics::Metrics;
 use futures::StreamExt as _;
+use futures::future::join_all;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use serde_json::{Value, json};
 
 use crate::applicant::{Applicant, ControlPlane, fresh};
+use crate::simulated::Simulated;
 use crate::support::{Stage, wait};
 
-/// A cluster of `count` nodes, each with one pod.
-fn inventory(count: usize) -> Observed {
-    let amounts = |cpu, memory| BTreeMap::from([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);
-    let node = NodeFacts {
-        provider_id: "aws:///z/i".to_owned(),
-        labels: BTreeMap::new(),
-        capacity: [("cpu", "16"), ("memory", "64Gi")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-        allocatable: amounts(15_800, 64 << 40),
-        taints: Vec::new(),
-        usable: true,
-    };
-    let names = (0..count).map(|i| format!("ip-10-0-0-{i}.eu-west-1.compute.internal"));
-    let pods = names.clone().map(|name| (name.clone(), PodFacts { node: name, requests: amounts(399, 1 << 40) }));
-    Observed::fixed(names.map(|name| (name, node.clone())).collect(), pods.collect::<HashMap<_, _>>())
-}
+/// Nodes of each cluster.
+const NODES: usize = 100;
 
-/// CPU seconds and peak memory of a process, as the kernel counts them.
+/// CPU seconds and peak memory in MiB of a process, as the kernel counts them.
 fn usage(pid: u32) -> (f64, u64) {
     let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -50,66 +32,101 @@ fn usage(pid: u32) -> (f64, u64) {
     ((ticks(11) + ticks(12)) / 100.0, peak.parse::<u64>().unwrap_or(0) / 1024)
 }
 
+fn is_ready(cluster: &Cluster) -> bool {
+    cluster.status.as_ref().and_then(|s| find(&s.conditions, "Ready")).is_some_and(|ready| ready.status == "True")
+}
+
+/// How often the scheduler has called one of ours not ready, by its own log.
+fn called_not_ready(log: &str, prefix: &str) -> usize {
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_ours = |line: &Value| line["cluster"].as_str().is_some_and(|name| name.starts_with(prefix));
+    lines.filter(|l| l["message"] == "readiness changed" && l["ready"] == "False" && of_ours(l)).count()
+}
+
+fn failures(metrics: &Metrics) -> f64 {
+    let failed = |name| metrics.value(name, &[("result", "failed")]);
+    failed("fleet_agent_heartbeats_total") + failed("fleet_agent_reports_total")
+}
+
+fn number<T: std::str::FromStr>(variable: &str, default: T) -> T {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement, of minutes"]
 async fn a_crowd_of_agents_stays_ready() {
-    let count: usize = std::env::var("FLEET_CROWD").ok().and_then(|n| n.parse().ok()).unwrap_or(50);
-    let minutes: u64 = std::env::var("FLEET_CROWD_MINUTES").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    let count: usize = number("FLEET_CROWD", 10);
+    let minutes: f64 = number("FLEET_CROWD_MINUTES", 2.0);
     let stage = Stage::hub().await;
     let control_plane = ControlPlane::start(&stage, "newClustersPerMinute: 100000").await;
     let prefix = fresh("crowd");
     let started = Instant::now();
     let metrics = Metrics::default();
-    let members: Vec<_> = futures::stream::iter(0..count)
-        .map(|i| {
-            let applicant = Applicant::new(&format!("{prefix}-{i}"));
-            let init = control_plane.init.clone();
-            async move {
-                let certificate = applicant.ask(&init).await.expect("registered");
-                (applicant, certificate)
-            }
-        })
-        .buffer_unordered(16)
-        .collect()
-        .await;
-    let joined = started.elapsed();
-    let mut tasks = JoinSet::new();
-    for (applicant, certificate) in members {
-        let client = || control_plane.init.client(&certificate, &applicant.key).expect("usable");
-        let (sender, pulse) = watch::channel(Pulse::Starting);
-        let mut heart = Heart::new(client(), &applicant.name, applicant.id.clone(), sender, metrics.clone());
-        let hub = client();
-        let reporter =
-            Reporter { local: hub.clone(), hub, name: applicant.name.clone(), overrides: Overrides::default(), pulse };
-        tasks.spawn(async move { heart.run().await });
-        tasks.spawn(reporter.clone().inventory(inventory(100)));
-        tasks.spawn(reporter.health());
-    }
+    // Each begins to live when it has joined, as real ones do.
+    let joins = futures::stream::iter(0..count).map(|i| {
+        let applicant = Applicant::new(&format!("{prefix}-{i}"));
+        let (init, metrics) = (control_plane.init.clone(), metrics.clone());
+        async move {
+            let certificate = applicant.ask(&init).await.expect("registered");
+            Simulated::live(&init, &applicant, &certificate, NODES, &metrics)
+        }
+    });
+    let mut members: Vec<_> = joins.buffer_unordered(16).collect().await;
+    let (joined, began_to_wait) = (started.elapsed(), Instant::now());
     let clusters: Api<Cluster> = Api::all(stage.hub.client.clone());
-    let ready = async || {
+    wait("all are ready", async || {
         let all = clusters.list(&ListParams::default().match_any()).await.unwrap();
-        let ours = all.items.into_iter().filter(|c| c.name_any().starts_with(&prefix));
-        let is_ready =
-            |c: &Cluster| c.status.as_ref().and_then(|s| find(&s.conditions, "Ready").map(|r| r.status == "True"));
-        ours.filter(|c| is_ready(c) == Some(true)).count()
-    };
-    let all_ready = wait("all are ready", async || ready().await == count).await;
-    let (cpu_before, _) = usage(control_plane.scheduler.pid());
+        all.iter().filter(|c| c.name_any().starts_with(&prefix) && is_ready(c)).count() == count
+    })
+    .await;
+    let all_ready = began_to_wait.elapsed();
+
+    let components = ["kube-apiserver", "etcd", "kube-controller-manager"];
+    let mut pids: Vec<_> = components.iter().map(|name| (*name, stage.pid(name))).collect();
+    pids.extend([("fleet-scheduler", control_plane.scheduler.pid()), ("agents", std::process::id())]);
+    let before: Vec<_> = pids.iter().map(|(_, pid)| usage(*pid).0).collect();
+    let (errors_before, told_before) = (failures(&metrics), called_not_ready(&control_plane.scheduler.log(), &prefix));
     let quiet = Instant::now();
-    let mut fewest = count;
-    while quiet.elapsed() < Duration::from_secs(60 * minutes) {
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        fewest = fewest.min(ready().await);
-    }
-    let (cpu, peak) = usage(control_plane.scheduler.pid());
-    let cores = (cpu - cpu_before) / quiet.elapsed().as_secs_f64();
-    let quantile = |share| metrics.quantile("fleet_agent_heartbeat_seconds", share).unwrap_or_default() * 1000.0;
+    tokio::time::sleep(Duration::from_secs_f64(60.0 * minutes)).await;
+    let seconds = quiet.elapsed().as_secs_f64();
+    let components: Vec<_> = pids
+        .iter()
+        .zip(before)
+        .map(|((name, pid), before)| {
+            let (cpu, peak) = usage(*pid);
+            json!({ "name": name, "cores": (cpu - before) / seconds, "peak": peak })
+        })
+        .collect();
+    let errors = failures(&metrics) - errors_before;
+    let false_not_ready = called_not_ready(&control_plane.scheduler.log(), &prefix) - told_before;
+
+    // Some die together, anywhere between two renewals.
+    let lost = (count / 10).clamp(1, 10);
+    let deaths = members.iter_mut().take(lost).map(|member| {
+        let clusters = clusters.clone();
+        async move {
+            member.silence().await;
+            let died = Instant::now();
+            while is_ready(&clusters.get(&member.name).await.unwrap()) {
+                assert!(died.elapsed() < Duration::from_secs(120), "not noticed");
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+            died.elapsed().as_secs_f64()
+        }
+    });
+    let mut detection = join_all(deaths).await;
+    detection.sort_by(f64::total_cmp);
+
+    let quantile = |name, share| metrics.quantile(name, share).unwrap_or_default() * 1000.0;
+    let both = |name| json!({ "p50": quantile(name, 0.5), "p99": quantile(name, 0.99) });
     #[allow(clippy::cast_precision_loss)]
-    let rate = count as f64 / joined.as_secs_f64() * 60.0;
-    eprintln!("agents {count}, nodes each 100, {minutes} min quiet");
-    eprintln!("joined in {joined:.1?} ({rate:.0}/min), all ready {all_ready:.1?} later");
-    eprintln!("lease p50 <= {} ms, p99 <= {} ms", quantile(0.5), quantile(0.99));
-    eprintln!("scheduler {cores:.3} cores, peak {peak} MiB");
-    eprintln!("fewest ready: {fewest} of {count}");
-    assert_eq!(fewest, count, "a false NotReady");
+    let joins_a_minute = count as f64 / joined.as_secs_f64() * 60.0;
+    let measured = json!({
+        "agents": count, "nodes": NODES, "minutes": minutes,
+        "joinsPerMinute": joins_a_minute, "readySeconds": all_ready.as_secs_f64(),
+        "lease": both("fleet_agent_heartbeat_seconds"), "status": both("fleet_agent_report_seconds"),
+        "falseNotReady": false_not_ready, "errors": errors, "detection": detection, "components": components,
+    });
+    println!("crowd {measured}");
+    assert_eq!(false_not_ready, 0, "a false NotReady");
 }

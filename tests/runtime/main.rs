@@ -8,6 +8,7 @@ mod faults;
 mod isolation;
 mod membership;
 mod registration;
+mod simulated;
 mod subjects;
 mod support;
 mod withdrawal;

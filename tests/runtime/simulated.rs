@@ -1,0 +1,73 @@
+//! Agents' own code in this process, with an identity and connections of its own, and nodes that are made up.
+
+use std::collections::{BTreeMap, HashMap};
+
+use fleetctl::agent::heartbeat::{Heart, Pulse};
+use fleetctl::agent::inventory::facts::Overrides;
+use fleetctl::agent::inventory::nodes::{NodeFacts, PodFacts};
+use fleetctl::agent::inventory::watch::Observed;
+use fleetctl::agent::report::Reporter;
+use fleetctl::api::init_kubeconfig::Init;
+use fleetctl::daemon::metrics::Metrics;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::applicant::Applicant;
+
+/// A member that lives until it is dropped or silenced.
+pub(crate) struct Simulated {
+    pub(crate) name: String,
+    tasks: JoinSet<()>,
+}
+
+impl Simulated {
+    /// Joins and lives, with `nodes` nodes.
+    pub(crate) async fn join(init: &Init, name: &str, nodes: usize, metrics: &Metrics) -> Self {
+        let applicant = Applicant::new(name);
+        let certificate = applicant.ask(init).await.expect("the name is free");
+        Self::live(init, &applicant, &certificate, nodes, metrics)
+    }
+
+    /// Lives with a certificate.
+    pub(crate) fn live(init: &Init, applicant: &Applicant, certificate: &str, nodes: usize, metrics: &Metrics) -> Self {
+        let client = || init.client(certificate, &applicant.key).expect("usable");
+        let (sender, pulse) = watch::channel(Pulse::Starting);
+        let mut heart = Heart::new(client(), &applicant.name, applicant.id.clone(), sender, metrics.clone());
+        let hub = client();
+        let reporter = Reporter {
+            // Its own API server is that of the control plane: all that it is asked is whether it is well.
+            local: hub.clone(),
+            hub,
+            name: applicant.name.clone(),
+            overrides: Overrides::default(),
+            pulse,
+            metrics: metrics.clone(),
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { heart.run().await });
+        tasks.spawn(reporter.clone().inventory(inventory(nodes)));
+        tasks.spawn(reporter.health());
+        Self { name: applicant.name.clone(), tasks }
+    }
+
+    /// Ends without a word, as a lost machine does.
+    pub(crate) async fn silence(&mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// A cluster of `count` nodes, each with one pod.
+fn inventory(count: usize) -> Observed {
+    let amounts = |cpu, memory| BTreeMap::from([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);
+    let node = NodeFacts {
+        provider_id: "aws:///z/i".to_owned(),
+        labels: BTreeMap::new(),
+        capacity: [("cpu", "16"), ("memory", "64Gi")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        allocatable: amounts(15_800, 64 << 40),
+        taints: Vec::new(),
+        usable: true,
+    };
+    let names = (0..count).map(|i| format!("ip-10-0-0-{i}.eu-west-1.compute.internal"));
+    let pods = names.clone().map(|name| (name.clone(), PodFacts { node: name, requests: amounts(399, 1 << 40) }));
+    Observed::fixed(names.map(|name| (name, node.clone())).collect(), pods.collect::<HashMap<_, _>>())
+}
