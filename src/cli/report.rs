@@ -43,6 +43,8 @@ fn line(text: &mut String, ui: &Ui, judged: &Judged, shown: &str) {
         Verdict::Warned(problem) => (problem.what.clone(), Mark::Warning, Some(problem.remedy.clone())),
         Verdict::Skipped(needed) => (format!("not looked at, because of `{needed}`"), Mark::Warning, None),
     };
+    // What was seen of it names itself; what was not seen must be named.
+    let shown = if shown.is_empty() && matches!(judged.verdict, Verdict::Skipped(_)) { judged.title } else { shown };
     let shown = if shown.is_empty() { String::new() } else { format!("{shown}... ") };
     let _ = writeln!(text, "* {shown}{state} {}", ui.mark(mark));
     if let Some(remedy) = remedy {

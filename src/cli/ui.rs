@@ -79,14 +79,15 @@ impl Ui {
         stdout.flush()
     }
 
-    /// Writes a result to stdout that takes the place of the one before it, if `in_place` and stdout is a terminal that
-    /// can do that.
-    pub(super) fn out_again(&self, text: &str, in_place: bool) -> io::Result<()> {
-        if in_place && io::stdout().is_terminal() && !dumb() {
-            // Not a matter of colour, so past what NO_COLOR takes away: clear, and begin at the top.
+    /// Clears the terminal, so that the next result takes the place of the last; false where stdout is none that can.
+    #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
+    pub(super) fn clear(&self) -> io::Result<bool> {
+        let can = io::stdout().is_terminal() && !dumb();
+        if can {
+            // No matter of colour, so past what NO_COLOR takes away.
             io::stdout().write_all(b"\x1b[2J\x1b[H")?;
         }
-        self.out(text)
+        Ok(can)
     }
 
     /// Says on stderr what goes on; silent under `--quiet`.

@@ -186,7 +186,7 @@ fn with_the_control_planes_api_down_the_hosting_cluster_is_judged() {
         "Seen from the hosting cluster only, for the control plane's API does not answer: ",
         "etcd status... Running √",
         "Cluster definition... unknown: ",
-        "not looked at, because of `definition-cluster` ‼",
+        "* workload clusters... not looked at, because of `definition-cluster` ‼",
     ] {
         assert!(ran.stdout.contains(line), "`{line}` is not in:\n{}", ran.stdout);
     }
@@ -295,7 +295,12 @@ fn a_wait_whose_time_is_up_says_what_is_still_wrong() {
     let ran = sandbox.run(&["status", "--wait", "--timeout", "1s"]);
     assert_eq!(ran.code, 7, "{ran:?}");
     assert!(ran.stdout.contains("Control plane demo is not healthy ×"), "{ran:?}");
-    for part in ["control plane demo is not healthy after 1 s", "etcd (etcd): ErrImagePull", "hint: "] {
+    for part in [
+        "control plane demo is not healthy after 1 s",
+        "etcd (etcd): ErrImagePull",
+        "StatefulSet fleet/etcd: 0 of 1",
+        "hint: ",
+    ] {
         assert!(ran.stderr.contains(part), "`{part}` is not in:\n{}", ran.stderr);
     }
     let json = sandbox.run(&["status", "--wait", "--timeout", "1s", "-o", "json"]);

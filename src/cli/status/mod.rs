@@ -87,8 +87,9 @@ async fn watch(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliE
     loop {
         let text = show::text(ui, global, args.output, &seen);
         if text != shown {
-            let in_place = matches!(args.output, None | Some(Format::Wide));
-            ui.out_again(&show::one_of_many(args.output, &text, shown.is_empty()), in_place)?;
+            let for_people = matches!(args.output, None | Some(Format::Wide));
+            let alone = for_people && ui.clear()? || shown.is_empty();
+            ui.out(&show::one_of_many(args.output, &text, alone))?;
             shown = text;
         }
         seen = next(ui, global, args).await?;

@@ -79,12 +79,12 @@ pub(super) fn text(ui: &Ui, global: &Global, format: Option<Format>, seen: &Seen
     }
 }
 
-/// A text that others follow or that follows others, kept apart from them.
-pub(super) fn one_of_many(format: Option<Format>, text: &str, first: bool) -> String {
+/// A text of a row of them, kept apart from the one before it; `alone` where none is seen before it.
+pub(super) fn one_of_many(format: Option<Format>, text: &str, alone: bool) -> String {
     match format {
         Some(Format::Json) => text.to_owned(),
         Some(Format::Yaml) => format!("---\n{text}"),
-        _ if first => text.to_owned(),
+        _ if alone => text.to_owned(),
         _ => format!("\n{text}"),
     }
 }
@@ -224,6 +224,9 @@ pub(super) fn still_wrong(seen: &Seen, seconds: u64) -> CliError {
     let mut error = CliError::new(Exit::Unhealthy, "Unhealthy", headline);
     for (judged, problem) in failures(seen) {
         error = error.cause(format!("{} ({}): {}", judged.title, judged.id, problem.what));
+    }
+    for cause in &seen.causes {
+        error = error.cause(cause.to_string());
     }
     let remedies =
         seen.causes.iter().map(|cause| &cause.remedy).chain(failures(seen).map(|(_, problem)| &problem.remedy));
