@@ -6,6 +6,7 @@
 
 mod bench;
 mod bench_apply;
+mod bench_crowd;
 mod bench_render;
 mod cache;
 mod certs;

@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
-use crate::{Bed, Unfit, bench, bench_apply, bench_render, demo, goldens, test};
+use crate::{Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, demo, goldens, test};
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
 
@@ -116,7 +116,8 @@ enum Task {
     Goldens,
     /// Measure against peers, in one run
     Bench {
-        /// `install` beside kubectl; `apply`, the engine alone, beside kubectl and Helm; `render` beside Helm
+        /// `install` beside kubectl; `apply`, the engine alone, beside kubectl and Helm; `render` beside Helm; `crowd`,
+        /// many agents on one control plane
         #[arg(value_enum, default_value = "install")]
         what: Benchmark,
         /// For `apply`: all sizes at all round-trip times, of many minutes
@@ -125,6 +126,12 @@ enum Task {
         /// For `render`: a profile of Cargo.toml. release is what users get, e2e is quick to build
         #[arg(long, default_value = "release")]
         profile: String,
+        /// For `crowd`: how many agents, one run each
+        #[arg(long, value_name = "N", default_value = "10,100", value_delimiter = ',')]
+        agents: Vec<usize>,
+        /// For `crowd`: how long all are watched in quiet
+        #[arg(long, default_value_t = 2.0)]
+        minutes: f64,
     },
     /// Measure one command; the benchmark runs this
     #[command(hide = true)]
@@ -154,6 +161,7 @@ enum Benchmark {
     Install,
     Apply,
     Render,
+    Crowd,
 }
 
 /// Runs the command line; 0 for success, 2 for what the caller has to mend first, 1 for everything else.
@@ -190,6 +198,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
         Task::Bench { what: Benchmark::Apply, exhaustive, .. } => bench_apply::run(&bed, exhaustive)?,
         Task::Bench { what: Benchmark::Render, profile, .. } => bench_render::run(&bed, &profile)?,
+        Task::Bench { what: Benchmark::Crowd, agents, minutes, .. } => bench_crowd::run(&bed, &agents, minutes)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
         Task::LoadBalancer { name } => crate::load_balancer::serve(&bed.cluster(&name)?)?,
