@@ -304,7 +304,7 @@ fn a_wait_whose_time_is_up_says_what_is_still_wrong() {
         assert!(ran.stderr.contains(part), "`{part}` is not in:\n{}", ran.stderr);
     }
     let json = sandbox.run(&["status", "--wait", "--timeout", "1s", "-o", "json"]);
-    let error: Value = serde_json::from_str(&json.stderr[json.stderr.find("{\n").expect(&json.stderr)..]).unwrap();
+    let error: Value = serde_json::from_str(json.stderr.lines().last().unwrap()).unwrap();
     assert_eq!((&error["error"]["exitCode"], &error["error"]["reason"]), (&7.into(), &"Unhealthy".into()));
     // Nothing to wait for.
     let sandbox = Sandbox::new();
