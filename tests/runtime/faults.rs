@@ -94,11 +94,7 @@ async fn an_etcd_that_stands_still_for_a_minute_makes_nobody_look_lost() {
 #[tokio::test]
 async fn a_link_that_is_cut_in_one_direction_is_noticed_and_heals() {
     let scene = Scene::set().await;
-    let wire = Wire::to(&scene.stage.hub.url, true).await;
-    let folder = tempfile::tempdir().unwrap();
-    let init = wire.init(&scene.control_plane.init_file, &scene.stage.hub.url, folder.path());
-    let mut agent = scene.agent_by(&init, "pod-1");
-    agent.ready(Duration::from_secs(60)).await;
+    let (wire, mut agent, _folder) = scene.wired_agent().await;
     for held in [Link::Mute, Link::Deaf] {
         scene.until_ready().await;
         wire.turn(held);

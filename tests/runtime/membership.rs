@@ -12,6 +12,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::applicant::{ControlPlane, fresh};
 use crate::support::{Program, Server, Stage, Wire, wait};
@@ -44,6 +45,27 @@ impl Scene {
 
     pub(crate) fn agent_by(&self, init: &Path, identity: &str) -> Program {
         Program::agent(&self.member.kubeconfig, init, &self.name, identity)
+    }
+
+    /// A ready agent that reaches the hub by a wire that can be cut; with the folder of its init kubeconfig, which it reads
+    /// again and again.
+    pub(crate) async fn wired_agent(&self) -> (Wire, Program, TempDir) {
+        let wire = Wire::to(&self.stage.hub.url, true).await;
+        let folder = tempfile::tempdir().unwrap();
+        let init = wire.init(&self.control_plane.init_file, &self.stage.hub.url, folder.path());
+        let mut agent = self.agent_by(&init, "pod-1");
+        agent.ready(Duration::from_secs(60)).await;
+        (wire, agent, folder)
+    }
+
+    /// Two agents with one identity: the first works, the second waits.
+    async fn twins(&self) -> (Program, Program) {
+        let mut first = self.agent("pod-1");
+        first.ready(Duration::from_secs(60)).await;
+        self.until_ready().await;
+        let mut second = self.agent("pod-2");
+        wait("the second is passive", async || second.ask("/readyz").await.1.contains("IdentityConflict")).await;
+        (first, second)
     }
 
     pub(crate) fn clusters(&self) -> Api<Cluster> {
@@ -188,11 +210,7 @@ async fn a_lost_agent_is_noticed_in_forty_to_fifty_seconds_and_its_successor_is_
 #[tokio::test]
 async fn a_cut_link_is_noticed_and_heals_without_a_restart() {
     let scene = Scene::set().await;
-    let wire = Wire::to(&scene.stage.hub.url, true).await;
-    let folder = tempfile::tempdir().unwrap();
-    let init = wire.init(&scene.control_plane.init_file, &scene.stage.hub.url, folder.path());
-    let mut agent = scene.agent_by(&init, "pod-1");
-    agent.ready(Duration::from_secs(60)).await;
+    let (wire, mut agent, _folder) = scene.wired_agent().await;
     scene.until_ready().await;
     wire.set(false);
     scene.until_lost().await;
@@ -206,11 +224,7 @@ async fn a_cut_link_is_noticed_and_heals_without_a_restart() {
 #[tokio::test]
 async fn of_two_agents_with_one_identity_one_works_and_the_other_waits() {
     let scene = Scene::set().await;
-    let mut first = scene.agent("pod-1");
-    first.ready(Duration::from_secs(60)).await;
-    scene.until_ready().await;
-    let mut second = scene.agent("pod-2");
-    wait("the second is passive", async || second.ask("/readyz").await.1.contains("IdentityConflict")).await;
+    let (mut first, mut second) = scene.twins().await;
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(first.ask("/readyz").await.0, 200);
     assert_eq!(second.ask("/readyz").await.0, 503);
@@ -223,11 +237,7 @@ async fn of_two_agents_with_one_identity_one_works_and_the_other_waits() {
 #[tokio::test]
 async fn the_twin_of_an_agent_that_died_takes_over_before_anybody_calls_the_cluster_lost() {
     let scene = Scene::set().await;
-    let mut first = scene.agent("pod-1");
-    first.ready(Duration::from_secs(60)).await;
-    scene.until_ready().await;
-    let mut second = scene.agent("pod-2");
-    wait("the second is passive", async || second.ask("/readyz").await.1.contains("IdentityConflict")).await;
+    let (first, mut second) = scene.twins().await;
     first.kill();
     let died = Instant::now();
     while second.ask("/readyz").await.0 != 200 {
