@@ -59,6 +59,11 @@ impl Engine {
         Self { server: Server::new(client, events.clone()), owner, options, events }
     }
 
+    /// An engine that is only asked: it has no deadline and tells nobody what it does.
+    pub fn reader(client: Client, owner: Owner) -> Self {
+        Self::new(client, owner, Options::default(), Events::none())
+    }
+
     /// Whose installation it is.
     pub const fn owner(&self) -> &Owner {
         &self.owner

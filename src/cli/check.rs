@@ -10,7 +10,7 @@ use super::plan_args::PlanArgs;
 use super::status;
 use super::ui::Ui;
 use super::{Global, cluster_access, verdicts};
-use crate::apply::{self, Engine, Events};
+use crate::apply::Engine;
 use crate::check::hosting::CHECKS;
 use crate::check::{self, Report};
 use crate::control_plane::{exposure, install::unknown, preflight};
@@ -86,7 +86,7 @@ async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, 
     };
     let shape = unknown(exposure::expected(&plan.values.exposure));
     let rendered = plan.render(&shape, &pki::placeholders()).map_err(|problems| wrong_values(&problems))?;
-    let engine = Engine::new(hosting.client.clone(), plan.package.owner(), apply::Options::default(), Events::none());
+    let engine = Engine::reader(hosting.client.clone(), plan.package.owner());
     let (facts, compared) = preflight::examine(&plan, &hosting.client, &engine, &rendered.objects)
         .await
         .map_err(|error| cluster_access::request_failed("cannot read the hosting cluster", &error))?;

@@ -8,7 +8,7 @@ use super::health::chain;
 use super::keys;
 use super::plan::OWNER_KIND;
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::apply::{self, Diagnosis, Engine, Events, Owner, Phase, WaitTarget};
+use crate::apply::{self, Diagnosis, Engine, Owner, Phase, WaitTarget};
 use crate::check::inside::{Component, HOSTING, HealthFacts};
 use crate::check::installed::{CHECKS, Expiry, InstalledFacts};
 use crate::check::{self, Report};
@@ -32,7 +32,7 @@ impl Installation {
 
 fn engine(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Engine {
     let owner = Owner::new(OWNER_KIND, name.as_str(), namespace.as_str());
-    Engine::new(client.clone(), owner, apply::Options::default(), Events::none())
+    Engine::reader(client.clone(), owner)
 }
 
 /// Looks at an installed control plane. Reads only; what may not be read is said so by its check.

@@ -8,7 +8,7 @@ use kube::Client;
 use super::keys::{self, ADMIN_KUBECONFIG};
 use super::plan::OWNER_KIND;
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::apply::{self, Engine, Events, Owner};
+use crate::apply::{self, Engine, Owner};
 use crate::install::home::Home;
 use crate::pki::{self, FolderError, PkiError, SecretText, Subject};
 
@@ -99,7 +99,7 @@ async fn recorded_endpoint(
     namespace: &NamespaceName,
 ) -> Result<Option<pki::Endpoint>, KubeconfigError> {
     let owner = Owner::new(OWNER_KIND, name.as_str(), namespace.as_str());
-    let state = Engine::new(client.clone(), owner, apply::Options::default(), Events::none()).state().await?;
+    let state = Engine::reader(client.clone(), owner).state().await?;
     let record = state.record.filter(|record| record.phase == apply::Phase::Installed);
     let Some(url) = record.and_then(|record| record.release.facts.get("server").cloned()) else { return Ok(None) };
     let address = url.strip_prefix("https://").unwrap_or(&url);

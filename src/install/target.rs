@@ -10,7 +10,7 @@ use kube::Client;
 use super::home::Home;
 use super::progress::{self, Progress};
 use crate::api::names::NamespaceName;
-use crate::apply::{Engine, Events, Options, Owner};
+use crate::apply::{Engine, Options, Owner};
 
 /// Which installation, where, and until when; `N` is the type of its name.
 pub struct Target<'a, N> {
@@ -48,7 +48,7 @@ impl<N: fmt::Display> Target<'_, N> {
 
     /// An engine that only looks.
     pub fn reader(&self, kind: &str) -> Engine {
-        Engine::new(self.client.clone(), self.owner(kind), Options::default(), Events::none())
+        Engine::reader(self.client.clone(), self.owner(kind))
     }
 
     fn owner(&self, kind: &str) -> Owner {
