@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::{WriteArgs, check_ids};
+use super::{Done, WriteArgs, check_ids};
 use crate::apply::Connected;
 use crate::check::workload::CHECKS;
 use crate::cli::agent_args::AgentPlanArgs;
@@ -140,10 +140,8 @@ async fn control_plane(global: &Global, name: &str) -> Result<Hub, CliError> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'r> {
-    name: &'r str,
-    namespace: &'r str,
-    version: String,
-    unchanged: bool,
+    #[serde(flatten)]
+    done: Done<'r>,
     /// Its name, where it is known.
     control_plane: Option<&'r str>,
     /// Its address, as the agent uses it.
@@ -154,10 +152,7 @@ fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed)
     let name = &plan.name;
     if let Some(format) = format {
         ui.out(&format.of(&Document {
-            name: name.as_str(),
-            namespace: plan.package.namespace.as_str(),
-            version: plan.package.version.to_string(),
-            unchanged: installed.unchanged,
+            done: Done::of(name.as_str(), &plan.package, installed.unchanged),
             control_plane: installed.control_plane.as_deref(),
             server: &installed.server,
         }))?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::{WriteArgs, check_ids};
+use super::{Done, WriteArgs, check_ids};
 use crate::apply::Connected;
 use crate::check::hosting::CHECKS;
 use crate::cli::error::{CliError, Exit};
@@ -128,10 +128,8 @@ async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs)
 /// An install as programs read it.
 #[derive(Debug, Serialize)]
 struct Document<'r> {
-    name: &'r str,
-    namespace: &'r str,
-    version: String,
-    unchanged: bool,
+    #[serde(flatten)]
+    done: Done<'r>,
     endpoint: &'r Endpoint,
     /// The file that was written.
     kubeconfig: &'r Path,
@@ -143,10 +141,7 @@ fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed)
     let name = &plan.name;
     if let Some(format) = format {
         ui.out(&format.of(&Document {
-            name: name.as_str(),
-            namespace: plan.package.namespace.as_str(),
-            version: plan.package.version.to_string(),
-            unchanged: installed.unchanged,
+            done: Done::of(name.as_str(), &plan.package, installed.unchanged),
             endpoint: &installed.endpoint,
             kubeconfig: &installed.kubeconfig,
             checks: verdicts::entries(&installed.health.report),

@@ -4,11 +4,13 @@ mod agent;
 mod control_plane;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use super::Global;
 use super::error::{CliError, Exit};
 use super::run_args::RunArgs;
 use super::ui::Ui;
+use crate::install::package::Package;
 use crate::install::run::InstallOptions;
 
 pub(super) use agent::{AgentArgs, PreparedAgent, prepare as prepare_agent};
@@ -64,6 +66,21 @@ impl WriteArgs {
             take_fields: self.take_fields.clone(),
             lock_wait: self.run.lock_wait,
         }
+    }
+}
+
+/// What every install says of itself to programs.
+#[derive(Debug, Serialize)]
+struct Done<'r> {
+    name: &'r str,
+    namespace: &'r str,
+    version: String,
+    unchanged: bool,
+}
+
+impl<'r> Done<'r> {
+    fn of(name: &'r str, package: &'r Package, unchanged: bool) -> Self {
+        Self { name, namespace: package.namespace.as_str(), version: package.version.to_string(), unchanged }
     }
 }
 
