@@ -115,8 +115,7 @@ pub async fn install(
     let deadline = Instant::now() + options.timeout;
     let journal = place.home.agent_journal(&plan.name);
     let engine = options.engine(client, plan.package.owner(), deadline, Some(journal), progress);
-    let course = Course::new(&engine, progress, deadline);
-    let mut flow = Flow { plan, client, place, options, course, probing: false, registers: false };
+    let mut flow = Flow::new(plan, client, place, options, Course::new(&engine, progress, deadline));
     let outcome = tokio::select! {
         outcome = flow.run() => outcome,
         () = interrupted => Err(InstallError::Interrupted),
@@ -161,8 +160,7 @@ pub async fn compare(
 ) -> Result<Comparison, InstallError> {
     let deadline = Instant::now() + options.timeout;
     let engine = options.engine(client, plan.package.owner(), deadline, None, progress);
-    let course = Course::new(&engine, progress, deadline);
-    let mut flow = Flow { plan, client, place, options, course, probing: false, registers: false };
+    let mut flow = Flow::new(plan, client, place, options, Course::new(&engine, progress, deadline));
     let prepared = flow.prepare().await?;
     flow.course.step("Comparing with the workload cluster");
     let differences = engine.diff(&prepared.whole).await.map_err(flow.course.stopped())?;
@@ -180,6 +178,18 @@ struct Flow<'a> {
     probing: bool,
     /// The agent is new here, and runs: the control plane may know the cluster by it.
     registers: bool,
+}
+
+impl<'a> Flow<'a> {
+    fn new(
+        plan: &'a Plan,
+        client: &'a Client,
+        place: &'a Place<'a>,
+        options: &'a InstallOptions,
+        course: Course<'a>,
+    ) -> Self {
+        Self { plan, client, place, options, course, probing: false, registers: false }
+    }
 }
 
 /// The Secret that the agent will start from, and whether we put it there.
