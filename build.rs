@@ -65,6 +65,45 @@ fn list(root: &Path, folder: &str, extensions: &[&str]) -> String {
     code
 }
 
+/// The documents of a text without markup: the line that each begins at, and all as a list in JSON. Templates that are
+/// the same for every input are read here once, and not in each run.
+fn documents(path: &Path) -> Option<(Vec<usize>, String)> {
+    let text = fs::read_to_string(path).expect("a readable template");
+    if ["{{", "{%", "{#"].iter().any(|markup| text.contains(markup)) {
+        return None;
+    }
+    let (mut lines, mut objects) = (Vec::new(), Vec::new());
+    let mut before = 0;
+    for document in text.split_inclusive("\n---") {
+        let begins = document.lines().position(|line| line.starts_with("apiVersion:") || line.starts_with("kind:"));
+        let object: serde_json::Value = serde_saphyr::from_str(document.trim_end_matches("---"))
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        if !object.is_null() {
+            lines.push(before + begins.unwrap_or_default() + 1);
+            objects.push(object);
+        }
+        before += document.matches('\n').count();
+    }
+    Some((lines, serde_json::to_string(&objects).expect("JSON of JSON")))
+}
+
+/// The list of what [`documents`] gives for each file that the control plane applies inside, by its path below `charts/`.
+fn list_documents(root: &Path) -> String {
+    let mut found = Vec::new();
+    files_below(&root.join("charts"), &mut found);
+    found.sort();
+    let mut code = String::from("pub(super) static DOCUMENTS: &[(&str, &[usize], &str)] = &[\n");
+    for path in found.iter().filter(|path| path.parent().is_some_and(|folder| folder.ends_with("bootstrap"))) {
+        let below = path.strip_prefix(root.join("charts")).expect("a path below its folder");
+        if let Some((lines, json)) = documents(path) {
+            let below = below.to_string_lossy().replace('\\', "/");
+            writeln!(code, "    ({below:?}, &{lines:?}, {json:?}),").expect("writing to text");
+        }
+    }
+    code.push_str("];\n");
+    code
+}
+
 /// What a git command prints, or nothing outside a checkout.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = std::process::Command::new("git").args(arguments).env("TZ", "UTC").output().ok()?;
@@ -237,7 +276,7 @@ fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let code: String = FOLDERS.iter().map(|(folder, extensions)| list(&root, folder, extensions)).collect();
-    fs::write(out.join("embedded.rs"), code).expect("a writable OUT_DIR");
+    fs::write(out.join("embedded.rs"), code + &list_documents(&root)).expect("a writable OUT_DIR");
     fs::write(out.join("pages.rs"), list(&root, PAGES.0, PAGES.1)).expect("a writable OUT_DIR");
     check_charts(&root);
 }

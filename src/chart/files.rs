@@ -10,12 +10,27 @@ mod embedded {
 
 /// Text files by their path below `charts/`, with `/` between the parts.
 #[derive(Debug, Clone, Default)]
-pub struct Files(BTreeMap<Cow<'static, str>, Cow<'static, str>>);
+pub struct Files {
+    texts: BTreeMap<Cow<'static, str>, Cow<'static, str>>,
+    /// What the build script has read already.
+    documents: BTreeMap<&'static str, Documents>,
+}
+
+/// The documents of a file that is the same for every input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Documents {
+    /// The line that each begins at, from 1.
+    pub(super) lines: &'static [usize],
+    /// All of them, as a list.
+    pub(super) json: &'static str,
+}
 
 impl Files {
     /// What was compiled into this binary from `charts/`.
     pub fn embedded() -> Self {
-        Self(embedded::CHARTS.iter().map(|&(path, text)| (path.into(), text.into())).collect())
+        let texts = embedded::CHARTS.iter().map(|&(path, text)| (path.into(), text.into()));
+        let documents = embedded::DOCUMENTS.iter().map(|&(path, lines, json)| (path, Documents { lines, json }));
+        Self { texts: texts.collect(), documents: documents.collect() }
     }
 
     /// Every `.yaml` file below a folder.
@@ -41,22 +56,29 @@ impl Files {
 
     /// Adds or replaces a file.
     pub fn insert(&mut self, path: impl Into<Cow<'static, str>>, text: impl Into<Cow<'static, str>>) {
-        self.0.insert(path.into(), text.into());
+        let path = path.into();
+        self.documents.remove(path.as_ref());
+        self.texts.insert(path, text.into());
     }
 
     /// The text of a file.
     pub fn get(&self, path: &str) -> Option<&Cow<'static, str>> {
-        self.0.get(path)
+        self.texts.get(path)
+    }
+
+    /// The documents of a file that needs no rendering, if they are known.
+    pub(super) fn documents(&self, path: &str) -> Option<Documents> {
+        self.documents.get(path).copied()
     }
 
     /// The paths of all files, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(AsRef::as_ref)
+        self.texts.keys().map(AsRef::as_ref)
     }
 
     /// The files directly in a folder: name and text, sorted by name.
     pub fn in_folder<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, &'a Cow<'static, str>)> {
-        self.0.iter().filter_map(move |(path, text)| {
+        self.texts.iter().filter_map(move |(path, text)| {
             let name = path.strip_prefix(folder)?.strip_prefix('/')?;
             (!name.contains('/')).then_some((name, text))
         })
@@ -98,7 +120,7 @@ mod tests {
     fn what_is_compiled_in_is_what_lies_in_the_tree() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts");
         let tree = if folder.is_dir() { Files::from_dir(&folder).unwrap() } else { Files::default() };
-        assert_eq!(tree.0, Files::embedded().0);
+        assert_eq!(tree.texts, Files::embedded().texts);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Finds a chart among its files and flattens it: a line holds only what it changes, the rest is the line below it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
@@ -11,6 +12,7 @@ use serde_json::Value;
 use crate::api::version::ServiceLine;
 
 use super::diagnostic::{Diagnostic, Diagnostics};
+use super::files::Documents;
 use super::node::{Node, Sources, merge};
 use super::render::{Part, Renderer};
 use super::values::ValuesBuilder;
@@ -130,7 +132,9 @@ pub enum ChartError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) path: String,
-    pub(super) text: String,
+    pub(super) text: Cow<'static, str>,
+    /// Its documents, where they are known without rendering.
+    pub(super) documents: Option<Documents>,
 }
 
 /// A chart of one line, flattened and ready to render.
@@ -206,12 +210,14 @@ impl Chart {
             images = manifest.images.or(images);
             description = manifest.description.unwrap_or(description);
             if let Some(text) = files.get(&format!("{folder}/values.yaml")) {
-                values.push(File { path: format!("{folder}/values.yaml"), text: text.clone().into_owned() });
+                let path = format!("{folder}/values.yaml");
+                values.push(File { path, text: text.clone(), documents: None });
             }
             for part in FOLDERS {
                 for (name, text) in files.in_folder(&format!("{folder}/{part}")) {
-                    let file = File { path: format!("{folder}/{part}/{name}"), text: text.clone().into_owned() };
-                    flat.insert(format!("{part}/{name}"), file);
+                    let path = format!("{folder}/{part}/{name}");
+                    let documents = files.documents(&path);
+                    flat.insert(format!("{part}/{name}"), File { path, text: text.clone(), documents });
                 }
             }
             known_files_only(files, &folder)?;
@@ -275,7 +281,7 @@ impl Chart {
 
     /// The flattened files, by name in the chart: `templates/etcd.yaml`; each with where it lies below `charts/` and its text.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str, &str)> {
-        self.files.iter().map(|(name, file)| (name.as_str(), file.path.as_str(), file.text.as_str()))
+        self.files.iter().map(|(name, file)| (name.as_str(), file.path.as_str(), &*file.text))
     }
 
     /// The images of the table that it uses: name, and the path of the value that takes it.
@@ -308,7 +314,7 @@ impl Chart {
         let mut sources = Sources::default();
         let mut node: Option<Node> = None;
         for file in &self.values {
-            let source = sources.add(file.path.clone(), file.text.clone());
+            let source = sources.add(file.path.clone(), file.text.as_ref());
             if let Ok(Some(above)) = read::read(&sources, source) {
                 node = Some(match node {
                     Some(below) => merge(below, above),
@@ -327,14 +333,22 @@ impl Chart {
     /// # Errors
     /// Mistakes in the templates, and values that do not fit where a template puts them; each with its template's place.
     pub fn render(&self, input: &render::RenderInput) -> Result<render::Rendered, Diagnostics> {
-        self.renderer.render(input)
+        self.renderer.render(input, true)
+    }
+
+    /// The same without [`Rendered::bootstrap`](render::Rendered::bootstrap), which is then only text among the objects.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn render_outside(&self, input: &render::RenderInput) -> Result<render::Rendered, Diagnostics> {
+        self.renderer.render(input, false)
     }
 
     /// For tests: what the quick way renders, and what the careful one does.
     #[cfg(test)]
     pub(crate) fn render_both(&self, input: &render::RenderInput) -> [Option<render::Rendered>; 2] {
         let renderer = self.renderer();
-        [renderer.render_quickly(input), renderer.careful().render_carefully(input).ok()]
+        [renderer.render_quickly(input, true), renderer.careful().render_carefully(input).ok()]
     }
 
     pub(super) fn renderer(&self) -> &Renderer {

@@ -133,19 +133,24 @@ fn string(text: &mut String, value: &str) {
     }
     text.push('"');
     let mut rest = value;
-    while let Some(at) = rest.find(|c: char| needs_escape(c)) {
+    // Only these bytes can begin a character that is escaped.
+    let candidate = |byte: u8| matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f | 0xc2 | 0xe2 | 0xef);
+    while let Some(at) = rest.bytes().position(candidate) {
         text.push_str(&rest[..at]);
         let c = rest[at..].chars().next().unwrap_or_default();
         rest = &rest[at + c.len_utf8()..];
-        let _ = match c {
-            '"' => write!(text, "\\\""),
-            '\\' => write!(text, "\\\\"),
-            '\n' => write!(text, "\\n"),
-            '\r' => write!(text, "\\r"),
-            '\t' => write!(text, "\\t"),
-            c if u32::from(c) < 0x100 => write!(text, "\\x{:02X}", u32::from(c)),
-            c => write!(text, "\\u{:04X}", u32::from(c)),
-        };
+        match c {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            c if !needs_escape(c) => text.push(c),
+            c => {
+                let code = u32::from(c);
+                let _ = if code < 0x100 { write!(text, "\\x{code:02X}") } else { write!(text, "\\u{code:04X}") };
+            }
+        }
     }
     text.push_str(rest);
     text.push('"');

@@ -53,6 +53,11 @@ impl OutputArgs {
         self.include_kind.iter().chain(&self.exclude_kind).try_for_each(|kind| known_kind(kind).map(drop))
     }
 
+    /// Whether objects may be asked for that the control plane applies inside its own API.
+    pub(super) fn wants_inside(&self) -> bool {
+        !self.show_only.is_empty()
+    }
+
     /// Prints what was asked for.
     pub(super) fn print(&self, ui: &Ui, rendered: Rendered) -> Result<Exit, CliError> {
         let objects = self.select(rendered)?;

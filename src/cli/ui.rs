@@ -74,7 +74,13 @@ impl Ui {
     /// Writes a result to stdout.
     #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
     pub(super) fn out(&self, text: &str) -> io::Result<()> {
-        let mut stdout = anstream::stdout().lock();
+        let mut plain = io::stdout().lock();
+        // Manifests hold no colours, and to look for some takes as long as to make them.
+        if memchr::memchr(b'\x1b', text.as_bytes()).is_none() {
+            plain.write_all(text.as_bytes())?;
+            return plain.flush();
+        }
+        let mut stdout = anstream::AutoStream::auto(plain);
         stdout.write_all(text.as_bytes())?;
         stdout.flush()
     }

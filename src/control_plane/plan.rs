@@ -74,6 +74,14 @@ impl Plan {
         self.package.render(&self.values, facts(endpoint), keys)
     }
 
+    /// The same without what the control plane applies inside its own API.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn render_outside(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
+        self.package.render_outside(&self.values, facts(endpoint), keys)
+    }
+
     /// What the record says about this install.
     pub fn release(&self, endpoint: &Endpoint) -> Release {
         self.package.release(BTreeMap::from([

@@ -150,12 +150,28 @@ impl Package {
     /// # Errors
     /// Values that the templates cannot be rendered with, each at its place.
     pub fn render(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        let mut rendered = self.chart.render(&self.input(values, facts, keys))?;
+        Ok(self.stamped(self.chart.render(&self.input(values, facts, keys))?))
+    }
+
+    /// The same without [`Rendered::bootstrap`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn render_outside(
+        &self,
+        values: &impl Serialize,
+        facts: Value,
+        keys: &pki::Files,
+    ) -> Result<Rendered, Diagnostics> {
+        Ok(self.stamped(self.chart.render_outside(&self.input(values, facts, keys))?))
+    }
+
+    fn stamped(&self, mut rendered: Rendered) -> Rendered {
         let owner = self.owner();
         for object in &mut rendered.objects {
             owner.stamp(&mut object.json);
         }
-        Ok(rendered)
+        rendered
     }
 
     /// What the record says about this install.

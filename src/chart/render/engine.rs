@@ -11,6 +11,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use serde_json::Value as Json;
 
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
+use crate::chart::files::Documents;
 use crate::chart::load::File;
 
 use super::bind::{self, Bound, Leaf};
@@ -38,8 +39,10 @@ pub(super) struct Template {
     name: String,
     /// Its file, for people: `charts/control-plane/v0.6/templates/x.yaml`.
     pub(super) path: String,
-    pub(super) text: String,
+    pub(super) text: Cow<'static, str>,
     prepared: Prepared,
+    /// Its documents, if nothing has to be rendered for them, and no place is asked for.
+    documents: Option<Documents>,
 }
 
 /// The values that one render has printed, as data, by the number in their tokens.
@@ -156,10 +159,21 @@ impl Renderer {
         let mut problems = Vec::new();
         for (name, file) in &files {
             let path = format!("charts/{}", file.path);
+            if let (Marks::Objects, Some(_)) = (marks, file.documents) {
+                let (prepared, documents) = (Prepared::default(), file.documents);
+                templates.push(Template { name: name.clone(), path, text: file.text.clone(), prepared, documents });
+                continue;
+            }
             match prepare(&path, &file.text, templates.len(), &mut sites, marks) {
                 Ok(prepared) => {
                     let source = prepared.source.clone();
-                    templates.push(Template { name: name.clone(), path, text: file.text.clone(), prepared });
+                    templates.push(Template {
+                        name: name.clone(),
+                        path,
+                        text: file.text.clone(),
+                        prepared,
+                        documents: None,
+                    });
                     if let Err(error) = env.add_template_owned(name.clone(), source) {
                         problems.push(locate(&templates, &error));
                     }
@@ -194,33 +208,85 @@ impl Renderer {
         })
     }
 
-    /// Renders everything: the quick way if it goes through, else the one that can say what is wrong.
-    pub(in crate::chart) fn render(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
-        match self.render_quickly(input) {
-            Some(rendered) => Ok(rendered),
-            None => self.careful().render_carefully(input),
+    /// Renders everything: the quick way if it goes through, else the one that can say what is wrong. What belongs
+    /// `inside` the control plane need not be given as objects.
+    pub(in crate::chart) fn render(&self, input: &RenderInput, inside: bool) -> Result<Rendered, Diagnostics> {
+        if let Some(rendered) = self.render_quickly(input, inside) {
+            return Ok(rendered);
         }
+        let mut rendered = self.careful().render_carefully(input)?;
+        rendered.bootstrap.retain(|_| inside);
+        Ok(rendered)
     }
 
     /// Nothing, if there is anything out of the ordinary.
-    pub(in crate::chart) fn render_quickly(&self, input: &RenderInput) -> Option<Rendered> {
-        let mut rendered = Rendered::default();
+    pub(in crate::chart) fn render_quickly(&self, input: &RenderInput, inside: bool) -> Option<Rendered> {
         let mut context = context(input, holds_marks_anywhere(input));
         let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
-        for part in &self.0.parts {
-            if part.stage.is_some() && !context.contains_key("bootstrap") {
-                context.insert("bootstrap", Value::from_pairs(std::mem::take(&mut bootstrap)));
+        let mut rendered = Rendered::default();
+        let (first, stages) = self.0.parts.split_at(self.0.parts.partition_point(|part| part.stage.is_none()));
+        for part in first {
+            let documents = self.template(&part.file)?.1.documents;
+            let found = match documents {
+                Some(_) if !inside => Vec::new(),
+                _ => self.objects_of(part, &context)?,
+            };
+            if let Some(name) = part.file.strip_prefix("bootstrap/") {
+                let all = || serde_json::to_string(&found.iter().map(|object| &object.json).collect::<Vec<_>>());
+                let json = documents.map_or_else(all, |documents| Ok(documents.json.to_owned())).ok()?;
+                bootstrap.insert(name.to_owned(), json);
             }
-            let (output, slots) = self.captured(&part.file, &context).ok()?;
-            let found = skeleton::objects(&output, &slots.0)?;
-            if let (None, Some(name)) = (&part.stage, part.file.strip_prefix("bootstrap/")) {
-                let all: Vec<&Json> = found.iter().map(|(json, _)| json).collect();
-                bootstrap.insert(name.to_owned(), serde_json::to_string(&all).ok()?);
-            }
-            let target = if part.stage.is_none() { &mut rendered.bootstrap } else { &mut rendered.objects };
-            target.extend(found.into_iter().map(|(json, origin)| self.object(part, json, origin)));
+            rendered.bootstrap.extend(found.into_iter().filter(|_| inside));
         }
+        context.insert("bootstrap", Value::from_pairs(bootstrap));
+        // The files know nothing of one another, so half of the text is left to another core.
+        let sizes: Vec<usize> = stages
+            .iter()
+            .map(|part| self.template(&part.file).map_or(0, |(_, template)| template.text.len()))
+            .collect();
+        let half = sizes.iter().sum::<usize>() / 2;
+        let before = |count: usize| sizes[..count].iter().sum::<usize>();
+        let (here, there) =
+            stages.split_at((1..stages.len()).find(|count| before(*count) >= half).unwrap_or(stages.len()));
+        let all = |parts: &[Part]| -> Option<Vec<Vec<Object>>> {
+            parts.iter().map(|part| self.objects_of(part, &context)).collect()
+        };
+        let (here, there) = std::thread::scope(|scope| {
+            let other = (!there.is_empty()).then(|| scope.spawn(|| all(there)));
+            let here = all(here);
+            let join = |other: std::thread::ScopedJoinHandle<'_, _>| {
+                other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            (here, other.map_or_else(|| Some(Vec::new()), join))
+        });
+        rendered.objects.extend(here?.into_iter().chain(there?).flatten());
         Some(rendered)
+    }
+
+    /// The template of a file, and its number.
+    fn template(&self, file: &str) -> Option<(usize, &Template)> {
+        self.0.templates.iter().enumerate().find(|(_, template)| template.name == file)
+    }
+
+    /// The objects of a file.
+    fn objects_of(&self, part: &Part, context: &BTreeMap<&'static str, Value>) -> Option<Vec<Object>> {
+        let found = self.found(&part.file, context)?;
+        Some(found.into_iter().map(|(json, origin)| self.object(part, json, origin)).collect())
+    }
+
+    /// The objects of a file, each with the place that it begins at.
+    fn found(
+        &self,
+        file: &str,
+        context: &BTreeMap<&'static str, Value>,
+    ) -> Option<Vec<(Json, Option<(usize, usize)>)>> {
+        let (template, Template { documents, .. }) = self.template(file)?;
+        let Some(Documents { lines, json }) = documents else {
+            let (output, slots) = self.captured(file, context).ok()?;
+            return skeleton::objects(&output, &slots.0);
+        };
+        let objects: Vec<Json> = serde_json::from_str(json).ok()?;
+        Some(objects.into_iter().zip(lines.iter()).map(|(json, line)| (json, Some((template, *line)))).collect())
     }
 
     /// Renders everything, with every place marked; slower by far.

@@ -6,7 +6,6 @@
 //! a test holds that both give the same.
 
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use granit_parser::{Event, Parser, ScalarStyle, StrInput};
 use serde_json::{Map, Value};
@@ -30,9 +29,15 @@ enum Node {
     Text(Vec<Part>),
     List(Vec<Self>),
     Map {
-        entries: Vec<(Vec<Part>, Self)>,
+        entries: Vec<(Key, Self)>,
         merged: Vec<Self>,
     },
+}
+
+#[derive(Debug)]
+enum Key {
+    Text(String),
+    Parts(Vec<Part>),
 }
 
 #[derive(Debug)]
@@ -57,32 +62,59 @@ pub(super) fn objects(output: &str, slots: &Slots) -> Option<Vec<(Value, Option<
     let Plain { text, numbers, lines } = Plain::of(output)?;
     let mut lines = lines.into_iter().peekable();
     let mut end = 0;
-    let mut known: HashMap<&str, Rc<Skeleton>> = HashMap::new();
-    let mut objects = Vec::new();
+    let Different { mut pieces, order } = Different::of(&text);
+    let mut objects = Vec::with_capacity(order.len());
     let mut rest = numbers.as_slice();
-    for piece in pieces(&text) {
-        let skeleton = match known.get(piece) {
-            Some(skeleton) => Rc::clone(skeleton),
-            None => {
-                let skeleton = Rc::new(Skeleton::parse(piece)?);
-                known.insert(piece, Rc::clone(&skeleton));
-                skeleton
-            }
-        };
+    for index in order {
+        let piece = &mut pieces[index];
+        piece.left -= 1;
+        if piece.skeleton.is_none() {
+            piece.skeleton = Some(Skeleton::parse(piece.text)?);
+        }
+        let skeleton = piece.skeleton.as_mut()?;
         let (own, others) = rest.split_at_checked(skeleton.slots)?;
         rest = others;
-        end += piece.len();
+        end += piece.text.len();
         let mut origin = None;
         while let Some((_, line)) = lines.next_if(|(at, _)| *at < end) {
             origin.get_or_insert(line);
         }
-        if let Some(document) = &skeleton.document {
-            let object = document.fill(own, slots)?;
+        if let Some(document) = &mut skeleton.document {
+            let object = document.fill(own, slots, piece.left == 0)?;
             is_object(&object).then_some(())?;
             objects.push((object, origin));
         }
     }
     rest.is_empty().then_some(objects)
+}
+
+/// A piece of text, how often it is still to come, and its document once that is known.
+struct Piece<'t> {
+    text: &'t str,
+    left: usize,
+    skeleton: Option<Skeleton>,
+}
+
+/// The pieces of a text, each once, and the order in which they come.
+struct Different<'t> {
+    pieces: Vec<Piece<'t>>,
+    order: Vec<usize>,
+}
+
+impl<'t> Different<'t> {
+    fn of(text: &'t str) -> Self {
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        let mut different = Self { pieces: Vec::new(), order: Vec::new() };
+        for text in pieces(text) {
+            let index = *known.entry(text).or_insert_with(|| {
+                different.pieces.push(Piece { text, left: 0, skeleton: None });
+                different.pieces.len() - 1
+            });
+            different.pieces[index].left += 1;
+            different.order.push(index);
+        }
+        different
+    }
 }
 
 /// The engine's output without what differs from one run of a loop to the next.
@@ -181,9 +213,14 @@ struct Reader<'t> {
     depth: usize,
 }
 
+/// A parser that passes over comments: a token in one is noticed because it is missing.
+fn parser(text: &str) -> Parser<'_, StrInput<'_>> {
+    Parser::new_from_str_with_options(text, granit_parser::options! { emit_comments: false })
+}
+
 impl Skeleton {
     fn parse(text: &str) -> Option<Self> {
-        let mut reader = Reader { parser: Parser::new_from_str(text), slots: 0, depth: 0 };
+        let mut reader = Reader { parser: parser(text), slots: 0, depth: 0 };
         let mut document = None;
         loop {
             match reader.next()? {
@@ -203,13 +240,9 @@ impl Skeleton {
 
 impl<'t> Reader<'t> {
     fn next(&mut self) -> Option<Event<'t>> {
-        loop {
-            match self.parser.next_event() {
-                None => return Some(Event::StreamEnd),
-                Some(Ok((Event::Comment(..), _))) => {}
-                Some(Ok((event, _))) => return Some(event),
-                Some(Err(_)) => return None,
-            }
+        match self.parser.next_event() {
+            None => Some(Event::StreamEnd),
+            Some(event) => event.ok().map(|(event, _)| event),
         }
     }
 
@@ -279,27 +312,28 @@ impl<'t> Reader<'t> {
                 merged.push(self.node(event)?);
                 continue;
             }
-            let key = parts(&text, &mut self.slots);
-            let has_value = key.iter().any(|part| matches!(part, Part::Slot(_)));
-            if key.is_empty() || (at_top && has_value) {
+            if text.is_empty() || (at_top && text.contains(SLOT)) {
                 return None;
             }
+            // Slots are numbered in the order of the text, so before those of the value.
+            let parts = text.contains(SLOT).then(|| parts(&text, &mut self.slots));
             let event = self.next()?;
             let node = self.node(event)?;
             let by_value = !matches!(node, Node::Fixed(_));
             if at_top && by_value && (text == "apiVersion" || text == "kind") {
                 return None;
             }
-            entries.push((key, node));
+            entries.push((parts.map_or_else(|| Key::Text(text.into_owned()), Key::Parts), node));
         }
     }
 }
 
 impl Node {
-    /// The value, its holes filled. `own` are the numbers of the piece's tokens.
-    fn fill(&self, own: &[usize], slots: &Slots) -> Option<Value> {
+    /// The value, its holes filled. `own` are the numbers of the piece's tokens; the last time, what is fixed is given
+    /// away.
+    fn fill(&mut self, own: &[usize], slots: &Slots, last: bool) -> Option<Value> {
         match self {
-            Self::Fixed(value) => Some(value.clone()),
+            Self::Fixed(value) => Some(if last { std::mem::take(value) } else { value.clone() }),
             Self::Slot(slot) => value(*slot, own, slots).cloned(),
             Self::Text(parts) => {
                 let mut text = String::new();
@@ -315,21 +349,22 @@ impl Node {
                 Some(Value::String(text))
             }
             Self::List(items) => {
-                items.iter().map(|item| item.fill(own, slots)).collect::<Option<Vec<_>>>().map(Value::Array)
+                items.iter_mut().map(|item| item.fill(own, slots, last)).collect::<Option<Vec<_>>>().map(Value::Array)
             }
             Self::Map { entries, merged } => {
                 let mut map = Map::new();
                 for (key, node) in entries {
-                    let key = match key.as_slice() {
-                        [Part::Text(fixed)] => fixed.clone().into_string(),
-                        parts => text_key(parts, own, slots)?,
+                    let key = match key {
+                        Key::Text(fixed) if last => std::mem::take(fixed),
+                        Key::Text(fixed) => fixed.clone(),
+                        Key::Parts(parts) => text_key(parts, own, slots)?,
                     };
-                    if map.insert(key, node.fill(own, slots)?).is_some() {
+                    if map.insert(key, node.fill(own, slots, last)?).is_some() {
                         return None;
                     }
                 }
                 for node in merged {
-                    match node.fill(own, slots)? {
+                    match node.fill(own, slots, last)? {
                         Value::Object(from) => {
                             for (key, value) in from {
                                 map.entry(key).or_insert(value);

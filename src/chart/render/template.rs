@@ -26,7 +26,7 @@ pub(in crate::chart) struct Site {
 }
 
 /// A source ready for the template engine.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::chart) struct Prepared {
     pub(super) source: String,
     /// For each insertion: where in `source` it is, and how many bytes have been inserted up to its end.
@@ -100,15 +100,13 @@ impl Scan<'_> {
                 Some(_) if byte == b'\\' => at += 1,
                 Some(open) if byte == open => quote = None,
                 None if matches!(byte, b'"' | b'\'') => quote = Some(byte),
-                None if depth == 0 && self.text[at..].starts_with(close) => return Ok(at + close.len()),
+                None if depth == 0 && bytes[at..].starts_with(close.as_bytes()) => return Ok(at + close.len()),
                 None if matches!(byte, b'{' | b'[' | b'(') => depth += 1,
                 None if matches!(byte, b'}' | b']' | b')') => depth = depth.saturating_sub(1),
                 _ => {}
             }
+            // What is looked for is ASCII, so the bytes inside a character are passed over.
             at += 1;
-            while at < bytes.len() && !self.text.is_char_boundary(at) {
-                at += 1;
-            }
         }
         Err(self.error(self.at, self.at + 2, format!("`{close}` is missing")))
     }
@@ -185,9 +183,12 @@ impl Scan<'_> {
         let rest = &self.text[self.at..];
         let end = rest.find('\n').map_or(rest.len(), |end| end + 1);
         let line = &rest[..end];
-        let tag = line.as_bytes().windows(2).position(|two| matches!(two, b"{{" | b"{%" | b"{#"));
+        let bytes = line.as_bytes();
+        let tag = memchr::memchr_iter(b'{', bytes).find(|at| matches!(bytes.get(at + 1), Some(b'{' | b'%' | b'#')));
         let piece = &line[..tag.unwrap_or(line.len())];
-        if let Some(at) = piece.find(is_mark) {
+        if !piece.is_ascii()
+            && let Some(at) = piece.find(is_mark)
+        {
             let start = self.at + at;
             return Err(self.error(start, start + SLOT.len_utf8(), "a template may not hold this character"));
         }

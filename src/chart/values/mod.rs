@@ -11,6 +11,7 @@
 
 mod assign;
 mod builder;
+mod fits;
 mod schema;
 pub mod suggest;
 mod tree;

@@ -10,6 +10,7 @@ use crate::chart::node::{Data, Entry, Node, Origin, Sources, show_path};
 use crate::chart::scalar::{Unclear, shorten};
 
 use super::assign::Assignment;
+use super::fits::fits;
 use super::schema::{Schema, Views, plain_json};
 use super::suggest::nearest;
 
@@ -75,10 +76,6 @@ pub(super) fn validate(
     line: Option<ServiceLine>,
     user_from: u32,
 ) -> Vec<Diagnostic> {
-    let validator = match jsonschema::validator_for(schema) {
-        Ok(validator) => validator,
-        Err(error) => return vec![Diagnostic::error("schema", format!("the schema is wrong: {}", error.masked()))],
-    };
     let mut check = Check {
         schema: Schema::new(schema),
         sources,
@@ -91,8 +88,14 @@ pub(super) fn validate(
     let views = check.schema.views();
     check.settle(root, &views, &mut Vec::new());
     let value = root.to_json();
-    for error in validator.iter_errors(&value) {
-        check.report(root, &error);
+    if fits(schema, &value) != Some(true) {
+        let validator = match jsonschema::validator_for(schema) {
+            Ok(validator) => validator,
+            Err(error) => return vec![Diagnostic::error("schema", format!("the schema is wrong: {}", error.masked()))],
+        };
+        for error in validator.iter_errors(&value) {
+            check.report(root, &error);
+        }
     }
     check.diagnostics()
 }
