@@ -31,7 +31,7 @@ impl Coverage {
     pub fn of(chart: &Chart) -> Result<Self, Diagnostics> {
         let bootstrap = chart.files().filter_map(|(name, ..)| name.strip_prefix("bootstrap/"));
         let bootstrap = bootstrap.map(|name| (name.to_owned(), "[]".to_owned())).collect();
-        Ok(Self { renderer: chart.renderer().of_branches()?, bootstrap, reached: BTreeSet::new() })
+        Ok(Self { renderer: chart.renderer()?.of_branches()?, bootstrap, reached: BTreeSet::new() })
     }
 
     /// Notes what an input reaches.

@@ -292,7 +292,7 @@ pub fn explain(
     let syntax = || ExplainError::Syntax(field.to_owned());
     let (id, path_text) = field.split_once('#').ok_or_else(syntax)?;
     let path = parse_path(path_text).filter(|_| id.contains('/')).ok_or_else(syntax)?;
-    let renderer = chart.renderer();
+    let renderer = chart.renderer()?;
     let traces = renderer.trace(input)?;
     let Some(trace) = find(&traces, id) else {
         let known: Vec<String> = traces.iter().map(|trace| trace.object.id()).collect();

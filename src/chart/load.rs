@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::panic::resume_unwind;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::thread;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -149,10 +151,39 @@ pub struct Chart {
     values: Vec<File>,
     /// By `templates/x.yaml`, `bootstrap/x.yaml`.
     files: BTreeMap<String, File>,
-    renderer: Renderer,
+    compiled: Compiled,
     table: Option<Arc<Versions>>,
     /// The line of the service version; the chart's own unless another row was given.
     service_line: ServiceLine,
+}
+
+type Compile = Box<dyn FnOnce() -> Result<Renderer, Diagnostics> + Send>;
+
+/// The compiled templates, or what is still to be done for them.
+#[derive(Clone)]
+struct Compiled(Arc<LazyLock<Result<Renderer, Diagnostics>, Compile>>);
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiled").finish_non_exhaustive()
+    }
+}
+
+impl Compiled {
+    /// Compiles on another core until the outcome is asked for; here and then, if there is no other.
+    fn meanwhile(compile: impl Fn() -> Result<Renderer, Diagnostics> + Send + Sync + 'static) -> Self {
+        let here = Arc::new(compile);
+        let there = Arc::clone(&here);
+        let wait: Compile = match thread::Builder::new().spawn(move || there()) {
+            Ok(other) => Box::new(|| other.join().unwrap_or_else(|panic| resume_unwind(panic))),
+            Err(_) => Box::new(move || here()),
+        };
+        Self(Arc::new(LazyLock::new(wait)))
+    }
+
+    fn renderer(&self) -> Result<&Renderer, Diagnostics> {
+        (**self.0).as_ref().map_err(Clone::clone)
+    }
 }
 
 const FOLDERS: [&str; 2] = ["templates", "bootstrap"];
@@ -168,7 +199,7 @@ impl Chart {
     /// # Errors
     /// [`ChartError::Missing`] if there is none; others are mistakes in the charts.
     pub fn load(kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
-        Ok(Self::from_files(&Files::embedded(), kind, line)?.with_table(super::versions::shared()))
+        Ok(Self::flatten(&Files::embedded(), kind, line)?.with_table(super::versions::shared()))
     }
 
     /// A chart out of a set of files, without a row of the table.
@@ -176,6 +207,13 @@ impl Chart {
     /// # Errors
     /// [`ChartError`].
     pub fn from_files(files: &Files, kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
+        let chart = Self::flatten(files, kind, line)?;
+        chart.renderer()?;
+        Ok(chart)
+    }
+
+    /// The same; mistakes in the templates are only told when it is rendered.
+    fn flatten(files: &Files, kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
         let mut chain = Vec::new();
         let mut next = Some(line);
         while let Some(current) = next {
@@ -223,7 +261,8 @@ impl Chart {
             known_files_only(files, &folder)?;
         }
         check_stages(&format!("{kind}/{line}"), &stages, &flat)?;
-        let renderer = Renderer::new(flat.iter().map(|(name, file)| (name.as_str(), file)), parts(&stages, &flat))?;
+        let (templates, parts) = (flat.clone(), parts(&stages, &flat));
+        let compiled = Compiled::meanwhile(move || Renderer::new(templates.iter(), parts.clone()));
         Ok(Self {
             kind,
             line,
@@ -232,7 +271,7 @@ impl Chart {
             images,
             values,
             files: flat,
-            renderer,
+            compiled,
             table: None,
             service_line: line,
         })
@@ -333,7 +372,7 @@ impl Chart {
     /// # Errors
     /// Mistakes in the templates, and values that do not fit where a template puts them; each with its template's place.
     pub fn render(&self, input: &render::RenderInput) -> Result<render::Rendered, Diagnostics> {
-        self.renderer.render(input, true)
+        self.renderer()?.render(input, true)
     }
 
     /// The same without [`Rendered::bootstrap`](render::Rendered::bootstrap), which is then only text among the objects.
@@ -341,18 +380,18 @@ impl Chart {
     /// # Errors
     /// The same.
     pub fn render_outside(&self, input: &render::RenderInput) -> Result<render::Rendered, Diagnostics> {
-        self.renderer.render(input, false)
+        self.renderer()?.render(input, false)
     }
 
     /// For tests: what the quick way renders, and what the careful one does.
     #[cfg(test)]
     pub(crate) fn render_both(&self, input: &render::RenderInput) -> [Option<render::Rendered>; 2] {
-        let renderer = self.renderer();
+        let renderer = self.renderer().unwrap();
         [renderer.render_quickly(input, true), renderer.careful().render_carefully(input).ok()]
     }
 
-    pub(super) fn renderer(&self) -> &Renderer {
-        &self.renderer
+    pub(super) fn renderer(&self) -> Result<&Renderer, Diagnostics> {
+        self.compiled.renderer()
     }
 }
 

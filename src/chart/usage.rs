@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Chart;
+use super::diagnostic::Diagnostics;
 use super::node::show_path;
 use super::values::{Schema, Views};
 
@@ -22,9 +23,12 @@ pub struct Usage {
 }
 
 /// Compares templates and schema. What a template passes on as a whole counts as used with everything below it.
-pub fn usage(chart: &Chart, schema: &Value) -> Usage {
+///
+/// # Errors
+/// Mistakes in the templates.
+pub fn usage(chart: &Chart, schema: &Value) -> Result<Usage, Diagnostics> {
     let schema = Schema::new(schema);
-    let variables = chart.renderer().variables();
+    let variables = chart.renderer()?.variables();
     let used: BTreeSet<Vec<String>> = variables
         .iter()
         .filter_map(|path| path.strip_prefix("values."))
@@ -37,7 +41,7 @@ pub fn usage(chart: &Chart, schema: &Value) -> Usage {
     let is_used =
         |leaf: &Vec<String>| whole || used.iter().any(|path| leaf.starts_with(path) || path.starts_with(leaf));
     let unused = leaves.iter().filter(|leaf| !is_used(leaf)).map(|leaf| show_path(leaf)).collect();
-    Usage { unknown, unused }
+    Ok(Usage { unknown, unused })
 }
 
 fn collect(views: &Views<'_>, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
@@ -65,7 +69,7 @@ mod tests {
         let mut schema = schema();
         let properties = schema["$defs"]["Etcd"]["properties"].as_object_mut().unwrap();
         properties.remove("storageClass");
-        let found = usage(&chart("v0.6"), &schema);
+        let found = usage(&chart("v0.6"), &schema).unwrap();
         assert_eq!(found.unknown, ["etcd.storageClass"]);
         // The whole of `etcd` is used by a digest, so nothing below it is unused.
         assert_eq!(

@@ -1,5 +1,8 @@
 //! Completing a set of keys and certificates: what was found is kept while it is good, the rest is made.
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use jiff::Timestamp;
 
 use super::{
@@ -162,10 +165,14 @@ pub fn ensure(found: &Files, subject: &Subject, now: Timestamp, lifetimes: &Life
 /// another core.
 fn on_two_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (here, there) = items.split_at(items.len() / 2);
-    std::thread::scope(|scope| {
-        let other = scope.spawn(|| there.iter().map(&work).collect::<Vec<R>>());
-        let mut all: Vec<R> = here.iter().map(&work).collect();
-        all.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    let half = |items: &[T]| items.iter().map(&work).collect::<Vec<R>>();
+    thread::scope(|scope| {
+        let other = thread::Builder::new().spawn_scoped(scope, || half(there));
+        let mut all = half(here);
+        all.extend(match other {
+            Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => half(there),
+        });
         all
     })
 }

@@ -111,7 +111,7 @@ fn the_namespace_and_the_init_secret_are_the_operators() {
 #[test]
 fn templates_and_schema_know_the_same_values() {
     for chart in charts() {
-        let usage = usage(&chart, &AgentValues::schema());
+        let usage = usage(&chart, &AgentValues::schema()).unwrap();
         assert_eq!(usage.unknown, [""; 0], "{}", chart.line());
         assert_eq!(usage.unused, ["name"], "{}", chart.line());
     }

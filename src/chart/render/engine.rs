@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -136,10 +139,10 @@ impl Renderer {
     /// # Errors
     /// Everything that is wrong in their syntax.
     pub(in crate::chart) fn new<'f>(
-        files: impl Iterator<Item = (&'f str, &'f File)>,
+        files: impl Iterator<Item = (&'f String, &'f File)>,
         parts: Vec<Part>,
     ) -> Result<Self, Diagnostics> {
-        let files = files.map(|(name, file)| (name.to_owned(), file.clone())).collect();
+        let files = files.map(|(name, file)| (name.clone(), file.clone())).collect();
         Self::marked(files, parts, Marks::Objects)
     }
 
@@ -239,27 +242,26 @@ impl Renderer {
             rendered.bootstrap.extend(found.into_iter().filter(|_| inside));
         }
         context.insert("bootstrap", Value::from_pairs(bootstrap));
-        // The files know nothing of one another, so half of the text is left to another core.
-        let sizes: Vec<usize> = stages
-            .iter()
-            .map(|part| self.template(&part.file).map_or(0, |(_, template)| template.text.len()))
-            .collect();
-        let half = sizes.iter().sum::<usize>() / 2;
-        let before = |count: usize| sizes[..count].iter().sum::<usize>();
-        let (here, there) =
-            stages.split_at((1..stages.len()).find(|count| before(*count) >= half).unwrap_or(stages.len()));
-        let all = |parts: &[Part]| -> Option<Vec<Vec<Object>>> {
-            parts.iter().map(|part| self.objects_of(part, &context)).collect()
+        // The files know nothing of one another, so another core takes some of them.
+        let next = AtomicUsize::new(0);
+        let some = || -> Option<Vec<(usize, Vec<Object>)>> {
+            let parts = std::iter::from_fn(|| {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                stages.get(index).map(|part| (index, part))
+            });
+            parts.map(|(index, part)| Some((index, self.objects_of(part, &context)?))).collect()
         };
-        let (here, there) = std::thread::scope(|scope| {
-            let other = (!there.is_empty()).then(|| scope.spawn(|| all(there)));
-            let here = all(here);
-            let join = |other: std::thread::ScopedJoinHandle<'_, _>| {
-                other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            (here, other.map_or_else(|| Some(Vec::new()), join))
+        let (here, there) = thread::scope(|scope| {
+            // Without another core this one takes all.
+            let other = (stages.len() > 1).then(|| thread::Builder::new().spawn_scoped(scope, &some).ok()).flatten();
+            let join =
+                |other: thread::ScopedJoinHandle<'_, _>| other.join().unwrap_or_else(|panic| resume_unwind(panic));
+            (some(), other.map_or_else(|| Some(Vec::new()), join))
         });
-        rendered.objects.extend(here?.into_iter().chain(there?).flatten());
+        let mut found = here?;
+        found.extend(there?);
+        found.sort_by_key(|(index, _)| *index);
+        rendered.objects.extend(found.into_iter().flat_map(|(_, objects)| objects));
         Some(rendered)
     }
 

@@ -272,7 +272,7 @@ impl<'t> Reader<'t> {
     }
 
     fn scalar(&mut self, text: &str, style: ScalarStyle) -> Option<Node> {
-        if text.contains(SLOT) {
+        if find_mark(text).is_some() {
             let mut parts = parts(text, &mut self.slots);
             // A whole object cannot be a value.
             return match parts.as_mut_slice() {
@@ -312,11 +312,12 @@ impl<'t> Reader<'t> {
                 merged.push(self.node(event)?);
                 continue;
             }
-            if text.is_empty() || (at_top && text.contains(SLOT)) {
+            let has_value = find_mark(&text).is_some();
+            if text.is_empty() || (at_top && has_value) {
                 return None;
             }
             // Slots are numbered in the order of the text, so before those of the value.
-            let parts = text.contains(SLOT).then(|| parts(&text, &mut self.slots));
+            let parts = has_value.then(|| parts(&text, &mut self.slots));
             let event = self.next()?;
             let node = self.node(event)?;
             let by_value = !matches!(node, Node::Fixed(_));

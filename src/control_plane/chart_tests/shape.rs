@@ -205,7 +205,7 @@ fn the_service_carries_the_port_that_was_asked_for() {
 #[test]
 fn templates_and_schema_know_the_same_values() {
     for chart in charts() {
-        let usage = usage(chart, &ControlPlaneValues::schema());
+        let usage = usage(chart, &ControlPlaneValues::schema()).unwrap();
         assert_eq!(usage.unknown, [""; 0], "{}", chart.line());
         // These decide what the program does before it renders.
         assert_eq!(
