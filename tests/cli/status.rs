@@ -349,3 +349,22 @@ fn a_watch_shows_each_change_once_and_ends_by_the_signal() {
     assert_eq!(child.0.wait().unwrap().signal(), Some(2));
     assert!(documents.next().is_none());
 }
+
+#[test]
+fn a_context_of_another_control_plane_is_not_taken_for_the_one_that_is_named() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path().join(".kube")).unwrap();
+    let hub = serve(|_, path| {
+        let (code, mut answer) = inside(path);
+        if path.ends_with("/secrets/fleet-cluster-init-kubeconfig") {
+            answer["metadata"]["labels"] = json!({"app.kubernetes.io/instance": "other"});
+        }
+        (code, answer)
+    });
+    sandbox.file(".kube/config", &kubeconfig("here", &hub));
+    let expected = ["control plane `demo` is not installed", "`here` is the context of control plane `other`"];
+    sandbox.run(&["status", "demo"]).fails(7, &expected);
+    sandbox.run(&["check", "demo"]).fails(7, &expected);
+    let unnamed = sandbox.run(&["status"]);
+    assert!(unnamed.succeeds().contains("Control plane other answers"), "{unnamed:?}");
+}
