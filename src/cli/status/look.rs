@@ -25,7 +25,6 @@ use crate::control_plane::keys;
 use crate::install::home::Home;
 
 /// A control plane, as far as it can be seen.
-#[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) name: ControlPlaneName,
     pub(crate) health: Health,
@@ -33,6 +32,10 @@ pub(crate) struct Seen {
     pub(crate) installation: Installation,
     /// Why components do not run, the root first.
     pub(super) causes: Vec<Diagnosis>,
+    /// The hosting cluster, where it answers.
+    pub(super) hosting: Option<Client>,
+    /// The control plane's own API, where it answers.
+    pub(super) inside: Option<Client>,
 }
 
 impl Seen {
@@ -163,14 +166,16 @@ async fn from_hosting(global: &Global, hosting: &Client, name: ControlPlaneName)
         installation::look(hosting, &name, &global.namespace),
         installation::causes(hosting, &name, &global.namespace, &health.facts)
     );
-    Ok(Seen { name, health, installation, causes })
+    let inside = hub.ok().filter(|_| health.facts.inside.is_ok());
+    Ok(Seen { name, health, installation, causes, hosting: Some(hosting.clone()), inside })
 }
 
 /// What can be judged from inside; `why` says why the hosting cluster was not looked at.
 async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why: String) -> Result<Seen, CliError> {
     let health = health::look(Err(why), Ok(hub), global.namespace.as_str()).await;
     let health = health.map_err(|error| request_failed("cannot read the control plane", &error))?;
-    Ok(Seen { name, health, installation: Installation::unseen(), causes: Vec::new() })
+    let inside = Some(hub.clone()).filter(|_| health.facts.inside.is_ok());
+    Ok(Seen { name, health, installation: Installation::unseen(), causes: Vec::new(), hosting: None, inside })
 }
 
 /// The control plane by its kubeconfig on this machine, for `error` kept the hosting cluster from being looked at.
