@@ -27,6 +27,7 @@ mod network;
 mod packages;
 mod parts;
 mod picture;
+mod pictures;
 mod place;
 mod process;
 mod product;

@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
-use crate::{Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, test};
+use crate::{Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, pictures, test};
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
 
@@ -102,6 +102,12 @@ enum Task {
         /// Draw what the commands print into this SVG file
         #[arg(long, value_name = "FILE")]
         picture: Option<std::path::PathBuf>,
+    },
+    /// Draw a terminal in which an install is at work, and the same when it has failed, for the README
+    Pictures {
+        /// The folder that gets `install.svg` and `failed-install.svg`
+        #[arg(default_value = "examples")]
+        folder: PathBuf,
     },
     /// All tests, on real clusters
     Test {
@@ -194,6 +200,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Build => bed.build()?,
         Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
         Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
+        Task::Pictures { folder } => pictures::run(&bed, &folder)?,
         Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
         Task::Goldens => goldens::write(&bed)?,
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
