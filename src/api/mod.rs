@@ -7,6 +7,7 @@
 // Each printer column of a kind is one more attribute with the same keys.
 #![allow(clippy::duplicated_attributes)]
 
+pub mod brief;
 pub mod cluster;
 pub mod condition;
 pub mod crds;

@@ -176,9 +176,35 @@ impl ApiError {
     }
 }
 
+/// What an error and all those behind it say, the outermost first. Of a server's answer that is its sentence, not every
+/// field of it.
+pub fn sentences(error: &(dyn StdError + 'static)) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut link = Some(error);
+    while let Some(error) = link {
+        match error.downcast_ref() {
+            Some(kube::Error::Api(status)) if !status.message.is_empty() => {
+                said.push(status.message.clone());
+                break;
+            }
+            _ => said.push(error.to_string()),
+        }
+        link = error.source();
+    }
+    said
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_servers_answer_only_its_sentence_is_said() {
+        let status =
+            serde_json::json!({"code": 403, "reason": "Forbidden", "message": "you may not", "details": {"kind": "x"}});
+        let refused = kube::Error::Api(serde_json::from_value(status).unwrap());
+        assert_eq!(sentences(&refused), ["you may not"]);
+    }
 
     #[test]
     fn a_connection_that_breaks_is_sent_again_and_a_certificate_that_is_wrong_is_not() {

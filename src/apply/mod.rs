@@ -60,7 +60,7 @@ mod wait;
 mod watch;
 mod write;
 
-pub use api_error::{ApiError, Cause};
+pub use api_error::{ApiError, Cause, sentences};
 pub use client::{ClientError, Connected, Target};
 pub use conflict::Conflict;
 pub use diagnosis::{CauseId, Diagnosis, Link, WaitFailure};

@@ -1,7 +1,7 @@
 //! The installation itself: are its objects as they were installed, has its last run ended, how long do its
 //! certificates last.
 
-use super::{Check, Finding, Severity};
+use super::{Check, Finding};
 
 /// From how many days before its end a certificate is warned about.
 pub const WARN_DAYS: i64 = 60;
@@ -36,38 +36,10 @@ pub struct InstalledFacts {
 
 /// The checks, in the order in which they are shown.
 pub const CHECKS: [Check<InstalledFacts>; 4] = [
-    Check {
-        id: "objects",
-        title: "objects",
-        category: "installation",
-        severity: Severity::Warning,
-        needs: &[],
-        evaluate: objects,
-    },
-    Check {
-        id: "last-run",
-        title: "last run",
-        category: "installation",
-        severity: Severity::Warning,
-        needs: &[],
-        evaluate: last_run,
-    },
-    Check {
-        id: "certificates",
-        title: "certificates",
-        category: "installation",
-        severity: Severity::Error,
-        needs: &[],
-        evaluate: expired,
-    },
-    Check {
-        id: "certificate-renewal",
-        title: "certificate renewal",
-        category: "installation",
-        severity: Severity::Warning,
-        needs: &["certificates"],
-        evaluate: renewal,
-    },
+    Check::advised("objects", "objects", "installation", &[], objects),
+    Check::advised("last-run", "last run", "installation", &[], last_run),
+    Check::required("certificates", "certificates", "installation", &[], expired),
+    Check::advised("certificate-renewal", "certificate renewal", "installation", &["certificates"], renewal),
 ];
 
 /// How many objects that strayed are named.

@@ -82,6 +82,17 @@ impl<F> Check<F> {
     ) -> Self {
         Self { id, title, category, severity: Severity::Error, needs, evaluate }
     }
+
+    /// A check that warns when it does not hold.
+    pub const fn advised(
+        id: &'static str,
+        title: &'static str,
+        category: &'static str,
+        needs: &'static [&'static str],
+        evaluate: fn(&F) -> Finding,
+    ) -> Self {
+        Self { id, title, category, severity: Severity::Warning, needs, evaluate }
+    }
 }
 
 /// What became of one check.
@@ -200,22 +211,10 @@ mod tests {
     use super::*;
 
     const CHECKS: [Check<bool>; 2] = [
-        Check {
-            id: "first",
-            title: "the first",
-            category: "order",
-            severity: Severity::Error,
-            needs: &[],
-            evaluate: |good| if *good { Finding::Good(String::new()) } else { Finding::bad("it is not", "mend it") },
-        },
-        Check {
-            id: "second",
-            title: "the second",
-            category: "order",
-            severity: Severity::Error,
-            needs: &["first"],
-            evaluate: |_| Finding::Good("seen".to_owned()),
-        },
+        Check::required("first", "the first", "order", &[], |good| {
+            if *good { Finding::Good(String::new()) } else { Finding::bad("it is not", "mend it") }
+        }),
+        Check::required("second", "the second", "order", &["first"], |_| Finding::Good("seen".to_owned())),
     ];
 
     #[test]

@@ -10,14 +10,13 @@ use std::time::Duration;
 use clap::builder::StyledStr;
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
-use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use k8s_openapi::api::core::v1::Namespace;
 use serde_json::Value;
 
 use super::cluster_access::{connect, hub_client};
 use super::log::LogFormat;
 use super::{Global, pages};
-use crate::api::Cluster;
+use crate::api::{Cluster, brief};
 use crate::apply::Target;
 use crate::chart;
 use crate::install::home::Home;
@@ -190,15 +189,11 @@ where
 }
 
 async fn namespaces(global: Global) -> Option<Vec<String>> {
-    let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(connect(&global).await.ok()?.client);
-    let list = api.list_metadata(&ListParams::default().limit(500)).await.ok()?;
-    Some(list.iter().map(ResourceExt::name_any).collect())
+    brief::names::<Namespace>(&connect(&global).await.ok()?.client).await.ok()
 }
 
 async fn clusters(global: Global) -> Option<Vec<String>> {
-    let api: Api<Cluster> = Api::all(hub_client(&global).await.ok()?);
-    let list = api.list_metadata(&ListParams::default().limit(500)).await.ok()?;
-    Some(list.iter().map(ResourceExt::name_any).collect())
+    brief::names::<Cluster>(&hub_client(&global).await.ok()?).await.ok()
 }
 
 #[cfg(test)]

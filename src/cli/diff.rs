@@ -24,26 +24,26 @@ use crate::workload_cluster;
 #[derive(Debug, Subcommand)]
 pub(super) enum DiffCommand {
     /// Compare a control plane with the cluster of `--context`
-    #[command(visible_alias = "cp", after_help = EXAMPLES)]
+    #[command(visible_alias = "cp", after_help = help(EXAMPLES))]
     ControlPlane(Box<DiffControlPlaneArgs>),
     /// Compare an agent with the cluster of `--context`
-    #[command(after_help = AGENT_EXAMPLES)]
+    #[command(after_help = help(AGENT_EXAMPLES))]
     Agent(Box<DiffAgentArgs>),
 }
 
-const AGENT_EXAMPLES: &str = "The comparison is the server's own, by dry runs; values of Secrets are shown as hashes.
-Exit code: 0 nothing would change, 1 something would, above 1 an error.
+const EXAMPLES: &str = "fleetctl diff control-plane demo
+  fleetctl diff cp demo --set etcd.replicas=3 -o json";
 
-Examples:
-  fleetctl diff agent west --context west
+const AGENT_EXAMPLES: &str = "fleetctl diff agent west --context west
   fleetctl diff agent west --context west --version v1.1 -o json";
 
-const EXAMPLES: &str = "The comparison is the server's own, by dry runs; values of Secrets are shown as hashes.
-Exit code: 0 nothing would change, 1 something would, above 1 an error.
-
-Examples:
-  fleetctl diff control-plane demo
-  fleetctl diff cp demo --set etcd.replicas=3 -o json";
+/// What both comparisons say of themselves, then the examples of one.
+fn help(examples: &str) -> String {
+    format!(
+        "The comparison is the server's own, by dry runs; values of Secrets are shown as hashes.\n\
+         Exit code: 0 nothing would change, 1 something would, above 1 an error.\n\nExamples:\n  {examples}"
+    )
+}
 
 /// Compare a control plane with the cluster of `--context`
 #[derive(Debug, Args)]

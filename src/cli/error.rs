@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
+use crate::apply::sentences;
 use crate::chart::Diagnostics;
 
 /// The exit codes that are promised to scripts.
@@ -59,10 +60,8 @@ impl CliError {
 
     /// Adds the chain of `error` as causes, without repeating what an outer message already says.
     pub(super) fn because(mut self, error: &(dyn StdError + 'static)) -> Self {
-        let mut link = Some(error);
-        while let Some(error) = link {
-            self.push_cause(error.to_string());
-            link = error.source();
+        for said in sentences(error) {
+            self.push_cause(said);
         }
         self
     }

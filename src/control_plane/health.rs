@@ -6,6 +6,7 @@ use kube::Client;
 use kube::config::Kubeconfig;
 
 use crate::apply::client::connect_with;
+use crate::apply::sentences;
 use crate::check::inside::{self, CHECKS, HealthFacts};
 use crate::check::{self, Report};
 
@@ -31,15 +32,14 @@ impl Health {
 }
 
 /// An error of the client and everything behind it, each thing said once.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut link = error.source();
-    while let Some(inner) = link {
-        let said = inner.to_string();
-        if !text.contains(&said) {
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = String::new();
+    for said in sentences(error) {
+        if text.is_empty() {
+            text = said;
+        } else if !text.contains(&said) {
             text = format!("{text}: {said}");
         }
-        link = inner.source();
     }
     text
 }

@@ -71,6 +71,7 @@ fn hosting(path: &str, hub: &str, etcd: usize) -> Answer {
     let path = path.split('?').next().unwrap();
     match path.strip_prefix("/apis/apps/v1/namespaces/fleet/") {
         Some("statefulsets") => return list(&[workload("StatefulSet", "etcd", etcd)]),
+        Some("deployments") => return list(&[]),
         Some("statefulsets/etcd") => return (200, workload("StatefulSet", "etcd", etcd)),
         Some(deployment) => {
             let name = deployment.trim_start_matches("deployments/");
@@ -150,7 +151,7 @@ fn with_both_sides_in_reach_every_format_tells_the_same() {
     assert_eq!((&json["name"], &json["view"], &json["healthy"]), (&"demo".into(), &"both".into(), &true.into()));
     assert_eq!((&json["exitCode"], &json["policies"]), (&0.into(), &1.into()));
     let east = json!({"name": "east", "ready": false, "reason": "ClusterHeartbeatLost", "kubernetesVersion": "1.29", "agentVersion": "v0.6.1"});
-    assert_eq!(json["clusters"][1], east);
+    assert_eq!(json["clusters"][0], east, "in the order of their names");
     assert_eq!(json["components"][2], json!({"name": "etcd", "state": "Running", "wanted": 1, "ready": 1}));
     assert!(verdicts(&json).contains(&("clusters", "warned")), "{json}");
     let yaml = sandbox.run(&["status", "-o", "yaml"]);
@@ -327,18 +328,27 @@ impl Drop for Watching {
     }
 }
 
+impl Watching {
+    /// `status --watch`, and the documents that it prints.
+    fn status(sandbox: &Sandbox) -> (Self, impl Iterator<Item = serde_json::Result<Value>>) {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("fleetctl"));
+        command.args(["status", "--watch", "-o", "json"]).env_clear().env("HOME", sandbox.path());
+        let mut child = Self(command.stdout(Stdio::piped()).spawn().unwrap());
+        let stdout = BufReader::new(child.0.stdout.take().unwrap());
+        (child, serde_json::Deserializer::from_reader(stdout).into_iter())
+    }
+}
+
 #[test]
-fn a_watch_shows_each_change_once_and_ends_by_the_signal() {
+fn a_watch_shows_each_change_once_where_watching_is_forbidden_too_and_ends_by_the_signal() {
     let sandbox = Sandbox::new();
-    let hub = serve(|_, path| inside(path));
+    let may = |path: &str, answer: Answer| if path.contains("watch=") { forbidden() } else { answer };
+    let hub = serve(move |_, path| may(path, inside(path)));
     let ready = Arc::new(AtomicBool::new(true));
     let state = Arc::clone(&ready);
-    use_cluster(&sandbox, &serve(move |_, path| hosting(path, &hub, usize::from(state.load(Ordering::SeqCst)))));
-    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("fleetctl"));
-    command.args(["status", "--watch", "-o", "json"]).env_clear().env("HOME", sandbox.path());
-    let mut child = Watching(command.stdout(Stdio::piped()).spawn().unwrap());
-    let mut documents =
-        serde_json::Deserializer::from_reader(BufReader::new(child.0.stdout.take().unwrap())).into_iter::<Value>();
+    let answer = move |path: &str| hosting(path, &hub, usize::from(state.load(Ordering::SeqCst)));
+    use_cluster(&sandbox, &serve(move |_, path| may(path, answer(path))));
+    let (mut child, mut documents) = Watching::status(&sandbox);
     assert_eq!(documents.next().unwrap().unwrap()["healthy"], true);
     ready.store(false, Ordering::SeqCst);
     let second = documents.next().unwrap().unwrap();
@@ -348,4 +358,63 @@ fn a_watch_shows_each_change_once_and_ends_by_the_signal() {
     // 130 in a shell.
     assert_eq!(child.0.wait().unwrap().signal(), Some(2));
     assert!(documents.next().is_none());
+}
+
+#[test]
+fn a_watch_looks_again_when_something_changes_and_not_before() {
+    let never = || -> Answer {
+        loop {
+            std::thread::park();
+        }
+    };
+    let sandbox = Sandbox::new();
+    let hub = serve(move |_, path| if path.contains("watch=") { never() } else { inside(path) });
+    let looks = Arc::new(AtomicUsize::new(0));
+    let quiet = Arc::new(std::sync::OnceLock::new());
+    let (counted, told, watched) = (Arc::clone(&looks), Arc::clone(&quiet), AtomicBool::new(false));
+    let answer = move |path: &str| {
+        if path.contains("watch=") {
+            if !path.contains("/statefulsets?") || watched.swap(true, Ordering::SeqCst) {
+                return never();
+            }
+            // Long enough for the looks at the beginning, then longer than the time between two looks without a watch.
+            let looks_after = |seconds| {
+                std::thread::sleep(std::time::Duration::from_secs(seconds));
+                counted.load(Ordering::SeqCst)
+            };
+            told.set((looks_after(2), looks_after(4))).unwrap();
+            let object = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": {"name": "etcd", "namespace": "fleet", "resourceVersion": "2"}});
+            return (200, json!({"type": "MODIFIED", "object": object}));
+        }
+        if path.contains("/statefulsets?") && path.contains("labelSelector") {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        hosting(path, &hub, usize::from(told.get().is_none()))
+    };
+    use_cluster(&sandbox, &serve(move |_, path| answer(path)));
+    let (_child, mut documents) = Watching::status(&sandbox);
+    assert_eq!(documents.next().unwrap().unwrap()["healthy"], true);
+    assert_eq!(documents.next().unwrap().unwrap()["healthy"], false);
+    let (before, after) = quiet.get().expect("the change was told");
+    assert_eq!(before, after, "nothing had changed");
+}
+
+#[test]
+fn a_context_of_another_control_plane_is_not_taken_for_the_one_that_is_named() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path().join(".kube")).unwrap();
+    let hub = serve(|_, path| {
+        let (code, mut answer) = inside(path);
+        if path.ends_with("/secrets/fleet-cluster-init-kubeconfig") {
+            answer["metadata"]["labels"] = json!({"app.kubernetes.io/instance": "other"});
+        }
+        (code, answer)
+    });
+    sandbox.file(".kube/config", &kubeconfig("here", &hub));
+    let expected = ["control plane `demo` is not installed", "`here` is the context of control plane `other`"];
+    sandbox.run(&["status", "demo"]).fails(7, &expected);
+    sandbox.run(&["check", "demo"]).fails(7, &expected);
+    let unnamed = sandbox.run(&["status"]);
+    assert!(unnamed.succeeds().contains("Control plane other answers"), "{unnamed:?}");
 }

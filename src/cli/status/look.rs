@@ -1,11 +1,15 @@
 //! From a name and the global flags to what can be seen of a control plane, from wherever it can be seen.
 
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams};
 use kube::config::Kubeconfig;
 use kube::{Client, CustomResourceExt, ResourceExt};
 
 use crate::api::Cluster;
+use crate::api::keys::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::ControlPlaneName;
 use crate::apply::{Connected, Diagnosis};
 use crate::check::Report;
@@ -21,7 +25,6 @@ use crate::control_plane::keys;
 use crate::install::home::Home;
 
 /// A control plane, as far as it can be seen.
-#[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) name: ControlPlaneName,
     pub(crate) health: Health,
@@ -29,6 +32,10 @@ pub(crate) struct Seen {
     pub(crate) installation: Installation,
     /// Why components do not run, the root first.
     pub(super) causes: Vec<Diagnosis>,
+    /// The hosting cluster, where it answers.
+    pub(super) hosting: Option<Client>,
+    /// The control plane's own API, where it answers.
+    pub(super) inside: Option<Client>,
 }
 
 impl Seen {
@@ -76,18 +83,28 @@ pub(crate) async fn look(ui: &Ui, global: &Global, name: Option<&str>) -> Result
             None => Err(not_installed(None, global)),
         };
     }
-    let own = wanted.clone().or_else(|| there.context.as_deref()?.parse().ok());
-    match own {
-        Some(name) if is_own_api(&there, &name).await => {
-            let why = format!("`{}` is the control plane's own context", there.context.as_deref().unwrap_or_default());
-            from_inside(global, name, &there.client, why).await
-        }
-        _ => Err(match (wanted, installed.first()) {
+    let Some(own) = own_api(&there, namespace).await else {
+        return Err(match (wanted, installed.first()) {
             (None, _) => not_installed(None, global),
             (Some(name), Some(other)) => not_installed(Some(&name), global).hint(format!("there is `{other}`")),
             (Some(name), None) => not_installed(Some(&name), global)
                 .hint(format!("install it with `{} install control-plane {name}`", ui.program)),
-        }),
+        });
+    };
+    let context = there.context.as_deref().unwrap_or_default();
+    match (wanted, own) {
+        (Some(wanted), Some(own)) if wanted != own => Err(not_installed(Some(&wanted), global)
+            .cause(format!("`{context}` is the context of control plane `{own}`"))
+            .hint(format!(
+                "name that one, or give the context of `{wanted}` or of its hosting cluster with `--context`"
+            ))),
+        (wanted, own) => match own.or(wanted).or_else(|| context.parse().ok()) {
+            Some(name) => {
+                let why = format!("`{context}` is the control plane's own context");
+                from_inside(global, name, &there.client, why).await
+            }
+            None => Err(not_installed(None, global)),
+        },
     }
 }
 
@@ -104,19 +121,35 @@ async fn installed(client: &Client, namespace: &str) -> Result<Vec<String>, kube
     Ok(list.iter().filter_map(|set| set.labels().get("app.kubernetes.io/instance").cloned()).collect())
 }
 
-/// Whether an API server is a control plane's own: it has the definition that only control planes have, or the
-/// control plane's kubeconfig on this machine leads there.
-async fn is_own_api(there: &Connected, name: &ControlPlaneName) -> bool {
-    let file = Home::of_user().ok().map(|home| home.kubeconfig(name));
-    let server = || {
-        let config = Kubeconfig::read_from(file?).ok()?;
-        config.clusters.into_iter().find_map(|cluster| cluster.cluster?.server)
-    };
-    if server().is_some_and(|server| server.trim_end_matches('/') == there.server) {
-        return true;
-    }
+/// Whether an API server is a control plane's own, and of which, as far as it can be known.
+///
+/// It is one when it has the definition that only control planes have; its name is on the Secret that its scheduler
+/// made. Where neither may be read, a control plane's kubeconfig on this machine that leads there tells both.
+async fn own_api(there: &Connected, namespace: &str) -> Option<Option<ControlPlaneName>> {
     let definitions: Api<CustomResourceDefinition> = Api::all(there.client.clone());
-    definitions.get_opt(Cluster::crd_name()).await.is_ok_and(|found| found.is_some())
+    let secrets: Api<Secret> = Api::namespaced(there.client.clone(), namespace);
+    let (definition, secret) =
+        tokio::join!(definitions.get_metadata_opt(Cluster::crd_name()), secrets.get_metadata_opt(INIT_SECRET));
+    let by_file = || {
+        let home = Home::of_user().ok()?;
+        known(&home).into_iter().find(|name| leads_to(&home.kubeconfig(name), &there.server))
+    };
+    match definition {
+        // A copy of the Secret is in every workload cluster, too, so it counts only beside the definition.
+        Ok(Some(_)) => {
+            let secret = secret.ok().flatten();
+            let label = secret.and_then(|secret| secret.labels().get(LABEL_INSTANCE)?.parse().ok());
+            Some(label.or_else(by_file))
+        }
+        _ => by_file().map(Some),
+    }
+}
+
+/// Whether a kubeconfig leads to an API server.
+fn leads_to(file: &Path, server: &str) -> bool {
+    let config = Kubeconfig::read_from(file).unwrap_or_default();
+    let mut servers = config.clusters.into_iter().filter_map(|cluster| cluster.cluster?.server);
+    servers.any(|other| other.trim_end_matches('/') == server)
 }
 
 async fn from_hosting(global: &Global, hosting: &Client, name: ControlPlaneName) -> Result<Seen, CliError> {
@@ -133,21 +166,26 @@ async fn from_hosting(global: &Global, hosting: &Client, name: ControlPlaneName)
         installation::look(hosting, &name, &global.namespace),
         installation::causes(hosting, &name, &global.namespace, &health.facts)
     );
-    Ok(Seen { name, health, installation, causes })
+    let inside = hub.ok().filter(|_| health.facts.inside.is_ok());
+    Ok(Seen { name, health, installation, causes, hosting: Some(hosting.clone()), inside })
 }
 
 /// What can be judged from inside; `why` says why the hosting cluster was not looked at.
 async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why: String) -> Result<Seen, CliError> {
     let health = health::look(Err(why), Ok(hub), global.namespace.as_str()).await;
     let health = health.map_err(|error| request_failed("cannot read the control plane", &error))?;
-    Ok(Seen { name, health, installation: Installation::unseen(), causes: Vec::new() })
+    let inside = Some(hub.clone()).filter(|_| health.facts.inside.is_ok());
+    Ok(Seen { name, health, installation: Installation::unseen(), causes: Vec::new(), hosting: None, inside })
 }
 
 /// The control plane by its kubeconfig on this machine, for `error` kept the hosting cluster from being looked at.
 async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliError) -> Result<Seen, CliError> {
     let Ok(home) = Home::of_user() else { return Err(error) };
     // A context that was named may host another control plane than the one of this machine.
-    let name = wanted.or_else(|| global.context.is_none().then(|| only_one(&home)).flatten());
+    let name = wanted.or_else(|| match &known(&home)[..] {
+        [only] if global.context.is_none() => Some(only.clone()),
+        _ => None,
+    });
     let Some(name) = name else { return Err(error) };
     let file = home.kubeconfig(&name);
     let Ok(text) = fs_err::read_to_string(&file) else { return Err(error) };
@@ -165,12 +203,11 @@ async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliEr
     }
 }
 
-/// The control plane of which this machine has a kubeconfig, if there is exactly one.
-fn only_one(home: &Home) -> Option<ControlPlaneName> {
-    let folders = fs_err::read_dir(home.path()).ok()?.flatten();
+/// The control planes of which this machine has a kubeconfig.
+fn known(home: &Home) -> Vec<ControlPlaneName> {
+    let folders = fs_err::read_dir(home.path()).into_iter().flatten().flatten();
     let names = folders.filter_map(|entry| entry.file_name().to_str()?.parse::<ControlPlaneName>().ok());
-    let mut names = names.filter(|name| home.kubeconfig(name).is_file());
-    names.next().filter(|_| names.next().is_none())
+    names.filter(|name| home.kubeconfig(name).is_file()).collect()
 }
 
 /// The control plane's API: by the kubeconfig in the hosting cluster, else by the local file.

@@ -1,5 +1,6 @@
 //! `status`: the health of an installed control plane; once, for ever, or until it is healthy.
 
+mod changes;
 mod look;
 mod show;
 
@@ -12,6 +13,7 @@ use super::error::{CliError, Exit};
 use super::run_args::duration;
 use super::ui::{Display, Ui};
 use crate::install::progress::Progress as _;
+use changes::{Changes, POLL};
 pub(super) use look::{Seen, look};
 
 const EXAMPLES: &str = "\
@@ -60,8 +62,6 @@ enum Format {
 
 /// Time between two looks of `--wait`.
 const SOON: Duration = Duration::from_secs(1);
-/// Time between two looks of `--watch`: nobody waits for it, and a look is some twenty requests.
-const LATER: Duration = Duration::from_secs(3);
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: StatusArgs) -> Result<Exit, CliError> {
     if args.watch {
@@ -83,7 +83,10 @@ fn exit(seen: &Seen) -> Exit {
 /// is nothing to look at to begin with.
 async fn watch(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
     let mut shown = String::new();
+    let mut changes = Changes::default();
+    let began = Instant::now();
     let mut seen = look(ui, global, args.name.as_deref()).await?;
+    let mut took = began.elapsed();
     loop {
         let text = show::text(ui, global, args.output, &seen);
         if text != shown {
@@ -92,17 +95,18 @@ async fn watch(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliE
             ui.out(&show::one_of_many(args.output, &text, alone))?;
             shown = text;
         }
-        seen = next(ui, global, args).await?;
+        changes.next(seen.hosting.as_ref(), seen.inside.as_ref(), global.namespace.as_str(), took).await;
+        (seen, took) = next(ui, global, args).await?;
     }
 }
 
-/// The next look that sees anything; what keeps one from it is said once.
-async fn next(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Seen, CliError> {
+/// The next look that sees anything, and how long it took; what keeps one from it is said once.
+async fn next(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<(Seen, Duration), CliError> {
     let mut said = String::new();
     loop {
-        tokio::time::sleep(LATER).await;
+        let began = Instant::now();
         match look(ui, global, args.name.as_deref()).await {
-            Ok(seen) => return Ok(seen),
+            Ok(seen) => return Ok((seen, began.elapsed())),
             Err(error) if error.exit == Exit::Usage => return Err(error),
             Err(error) => {
                 let why = in_a_line(&error);
@@ -112,6 +116,7 @@ async fn next(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Seen, CliEr
                 }
             }
         }
+        tokio::time::sleep(POLL).await;
     }
 }
 

@@ -68,13 +68,10 @@ pub(super) fn text(ui: &Ui, global: &Global, format: Option<Format>, seen: &Seen
     match format {
         None => blocks(ui, seen),
         Some(Format::Wide) => wide(ui, global, seen),
-        Some(Format::Json) => {
+        Some(format @ (Format::Json | Format::Yaml)) => {
             let report = seen.report();
-            output::json(&document(global, seen, verdicts::entries(&report)))
-        }
-        Some(Format::Yaml) => {
-            let report = seen.report();
-            output::yaml(&document(global, seen, verdicts::entries(&report)))
+            let document = document(global, seen, verdicts::entries(&report));
+            if format == Format::Json { output::json(&document) } else { output::yaml(&document) }
         }
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-fn build(bed: &Bed) -> Result<PathBuf> {
+pub(crate) fn build(bed: &Bed) -> Result<PathBuf> {
     let mut cargo = cargo(bed.checkout());
     cargo.args(["build", "--package", "fleetctl", "--bin", "fleetctl", "--message-format=json-render-diagnostics"]);
     executables(&output_of(&mut cargo)?).pop().context("cargo built no fleetctl")

@@ -2,7 +2,7 @@
 
 use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, is_cloud};
 use crate::api::quantity::print;
-use crate::check::{Check, Finding, Severity, access, autopilot};
+use crate::check::{Check, Finding, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
 pub const CHECKS: [Check<HostingFacts>; 15] = [
@@ -22,14 +22,7 @@ pub const CHECKS: [Check<HostingFacts>; 15] = [
     Check::required("quota", "quota", "namespace", &["namespace"], quota),
     Check::required("storage", "storage", "storage", &[], storage),
     Check::required("node-port", "node port", "exposure", &[], node_port),
-    Check {
-        id: "load-balancer",
-        title: "load balancer",
-        category: "exposure",
-        severity: Severity::Warning,
-        needs: &["nodes"],
-        evaluate: load_balancer,
-    },
+    Check::advised("load-balancer", "load balancer", "exposure", &["nodes"], load_balancer),
 ];
 
 fn rights(facts: &HostingFacts) -> Finding {

@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
-use crate::{Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, demo, goldens, test};
+use crate::{Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, pictures, test};
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
 
@@ -103,6 +103,12 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         picture: Option<std::path::PathBuf>,
     },
+    /// Draw a terminal in which an install is at work, and the same when it has failed, for the README
+    Pictures {
+        /// The folder that gets `install.svg` and `failed-install.svg`
+        #[arg(default_value = "examples")]
+        folder: PathBuf,
+    },
     /// All tests, on real clusters
     Test {
         /// Also the tests that wait for time-outs or try every case, of many minutes
@@ -117,13 +123,13 @@ enum Task {
     /// Measure against peers, in one run
     Bench {
         /// `install` beside kubectl; `apply`, the engine alone, beside kubectl and Helm; `render` beside Helm; `crowd`,
-        /// many agents on one control plane
+        /// many agents on one control plane; `status`, what is waited for at a prompt
         #[arg(value_enum, default_value = "install")]
         what: Benchmark,
         /// For `apply`: all sizes at all round-trip times, of many minutes
         #[arg(long)]
         exhaustive: bool,
-        /// For `render`: a profile of Cargo.toml. release is what users get, e2e is quick to build
+        /// For `render` and `status`: a profile of Cargo.toml. release is what users get, e2e is quick to build
         #[arg(long, default_value = "release")]
         profile: String,
         /// For `crowd`: how many agents, one run each
@@ -162,6 +168,7 @@ enum Benchmark {
     Apply,
     Render,
     Crowd,
+    Status,
 }
 
 /// Runs the command line; 0 for success, 2 for what the caller has to mend first, 1 for everything else.
@@ -193,12 +200,14 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Build => bed.build()?,
         Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
         Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
+        Task::Pictures { folder } => pictures::run(&bed, &folder)?,
         Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
         Task::Goldens => goldens::write(&bed)?,
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
         Task::Bench { what: Benchmark::Apply, exhaustive, .. } => bench_apply::run(&bed, exhaustive)?,
         Task::Bench { what: Benchmark::Render, profile, .. } => bench_render::run(&bed, &profile)?,
         Task::Bench { what: Benchmark::Crowd, agents, minutes, .. } => bench_crowd::run(&bed, &agents, minutes)?,
+        Task::Bench { what: Benchmark::Status, profile, .. } => bench_status::run(&bed, &profile)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
         Task::LoadBalancer { name } => crate::load_balancer::serve(&bed.cluster(&name)?)?,

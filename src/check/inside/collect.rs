@@ -1,0 +1,226 @@
+//! What the checks of a control plane's health look at, read from both sides.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::{COMPONENTS, Component, DEFINITIONS, Inside, Member};
+use crate::api::brief::{self, Age};
+use crate::api::cluster::conditions::READY;
+use crate::api::keys::{BOOTSTRAP_STATUS, INIT_SECRET};
+use crate::api::rights::{Right, Scope};
+use crate::api::{Cluster, SchedulePolicy};
+
+/// How the names of the API groups end that an install brings.
+const GROUPS: &str = ".fleet-scheduler.io";
+
+fn selector_text(selector: &LabelSelector) -> String {
+    let labels = selector.match_labels.iter().flatten();
+    labels.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}
+
+fn pod_trouble(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let containers = [&status.init_container_statuses, &status.container_statuses];
+    let waiting = containers.into_iter().flatten().flatten().find_map(|container| {
+        let reason = container.state.as_ref()?.waiting.as_ref()?.reason.clone()?;
+        (!matches!(reason.as_str(), "ContainerCreating" | "PodInitializing")).then_some(reason)
+    });
+    let ready = status.container_statuses.iter().flatten().all(|container| container.ready);
+    let word = waiting.or_else(|| status.phase.clone().filter(|phase| phase != "Running" || !ready))?;
+    let word = if word == "Running" { "not ready".to_owned() } else { word };
+    Some(format!("{word} (pod {})", pod.name_any()))
+}
+
+async fn component(
+    pods: &Api<Pod>,
+    selector: Option<&LabelSelector>,
+    wanted: Option<i32>,
+    ready: Option<i32>,
+) -> Result<Component, kube::Error> {
+    let mut component =
+        Component { installed: true, wanted: wanted.unwrap_or(1), ready: ready.unwrap_or(0), trouble: None };
+    if let Some(selector) = selector.filter(|_| component.ready < component.wanted) {
+        let list = pods.list(&ListParams::default().labels(&selector_text(selector))).await?;
+        component.trouble = list.iter().find_map(pod_trouble);
+    }
+    Ok(component)
+}
+
+/// Reads the components from the hosting cluster.
+pub async fn components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'static str, Component>, kube::Error> {
+    let pods: Api<Pod> = Api::namespaced(hosting.clone(), namespace);
+    let deployments: Api<Deployment> = Api::namespaced(hosting.clone(), namespace);
+    let stateful: Api<StatefulSet> = Api::namespaced(hosting.clone(), namespace);
+    let one = |name: &'static str| {
+        let (pods, deployments, stateful) = (&pods, &deployments, &stateful);
+        async move {
+            let found = if name == "etcd" {
+                stateful.get_opt(name).await?.map(|set| {
+                    let ready = set.status.as_ref().and_then(|s| s.ready_replicas);
+                    let spec = set.spec.unwrap_or_default();
+                    (Some(spec.selector), spec.replicas, ready)
+                })
+            } else {
+                deployments.get_opt(name).await?.map(|deployment| {
+                    let ready = deployment.status.as_ref().and_then(|s| s.ready_replicas);
+                    let spec = deployment.spec.unwrap_or_default();
+                    (Some(spec.selector), spec.replicas, ready)
+                })
+            };
+            let component = match found {
+                Some((selector, wanted, ready)) => component(pods, selector.as_ref(), wanted, ready).await?,
+                None => Component::default(),
+            };
+            Ok::<_, kube::Error>((name, component))
+        }
+    };
+    let found = futures::future::try_join_all(COMPONENTS.iter().map(|(name, _)| one(name))).await?;
+    Ok(found.into_iter().collect())
+}
+
+/// The rights that [`components`] needs in the hosting cluster, and that the choice of a control plane by name needs.
+pub fn rights() -> Vec<Right> {
+    [
+        Right::needed(Scope::Namespace, "apps", "statefulsets", &["get", "list"]),
+        Right::needed(Scope::Namespace, "apps", "deployments", &["get"]),
+        Right::needed(Scope::Namespace, "", "pods", &["list"]),
+    ]
+    .concat()
+}
+
+/// What of a CustomResourceDefinition tells whether its kind is there: not its schema.
+#[derive(Debug, Deserialize)]
+struct Definition {
+    spec: DefinitionSpec,
+    #[serde(default)]
+    status: Conditions,
+}
+
+#[derive(Debug, Deserialize)]
+struct DefinitionSpec {
+    group: String,
+    names: Names,
+}
+
+#[derive(Debug, Deserialize)]
+struct Names {
+    kind: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Conditions {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    #[serde(default)]
+    reason: String,
+}
+
+/// What of a Cluster makes a [`Member`]: not what is free on each of its nodes.
+#[derive(Debug, Deserialize)]
+struct Registered {
+    metadata: Named,
+    #[serde(default)]
+    spec: RegisteredSpec,
+    #[serde(default)]
+    status: Reported,
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct RegisteredSpec {
+    #[serde(default)]
+    kubernetesversion: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Reported {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+    #[serde(default)]
+    observed: ReportedFacts,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReportedFacts {
+    #[serde(default)]
+    agent_version: String,
+}
+
+fn established(definition: &Definition) -> bool {
+    definition.status.conditions.iter().any(|c| c.type_ == "Established" && c.status == "True")
+}
+
+fn member(cluster: Registered) -> Member {
+    let ready = cluster.status.conditions.into_iter().find(|condition| condition.type_ == READY);
+    Member {
+        name: cluster.metadata.name,
+        ready: ready.as_ref().is_some_and(|condition| condition.status == "True"),
+        reason: ready.map_or_else(|| "never reported".to_owned(), |condition| condition.reason),
+        kubernetes_version: cluster.spec.kubernetesversion,
+        agent_version: cluster.status.observed.agent_version,
+    }
+}
+
+/// An answer of which 404 means that the kind is not defined yet.
+fn if_defined<T>(answer: Result<Vec<T>, kube::Error>) -> Result<Vec<T>, kube::Error> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        answer => answer,
+    }
+}
+
+/// Reads what the control plane's own API holds, all at once.
+pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error> {
+    let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
+    let reports: Api<ConfigMap> = Api::namespaced(hub.clone(), namespace);
+    let (definitions, members, policies, secret, report, version) = tokio::join!(
+        brief::list::<CustomResourceDefinition, Definition>(hub, Age::Now),
+        brief::list::<Cluster, Registered>(hub, Age::InMemory),
+        brief::list::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
+        secrets.get_opt(INIT_SECRET),
+        reports.get_opt(BOOTSTRAP_STATUS),
+        hub.apiserver_version(),
+    );
+    let definitions = definitions?;
+    let found = |kind: &str| {
+        let found = definitions.iter().find(|d| d.spec.names.kind == kind && d.spec.group.ends_with(GROUPS));
+        (kind.to_owned(), found.is_some_and(established))
+    };
+    let mut members: Vec<Member> = if_defined(members)?.into_iter().map(member).collect();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Inside {
+        definitions: DEFINITIONS.into_iter().map(found).collect(),
+        members,
+        policies: if_defined(policies)?.len(),
+        init_secret: secret?.is_some(),
+        bootstrap_trouble: report?.as_ref().and_then(bootstrap_trouble),
+        kubernetes_version: version.ok().map(|version| version.git_version),
+    })
+}
+
+fn bootstrap_trouble(report: &ConfigMap) -> Option<String> {
+    let text = report.data.as_ref()?.get("conditions")?;
+    let conditions: Vec<serde_json::Value> = serde_json::from_str(text).ok()?;
+    let condition = conditions.iter().find(|condition| condition["type"] == "Bootstrapped")?;
+    (condition["status"] != "True").then(|| condition["message"].as_str().unwrap_or("no reason given").to_owned())
+}

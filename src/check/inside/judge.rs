@@ -1,0 +1,180 @@
+//! The health checks: pure judgements over what was read of a control plane.
+
+use super::{HOSTING, HealthFacts};
+use crate::api::keys::INIT_SECRET;
+use crate::check::{Check, Finding};
+
+fn component_check(facts: &HealthFacts, name: &str) -> Finding {
+    let Ok(components) = &facts.components else { return Finding::Unseen(HOSTING) };
+    match components.get(name) {
+        Some(component) if component.running() => Finding::Good(component.state()),
+        Some(component) => Finding::bad(component.state(), "see the causes below, or the events of its pods"),
+        None => Finding::bad("not looked at", "report this as a fault of the program"),
+    }
+}
+
+fn definition_check(facts: &HealthFacts, kind: &str) -> Finding {
+    match &facts.inside {
+        Err(error) => Finding::bad(format!("unknown: {error}"), "see whether the API server is reachable from here"),
+        Ok(inside) => match (inside.definitions.get(kind), &inside.bootstrap_trouble) {
+            (Some(true), _) => Finding::Good("installed".to_owned()),
+            (_, Some(trouble)) => Finding::bad(format!("not installed: {trouble}"), "see the log of fleet-scheduler"),
+            _ => Finding::bad("not installed", "see the log of fleet-scheduler, which installs it"),
+        },
+    }
+}
+
+/// The health checks of a control plane, in the order in which they are shown.
+pub const CHECKS: [Check<HealthFacts>; 11] = [
+    Check::advised(HOSTING, "hosting cluster", "components", &[], hosting),
+    Check::required("apiserver", "API server", "components", &[], |f| component_check(f, "apiserver")),
+    Check::required("controller-manager", "kube-controller-manager", "components", &[], |f| {
+        component_check(f, "kube-controller-manager")
+    }),
+    Check::required("etcd", "etcd", "components", &[], |f| component_check(f, "etcd")),
+    Check::required("scheduler", "scheduler", "components", &[], |f| component_check(f, "fleet-scheduler")),
+    Check::required("definition-cluster", "Cluster", "definitions", &[], |f| definition_check(f, "Cluster")),
+    Check::required("definition-schedulepolicy", "SchedulePolicy", "definitions", &[], |f| {
+        definition_check(f, "SchedulePolicy")
+    }),
+    Check::required("definition-schedulegroup", "ScheduleGroup", "definitions", &[], |f| {
+        definition_check(f, "ScheduleGroup")
+    }),
+    Check::required("init-secret", "agents' init Secret", "definitions", &["definition-cluster"], init_secret),
+    Check::advised("clusters", "workload clusters", "fleet", &["definition-cluster"], clusters),
+    Check::advised("policies", "schedule policies", "fleet", &["definition-schedulepolicy"], policies),
+];
+
+fn hosting(facts: &HealthFacts) -> Finding {
+    match &facts.components {
+        Ok(_) => Finding::Good("answers".to_owned()),
+        Err(why) => Finding::bad(format!("not looked at: {why}"), "give `--context` of the hosting cluster"),
+    }
+}
+
+fn init_secret(facts: &HealthFacts) -> Finding {
+    match &facts.inside {
+        Ok(inside) if inside.init_secret => Finding::Good(format!("Secret {INIT_SECRET} is there")),
+        _ => Finding::bad(format!("Secret {INIT_SECRET} is missing"), "see the log of fleet-scheduler, which makes it"),
+    }
+}
+
+/// How many clusters that are not ready are named.
+const NAMED: usize = 5;
+
+fn clusters(facts: &HealthFacts) -> Finding {
+    let members = facts.inside.as_ref().map(|inside| inside.members.as_slice()).unwrap_or_default();
+    if members.is_empty() {
+        return Finding::bad(
+            "0 workload clusters connected",
+            "register one with `fleetctl install agent NAME --context CONTEXT`",
+        );
+    }
+    let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
+    if unready.is_empty() {
+        return Finding::Good(format!("{} connected and ready", members.len()));
+    }
+    let named: Vec<_> = unready.iter().take(NAMED).map(|m| format!("{} ({})", m.name, m.reason)).collect();
+    let more = unready.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more (`-o wide` lists all)") } else { String::new() };
+    Finding::bad(
+        format!("{} of {} workload clusters not ready: {}{more}", unready.len(), members.len(), named.join(", ")),
+        "read the agent's log there: `kubectl logs -l app.kubernetes.io/name=fleet-agent`",
+    )
+}
+
+fn policies(facts: &HealthFacts) -> Finding {
+    match facts.inside.as_ref().map_or(0, |inside| inside.policies) {
+        0 => Finding::bad("0 schedule policies defined", "nothing is placed before there is a SchedulePolicy"),
+        n => Finding::Good(format!("{n} defined")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::inside::{COMPONENTS, Component, DEFINITIONS, Inside, Member, View};
+    use crate::check::{Verdict, run};
+
+    fn healthy() -> HealthFacts {
+        let running = Component { installed: true, wanted: 1, ready: 1, trouble: None };
+        let inside = Inside {
+            definitions: DEFINITIONS.iter().map(|kind| ((*kind).to_owned(), true)).collect(),
+            members: vec![Member {
+                name: "m".to_owned(),
+                ready: true,
+                reason: "ClusterReady".to_owned(),
+                kubernetes_version: "1.29".to_owned(),
+                agent_version: "v0.6.1".to_owned(),
+            }],
+            policies: 1,
+            init_secret: true,
+            bootstrap_trouble: None,
+            kubernetes_version: Some("v1.25.4".to_owned()),
+        };
+        HealthFacts {
+            components: Ok(COMPONENTS.iter().map(|(name, _)| (*name, running.clone())).collect()),
+            inside: Ok(inside),
+        }
+    }
+
+    #[test]
+    fn a_healthy_control_plane_passes_every_check() {
+        let report = run(&CHECKS, &healthy(), &[]);
+        assert!(report.judged.iter().all(|j| matches!(j.verdict, Verdict::Passed(_))), "{report:?}");
+    }
+
+    #[test]
+    fn no_clusters_and_no_policies_are_warnings_not_failures() {
+        let mut facts = healthy();
+        facts.inside = facts.inside.map(|inside| Inside { members: Vec::new(), policies: 0, ..inside });
+        let report = run(&CHECKS, &facts, &[]);
+        assert_eq!((report.failures().count(), report.warnings().count()), (0, 2));
+    }
+
+    #[test]
+    fn of_very_many_clusters_that_are_not_ready_the_first_are_named_and_the_rest_counted() {
+        let mut facts = healthy();
+        let inside = facts.inside.as_mut().unwrap();
+        let lost = |at: usize| Member { name: format!("m-{at}"), ready: false, ..inside.members[0].clone() };
+        inside.members = (0..500).map(lost).collect();
+        let report = run(&CHECKS, &facts, &[]);
+        let said: Vec<_> = report.warnings().map(|(_, problem)| problem.what.as_str()).collect();
+        let [said] = said[..] else { panic!("{said:?}") };
+        assert!(said.starts_with("500 of 500 workload clusters not ready: m-0 ("), "{said}");
+        assert!(said.contains("m-4 (") && !said.contains("m-5 (") && said.contains(" and 495 more "), "{said}");
+    }
+
+    #[test]
+    fn a_component_that_is_not_ready_fails_with_what_its_pod_says() {
+        let mut facts = healthy();
+        let components = facts.components.as_mut().unwrap();
+        let etcd = components.get_mut("etcd").unwrap();
+        etcd.ready = 0;
+        etcd.trouble = Some("Pending (pod etcd-0)".to_owned());
+        let report = run(&CHECKS, &facts, &[]);
+        let failed: Vec<_> = report.failures().map(|(j, p)| (j.id, p.what.as_str())).collect();
+        assert_eq!(failed, [("etcd", "Pending (pod etcd-0)")]);
+    }
+
+    #[test]
+    fn without_the_hosting_cluster_what_is_inside_is_judged_and_the_components_are_skipped() {
+        let mut facts = healthy();
+        facts.components = Err("no route to host".to_owned());
+        let report = run(&CHECKS, &facts, &[]);
+        assert_eq!((facts.view(), report.failures().count(), report.warnings().count()), (View::ControlPlane, 0, 1));
+        let skipped: Vec<_> =
+            report.judged.iter().filter(|j| j.verdict == Verdict::Skipped(HOSTING)).map(|j| j.id).collect();
+        assert_eq!(skipped, ["apiserver", "controller-manager", "etcd", "scheduler"]);
+        assert!(report.judged.iter().any(|j| j.id == "definition-cluster" && matches!(j.verdict, Verdict::Passed(_))));
+    }
+
+    #[test]
+    fn an_unreachable_api_fails_its_definitions_and_skips_what_needs_them() {
+        let mut facts = healthy();
+        facts.inside = Err("connection refused".to_owned());
+        let report = run(&CHECKS, &facts, &[]);
+        assert_eq!((facts.view(), report.failures().count()), (View::HostingCluster, 3));
+        assert!(report.judged.iter().any(|j| j.id == "clusters" && matches!(j.verdict, Verdict::Skipped(_))));
+    }
+}

@@ -1,0 +1,120 @@
+//! The health of an installed control plane: its components in the hosting cluster, and what its own API holds.
+
+mod collect;
+mod judge;
+
+use std::collections::BTreeMap;
+
+pub use collect::{components, inside, rights};
+pub use judge::CHECKS;
+
+/// One component as its controller and pods show it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Component {
+    /// The object is there.
+    pub installed: bool,
+    /// Replicas asked for.
+    pub wanted: i32,
+    /// Replicas ready.
+    pub ready: i32,
+    /// The worst thing a pod of it says: a waiting reason or a phase, with the pod's name.
+    pub trouble: Option<String>,
+}
+
+impl Component {
+    /// `Running`, or in a few words what it is instead.
+    pub fn state(&self) -> String {
+        match self {
+            Self { installed: false, .. } => "not installed".to_owned(),
+            Self { wanted, ready, .. } if ready >= wanted && *wanted > 0 => "Running".to_owned(),
+            Self { wanted: 0, .. } => "scaled to zero".to_owned(),
+            Self { trouble: Some(trouble), .. } => trouble.clone(),
+            Self { wanted, ready, .. } => format!("{ready} of {wanted} ready"),
+        }
+    }
+
+    /// All replicas are ready.
+    pub fn running(&self) -> bool {
+        self.state() == "Running"
+    }
+}
+
+/// A registered workload cluster in brief.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Its condition Ready is True.
+    pub ready: bool,
+    /// The reason of that condition.
+    pub reason: String,
+    /// Its Kubernetes version, as major.minor; empty before its agent reported.
+    pub kubernetes_version: String,
+    /// The version of its agent; empty before it reported.
+    pub agent_version: String,
+}
+
+/// What the control plane's own API holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inside {
+    /// Definitions by kind: established or not.
+    pub definitions: BTreeMap<String, bool>,
+    /// Registered workload clusters.
+    pub members: Vec<Member>,
+    /// Number of SchedulePolicies.
+    pub policies: usize,
+    /// The Secret that agents start from is there.
+    pub init_secret: bool,
+    /// What the scheduler says it could not apply.
+    pub bootstrap_trouble: Option<String>,
+    /// The version of the API server, in full.
+    pub kubernetes_version: Option<String>,
+}
+
+/// From where a control plane is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// From the hosting cluster and by its own API.
+    Both,
+    /// From the hosting cluster only; its own API does not answer.
+    HostingCluster,
+    /// By its own API only; the hosting cluster does not answer, or not to us.
+    ControlPlane,
+    /// Not at all.
+    Nothing,
+}
+
+/// All that the health checks look at.
+#[derive(Debug, Clone)]
+pub struct HealthFacts {
+    /// Components by workload name, or why the hosting cluster was not looked at.
+    pub components: Result<BTreeMap<&'static str, Component>, String>,
+    /// The control plane's API, or why it could not be read.
+    pub inside: Result<Inside, String>,
+}
+
+impl HealthFacts {
+    /// From where the facts are.
+    pub fn view(&self) -> View {
+        match (&self.components, &self.inside) {
+            (Ok(_), Ok(_)) => View::Both,
+            (Ok(_), Err(_)) => View::HostingCluster,
+            (Err(_), Ok(_)) => View::ControlPlane,
+            (Err(_), Err(_)) => View::Nothing,
+        }
+    }
+}
+
+/// The check that says whether the hosting cluster was looked at.
+pub const HOSTING: &str = "hosting-cluster";
+
+/// Workload names of the components, in the order in which they are reported, with their titles.
+pub const COMPONENTS: [(&str, &str); 4] = [
+    ("apiserver", "API server"),
+    ("kube-controller-manager", "kube-controller-manager"),
+    ("etcd", "etcd"),
+    ("fleet-scheduler", "scheduler"),
+];
+
+/// The definitions that an install brings, in the order in which they are reported.
+pub const DEFINITIONS: [&str; 3] = ["Cluster", "SchedulePolicy", "ScheduleGroup"];
