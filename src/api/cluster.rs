@@ -100,7 +100,7 @@ pub struct Taint {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    /// `Ready`, `Idle`, `Standby`, `Accepted` by the scheduler; `ClusterHealthy` by the agent.
+    /// `Ready`, `Idle`, `Standby`, `Accepted`, `ClockSkew` by the scheduler; `ClusterHealthy` by the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -181,6 +181,8 @@ pub mod conditions {
     pub const STANDBY: &str = "Standby";
     /// The cluster may take part.
     pub const ACCEPTED: &str = "Accepted";
+    /// The agent's clock is far from the scheduler's. Absent while it never was.
+    pub const CLOCK_SKEW: &str = "ClockSkew";
     /// The agent's own view of its API server.
     pub const HEALTHY: &str = "ClusterHealthy";
 }
