@@ -16,7 +16,9 @@ use super::heartbeat::Pulse;
 use super::inventory::facts::Overrides;
 use super::inventory::nodes::{printed, totals};
 use super::inventory::publish::{Publisher, Snapshot};
+use super::inventory::shards::NODES;
 use super::inventory::watch::Observed;
+use super::node_reports::NodeReports;
 use crate::api::cluster::conditions::{HEALTHY, READY};
 use crate::api::condition::find;
 use crate::api::keys::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
@@ -31,8 +33,6 @@ const LOOK: Duration = Duration::from_secs(2);
 const ASK: Duration = Duration::from_secs(5);
 /// How often the slow facts are looked up: version, autoscaler.
 const SLOW: Duration = Duration::from_secs(300);
-/// Above this many nodes the maps by node are left out: the object would near what etcd takes.
-const MAX_NODES: usize = 200;
 /// Owns the condition, so that it can be written without the inventory.
 const HEALTH_MANAGER: &str = "fleet-agent-health";
 
@@ -77,10 +77,17 @@ impl Reporter {
         let started = Instant::now();
         let said = OnChange::default();
         let mut publisher = Publisher::default();
+        let mut reports = NodeReports::new(&self.hub, &self.name);
         let mut slow: Option<(Instant, String, bool)> = None;
         loop {
             tokio::time::sleep(LOOK).await;
-            if *self.pulse.borrow() != Pulse::Beating {
+            let pulse = self.pulse.borrow().clone();
+            if let Pulse::Passive { .. } = pulse {
+                // Whoever works now tells in our place.
+                publisher = Publisher::default();
+                reports.forget();
+            }
+            if pulse != Pulse::Beating {
                 continue;
             }
             let Some(mut snapshot) = observed.snapshot(&self.overrides, &self.name) else { continue };
@@ -95,12 +102,12 @@ impl Reporter {
                 continue;
             }
             let asked = Instant::now();
-            let written = self.patch(AGENT_MANAGER, &status_of(&snapshot, Timestamp::now())).await;
+            let written = self.publish(&snapshot, &mut reports, started.elapsed()).await;
             self.metrics.took("fleet_agent_report_seconds", "How long a report took.", asked.elapsed());
             let result = if written.is_ok() { "ok" } else { "failed" };
             self.metrics.count("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
             let outcome = match written {
-                Ok(_) => {
+                Ok(()) => {
                     publisher.told(snapshot, started.elapsed());
                     "ok".to_owned()
                 }
@@ -110,6 +117,18 @@ impl Reporter {
                 tracing::info!(outcome, "inventory");
             }
         }
+    }
+
+    /// Tells a whole inventory.
+    async fn publish(&self, snapshot: &Snapshot, reports: &mut NodeReports, now: Duration) -> Result<(), CallError> {
+        let wall = Timestamp::now();
+        reports.write(snapshot, now, wall).await?;
+        self.patch(AGENT_MANAGER, &status_of(snapshot, wall)).await?;
+        // What is left over misleads nobody who reads the Cluster first, and has time until the next report.
+        if let Err(error) = reports.tidy(snapshot).await {
+            tracing::debug!(%error, "reports that are left over could not be deleted");
+        }
+        Ok(())
     }
 
     async fn git_version(&self) -> String {
@@ -189,7 +208,8 @@ impl Reporter {
     }
 }
 
-/// The status that the agent owns.
+/// The status that the agent owns. Above [`NODES`] nodes the maps by node are left out: the object would near what etcd
+/// takes.
 fn status_of(snapshot: &Snapshot, now: Timestamp) -> Value {
     let facts = &snapshot.facts;
     let mut observed = json!({
@@ -205,7 +225,7 @@ fn status_of(snapshot: &Snapshot, now: Timestamp) -> Value {
         "autoscaled": snapshot.autoscaled,
         "lastUpdateTime": Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
     });
-    if snapshot.allocatable.len() <= MAX_NODES {
+    if snapshot.allocatable.len() <= NODES {
         status["availableResources"] = json!(printed(&snapshot.available));
         status["capacityResources"] = json!(snapshot.capacity);
         status["nodeTaints"] = json!(snapshot.taints);
