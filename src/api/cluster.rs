@@ -158,10 +158,14 @@ pub struct Observed {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub zones: Vec<String>,
-    /// Version of the agent.
+    /// Service version that the agent was installed as.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]
     pub agent_version: String,
+    /// Version of the agent's program, which can serve several lines of the service.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub agent_build: String,
     /// Nodes in all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_count: Option<i32>,

@@ -42,6 +42,7 @@ impl Simulated {
             hub,
             name: applicant.name.clone(),
             overrides: Overrides::default(),
+            version: None,
             pulse,
             metrics: metrics.clone(),
         };
