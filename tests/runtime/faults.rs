@@ -68,16 +68,15 @@ async fn a_control_plane_that_is_down_for_five_minutes_finds_its_clusters_as_it_
     let mut agent = scene.agent("pod-1");
     agent.ready(Duration::from_secs(90)).await;
     scene.until_ready().await;
-    for component in ["kube-apiserver", "kube-controller-manager", "etcd"] {
+    let all = ["kube-apiserver", "kube-controller-manager", "etcd"];
+    for component in all {
         scene.stage.to_the_hub(move |bed, hub| bed.kill(hub, component)).await;
     }
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(agent.ask("/healthz").await.0, 200, "an agent lives through it");
     let (code, body) = agent.ask("/readyz").await;
     assert!(code == 503 && body.contains("ControlPlaneUnreachable"), "{code} {body}");
-    for component in ["etcd", "kube-apiserver", "kube-controller-manager"] {
-        scene.stage.to_the_hub(move |bed, hub| bed.restart(hub, component)).await;
-    }
+    scene.stage.to_the_hub(move |bed, hub| bed.restart_all(hub, &all)).await;
     agent.ready(Duration::from_secs(20)).await;
     scene.control_plane.scheduler.ready(Duration::from_secs(60)).await;
     stays_ready(&scene, 75).await;
