@@ -15,6 +15,7 @@ pub mod heartbeat;
 pub mod hub;
 pub mod identity;
 pub mod inventory;
+pub mod node_reports;
 pub mod probe;
 pub mod register;
 pub mod report;

@@ -16,10 +16,13 @@ use super::heartbeat::Pulse;
 use super::inventory::facts::Overrides;
 use super::inventory::nodes::{printed, totals};
 use super::inventory::publish::{Publisher, Snapshot};
+use super::inventory::shards::NODES;
 use super::inventory::watch::Observed;
+use super::node_reports::NodeReports;
 use crate::api::cluster::conditions::{HEALTHY, READY};
 use crate::api::condition::find;
 use crate::api::keys::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
+use crate::api::version::ServiceVersion;
 use crate::api::{Cluster, Condition};
 use crate::daemon::client::{CallError, call};
 use crate::daemon::log::OnChange;
@@ -31,8 +34,6 @@ const LOOK: Duration = Duration::from_secs(2);
 const ASK: Duration = Duration::from_secs(5);
 /// How often the slow facts are looked up: version, autoscaler.
 const SLOW: Duration = Duration::from_secs(300);
-/// Above this many nodes the maps by node are left out: the object would near what etcd takes.
-const MAX_NODES: usize = 200;
 /// Owns the condition, so that it can be written without the inventory.
 const HEALTH_MANAGER: &str = "fleet-agent-health";
 
@@ -47,6 +48,8 @@ pub struct Reporter {
     pub name: String,
     /// What the operator knows better.
     pub overrides: Overrides,
+    /// The service version that the agent was installed as, if it was told.
+    pub version: Option<ServiceVersion>,
     /// Whether we are the one that works.
     pub pulse: watch::Receiver<Pulse>,
     /// Where it is counted.
@@ -77,10 +80,17 @@ impl Reporter {
         let started = Instant::now();
         let said = OnChange::default();
         let mut publisher = Publisher::default();
+        let mut reports = NodeReports::new(&self.hub, &self.name);
         let mut slow: Option<(Instant, String, bool)> = None;
         loop {
             tokio::time::sleep(LOOK).await;
-            if *self.pulse.borrow() != Pulse::Beating {
+            let pulse = self.pulse.borrow().clone();
+            if let Pulse::Passive { .. } = pulse {
+                // Whoever works now tells in our place.
+                publisher = Publisher::default();
+                reports.forget();
+            }
+            if pulse != Pulse::Beating {
                 continue;
             }
             let Some(mut snapshot) = observed.snapshot(&self.overrides, &self.name) else { continue };
@@ -95,12 +105,12 @@ impl Reporter {
                 continue;
             }
             let asked = Instant::now();
-            let written = self.patch(AGENT_MANAGER, &status_of(&snapshot, Timestamp::now())).await;
+            let written = self.publish(&snapshot, &mut reports, started.elapsed()).await;
             self.metrics.took("fleet_agent_report_seconds", "How long a report took.", asked.elapsed());
             let result = if written.is_ok() { "ok" } else { "failed" };
             self.metrics.count("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
             let outcome = match written {
-                Ok(_) => {
+                Ok(()) => {
                     publisher.told(snapshot, started.elapsed());
                     "ok".to_owned()
                 }
@@ -110,6 +120,18 @@ impl Reporter {
                 tracing::info!(outcome, "inventory");
             }
         }
+    }
+
+    /// Tells a whole inventory.
+    async fn publish(&self, snapshot: &Snapshot, reports: &mut NodeReports, now: Duration) -> Result<(), CallError> {
+        let wall = Timestamp::now();
+        reports.write(snapshot, now, wall).await?;
+        self.patch(AGENT_MANAGER, &status_of(snapshot, self.version.as_ref(), wall)).await?;
+        // What is left over misleads nobody who reads the Cluster first, and has time until the next report.
+        if let Err(error) = reports.tidy(snapshot).await {
+            tracing::debug!(%error, "reports that are left over could not be deleted");
+        }
+        Ok(())
     }
 
     async fn git_version(&self) -> String {
@@ -189,23 +211,27 @@ impl Reporter {
     }
 }
 
-/// The status that the agent owns.
-fn status_of(snapshot: &Snapshot, now: Timestamp) -> Value {
+/// The status that the agent owns. Above [`NODES`] nodes the maps by node are left out: the object would near what etcd
+/// takes.
+fn status_of(snapshot: &Snapshot, version: Option<&ServiceVersion>, now: Timestamp) -> Value {
     let facts = &snapshot.facts;
+    // One program serves several lines of the service: what it is part of and what it was built as are two things.
+    let build = concat!("v", env!("CARGO_PKG_VERSION"));
     let mut observed = json!({
         "gitVersion": snapshot.git_version,
         "kubernetescluster": facts.kubernetes_cluster,
         "provider": facts.provider,
         "region": facts.region,
         "zones": facts.zones,
-        "agentVersion": concat!("v", env!("CARGO_PKG_VERSION")),
+        "agentVersion": version.map_or_else(|| build.to_owned(), ToString::to_string),
+        "agentBuild": build,
         "nodeCount": snapshot.allocatable.len(),
     });
     let mut status = json!({
         "autoscaled": snapshot.autoscaled,
         "lastUpdateTime": Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
     });
-    if snapshot.allocatable.len() <= MAX_NODES {
+    if snapshot.allocatable.len() <= NODES {
         status["availableResources"] = json!(printed(&snapshot.available));
         status["capacityResources"] = json!(snapshot.capacity);
         status["nodeTaints"] = json!(snapshot.taints);
@@ -230,24 +256,30 @@ mod tests {
     #[test]
     fn a_large_cluster_is_told_in_sums() {
         let now = Timestamp::from_second(0).unwrap();
-        let small = status_of(&snapshot(200), now);
+        let small = status_of(&snapshot(200), None, now);
         assert_eq!(small["availableResources"]["n0"]["cpu"], "1");
         assert!(small["observed"].get("totals").is_none());
-        let large = status_of(&snapshot(201), now);
+        let large = status_of(&snapshot(201), None, now);
         assert!(large.get("availableResources").is_none());
         assert_eq!(large["observed"]["totals"]["cpu"], "201");
         assert_eq!(large["observed"]["nodeCount"], 201);
     }
 
     #[test]
-    fn the_agents_version_is_written_as_versions_of_the_service_are() {
-        let status = status_of(&snapshot(1), Timestamp::from_second(0).unwrap());
-        assert_eq!(status["observed"]["agentVersion"], concat!("v", env!("CARGO_PKG_VERSION")));
+    fn an_agent_says_as_what_it_was_installed_and_as_what_it_was_built() {
+        let build = concat!("v", env!("CARGO_PKG_VERSION"));
+        let now = Timestamp::from_second(0).unwrap();
+        let installed = "v1.1.0".parse().unwrap();
+        for (version, said) in [(None, build), (Some(&installed), "v1.1.0")] {
+            let status = status_of(&snapshot(1), version, now);
+            assert_eq!(status["observed"]["agentVersion"], said);
+            assert_eq!(status["observed"]["agentBuild"], build);
+        }
     }
 
     #[test]
     fn a_cluster_without_nodes_says_so_with_empty_maps() {
-        let none = status_of(&snapshot(0), Timestamp::from_second(0).unwrap());
+        let none = status_of(&snapshot(0), None, Timestamp::from_second(0).unwrap());
         assert_eq!(none["availableResources"], json!({}));
         assert_eq!(none["observed"]["nodeCount"], 0);
     }

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use super::probe::ProbeArgs;
 use crate::api::names::ClusterName;
 use crate::api::registration::IDENTITY_SECRET;
+use crate::api::version::ServiceVersion;
 use crate::daemon::log::LogFormat;
 
 /// Registers the workload cluster it runs in with a control plane, and keeps it there.
@@ -56,6 +57,10 @@ pub struct Args {
     /// Unique name of this process, by which it holds the cluster's Lease
     #[arg(long, env = "POD_UID", value_name = "ID")]
     pub identity: Option<String>,
+
+    /// Service version that this agent was installed as [default: that of the program]
+    #[arg(long, env = "FLEET_SERVICE_VERSION", value_name = "VERSION")]
+    pub service_version: Option<ServiceVersion>,
 
     /// Cloud provider to report instead of the detected one
     #[arg(long, value_name = "TEXT")]

@@ -78,6 +78,7 @@ impl Term {
                 zone: self.args.zone.clone(),
                 kubernetes_cluster: self.args.kubernetes_cluster.clone(),
             },
+            version: self.args.service_version.clone(),
             pulse: pulse.clone(),
             metrics: self.metrics.clone(),
         };

@@ -100,7 +100,7 @@ pub struct Taint {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    /// `Ready`, `Idle`, `Standby`, `Accepted` by the scheduler; `ClusterHealthy` by the agent.
+    /// `Ready`, `Idle`, `Standby`, `Accepted`, `ClockSkew` by the scheduler; `ClusterHealthy` by the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -158,10 +158,14 @@ pub struct Observed {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub zones: Vec<String>,
-    /// Version of the agent.
+    /// Service version that the agent was installed as.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]
     pub agent_version: String,
+    /// Version of the agent's program, which can serve several lines of the service.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub agent_build: String,
     /// Nodes in all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_count: Option<i32>,
@@ -181,6 +185,8 @@ pub mod conditions {
     pub const STANDBY: &str = "Standby";
     /// The cluster may take part.
     pub const ACCEPTED: &str = "Accepted";
+    /// The agent's clock is far from the scheduler's. Absent while it never was.
+    pub const CLOCK_SKEW: &str = "ClockSkew";
     /// The agent's own view of its API server.
     pub const HEALTHY: &str = "ClusterHealthy";
 }

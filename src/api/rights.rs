@@ -11,6 +11,8 @@ pub enum Scope {
     Cluster,
     /// In the namespace of the installation.
     Namespace,
+    /// In the other namespaces that some of its objects are in.
+    Elsewhere,
 }
 
 /// One verb on one resource.
@@ -78,6 +80,21 @@ pub fn rules<'r>(rights: impl IntoIterator<Item = &'r Right>) -> Vec<Value> {
         .into_iter()
         .map(|((group, verbs), resources)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}))
         .collect()
+}
+
+/// A Role with `rules`; without a namespace, a ClusterRole.
+pub fn role(name: &str, namespace: Option<&str>, rules: &Value) -> Value {
+    let mut role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": rules,
+    });
+    if let Some(namespace) = namespace {
+        role["kind"] = "Role".into();
+        role["metadata"]["namespace"] = namespace.into();
+    }
+    role
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! `Schedule` and `ClusterReport`: what scheduler and agent exchange in the namespace of one cluster.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::cluster::NodeResources;
+use super::cluster::{NodeResources, Taint};
 use super::condition::Condition;
 use super::schema;
 
@@ -120,6 +122,10 @@ pub struct ClusterReportSpec {
     /// What there is, by node and resource.
     #[schemars(schema_with = "schema::opaque_map")]
     pub capacity_resources: NodeResources,
+    /// Taints by node; nodes without taints are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::opaque_map")]
+    pub node_taints: BTreeMap<String, Vec<Taint>>,
     /// When the agent wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]

@@ -161,7 +161,7 @@ impl Error {
                 "a field of {object} cannot be changed once it is set; delete the object and run the command again, or go back to the former value"
             ),
             Self::Api { source, .. } if source.is_forbidden() => {
-                "ask an administrator of the cluster for this right (`fleetctl show rbac NAME` prints all that are needed), or use a context that has it".to_owned()
+                "ask an administrator of the cluster for this right (`fleetctl show rbac NAME`, or `fleetctl show rbac agent NAME`, prints all that are needed), or use a context that has it".to_owned()
             }
             Self::Api { source, .. } if source.code == 0 || source.code == 401 => {
                 "check with `kubectl version` that the cluster answers in this context".to_owned()

@@ -76,7 +76,7 @@ pub use object::{ObjectRef, Planned, Policy};
 pub use owner::*;
 pub use plan::{Action, Plan, Step};
 pub use record::{Holder, Item, Lock, Origin, Phase, Record, Release, State};
-pub use rights::rights;
+pub use rights::{rights, rights_elsewhere};
 pub use rollback::RolledBack;
 pub use run::{Applied, Run};
 pub use server::{ApplyOptions, Selection, Server, Written};

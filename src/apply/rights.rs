@@ -13,7 +13,8 @@ pub fn rights<'k>(kinds: impl IntoIterator<Item = &'k Kind>, awaited: impl Fn(&K
         let mut need = |verbs| rights.extend(Right::needed(scope, &kind.group, &kind.plural, verbs));
         // An apply that makes an object needs both `patch` and `create`.
         need(&["get", "create", "patch", "delete"]);
-        if kind.namespaced {
+        // A removal finds its objects by their labels; its namespace it knows.
+        if !is_namespace(kind) {
             need(&["list"]);
         }
         if awaited(kind) {
@@ -42,4 +43,18 @@ pub fn rights<'k>(kinds: impl IntoIterator<Item = &'k Kind>, awaited: impl Fn(&K
         .concat(),
     );
     rights
+}
+
+/// The same for objects of `kinds` in other namespaces than that of the installation; nothing there is waited for.
+pub fn rights_elsewhere<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Vec<Right> {
+    let of = |kind: &Kind| {
+        let need = |scope, verbs| Right::needed(scope, &kind.group, &kind.plural, verbs);
+        // By their labels they are found in the whole cluster or not at all.
+        [need(Scope::Elsewhere, &["get", "create", "patch", "delete"]), need(Scope::Cluster, &["list"])].concat()
+    };
+    kinds.into_iter().flat_map(of).collect()
+}
+
+fn is_namespace(kind: &Kind) -> bool {
+    kind.group.is_empty() && kind.kind == "Namespace"
 }

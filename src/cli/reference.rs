@@ -130,9 +130,11 @@ fn section(text: &mut String, command: &Command, path: &str) {
         if !aliases.is_empty() {
             let _ = writeln!(text, "\nAlso: {}", aliases.join(", "));
         }
-        if subcommands.is_empty() {
-            let usage = command.clone().render_usage().to_string();
-            let usage = usage.trim_start_matches("Usage:").split_whitespace().collect::<Vec<_>>().join(" ");
+        if subcommands.is_empty() || command.get_positionals().next().is_some() {
+            let usage = command.clone().disable_help_subcommand(true).render_usage().to_string();
+            // What its own subcommands add stands below, at each of them.
+            let own = usage.lines().filter(|line| !line.ends_with("<COMMAND>")).collect::<String>();
+            let usage = own.trim_start_matches("Usage:").split_whitespace().collect::<Vec<_>>().join(" ");
             let _ = writeln!(text, "\n```text\n{usage}\n```\n");
         }
         let own = |arg: &&Arg| !arg.is_hide_set() && !arg.is_global_set() && arg.get_id() != "help";

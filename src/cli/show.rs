@@ -21,7 +21,7 @@ pub(super) enum ShowCommand {
     Versions(versions::VersionsArgs),
     /// List the values that come with the program, or print one of them
     Presets(show_presets::ShowPresetsArgs),
-    /// Print the rights that installing, checking and removing a control plane needs
+    /// Print the rights that installing, checking and removing a control plane, or an agent, needs
     Rbac(Box<show_rbac::ShowRbacArgs>),
 }
 

@@ -1,34 +1,69 @@
-//! `show rbac`: the ClusterRole and the Role that a user needs who installs, checks and removes a control plane.
+//! `show rbac`: the ClusterRole and the Roles that a user needs who installs, checks and removes a control plane, or an
+//! agent.
 
-use clap::Args;
+use clap::{Args, Subcommand};
+use serde_json::Value;
 
 use super::Global;
+use super::agent_args::AgentPlanArgs;
 use super::error::{CliError, Exit};
 use super::package_args::wrong_values;
 use super::plan_args::PlanArgs;
 use super::ui::Ui;
 use crate::chart::output;
-use crate::control_plane::rights::{rights, roles};
+use crate::install::package::Package;
+use crate::{control_plane, workload_cluster};
 
 /// Print the rights that installing, checking and removing a control plane needs
 #[derive(Debug, Args)]
-#[command(after_help = "The rights are those of the requests that the commands make for these values; without \
-`list` on everything in the\nnamespace an uninstall leaves the namespace where it is.\n\nExamples:\n  \
-fleetctl show rbac demo | kubectl apply -f -\n  \
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "The rights are those of the requests that the commands \
+make for these values; without `list` on everything in the\nnamespace an uninstall leaves the namespace where it is.\n\n\
+Examples:\n  fleetctl show rbac demo | kubectl apply -f -\n  \
 kubectl create clusterrolebinding fleetctl-demo --clusterrole fleetctl-demo --user jane\n  \
-kubectl -n fleet create rolebinding fleetctl-demo --role fleetctl-demo --user jane")]
+kubectl -n fleet create rolebinding fleetctl-demo --role fleetctl-demo --user jane\n  \
+fleetctl show rbac agent west"
+)]
 pub(super) struct ShowRbacArgs {
+    #[command(subcommand)]
+    of: Option<Other>,
+
     #[command(flatten)]
     plan: PlanArgs,
 }
 
+/// What else there are rights for.
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Print the rights that installing and removing an agent needs in the workload cluster
+    #[command(after_help = AGENT_HELP)]
+    Agent(Box<AgentPlanArgs>),
+}
+
+const AGENT_HELP: &str = "Nobody can grant what he may not do himself, so all that the agent may do is among the rights. What \
+`--control-plane`\nneeds in the control plane, to read the init Secret, is not.\n\nExamples:\n  \
+fleetctl show rbac agent west | kubectl --context west apply -f -\n  \
+kubectl --context west create clusterrolebinding fleetctl-agent-west --clusterrole fleetctl-agent-west --user jane\n  \
+kubectl --context west -n fleet create rolebinding fleetctl-agent-west --role fleetctl-agent-west --user jane\n  \
+kubectl --context west -n kube-system create rolebinding fleetctl-agent-west --role fleetctl-agent-west --user jane";
+
 pub(super) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit, CliError> {
+    if let Some(Other::Agent(args)) = &args.of {
+        let plan = args.plan(ui, global, None)?;
+        let rights = workload_cluster::rights::rights(&plan).map_err(|problems| wrong_values(&problems))?;
+        return print(ui, &plan.package, &workload_cluster::rights::roles(&plan, &rights));
+    }
     let plan = args.plan.plan(ui, global, None)?;
-    let rights = rights(&plan).map_err(|problems| wrong_values(&problems))?;
-    ui.out(&output::yaml_stream(roles(&plan, &rights).iter()))?;
+    let rights = control_plane::rights::rights(&plan).map_err(|problems| wrong_values(&problems))?;
+    print(ui, &plan.package, &control_plane::rights::roles(&plan, &rights))
+}
+
+fn print(ui: &Ui, package: &Package, roles: &[Value]) -> Result<Exit, CliError> {
+    ui.out(&output::yaml_stream(roles.iter()))?;
     ui.note(&format!(
         "The Role needs its namespace: `kubectl create namespace {0}`; an install leaves a namespace that is there as it is",
-        plan.package.namespace
+        package.namespace
     ));
     Ok(Exit::Ok)
 }

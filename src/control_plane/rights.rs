@@ -6,7 +6,7 @@ use super::exposure;
 use super::install::unknown;
 use super::plan::Plan;
 use super::values::ExposureType;
-use crate::api::rights::{Right, Scope, merged, rules};
+use crate::api::rights::{Right, Scope, merged, role, rules};
 use crate::apply::{self, Kind};
 use crate::chart::Diagnostics;
 use crate::install::run::is_awaited;
@@ -37,13 +37,6 @@ pub fn rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
 pub fn roles(plan: &Plan, rights: &[Right]) -> [Value; 2] {
     let of = |scope: Scope| rules(rights.iter().filter(|right| right.scope == scope));
     let name = format!("fleetctl-{}", plan.name);
-    let api_version = "rbac.authorization.k8s.io/v1";
-    [
-        json!({"apiVersion": api_version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": of(Scope::Cluster)}),
-        json!({
-            "apiVersion": api_version, "kind": "Role",
-            "metadata": {"name": name, "namespace": plan.package.namespace.as_str()},
-            "rules": of(Scope::Namespace),
-        }),
-    ]
+    let namespace = plan.package.namespace.as_str();
+    [role(&name, None, &json!(of(Scope::Cluster))), role(&name, Some(namespace), &json!(of(Scope::Namespace)))]
 }

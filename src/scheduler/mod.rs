@@ -7,6 +7,7 @@
 //! Its client certificate is in `system:masters`: it makes the first RBAC binding, so none can have been made for it.
 
 pub mod bootstrap;
+pub mod clock;
 pub mod init_secret;
 pub mod inputs;
 pub mod lead;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
@@ -15,6 +16,7 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::clock::Clock;
 use crate::api::keys::{AGENT_LEASE, CLUSTER_NAMESPACE_PREFIX, LABEL_CLUSTER};
 use crate::api::{Cluster, Schedule};
 
@@ -26,13 +28,15 @@ pub struct Beat {
     pub since: Instant,
     /// Whether it changed at all while we looked; a Lease that was found may have been dead for days.
     pub moved: bool,
+    /// The clock of who renews it.
+    pub clock: Clock,
 }
 
 #[cfg(test)]
 impl Beat {
     /// A beat to start from.
     pub fn for_test(since: Instant, moved: bool) -> Self {
-        Self { version: String::new(), since, moved }
+        Self { version: String::new(), since, moved, clock: Clock::default() }
     }
 }
 
@@ -169,20 +173,28 @@ impl View {
         self.changed.notify_one();
     }
 
-    fn on_lease(&self, event: &Event<Lease>, now: Instant) {
+    fn on_lease(&self, event: &Event<Lease>, now: Instant, wall: Timestamp) {
         self.with(|inner| match event {
             Event::InitApply(lease) | Event::Apply(lease) => {
                 let Some(name) = lease.labels().get(LABEL_CLUSTER) else { return };
                 // Only a renewal counts, not any edit of the object: the version stands for the time in it.
-                let renewed = lease.spec.as_ref().and_then(|s| s.renew_time.as_ref()).map(|t| t.0.to_string());
-                let Some(version) = renewed else { return };
-                match inner.beats.get_mut(name) {
-                    Some(beat) if beat.version == version => {}
-                    Some(beat) => *beat = Beat { version, since: now, moved: true },
-                    None => {
-                        let moved = matches!(event, Event::Apply(_));
-                        inner.beats.insert(name.clone(), Beat { version, since: now, moved });
+                let Some(renewed) = lease.spec.as_ref().and_then(|s| s.renew_time.as_ref()) else { return };
+                let version = renewed.0.to_string();
+                let heard = matches!(event, Event::Apply(_));
+                let beat = match inner.beats.get_mut(name) {
+                    Some(beat) if beat.version == version => return,
+                    Some(beat) => {
+                        *beat = Beat { version, since: now, moved: true, clock: std::mem::take(&mut beat.clock) };
+                        beat
                     }
+                    None => {
+                        let beat = Beat { version, since: now, moved: heard, clock: Clock::default() };
+                        inner.beats.entry(name.clone()).or_insert(beat)
+                    }
+                };
+                // What was found by a list was written any time ago.
+                if heard {
+                    beat.clock.read(renewed.0.duration_since(wall).as_secs(), now);
                 }
             }
             Event::Delete(lease) => {
@@ -248,7 +260,7 @@ pub async fn watch(client: Client, view: Arc<View>) {
         let mut stream = std::pin::pin!(watcher::watcher(Api::<Lease>::all(client.clone()), config).default_backoff());
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => view.on_lease(&event, Instant::now()),
+                Ok(Some(event)) => view.on_lease(&event, Instant::now(), Timestamp::now()),
                 Ok(None) => return,
                 Err(error) => tracing::debug!(%error, "watch of leases"),
             }
@@ -286,9 +298,9 @@ pub fn cluster_of_namespace(namespace: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::clock::Reading;
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-    use k8s_openapi::jiff::Timestamp;
     use kube::api::ObjectMeta;
 
     fn lease(second: i64) -> Lease {
@@ -307,15 +319,33 @@ mod tests {
     #[test]
     fn only_a_renewal_is_a_sign_of_life_and_whatever_time_it_claims_counts_from_now() {
         let view = View::default();
-        let start = Instant::now();
+        let (start, wall) = (Instant::now(), Timestamp::now());
         let later = start + Duration::from_secs(5);
-        view.on_lease(&Event::InitApply(lease(4_000_000_000)), start);
+        view.on_lease(&Event::InitApply(lease(4_000_000_000)), start, wall);
         assert!(!view.beat("a").unwrap().moved, "a Lease that was found may be old, whatever it says");
-        view.on_lease(&Event::Apply(lease(4_000_000_000)), later);
+        view.on_lease(&Event::Apply(lease(4_000_000_000)), later, wall);
         assert_eq!(view.beat("a").unwrap().since, start, "an edit without a renewal changes nothing");
-        view.on_lease(&Event::Apply(lease(1)), later);
+        view.on_lease(&Event::Apply(lease(1)), later, wall);
         let beat = view.beat("a").unwrap();
         assert!(beat.moved && beat.since == later, "a clock that went backwards is still alive");
+    }
+
+    #[test]
+    fn the_time_in_a_renewal_that_is_heard_tells_of_the_agents_clock_and_one_that_is_found_does_not() {
+        let view = View::default();
+        let start = Instant::now();
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let after = |second: u64| start + Duration::from_secs(second);
+        for second in (0..50).step_by(10) {
+            let now = 1000 + i64::try_from(second).unwrap();
+            view.on_lease(&Event::InitApply(lease(now - 900)), after(second), at(now));
+        }
+        assert_eq!(view.beat("a").unwrap().clock.told(), None);
+        for second in (50..100).step_by(10) {
+            let now = 1000 + i64::try_from(second).unwrap();
+            view.on_lease(&Event::Apply(lease(now + 90)), after(second), at(now));
+        }
+        assert_eq!(view.beat("a").unwrap().clock.told(), Some(Reading::Off(90)));
     }
 
     #[test]

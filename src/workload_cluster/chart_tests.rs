@@ -78,6 +78,16 @@ fn the_pod_is_found_by_the_label_of_the_specification_and_keeps_to_the_restricte
 }
 
 #[test]
+fn the_agent_is_told_which_service_version_it_is_part_of() {
+    for chart in charts() {
+        let rendered = render(&chart, &[]);
+        let env = &deployment(&rendered)["spec"]["template"]["spec"]["containers"][0]["env"];
+        let version = chart.row().unwrap().default.to_string();
+        assert!(env.as_array().unwrap().contains(&json!({"name": "FLEET_SERVICE_VERSION", "value": version})), "{env}");
+    }
+}
+
+#[test]
 fn the_agent_may_write_its_own_secret_and_nothing_else() {
     let reads = BTreeSet::from(["get", "list", "watch"]);
     for chart in charts() {

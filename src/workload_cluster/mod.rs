@@ -5,6 +5,7 @@ pub mod install;
 pub mod plan;
 pub mod probe;
 pub mod registration;
+pub mod rights;
 pub mod uninstall;
 pub mod values;
 

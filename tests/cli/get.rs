@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::Sandbox;
-use crate::server::{list, serve, use_cluster};
+use crate::server::{forbidden, list, serve, use_cluster};
 
 #[test]
 fn deployments_are_those_of_the_namespace_that_was_given_be_it_the_default_of_other_commands() {
@@ -24,4 +24,39 @@ fn deployments_are_those_of_the_namespace_that_was_given_be_it_the_default_of_ot
     assert_eq!(named(&["-n", "fleet"]), "fleet");
     let before = sandbox.run(&["--namespace", "fleet", "get", "deployments", "-o", "name"]);
     assert_eq!(before.succeeds(), "deployment.apps/fleet\n");
+}
+
+#[test]
+fn the_nodes_of_a_large_cluster_are_shown_from_its_reports_and_its_sums_where_those_cannot_be_read() {
+    let sandbox = Sandbox::new();
+    let server = serve(|_, path| {
+        let path = path.split('?').next().unwrap();
+        let cluster = |name: &str| {
+            json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+                "spec": {"name": name}, "status": {"observed": {"nodeCount": 250, "totals": {"cpu": "1000"}}}})
+        };
+        let report = |index: usize| {
+            let node = format!("node-of-report-{index}");
+            json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "ClusterReport",
+                "metadata": {"name": format!("nodes-{index}")},
+                "spec": {"availableResources": {node.clone(): {"cpu": "399m"}}, "capacityResources": {},
+                    "nodeTaints": {node: [{"key": "k", "value": format!("v{index}"), "effect": "NoSchedule"}]}}})
+        };
+        match path {
+            "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters" => list(&[cluster("large"), cluster("closed")]),
+            "/apis/cluster.fleet-scheduler.io/v1alpha1/namespaces/fleet-c-large/clusterreports" => {
+                list(&[report(0), report(1)])
+            }
+            _ => forbidden(),
+        }
+    });
+    use_cluster(&sandbox, &server);
+    let ran = sandbox.run(&["get", "clusters"]);
+    let shown = ran.succeeds();
+    for part in ["node-of-report-0 ", "node-of-report-1 ", "399m", "    - k:v0:NoSchedule", "    - k:v1:NoSchedule"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let sums: Vec<_> = shown.lines().filter(|line| line.contains("all 250 nodes together")).collect();
+    assert!(sums.len() == 1 && sums[0].contains("1000"), "{shown}");
+    assert!(ran.stderr.contains("the nodes of the large cluster closed cannot be listed"), "{}", ran.stderr);
 }

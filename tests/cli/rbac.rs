@@ -6,7 +6,7 @@ use crate::Sandbox;
 use crate::install::documents;
 
 fn verbs(role: &Value, group: &str, resource: &str) -> Vec<String> {
-    let has = |list: &Value, wanted: &str| list.as_array().unwrap().iter().any(|item| item == wanted);
+    let has = |list: &Value, wanted: &str| list.as_array().is_some_and(|all| all.iter().any(|item| item == wanted));
     let rules = role["rules"].as_array().unwrap().iter();
     let ours = rules.filter(|rule| has(&rule["apiGroups"], group) && has(&rule["resources"], resource));
     ours.flat_map(|rule| rule["verbs"].as_array().unwrap()).map(|verb| verb.as_str().unwrap().to_owned()).collect()
@@ -32,4 +32,24 @@ fn the_roles_follow_the_objects_of_the_values_and_grant_nothing_in_other_namespa
     assert!(verbs(&several[1], "policy", "poddisruptionbudgets").contains(&"patch".to_owned()), "{several:?}");
     sandbox.run(&["show", "rbac"]).fails(2, &["has no name"]);
     sandbox.run(&["show"]).fails(2, &["rbac"]);
+}
+
+#[test]
+fn the_roles_for_an_agent_hold_what_it_is_granted_and_reach_into_no_namespace_but_those_of_its_objects() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&["show", "rbac", "agent", "west", "--namespace", "members"]);
+    let roles = documents(ran.succeeds());
+    let places: Vec<_> = roles.iter().map(|role| (&role["kind"], &role["metadata"]["namespace"])).collect();
+    let none = json!(null);
+    let (members, system) = (json!("members"), json!("kube-system"));
+    let (wide, narrow) = (json!("ClusterRole"), json!("Role"));
+    assert_eq!(places, [(&wide, &none), (&narrow, &members), (&narrow, &system)]);
+    assert!(roles.iter().all(|role| role["metadata"]["name"] == "fleetctl-agent-west"));
+    let [cluster, own, elsewhere] = &roles[..] else { unreachable!() };
+    assert_eq!(verbs(cluster, "", "nodes"), ["list", "list", "watch"]);
+    assert!(verbs(cluster, "", "secrets").is_empty() && verbs(elsewhere, "", "secrets").is_empty());
+    assert!(verbs(own, "", "secrets").contains(&"update".to_owned()));
+    assert_eq!(verbs(elsewhere, "", "configmaps"), ["get"]);
+    assert_eq!(verbs(elsewhere, "rbac.authorization.k8s.io", "roles"), ["create", "delete", "get", "patch"]);
+    sandbox.run(&["show", "rbac", "agent"]).fails(2, &["the workload cluster has no name"]);
 }

@@ -3,6 +3,7 @@
 //! The server stores, defaults, validates and collects as any other; only no pod ever runs. Each test has its own
 //! namespace and installation, so they run side by side. `FLEET_TEST_CLUSTER` names another cluster of the bed.
 
+mod agent_rights;
 mod kill;
 mod lifecycle;
 mod rights;

@@ -35,14 +35,14 @@ pub(crate) fn endpoint() -> Endpoint {
     Endpoint { kind: ExposureType::NodePort, host: "192.0.2.1".into(), port: 32222, node_port: None, sans: Vec::new() }
 }
 
-fn apply(object: &Value) {
+pub(crate) fn apply(object: &Value) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("object.json");
     std::fs::write(&file, object.to_string()).unwrap();
     Bed::here().unwrap().kubectl(&cluster(), &["apply", "-f", &file.display().to_string()]).unwrap();
 }
 
-fn binding(kind: &str, name: &str, namespace: Option<&str>) -> Value {
+pub(crate) fn binding(kind: &str, name: &str, namespace: Option<&str>) -> Value {
     let role = if kind == "ClusterRoleBinding" { "ClusterRole" } else { "Role" };
     let mut metadata = json!({"name": name});
     if let Some(namespace) = namespace {
@@ -54,7 +54,7 @@ fn binding(kind: &str, name: &str, namespace: Option<&str>) -> Value {
 }
 
 /// A user of the cluster who has no right but those that are bound to it afterwards.
-async fn user(name: &str) -> Client {
+pub(crate) async fn user(name: &str) -> Client {
     apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}));
     let token = Bed::here().unwrap().kubectl(&cluster(), &["-n", "default", "create", "token", name]).unwrap();
     let mut config = Kubeconfig::read_from(kubeconfig()).unwrap();
@@ -65,7 +65,7 @@ async fn user(name: &str) -> Client {
 }
 
 /// Takes away what a test made for a user.
-fn forget(name: &str) {
+pub(crate) fn forget(name: &str) {
     let bed = Bed::here().unwrap();
     for kind in ["clusterrolebinding", "clusterrole"] {
         let _ = bed.kubectl(&cluster(), &["delete", kind, name, "--ignore-not-found"]);
@@ -74,7 +74,7 @@ fn forget(name: &str) {
     let _ = bed.kubectl(&cluster(), &["delete", "namespace", name, "--ignore-not-found", "--wait=false"]);
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
@@ -137,7 +137,7 @@ fn grant<'r>(name: &str, rights: impl IntoIterator<Item = &'r Right>) {
     apply(&binding("ClusterRoleBinding", name, None));
 }
 
-fn unique(name: &str) -> String {
+pub(crate) fn unique(name: &str) -> String {
     format!("r-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff)
 }
 

@@ -12,10 +12,10 @@ use fleetctl::api::condition::find;
 use fleetctl::daemon::metrics::Metrics;
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
@@ -29,6 +29,12 @@ async fn readiness(hub: &Client, name: &str) -> (String, String) {
     let cluster = Api::<Cluster>::all(hub.clone()).get_opt(name).await.unwrap();
     let conditions = cluster.and_then(|c| c.status).map(|s| s.conditions).unwrap_or_default();
     find(&conditions, "Ready").map(|c| (c.status.clone(), c.reason.clone())).unwrap_or_default()
+}
+
+/// Status and message of `ClockSkew` of a cluster.
+async fn clock(hub: &Client, name: &str) -> Option<(String, String)> {
+    let status = Api::<Cluster>::all(hub.clone()).get(name).await.unwrap().status.unwrap_or_default();
+    find(&status.conditions, "ClockSkew").map(|c| (c.status.clone(), c.message.clone()))
 }
 
 /// Watches READY for a while; it may never be False.
@@ -62,16 +68,15 @@ async fn a_control_plane_that_is_down_for_five_minutes_finds_its_clusters_as_it_
     let mut agent = scene.agent("pod-1");
     agent.ready(Duration::from_secs(90)).await;
     scene.until_ready().await;
-    for component in ["kube-apiserver", "kube-controller-manager", "etcd"] {
+    let all = ["kube-apiserver", "kube-controller-manager", "etcd"];
+    for component in all {
         scene.stage.to_the_hub(move |bed, hub| bed.kill(hub, component)).await;
     }
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(agent.ask("/healthz").await.0, 200, "an agent lives through it");
     let (code, body) = agent.ask("/readyz").await;
     assert!(code == 503 && body.contains("ControlPlaneUnreachable"), "{code} {body}");
-    for component in ["etcd", "kube-apiserver", "kube-controller-manager"] {
-        scene.stage.to_the_hub(move |bed, hub| bed.restart(hub, component)).await;
-    }
+    scene.stage.to_the_hub(move |bed, hub| bed.restart_all(hub, &all)).await;
     agent.ready(Duration::from_secs(20)).await;
     scene.control_plane.scheduler.ready(Duration::from_secs(60)).await;
     stays_ready(&scene, 75).await;
@@ -191,6 +196,7 @@ async fn an_agent_whose_clock_is_ten_minutes_wrong_is_as_alive_as_any_other() {
         let client = scene.control_plane.init.client(&certificate, &applicant.key).unwrap();
         let leases: Api<Lease> = Api::namespaced(client, &format!("fleet-c-{}", applicant.name));
         let began = Instant::now();
+        assert_eq!(clock(&hub, &applicant.name).await, None, "a clock that is right is not spoken of");
         while began.elapsed() < Duration::from_secs(75) {
             let now = MicroTime(Timestamp::now() + offset);
             let spec = LeaseSpec { renew_time: Some(now), ..LeaseSpec::default() };
@@ -201,6 +207,15 @@ async fn an_agent_whose_clock_is_ten_minutes_wrong_is_as_alive_as_any_other() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
+        // It is told for information, once, and in numbers that do not change with every heartbeat.
+        let (status, message) = clock(&hub, &applicant.name).await.expect("it is spoken of");
+        let side = if offset.is_negative() { "behind" } else { "ahead of" };
+        assert!(status == "True" && message.contains(&format!(" s {side} the control plane's")), "{status}: {message}");
+        let events: Api<Event> = Api::namespaced(hub.clone(), "default");
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let ours = |event: &&Event| event.involved_object.name.as_ref() == Some(&applicant.name);
+        let told: Vec<_> = events.iter().filter(ours).filter(|e| e.reason.as_deref() == Some("ClockSkew")).collect();
+        assert!(told.len() == 1 && told[0].type_.as_deref() == Some("Normal"), "{told:?}");
         let silent = Instant::now();
         wait("its silence is noticed", async || readiness(&hub, &applicant.name).await.0 == "False").await;
         assert!(silent.elapsed() > Duration::from_secs(35), "{:?}", silent.elapsed());

@@ -6,6 +6,7 @@ mod crowd;
 mod duplicates;
 mod faults;
 mod isolation;
+mod large;
 mod membership;
 mod registration;
 mod simulated;

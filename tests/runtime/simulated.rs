@@ -17,6 +17,8 @@ use crate::applicant::Applicant;
 /// A member that lives until it is dropped or silenced.
 pub(crate) struct Simulated {
     pub(crate) name: String,
+    /// Its nodes and pods.
+    pub(crate) observed: Observed,
     tasks: JoinSet<()>,
 }
 
@@ -40,14 +42,16 @@ impl Simulated {
             hub,
             name: applicant.name.clone(),
             overrides: Overrides::default(),
+            version: None,
             pulse,
             metrics: metrics.clone(),
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { heart.run().await });
-        tasks.spawn(reporter.clone().inventory(inventory(nodes)));
+        let observed = inventory(nodes);
+        tasks.spawn(reporter.clone().inventory(observed.clone()));
         tasks.spawn(reporter.health());
-        Self { name: applicant.name.clone(), tasks }
+        Self { name: applicant.name.clone(), observed, tasks }
     }
 
     /// Ends without a word, as a lost machine does.
@@ -58,6 +62,12 @@ impl Simulated {
 
 /// A cluster of `count` nodes, each with one pod.
 fn inventory(count: usize) -> Observed {
+    let (nodes, pods) = nodes_and_pods(count);
+    Observed::fixed(nodes, pods)
+}
+
+/// So many nodes, each with one pod of its name.
+pub(crate) fn nodes_and_pods(count: usize) -> (BTreeMap<String, NodeFacts>, HashMap<String, PodFacts>) {
     let amounts = |cpu, memory| BTreeMap::from([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);
     let node = NodeFacts {
         provider_id: "aws:///z/i".to_owned(),
@@ -69,5 +79,5 @@ fn inventory(count: usize) -> Observed {
     };
     let names = (0..count).map(|i| format!("ip-10-0-0-{i}.eu-west-1.compute.internal"));
     let pods = names.clone().map(|name| (name.clone(), PodFacts { node: name, requests: amounts(399, 1 << 40) }));
-    Observed::fixed(names.map(|name| (name, node.clone())).collect(), pods.collect::<HashMap<_, _>>())
+    (names.map(|name| (name, node.clone())).collect(), pods.collect())
 }

@@ -3,4 +3,5 @@
 pub mod facts;
 pub mod nodes;
 pub mod publish;
+pub mod shards;
 pub mod watch;

@@ -10,7 +10,7 @@ use crate::api::cluster::Taint;
 /// Never more often than this.
 const AT_MOST_EVERY: Duration = Duration::from_secs(60);
 /// At least this often.
-const AT_LEAST_EVERY: Duration = Duration::from_secs(300);
+pub(super) const AT_LEAST_EVERY: Duration = Duration::from_secs(300);
 /// Changes that come together are told together.
 const DEBOUNCE: Duration = Duration::from_secs(5);
 

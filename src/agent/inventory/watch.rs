@@ -31,10 +31,15 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// An inventory that does not change, for agents of clusters that do not exist.
+    /// An inventory without a watch, for agents of clusters that do not exist.
     pub fn fixed(nodes: BTreeMap<String, NodeFacts>, pods: HashMap<String, PodFacts>) -> Self {
         let inner = Inner { nodes, pods, synced: [true; 2], ..Inner::default() };
         Self { inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// Changes such an inventory.
+    pub fn change(&self, nodes: BTreeMap<String, NodeFacts>, pods: HashMap<String, PodFacts>) {
+        self.with(|inner| (inner.nodes, inner.pods) = (nodes, pods));
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {

@@ -13,6 +13,7 @@ use crate::api::Cluster;
 use crate::api::init_kubeconfig::Init;
 use crate::api::keys::{INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::registration::{IDENTITY_HUB, IDENTITY_SECRET};
+use crate::api::rights::{Right, Scope};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
 
@@ -132,4 +133,15 @@ fn agent(deployment: &Deployment) -> AgentFacts {
         name: deployment.labels().get(LABEL_INSTANCE).cloned().unwrap_or_default(),
         namespace: deployment.namespace().unwrap_or_default(),
     }
+}
+
+/// The rights that [`WorkloadFacts::collect`] needs; without them less is checked.
+pub fn rights() -> Vec<Right> {
+    [
+        Right::optional(Scope::Cluster, "", "nodes", &["list"]),
+        Right::optional(Scope::Cluster, "", "namespaces", &["get"]),
+        Right::optional(Scope::Cluster, "apps", "deployments", &["list"]),
+        Right::optional(Scope::Namespace, "", "secrets", &["get"]),
+    ]
+    .concat()
 }

@@ -34,7 +34,8 @@ pub const CHECKS: [Check<WorkloadFacts>; 10] = [
 ];
 
 fn rights(facts: &WorkloadFacts) -> Finding {
-    access::judge(&facts.forbidden, facts.wanted.writes.len(), "")
+    let source = format!(" (`fleetctl show rbac agent {}` prints all that are needed)", facts.wanted.name);
+    access::judge(&facts.forbidden, facts.wanted.writes.len(), &source)
 }
 
 /// The two commands of the operator workflow, each on its line.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crate::api::init_kubeconfig::Init;
 use crate::check::support::Support;
 
+pub use collect::rights;
 pub use judge::CHECKS;
 
 /// What the plan of an install asks of the cluster.

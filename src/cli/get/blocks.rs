@@ -38,7 +38,7 @@ fn node_row(node: &str, resources: &BTreeMap<String, String>) -> [String; 4] {
     [node.to_owned(), quantity("cpu"), quantity("memory"), gpus.to_string()]
 }
 
-/// A row a node; for a cluster that is too large to be told by node, one row with the sums.
+/// A row a node; for a large cluster whose nodes could not be read, one row with the sums.
 fn node_rows(cluster: &Cluster) -> Vec<[String; 4]> {
     let Some(status) = &cluster.status else { return Vec::new() };
     if let Some(available) = &status.available_resources {

@@ -3,13 +3,14 @@
 use std::pin::pin;
 
 use clap::{Args, ValueEnum};
-use futures::TryStreamExt as _;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use kube::api::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
 
 use super::blocks::{block, state};
+use super::node_reports::with_nodes;
 use super::{Format, formatted, list_failed, selection};
 use crate::api::Cluster;
 use crate::api::cluster::conditions::{IDLE, READY, STANDBY};
@@ -29,6 +30,9 @@ pub(super) const EXAMPLES: &str = "Examples:
 
 /// The name of the resource, as `-o name` gives it.
 const RESOURCE: &str = "cluster.cluster.fleet-scheduler.io";
+
+/// Requests at the same time.
+const AT_ONCE: usize = 8;
 
 /// List registered workload clusters with their nodes
 #[derive(Debug, Args)]
@@ -86,7 +90,10 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Res
             let rows: Vec<Vec<String>> = std::iter::once(titles()).chain(found.iter().map(wide)).collect();
             Columns::of(&rows).lines(&rows)
         }
-        None => found.iter().map(block).collect(),
+        None => {
+            let whole = stream::iter(found).map(|cluster| with_nodes(ui, &hub, cluster)).buffered(AT_ONCE);
+            whole.map(|cluster| block(&cluster)).collect().await
+        }
     };
     ui.out(&text)?;
     Ok(Exit::Ok)
@@ -158,12 +165,12 @@ async fn watch(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster])
     if args.output == Some(View::Wide) {
         ui.out(&columns.line(&titles()))?;
     }
-    let show = |cluster: &Cluster| match args.output {
-        None => block(cluster),
-        Some(View::Wide) => columns.line(&wide(cluster)),
-        Some(View::Json) => output::json(cluster),
-        Some(View::Yaml) => format!("---\n{}", output::yaml(cluster)),
-        Some(View::Name) => formatted(Format::Name, std::slice::from_ref(cluster), RESOURCE),
+    let show = async |cluster: Cluster| match args.output {
+        None => block(&with_nodes(ui, hub, cluster).await),
+        Some(View::Wide) => columns.line(&wide(&cluster)),
+        Some(View::Json) => output::json(&cluster),
+        Some(View::Yaml) => format!("---\n{}", output::yaml(&cluster)),
+        Some(View::Name) => formatted(Format::Name, &[cluster], RESOURCE),
     };
     let api: Api<Cluster> = Api::all(hub.clone());
     let mut config = watcher::Config::default();
@@ -181,7 +188,7 @@ async fn watch(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster])
             Ok(Event::InitApply(cluster) | Event::Apply(cluster)) => {
                 let version = cluster.resource_version();
                 if shown.insert(cluster.name_any(), version.clone()) != Some(version) {
-                    ui.out(&show(&cluster))?;
+                    ui.out(&show(cluster).await)?;
                 }
             }
             Ok(Event::Delete(cluster)) => {

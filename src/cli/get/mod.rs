@@ -4,6 +4,7 @@ mod blocks;
 mod clusters;
 mod deployments;
 mod groups;
+mod node_reports;
 
 use clap::{Subcommand, ValueEnum};
 use kube::ResourceExt;

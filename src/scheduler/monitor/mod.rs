@@ -156,8 +156,12 @@ impl Monitor {
             }
             None => cluster,
         };
-        let pulse = self.pulse(&name, now);
-        let all = readiness::evaluate(&cluster, pulse, self.view.has_work(&name), Timestamp::now());
+        let evidence = readiness::Evidence {
+            pulse: self.pulse(&name, now),
+            clock: self.view.beat(&name).and_then(|beat| beat.clock.told()),
+            has_work: self.view.has_work(&name),
+        };
+        let all = readiness::evaluate(&cluster, evidence, Timestamp::now());
         let before = cluster.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
         if !differ(&before, &all) {
             return Ok(());
@@ -172,7 +176,18 @@ impl Monitor {
         let written = call(api.patch_status(&name, &params, &Patch::Apply(&status))).await?;
         self.view.put(written);
         self.say_ready(&cluster, &before, &all).await;
+        self.say_clock(&cluster, &before, &all).await;
         Ok(())
+    }
+
+    async fn say_clock(&self, cluster: &Cluster, before: &[Condition], after: &[Condition]) {
+        let Some(new) = find(after, conditions::CLOCK_SKEW) else { return };
+        if find(before, conditions::CLOCK_SKEW).is_some_and(|old| old.reason == new.reason) {
+            return;
+        }
+        tracing::info!(cluster = cluster.name_any(), detail = new.message, "clock");
+        let reason = if new.is_true() { "ClockSkew" } else { "ClockSkewOver" };
+        self.note(cluster, EventType::Normal, reason, &new.message).await;
     }
 
     async fn say_ready(&self, cluster: &Cluster, before: &[Condition], after: &[Condition]) {

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::api::cluster::{conditions, reasons};
 use crate::api::condition::{self, find};
 use crate::api::{Cluster, Condition};
+use crate::scheduler::clock::Reading;
 use crate::scheduler::view::Beat;
 
 /// How often an agent renews its Lease.
@@ -38,17 +39,26 @@ pub fn pulse(beat: Option<&Beat>, watching_since: Instant, now: Instant) -> Puls
     }
 }
 
-/// The conditions that the scheduler writes, from a cluster, its pulse and whether work is placed there.
-pub fn evaluate(cluster: &Cluster, pulse: Pulse, has_work: bool, now: Timestamp) -> Vec<Condition> {
+/// What is known of a cluster beside its object.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence {
+    /// Its agent's heartbeat.
+    pub pulse: Pulse,
+    /// Its agent's clock; `None` while nothing is known of it.
+    pub clock: Option<Reading>,
+    /// Whether work is placed there.
+    pub has_work: bool,
+}
+
+/// The types of the conditions that the scheduler writes.
+const OURS: [&str; 5] =
+    [conditions::READY, conditions::IDLE, conditions::STANDBY, conditions::ACCEPTED, conditions::CLOCK_SKEW];
+
+/// The conditions that the scheduler writes, from a cluster and the evidence.
+pub fn evaluate(cluster: &Cluster, evidence: Evidence, now: Timestamp) -> Vec<Condition> {
     let status = cluster.status.clone().unwrap_or_default();
-    let mut all: Vec<_> = status
-        .conditions
-        .iter()
-        .filter(|c| {
-            [conditions::READY, conditions::IDLE, conditions::STANDBY, conditions::ACCEPTED].contains(&c.type_.as_str())
-        })
-        .cloned()
-        .collect();
+    let mut all: Vec<_> = status.conditions.iter().filter(|c| OURS.contains(&c.type_.as_str())).cloned().collect();
+    let clock = clock(find(&all, conditions::CLOCK_SKEW), evidence.clock);
     let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
         let mut new = Condition::new(type_, holds, reason, message, now);
         new.last_heartbeat_time.clone_from(&status.last_update_time);
@@ -59,17 +69,35 @@ pub fn evaluate(cluster: &Cluster, pulse: Pulse, has_work: bool, now: Timestamp)
     } else {
         set(conditions::ACCEPTED, false, reasons::NOT_ACCEPTED, "an operator has to set spec.accepted");
     }
-    if let Some((holds, reason, message)) = ready(cluster, pulse) {
+    if let Some((holds, reason, message)) = ready(cluster, evidence.pulse) {
         set(conditions::READY, holds, reason, &message);
     }
-    if has_work {
+    if evidence.has_work {
         set(conditions::IDLE, false, "HasWorkloads", "workloads are placed here");
     } else {
         set(conditions::IDLE, true, "NoWorkloads", "nothing is placed here");
     }
     set(conditions::STANDBY, false, "Awake", "the cluster is not in standby");
+    if let Some((off, reason, message)) = clock {
+        set(conditions::CLOCK_SKEW, off, reason, &message);
+    }
     all.sort_by(|a, b| a.type_.cmp(&b.type_));
     all
+}
+
+/// Status, reason and message of `ClockSkew`; `None` leaves it as it was, which is absent for a clock that was never off.
+fn clock(was: Option<&Condition>, reading: Option<Reading>) -> Option<(bool, &'static str, String)> {
+    let mind = "only certificates mind, which may look expired or not yet valid";
+    match reading? {
+        Reading::Off(ahead) => {
+            let (reason, side) = if ahead > 0 { ("ClockAhead", "ahead of") } else { ("ClockBehind", "behind") };
+            let seconds = ahead.abs();
+            Some((true, reason, format!("the agent's clock is {seconds} s {side} the control plane's; {mind}")))
+        }
+        Reading::Agrees => {
+            was.map(|_| (false, "ClocksAgree", "the clocks of agent and control plane agree again".to_owned()))
+        }
+    }
 }
 
 /// Status, reason and message of `Ready`; `None` leaves it as it was.
@@ -129,8 +157,12 @@ mod tests {
         cluster
     }
 
+    fn evidence(pulse: Pulse) -> Evidence {
+        Evidence { pulse, clock: None, has_work: false }
+    }
+
     fn ready_of(cluster: &Cluster, pulse: Pulse) -> (String, String) {
-        let all = evaluate(cluster, pulse, false, at(1));
+        let all = evaluate(cluster, evidence(pulse), at(1));
         let ready = find(&all, conditions::READY).unwrap();
         (ready.status.clone(), ready.reason.clone())
     }
@@ -183,9 +215,30 @@ mod tests {
 
     #[test]
     fn all_four_conditions_are_there_whatever_happens() {
-        let types: Vec<_> =
-            evaluate(&cluster(true), Pulse::Lost, true, at(1)).into_iter().map(|c| (c.type_, c.status)).collect();
+        let evidence = Evidence { has_work: true, ..evidence(Pulse::Lost) };
+        let all = evaluate(&cluster(true), evidence, at(1));
+        let types: Vec<_> = all.into_iter().map(|c| (c.type_, c.status)).collect();
         let expected = [("Accepted", "True"), ("Idle", "False"), ("Ready", "False"), ("Standby", "False")];
         assert_eq!(types, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    #[test]
+    fn a_clock_is_told_of_once_it_was_off_and_stays_as_it_was_while_it_is_not_known() {
+        let mut cluster = cluster(true);
+        let mut told = |clock| {
+            let all = evaluate(&cluster, Evidence { clock, ..evidence(Pulse::Fresh) }, at(1));
+            let found = find(&all, conditions::CLOCK_SKEW).map(|c| (c.status.clone(), c.reason.clone()));
+            assert_eq!(find(&all, conditions::READY).unwrap().status, "True", "it is for information");
+            let conditions = &mut cluster.status.as_mut().unwrap().conditions;
+            conditions.truncate(1);
+            conditions.extend(all);
+            found
+        };
+        assert_eq!(told(None), None);
+        assert_eq!(told(Some(Reading::Agrees)), None, "nothing is written about the many clocks that are right");
+        let behind = Some(("True".to_owned(), "ClockBehind".to_owned()));
+        assert_eq!(told(Some(Reading::Off(-600))), behind);
+        assert_eq!(told(None), behind, "a scheduler that just started knows no better");
+        assert_eq!(told(Some(Reading::Agrees)), Some(("False".to_owned(), "ClocksAgree".to_owned())));
     }
 }

@@ -69,14 +69,18 @@ impl Bed {
 
     /// Ends a component if it runs, starts it again, and waits until the cluster is ready.
     pub fn restart(&self, cluster: &str, component: &str) -> Result<()> {
+        self.restart_all(cluster, &[component])
+    }
+
+    /// The same with several together: none of them need be up for another to come up.
+    pub fn restart_all(&self, cluster: &str, components: &[&str]) -> Result<()> {
         let unit = self.unit(cluster)?;
-        for component in parts(component) {
-            unit.stop(component, GRACE)?;
-        }
+        let components: Vec<_> = components.iter().flat_map(|component| parts(component)).collect();
+        components.iter().try_for_each(|component| unit.stop(component, GRACE))?;
         if cluster == "hub" {
-            return unit.start(component, unit.record(component)?);
+            return components.iter().try_for_each(|component| unit.start(component, unit.record(component)?));
         }
-        let components: Vec<_> = parts(component).into_iter().map(str::to_owned).collect();
+        let components: Vec<_> = components.into_iter().map(str::to_owned).collect();
         self.cluster(cluster)?.start_again(&components)
     }
 
