@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::health;
 use super::keys;
 use super::plan::OWNER_KIND;
+use crate::api::brief::Age;
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine, Removal, Removed};
 use crate::check::inside::{self, Member};
@@ -30,9 +31,8 @@ impl Target<'_> {
         let kubeconfig = kubeconfig.map_err(|error| health::chain(&error))?;
         let Some(kubeconfig) = kubeconfig else { return Ok(Vec::new()) };
         let hub = health::hub(&kubeconfig).await?;
-        match tokio::time::timeout(ASKING, inside::inside(&hub, self.namespace.as_str())).await {
-            Ok(Ok(inside)) => Ok(inside.members),
-            Ok(Err(error)) => Err(health::chain(&error)),
+        match tokio::time::timeout(ASKING, inside::members(&hub, Age::Now)).await {
+            Ok(members) => members.map_err(|error| health::chain(&error)),
             Err(_) => Err(format!("no answer within {} s", ASKING.as_secs())),
         }
     }

@@ -253,7 +253,7 @@ impl Renderer {
         };
         let (here, there) = thread::scope(|scope| {
             // Without another core this one takes all.
-            let other = (stages.len() > 1).then(|| thread::Builder::new().spawn_scoped(scope, &some).ok()).flatten();
+            let other = (stages.len() > 1).then(|| thread::Builder::new().spawn_scoped(scope, some).ok()).flatten();
             let join =
                 |other: thread::ScopedJoinHandle<'_, _>| other.join().unwrap_or_else(|panic| resume_unwind(panic));
             (some(), other.map_or_else(|| Some(Vec::new()), join))
@@ -277,11 +277,7 @@ impl Renderer {
     }
 
     /// The objects of a file, each with the place that it begins at.
-    fn found(
-        &self,
-        file: &str,
-        context: &BTreeMap<&'static str, Value>,
-    ) -> Option<Vec<(Json, Option<(usize, usize)>)>> {
+    fn found(&self, file: &str, context: &BTreeMap<&'static str, Value>) -> Option<skeleton::Found> {
         let (template, Template { documents, .. }) = self.template(file)?;
         let Some(Documents { lines, json }) = documents else {
             let (output, slots) = self.captured(file, context).ok()?;

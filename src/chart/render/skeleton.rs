@@ -56,9 +56,11 @@ struct Skeleton {
 /// A template's number, and a line of it from 1.
 type Origin = (usize, usize);
 
-/// The objects of the engine's output, each with the place in the templates that it begins at; or nothing, where a closer
-/// look is needed.
-pub(super) fn objects(output: &str, slots: &Slots) -> Option<Vec<(Value, Option<Origin>)>> {
+/// Objects, each with the place in the templates that it begins at.
+pub(super) type Found = Vec<(Value, Option<Origin>)>;
+
+/// The objects of the engine's output; or nothing, where a closer look is needed.
+pub(super) fn objects(output: &str, slots: &Slots) -> Option<Found> {
     let Plain { text, numbers, lines } = Plain::of(output)?;
     let mut lines = lines.into_iter().peekable();
     let mut end = 0;

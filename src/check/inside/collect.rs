@@ -189,13 +189,24 @@ fn if_defined<T>(answer: Result<Vec<T>, kube::Error>) -> Result<Vec<T>, kube::Er
     }
 }
 
+/// The registered workload clusters, sorted by name; none where their kind is not defined.
+///
+/// # Errors
+/// Whatever the server refuses.
+pub async fn members(hub: &Client, age: Age) -> Result<Vec<Member>, kube::Error> {
+    let found = brief::list::<Cluster, Registered>(hub, age).await;
+    let mut members: Vec<Member> = if_defined(found)?.into_iter().map(member).collect();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(members)
+}
+
 /// Reads what the control plane's own API holds, all at once.
 pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
     let reports: Api<ConfigMap> = Api::namespaced(hub.clone(), namespace);
     let (definitions, members, policies, secret, report, version) = tokio::join!(
         brief::list::<CustomResourceDefinition, Definition>(hub, Age::Now),
-        brief::list::<Cluster, Registered>(hub, Age::InMemory),
+        members(hub, Age::InMemory),
         brief::list::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
         secrets.get_opt(INIT_SECRET),
         reports.get_opt(BOOTSTRAP_STATUS),
@@ -206,11 +217,9 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
         let found = definitions.iter().find(|d| d.spec.names.kind == kind && d.spec.group.ends_with(GROUPS));
         (kind.to_owned(), found.is_some_and(established))
     };
-    let mut members: Vec<Member> = if_defined(members)?.into_iter().map(member).collect();
-    members.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Inside {
         definitions: DEFINITIONS.into_iter().map(found).collect(),
-        members,
+        members: members?,
         policies: if_defined(policies)?.len(),
         init_secret: secret?.is_some(),
         bootstrap_trouble: report?.as_ref().and_then(bootstrap_trouble),

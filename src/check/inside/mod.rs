@@ -5,7 +5,7 @@ mod judge;
 
 use std::collections::BTreeMap;
 
-pub use collect::{components, inside, rights};
+pub use collect::{components, inside, members, rights};
 pub use judge::CHECKS;
 
 /// One component as its controller and pods show it.

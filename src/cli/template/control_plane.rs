@@ -67,9 +67,10 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     let kubeconfig = completed.files.get(keys::ADMIN_KUBECONFIG).unwrap_or_default();
     let file =
         pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", kubeconfig).map_err(|e| local(&e))?;
-    let rendered = match args.output.wants_inside() {
-        true => plan.render(&endpoint, &completed.files),
-        false => plan.render_outside(&endpoint, &completed.files),
+    let rendered = if args.output.wants_inside() {
+        plan.render(&endpoint, &completed.files)
+    } else {
+        plan.render_outside(&endpoint, &completed.files)
     };
     let rendered = rendered.map_err(|problems| wrong_values(&problems))?;
     ui.note(&format!(
