@@ -1,6 +1,10 @@
 //! Whether values fit their schema, seen without building a validator: building one costs more than all the rest of a
 //! render. Whatever is not plain here is left to the library, which alone says what is wrong.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use regex_lite::Regex;
 use serde_json::Value;
 
 /// How deep references and alternatives are followed.
@@ -8,11 +12,13 @@ const MAX_DEPTH: usize = 64;
 
 /// Whether a value fits a schema; nothing where a closer look is needed.
 pub(super) fn fits(schema: &Value, value: &Value) -> Option<bool> {
-    Fit { root: schema }.fits(schema, value, 0)
+    Fit { root: schema, patterns: RefCell::default() }.fits(schema, value, 0)
 }
 
 struct Fit<'s> {
     root: &'s Value,
+    /// Patterns, compiled once for all the text that is held against them.
+    patterns: RefCell<HashMap<String, Option<Regex>>>,
 }
 
 /// True if all are; unknown if any is, since a certain "no" is of no use to anyone.
@@ -21,6 +27,14 @@ fn all(answers: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
 }
 
 impl Fit<'_> {
+    fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
+        let mut known = self.patterns.borrow_mut();
+        if !known.contains_key(pattern) {
+            known.insert(pattern.to_owned(), Regex::new(pattern).ok());
+        }
+        known.get(pattern)?.as_ref().map(|pattern| pattern.is_match(text))
+    }
+
     fn fits(&self, schema: &Value, value: &Value, depth: usize) -> Option<bool> {
         let keywords = match schema {
             Value::Bool(fits) => return Some(*fits),
@@ -58,7 +72,7 @@ impl Fit<'_> {
             }
             "minLength" => text(value, |text| Some(text.chars().count() as u64 >= wanted.as_u64()?)),
             "maxLength" => text(value, |text| Some(text.chars().count() as u64 <= wanted.as_u64()?)),
-            "pattern" => text(value, |text| Some(regex_lite::Regex::new(wanted.as_str()?).ok()?.is_match(text))),
+            "pattern" => text(value, |text| self.matches(wanted.as_str()?, text)),
             "minimum" => whole(value, |number| Some(number >= wanted.as_i64()?)),
             "maximum" => whole(value, |number| Some(number <= wanted.as_i64()?)),
             "minItems" => items(value, |items| Some(items.len() as u64 >= wanted.as_u64()?)),
