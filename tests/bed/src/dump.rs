@@ -64,7 +64,10 @@ pub fn differences(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Va
 
 async fn all(client: &Client) -> Result<BTreeMap<String, Value>> {
     let begun = async {
-        while !(controllers_have_begun(client).await? && roles_are_aggregated(client).await?) {
+        while !(controllers_have_begun(client).await?
+            && namespaces_are_furnished(client).await?
+            && roles_are_aggregated(client).await?)
+        {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         anyhow::Ok(())
@@ -107,6 +110,22 @@ async fn controllers_have_begun(client: &Client) -> Result<bool> {
         .flat_map(|binding| list(&binding["subjects"]))
         .map(|subject| text(&subject["name"]));
     Ok(controllers.all(|name| OF_CLOUDS.contains(&name.as_str()) || accounts.contains(&name)))
+}
+
+/// Whether every namespace holds what the controllers put into each: they may have begun and not come to it yet.
+async fn namespaces_are_furnished(client: &Client) -> Result<bool> {
+    let namespaces = get(client, "/api/v1/namespaces").await?;
+    let accounts = get(client, "/api/v1/serviceaccounts").await?;
+    let authorities = get(client, "/api/v1/configmaps").await?;
+    let holds = |objects: &Value, namespace: &str, name: &str| {
+        let of = |object: &Value| (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+        list(&objects["items"]).any(|object| of(object) == (namespace.to_owned(), name.to_owned()))
+    };
+    let mut active = list(&namespaces["items"]).filter(|namespace| namespace["status"]["phase"] == "Active");
+    Ok(active.all(|namespace| {
+        let namespace = text(&namespace["metadata"]["name"]);
+        holds(&accounts, &namespace, "default") && holds(&authorities, &namespace, "kube-root-ca.crt")
+    }))
 }
 
 /// Whether every aggregated role holds the rules of all roles that it selects by their labels.
