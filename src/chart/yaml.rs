@@ -86,6 +86,30 @@ fn scalar(text: &mut String, value: &Value) {
     }
 }
 
+/// Where a byte may stand in text without quotes.
+#[derive(Clone, Copy)]
+enum Plain {
+    Always,
+    Inside,
+    Never,
+}
+
+/// Of every byte; this is asked of all that is printed.
+static PLAIN: [Plain; 256] = {
+    let mut all = [Plain::Never; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        all[byte as usize] = match byte {
+            b'-' | b'_' | b'.' | b'/' | b'=' | b'@' | b'+' | b',' | b'(' | b')' | b';' | b'$' => Plain::Always,
+            b':' | b' ' => Plain::Inside,
+            byte if byte.is_ascii_alphanumeric() => Plain::Always,
+            _ => Plain::Never,
+        };
+        byte += 1;
+    }
+    all
+};
+
 /// Text that stays text without quotes: it begins like a word, a path or a flag, and nothing in it means anything.
 fn is_plain(value: &str) -> bool {
     let bytes = value.as_bytes();
@@ -96,28 +120,14 @@ fn is_plain(value: &str) -> bool {
     let Some(first) = start.first() else { return false };
     // What begins with a digit, a dot or a sign may be a number, a date or a time; what is short may be a word.
     first.is_ascii_alphabetic()
-        && bytes.iter().enumerate().all(|(at, byte)| match byte {
-            b'a'..=b'z'
-            | b'A'..=b'Z'
-            | b'0'..=b'9'
-            | b'-'
-            | b'_'
-            | b'.'
-            | b'/'
-            | b'='
-            | b'@'
-            | b'+'
-            | b','
-            | b'('
-            | b')'
-            | b';'
-            | b'$' => true,
-            b':' | b' ' => {
-                // Not at the end, and never both together: `: ` ends a key, and a space at the end is lost.
+        && bytes.iter().enumerate().all(|(at, byte)| match PLAIN[usize::from(*byte)] {
+            Plain::Always => true,
+            Plain::Inside => {
+                // Not at the end, and never two of them together: `: ` ends a key, and a space at the end is lost.
                 let next = bytes.get(at + 1).copied().unwrap_or(b' ');
                 next != b' ' && next != b':'
             }
-            _ => false,
+            Plain::Never => false,
         })
         && !(value.len() <= 5 && is_word(value))
 }

@@ -30,5 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for object in &rendered.objects {
         stdout.write_all(output::yaml_stream([&object.json]).as_bytes())?;
     }
+    // As `fleetctl template` ends.
+    std::mem::forget(rendered);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -48,9 +48,14 @@ pub(super) struct Template {
     documents: Option<Documents>,
 }
 
-/// The values that one render has printed, as data, by the number in their tokens.
+/// The values that one render has printed.
 #[derive(Debug, Default)]
-struct Slots(Vec<Result<Json, NoData>>);
+struct Slots {
+    /// As data, by the number in their tokens.
+    printed: Vec<Result<Json, NoData>>,
+    /// Whether the input holds one of our characters itself.
+    marks: Option<bool>,
+}
 
 /// What a template gave, its marks taken away.
 #[derive(Debug, Default)]
@@ -111,11 +116,15 @@ fn environment(names: BTreeSet<String>) -> Environment<'static> {
         if value.is_safe() {
             return out.write_str(value.as_str().unwrap_or_default()).map_err(Error::from);
         }
-        let marks = state.lookup(MARKS_IN_INPUT).is_some_and(|value| value.is_true());
-        let data = filters::to_json(value, marks);
+        let known = state.get_or_insert_extension_with(Slots::default).marks;
+        let marks = known.unwrap_or_else(|| state.lookup(MARKS_IN_INPUT).is_some_and(|value| value.is_true()));
         let slots = state.get_or_insert_extension_with(Slots::default);
-        slots.0.push(data);
-        write!(out, "{SLOT}{}{END}", slots.0.len() - 1).map_err(Error::from)
+        slots.marks = Some(marks);
+        let number = slots.printed.len();
+        slots.printed.push(filters::to_json(value, marks));
+        out.write_char(SLOT)?;
+        out.write_str(itoa::Buffer::new().format(number))?;
+        out.write_char(END).map_err(Error::from)
     });
     env.set_fuel(Some(FUEL));
     env.set_path_join_callback(move |name, parent| {
@@ -280,8 +289,10 @@ impl Renderer {
     fn found(&self, file: &str, context: &BTreeMap<&'static str, Value>) -> Option<skeleton::Found> {
         let (template, Template { documents, .. }) = self.template(file)?;
         let Some(Documents { lines, json }) = documents else {
-            let (output, slots) = self.captured(file, context).ok()?;
-            return skeleton::objects(&output, &slots.0);
+            // The engine's own copy of the output is gone before the objects are made.
+            let plain = |output: &str, values| Some((skeleton::Plain::of(output)?, values));
+            let (output, values) = self.captured(file, context, plain).ok()??;
+            return skeleton::objects(output, values);
         };
         let objects: Vec<Json> = serde_json::from_str(json).ok()?;
         Some(objects.into_iter().zip(lines.iter()).map(|(json, line)| (json, Some((template, *line)))).collect())
@@ -320,9 +331,10 @@ impl Renderer {
         context.insert("bootstrap", Value::from_pairs(bootstrap.clone()));
         let mut reached = BTreeSet::new();
         for part in &self.0.parts {
-            let output = self.captured(&part.file, &context)?.0;
-            let marks = output.split(SITE).skip(1).filter_map(|rest| rest.split(END).next()?.parse::<usize>().ok());
-            reached.extend(marks);
+            let number = |rest: &str| rest.split(END).next()?.parse::<usize>().ok();
+            self.captured(&part.file, &context, |output, _| {
+                reached.extend(output.split(SITE).skip(1).filter_map(number));
+            })?;
         }
         Ok(reached)
     }
@@ -385,20 +397,24 @@ impl Renderer {
         if problems.is_empty() { Ok(outcomes) } else { Err(Diagnostics(problems)) }
     }
 
-    /// The engine's output, marks and all, and the values that it printed.
-    fn captured(&self, name: &str, context: &BTreeMap<&'static str, Value>) -> Result<(String, Slots), Diagnostics> {
+    /// What `read` makes of the engine's output, marks and all, and of the values that it printed.
+    fn captured<T>(
+        &self,
+        name: &str,
+        context: &BTreeMap<&'static str, Value>,
+        read: impl FnOnce(&str, Vec<Result<Json, NoData>>) -> T,
+    ) -> Result<T, Diagnostics> {
         let failed = |error: &Error| Diagnostics::from(locate(&self.0.templates, error));
         let template = self.0.env.get_template(name).map_err(|error| failed(&error))?;
         let context = Value::from_pairs(context.iter().map(|(key, value)| (*key, value.clone())));
         let mut captured = template.render_captured(context).map_err(|error| failed(&error))?;
         let slots =
             captured.with_state_mut(|state| state.get_extension_mut::<Slots>().map(std::mem::take)).unwrap_or_default();
-        Ok((captured.output().to_owned(), slots))
+        Ok(read(captured.output(), slots.printed))
     }
 
     fn text_of(&self, name: &str, context: &BTreeMap<&'static str, Value>) -> Result<Text, Diagnostics> {
-        let (output, slots) = self.captured(name, context)?;
-        clean(&output, slots.0).ok_or_else(|| {
+        self.captured(name, context, clean)?.ok_or_else(|| {
             Diagnostic::error("template", format!("charts/…/{name} cuts the outcome of a macro into pieces")).into()
         })
     }

@@ -15,8 +15,30 @@ use crate::chart::scalar::{Meaning, plain};
 use super::filters::{NoData, scalar_text};
 use super::template::{END, LINE, SLOT};
 
-/// What [`skeletons`] takes the values from.
-pub(super) type Slots = [Result<Value, NoData>];
+/// The values behind the tokens, each with the number of places that it is still to come to.
+struct Slots(Vec<(Result<Value, NoData>, usize)>);
+
+impl Slots {
+    /// Nothing if a token has no value.
+    fn of(values: Vec<Result<Value, NoData>>, numbers: &[usize]) -> Option<Self> {
+        let mut slots: Vec<_> = values.into_iter().map(|value| (value, 0)).collect();
+        for number in numbers {
+            slots.get_mut(*number)?.1 += 1;
+        }
+        Some(Self(slots))
+    }
+
+    fn get(&self, number: usize) -> Option<&Value> {
+        self.0.get(number)?.0.as_ref().ok()
+    }
+
+    /// The value itself where it is the last that is asked for, else a copy.
+    fn take(&mut self, number: usize) -> Option<Value> {
+        let (value, left) = self.0.get_mut(number)?;
+        *left -= 1;
+        if *left > 0 { value.as_ref().ok().cloned() } else { std::mem::replace(value, Ok(Value::Null)).ok() }
+    }
+}
 
 /// A node of a parsed document, with holes for values.
 #[derive(Debug)]
@@ -59,9 +81,10 @@ type Origin = (usize, usize);
 /// Objects, each with the place in the templates that it begins at.
 pub(super) type Found = Vec<(Value, Option<Origin>)>;
 
-/// The objects of the engine's output; or nothing, where a closer look is needed.
-pub(super) fn objects(output: &str, slots: &Slots) -> Option<Found> {
-    let Plain { text, numbers, lines } = Plain::of(output)?;
+/// The objects of the engine's output with the values that it printed; or nothing, where a closer look is needed.
+pub(super) fn objects(output: Plain, values: Vec<Result<Value, NoData>>) -> Option<Found> {
+    let Plain { text, numbers, lines } = output;
+    let mut slots = Slots::of(values, &numbers)?;
     let mut lines = lines.into_iter().peekable();
     let mut end = 0;
     let Different { mut pieces, order } = Different::of(&text);
@@ -82,7 +105,7 @@ pub(super) fn objects(output: &str, slots: &Slots) -> Option<Found> {
             origin.get_or_insert(line);
         }
         if let Some(document) = &mut skeleton.document {
-            let object = document.fill(own, slots, piece.left == 0)?;
+            let object = document.fill(own, &mut slots, piece.left == 0)?;
             is_object(&object).then_some(())?;
             objects.push((object, origin));
         }
@@ -120,7 +143,7 @@ impl<'t> Different<'t> {
 }
 
 /// The engine's output without what differs from one run of a loop to the next.
-struct Plain {
+pub(super) struct Plain {
     /// YAML, in which the first character of a token stands for all of it.
     text: String,
     /// The numbers of the tokens.
@@ -130,7 +153,8 @@ struct Plain {
 }
 
 impl Plain {
-    fn of(output: &str) -> Option<Self> {
+    /// Nothing where a closer look is needed.
+    pub(super) fn of(output: &str) -> Option<Self> {
         let mut plain = Self { text: String::with_capacity(output.len()), numbers: Vec::new(), lines: Vec::new() };
         let mut rest = output;
         while let Some(at) = find_mark(rest) {
@@ -334,16 +358,16 @@ impl<'t> Reader<'t> {
 impl Node {
     /// The value, its holes filled. `own` are the numbers of the piece's tokens; the last time, what is fixed is given
     /// away.
-    fn fill(&mut self, own: &[usize], slots: &Slots, last: bool) -> Option<Value> {
+    fn fill(&mut self, own: &[usize], slots: &mut Slots, last: bool) -> Option<Value> {
         match self {
             Self::Fixed(value) => Some(if last { std::mem::take(value) } else { value.clone() }),
-            Self::Slot(slot) => value(*slot, own, slots).cloned(),
+            Self::Slot(slot) => slots.take(*own.get(*slot)?),
             Self::Text(parts) => {
                 let mut text = String::new();
                 for part in parts {
                     match part {
                         Part::Text(fixed) => text.push_str(fixed),
-                        Part::Slot(slot) => match value(*slot, own, slots)? {
+                        Part::Slot(slot) => match slots.get(*own.get(*slot)?)? {
                             Value::String(value) => text.push_str(value),
                             value => text.push_str(&scalar_text(value)?),
                         },
@@ -383,16 +407,12 @@ impl Node {
     }
 }
 
-fn value<'s>(slot: usize, own: &[usize], slots: &'s Slots) -> Option<&'s Value> {
-    slots.get(*own.get(slot)?)?.as_ref().ok()
-}
-
 fn text_key(parts: &[Part], own: &[usize], slots: &Slots) -> Option<String> {
     let mut key = String::new();
     for part in parts {
         match part {
             Part::Text(fixed) => key.push_str(fixed),
-            Part::Slot(slot) => match value(*slot, own, slots)? {
+            Part::Slot(slot) => match slots.get(*own.get(*slot)?)? {
                 Value::String(text) => key.push_str(text),
                 _ => return None,
             },
@@ -411,6 +431,10 @@ mod tests {
         format!("{SLOT}{slot}{END}")
     }
 
+    fn found(output: &str, values: Vec<Result<Value, NoData>>) -> Option<Found> {
+        objects(Plain::of(output)?, values)
+    }
+
     #[test]
     fn the_same_text_with_other_values_is_another_object() {
         let head = "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: ";
@@ -418,10 +442,20 @@ mod tests {
             .map(|n| format!("{head}{}\ndata: {{a: x-{}, {}: 1}}\n", token(2 * n), token(2 * n + 1), token(2 * n)))
             .collect();
         let slots: Vec<_> = ["k", "b", "c", "d", "e", "f"].map(|text| Ok(json!(text))).to_vec();
-        let objects = objects(&text, &slots).unwrap();
+        let objects = found(&text, slots).unwrap();
         assert_eq!(objects.len(), 3);
         assert_eq!(objects[1].0["metadata"]["name"], "c");
         assert_eq!(objects[2].0["data"], json!({"a": "x-f", "e": 1}));
+    }
+
+    #[test]
+    fn a_value_that_is_printed_once_may_come_to_many_places() {
+        let head = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: ";
+        let one = token(0);
+        let text = format!("{head}{one}\na: {one}\nb: x{one}\nc: [{one}, {one}]\n---\n{head}{one}\na: {one}\n");
+        let objects = found(&text, vec![Ok(json!("k"))]).unwrap();
+        let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "k"}, "a": "k", "b": "xk", "c": ["k", "k"]});
+        assert_eq!((&objects[0].0, &objects[1].0["a"]), (&expected, &json!("k")));
     }
 
     #[test]
@@ -429,7 +463,7 @@ mod tests {
         let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n";
         let slots = [Ok(json!("text")), Ok(json!([1])), Err(NoData::Undefined)];
         let fine = format!("{head}a: {}\n", token(0));
-        assert!(objects(&fine, &slots).is_some());
+        assert!(found(&fine, slots.to_vec()).is_some());
         for wrong in [
             format!("{head}a: {}\n", token(2)),
             format!("{head}a: {}\n", token(7)),
@@ -448,8 +482,8 @@ mod tests {
             "apiVersion: v1\nkind: ConfigMapList\nmetadata: {name: x}\nitems: []\n".to_owned(),
             "a\n".to_owned(),
         ] {
-            assert!(objects(&wrong, &slots).is_none(), "{wrong}");
+            assert!(found(&wrong, slots.to_vec()).is_none(), "{wrong}");
         }
-        assert_eq!(objects("# nothing\n---\n---\n\n", &slots), Some(Vec::new()));
+        assert_eq!(found("# nothing\n---\n---\n\n", slots.to_vec()), Some(Vec::new()));
     }
 }
