@@ -293,8 +293,29 @@ pub(crate) fn objects(case: &Case) -> Vec<Planned> {
     ]
 }
 
+/// Waits until the controllers have put into the namespace what they put into each, unless it is not there or going: it
+/// comes a moment after the namespace, and would be a difference between two dumps.
+async fn furnished(case: &Case) {
+    let namespaces = Kind::versions("", "Namespace").remove(0);
+    let furnished = async {
+        loop {
+            match case.server().get(&namespaces, None, &case.namespace).await.unwrap() {
+                Some(namespace) if namespace["metadata"]["deletionTimestamp"].is_null() => {}
+                _ => return,
+            }
+            let account = case.get("", "ServiceAccount", "default").await;
+            if account.is_some() && case.get("", "ConfigMap", "kube-root-ca.crt").await.is_some() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), furnished).await.expect("the controllers furnish a namespace");
+}
+
 /// Everything in a namespace and everything cluster-scoped that carries its name, without what moves by itself.
 pub(crate) async fn dump(case: &Case) -> BTreeMap<String, Value> {
+    furnished(case).await;
     let server = case.server();
     let mut found = BTreeMap::new();
     for kind in Kind::all() {
