@@ -1,5 +1,5 @@
-//! Whether values fit their schema, seen without building a validator: building one costs more than all the rest of a
-//! render. Whatever is not plain here is left to the library, which alone says what is wrong.
+//! Whether values fit their schema, seen without building a validator: to build one took a sixth of a render of the
+//! control plane's chart. Whatever is not plain here is left to the library, which alone says what is wrong.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
