@@ -6,9 +6,10 @@ use serde_json::{Map, Value};
 use crate::chart::diagnostic::Diagnostic;
 use crate::chart::scalar::{Meaning, plain, shorten};
 
-use super::engine::{Renderer, Text};
+use super::engine::Renderer;
 use super::filters::scalar_text;
 use super::template::{END, SLOT, is_mark};
+use super::text::Text;
 
 /// A part of a leaf.
 #[derive(Debug, Clone, PartialEq)]

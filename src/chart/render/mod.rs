@@ -7,6 +7,7 @@ mod filters;
 mod object;
 mod skeleton;
 mod template;
+mod text;
 
 pub use object::{Object, Rendered};
 
