@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt};
 use super::exposure::Endpoint;
 use super::plan::Plan;
 use super::secrets::{ADMIN_SECRET, SECRET_ENTRIES};
-use crate::pki::{self, Completed, Files, FolderError, Lifetimes, PkiError, San, Subject};
+use crate::pki::{self, Completed, Files, FolderError, KeptError, Lifetimes, PkiError, San, Subject};
 
 /// The file of the key set that holds the operator's kubeconfig.
 pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
@@ -49,13 +49,21 @@ pub fn from_folder(folder: &Path) -> Result<Files, FolderError> {
 
 /// Completes a key set for `endpoint`: what is good stays, what is missing or outlived is issued.
 pub fn complete(found: &Files, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, PkiError> {
+    pki::ensure(found, &subject(plan, endpoint)?, now, &Lifetimes::default())
+}
+
+/// The same for the key set that `template` keeps in a local folder, which is written there.
+pub fn complete_in(folder: &Path, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, KeptError> {
+    pki::ensure_kept(folder, &subject(plan, endpoint)?, now, &Lifetimes::default())
+}
+
+fn subject(plan: &Plan, endpoint: &Endpoint) -> Result<Subject, PkiError> {
     let extra: Vec<San> = endpoint.sans.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-    let subject = Subject {
+    Ok(Subject {
         control_plane: plan.name.to_string(),
         namespace: plan.package.namespace.to_string(),
         public: pki::Endpoint { host: endpoint.host.parse()?, port: endpoint.port },
         internal: Subject::internal_endpoint(plan.package.namespace.as_str()),
         extra_sans: extra,
-    };
-    pki::ensure(found, &subject, now, &Lifetimes::default())
+    })
 }

@@ -1,7 +1,8 @@
 //! Keys, certificates and kubeconfigs: made once, kept, and re-issued only where they are no longer good.
 //!
 //! What is kept for the life of a control plane is in [`Authorities`]; what those certify is listed in
-//! [`Leaf`]; [`ensure`] completes a set that was found, and is what an install calls. All of it travels as
+//! [`Leaf`]; [`ensure`] completes a set that was found, and is what an install calls; [`ensure_kept`] does so for the set
+//! in a folder. All of it travels as
 //! [`Files`]: a flat map from file name to text, which the Secrets of a chart and the folder in `~/.fleet`
 //! both hold. Time enters as an argument; nothing here reads a clock.
 
@@ -12,6 +13,7 @@ mod ensure;
 mod error;
 mod files;
 mod folder;
+mod kept;
 mod kubeconfig;
 mod kubeconfig_edit;
 mod leaf;
@@ -26,6 +28,7 @@ pub use ensure::{Completed, Subject, ensure};
 pub use error::PkiError;
 pub use files::{Files, SecretText};
 pub use folder::{FolderError, read_folder, write_file, write_folder};
+pub use kept::{KeptError, ensure_kept};
 pub use kubeconfig::{Kubeconfig, KubeconfigUser};
 pub use kubeconfig_edit::{EditError, Edited, merge as merge_kubeconfig, remove as remove_from_kubeconfig};
 pub use leaf::{Leaf, LeafSpec, LeafStore, Lifetimes, Renewal, Usage, issue, still_good};

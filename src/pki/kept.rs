@@ -1,0 +1,206 @@
+//! A set of keys that is kept in a folder. Beside it lies a note of what was found good, so that a set is not judged
+//! again, signature by signature, each time it is used.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+use super::folder::read_file;
+use super::{
+    Completed, Files, FolderError, Lifetimes, PkiError, Subject, ensure, facts_of, read_folder, write_file,
+    write_folder,
+};
+
+/// The file of the note. A name with a dot in front is no part of a set.
+///
+/// Whoever can write it can write the keys too, so it gives nobody a power that he has not got.
+const NOTE: &str = ".checked";
+
+/// Why a set in a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeptError {
+    /// The folder or a file in it.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// What is in it.
+    #[error(transparent)]
+    Keys(#[from] PkiError),
+}
+
+/// As [`ensure`], for the set in a folder; what was made is written there.
+///
+/// # Errors
+/// [`KeptError`]; nothing was written then, unless it is the writing that failed.
+pub fn ensure_kept(
+    folder: &Path,
+    subject: &Subject,
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+) -> Result<Completed, KeptError> {
+    let found = read_folder(folder)?;
+    if read_file(folder, NOTE)?
+        .and_then(|text| Note::parse(&text))
+        .is_some_and(|note| note.covers(now) && note.digest == digest(&found, subject, lifetimes))
+    {
+        return Ok(Completed { files: found, new_authorities: false, issued: Vec::new(), rewritten: Vec::new() });
+    }
+    let completed = ensure(&found, subject, now, lifetimes)?;
+    if !completed.unchanged() {
+        write_folder(folder, &completed.files)?;
+    }
+    // What lies there besides is part of what the next run finds.
+    let mut kept = found;
+    kept.extend(completed.files.clone());
+    if let Some(until) = good_until(&kept, lifetimes) {
+        let note = Note { digest: digest(&kept, subject, lifetimes), since: now.as_second(), until: until.as_second() };
+        write_file(folder, NOTE, &note.to_text())?;
+    }
+    Ok(completed)
+}
+
+/// What was found good, and for which time.
+#[derive(Debug, PartialEq, Eq)]
+struct Note {
+    /// SHA-256, in hexadecimal, of the set and of what was asked of it.
+    digest: String,
+    /// From when to when, in seconds since 1970. A clock that was set back behind the beginning asks for a new judgement.
+    since: i64,
+    until: i64,
+}
+
+impl Note {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let digest = words.next()?.to_owned();
+        let (since, until) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        words.next().is_none().then_some(Self { digest, since, until })
+    }
+
+    fn to_text(&self) -> String {
+        format!("{} {} {}\n", self.digest, self.since, self.until)
+    }
+
+    fn covers(&self, now: Timestamp) -> bool {
+        (self.since..self.until).contains(&now.as_second())
+    }
+}
+
+/// The program's version is in it too: another one may ask for more.
+fn digest(files: &Files, subject: &Subject, lifetimes: &Lifetimes) -> String {
+    let mut hash = Sha256::new();
+    hash.update(format!("{} {subject:?} {lifetimes:?}", env!("CARGO_PKG_VERSION")));
+    for (name, text) in files.expose() {
+        // The lengths keep two sets apart whose names and texts run on alike.
+        hash.update(format!(" {} {name} {} ", name.len(), text.len()));
+        hash.update(text);
+    }
+    hash.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+}
+
+/// The moment when the first certificate needs another look.
+fn good_until(files: &Files, lifetimes: &Lifetimes) -> Option<Timestamp> {
+    let ends =
+        facts_of(files).into_iter().map(|(_, facts)| facts.ok()?.not_after.checked_sub(lifetimes.renew_before).ok());
+    ends.collect::<Option<Vec<_>>>()?.into_iter().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::pki::{Endpoint, San};
+
+    fn subject(host: &str) -> Subject {
+        Subject {
+            control_plane: "demo".to_owned(),
+            namespace: "fleet".to_owned(),
+            public: Endpoint { host: San::Dns(host.to_owned()), port: 443 },
+            internal: Subject::internal_endpoint("fleet"),
+            extra_sans: Vec::new(),
+        }
+    }
+
+    fn now() -> Timestamp {
+        "2026-03-01T00:00:00Z".parse().unwrap()
+    }
+
+    /// A folder with a set for `a.example`, judged once.
+    fn kept() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let made = ensure_kept(folder.path(), &subject("a.example"), now(), &Lifetimes::default()).unwrap();
+        assert!(made.new_authorities);
+        folder
+    }
+
+    fn again(folder: &tempfile::TempDir, now: Timestamp) -> Result<Completed, KeptError> {
+        ensure_kept(folder.path(), &subject("a.example"), now, &Lifetimes::default())
+    }
+
+    #[test]
+    fn a_set_that_was_found_good_is_taken_as_it_is() {
+        let folder = kept();
+        let full = ensure(&read_folder(folder.path()).unwrap(), &subject("a.example"), now(), &Lifetimes::default());
+        let noted = again(&folder, now()).unwrap();
+        assert!(noted.unchanged());
+        assert_eq!(noted.files, full.unwrap().files);
+        // It is the note that was believed: with one that fits, even a set that is none passes.
+        let nonsense = Files::from_iter([("ca.crt".to_owned(), "none".to_owned())]);
+        let empty = tempfile::tempdir().unwrap();
+        write_folder(empty.path(), &nonsense).unwrap();
+        let seconds = now().as_second();
+        let digest = digest(&nonsense, &subject("a.example"), &Lifetimes::default());
+        write_file(empty.path(), NOTE, &Note { digest, since: seconds, until: seconds + 1 }.to_text()).unwrap();
+        assert!(again(&empty, now()).unwrap().unchanged());
+    }
+
+    #[test]
+    fn a_set_is_judged_again_when_a_file_the_subject_or_the_time_is_another() {
+        let folder = kept();
+        let path = folder.path().join("apiserver.crt");
+        let good = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, good.replace('A', "B")).unwrap();
+        assert_eq!(
+            again(&folder, now()).unwrap().issued.len(),
+            1,
+            "a certificate that is no longer one is issued anew"
+        );
+
+        std::fs::remove_file(folder.path().join("etcd-ca.key")).unwrap();
+        assert!(matches!(again(&folder, now()), Err(KeptError::Keys(PkiError::Missing { .. }))));
+
+        let folder = kept();
+        let moved = ensure_kept(folder.path(), &subject("b.example"), now(), &Lifetimes::default()).unwrap();
+        assert!(!moved.unchanged(), "another address needs another certificate");
+
+        let folder = kept();
+        let late = now() + Duration::from_secs(336 * 24 * 60 * 60);
+        assert_eq!(again(&folder, late).unwrap().issued.len(), 9, "leaves near their end are issued anew");
+    }
+
+    #[test]
+    fn a_note_covers_the_time_until_the_first_certificate_needs_another_look() {
+        let folder = kept();
+        let note = Note::parse(&std::fs::read_to_string(folder.path().join(NOTE)).unwrap()).unwrap();
+        let day = |days: u64| now() + Duration::from_secs(days * 24 * 60 * 60);
+        assert!(note.covers(now()) && note.covers(day(334)));
+        assert!(!note.covers(day(336)) && !note.covers(now() - Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_read_is_none() {
+        let folder = kept();
+        for text in ["", "abc", "abc 1", "abc 1 x", "abc 1 2 3"] {
+            std::fs::write(folder.path().join(NOTE), text).unwrap();
+            assert!(again(&folder, now()).unwrap().unchanged(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_note_is_no_part_of_the_set() {
+        let folder = kept();
+        assert!(folder.path().join(NOTE).exists());
+        assert!(!read_folder(folder.path()).unwrap().contains(NOTE));
+    }
+}
