@@ -56,6 +56,7 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+use futures::future::LocalBoxFuture;
 
 use crate::api::names::NamespaceName;
 use error::{CliError, Exit};
@@ -221,13 +222,7 @@ pub fn main() -> ExitCode {
     for remark in environment::unknown() {
         ui.warn(&remark);
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return ended(&ui, Err(error.into())),
-    };
-    let result = runtime.block_on(dispatch(&ui, cli));
-    // Look-ups that a blocked resolver still runs must not hold the program back.
-    runtime.shutdown_background();
+    let result = run(&ui, cli);
     ended(&ui, result)
 }
 
@@ -251,30 +246,36 @@ fn stream_color(color: ColorChoice) -> anstream::ColorChoice {
     }
 }
 
-async fn dispatch(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
-    let global = cli.global;
-    match cli.command {
-        Command::Install(command) => Box::pin(install::run(ui, &global, command)).await,
-        Command::Uninstall(command) => Box::pin(uninstall::run(ui, &global, command)).await,
-        Command::Check(args) => Box::pin(check::run(ui, &global, *args)).await,
-        Command::Status(args) => status::run(ui, &global, args).await,
-        Command::Diff(command) => Box::pin(diff::run(ui, &global, command)).await,
-        Command::Rollback(args) => Box::pin(rollback::run(ui, &global, args)).await,
-        Command::Kubeconfig(args) => kubeconfig::run(ui, &global, args).await,
-        Command::Get(command) => get::run(ui, &global, command).await,
-        Command::Accept(args) => accept::run(ui, &global, &args).await,
-        Command::Delete(command) => delete::run(ui, &global, command).await,
-        Command::Template(command) => template::run(ui, &global, command),
-        Command::Lint(args) => lint::run(ui, &global, &args),
-        Command::Show(command) => show::run(ui, &global, command),
-        Command::Versions(args) => versions::run(ui, &args),
-        Command::Version(args) => version::run(ui, &global, &args).await,
-        Command::Explain(args) => explain::run(ui, &args),
-        Command::Completion(args) => completion::run(ui, &args, tree()),
-        Command::Docs(args) => reference::docs(ui, &args, tree()),
-        Command::Man(args) => reference::man(ui, &args, tree()),
-        Command::KubectlInstall(args) => kubectl_install::run(ui, &args),
-    }
+/// Runs a command; only those that may ask a cluster are given a runtime.
+fn run(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
+    let global = &cli.global;
+    let work: LocalBoxFuture<'_, Result<Exit, CliError>> = match cli.command {
+        Command::Template(command) => return template::run(ui, global, command),
+        Command::Lint(args) => return lint::run(ui, global, &args),
+        Command::Show(command) => return show::run(ui, global, command),
+        Command::Versions(args) => return versions::run(ui, &args),
+        Command::Explain(args) => return explain::run(ui, &args),
+        Command::Completion(args) => return completion::run(ui, &args, tree()),
+        Command::Docs(args) => return reference::docs(ui, &args, tree()),
+        Command::Man(args) => return reference::man(ui, &args, tree()),
+        Command::KubectlInstall(args) => return kubectl_install::run(ui, &args),
+        Command::Install(command) => Box::pin(install::run(ui, global, command)),
+        Command::Uninstall(command) => Box::pin(uninstall::run(ui, global, command)),
+        Command::Check(args) => Box::pin(check::run(ui, global, *args)),
+        Command::Status(args) => Box::pin(status::run(ui, global, args)),
+        Command::Diff(command) => Box::pin(diff::run(ui, global, command)),
+        Command::Rollback(args) => Box::pin(rollback::run(ui, global, args)),
+        Command::Kubeconfig(args) => Box::pin(kubeconfig::run(ui, global, args)),
+        Command::Get(command) => Box::pin(get::run(ui, global, command)),
+        Command::Accept(args) => Box::pin(async move { accept::run(ui, global, &args).await }),
+        Command::Delete(command) => Box::pin(delete::run(ui, global, command)),
+        Command::Version(args) => Box::pin(async move { version::run(ui, global, &args).await }),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(work);
+    // Look-ups that a blocked resolver still runs must not hold the program back.
+    runtime.shutdown_background();
+    result
 }
 
 /// Whether the command that was given has `-o json`, so that what it says on stderr is JSON too.
