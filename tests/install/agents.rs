@@ -205,6 +205,13 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
     assert!(stderr.contains("Creating namespace fleet and copying the init Secret"), "{stderr}");
     assert_eq!((member.row()["READY"].as_str(), member.row()["K8S-VERSION"].as_str()), ("True", "1.31"));
 
+    // It says that it is of the line that was installed, which is not the line of this tree.
+    let asked = site.fleetctl(&["version", "-o", "json"]);
+    asked.succeeds();
+    let versions: serde_json::Value = serde_json::from_str(&asked.stdout).unwrap();
+    assert_eq!(versions["agents"], serde_json::json!([{"name": member.name, "version": "v1.1.0"}]), "{asked:?}");
+    assert_eq!(versions["skew"], serde_json::json!([]), "{asked:?}");
+
     // Without the control plane's name it is the same install: what was copied stays ours.
     let again = member.install(&["--version", "auto"]);
     assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
