@@ -372,22 +372,27 @@ impl Chart {
     /// # Errors
     /// Mistakes in the templates, and values that do not fit where a template puts them; each with its template's place.
     pub fn render(&self, input: &render::RenderInput) -> Result<render::Rendered, Diagnostics> {
-        self.renderer()?.render(input, true)
+        self.renderer()?.render(input)
     }
 
-    /// The same without [`Rendered::bootstrap`](render::Rendered::bootstrap), which is then only text among the objects.
+    /// What `make` makes of each of [`Rendered::objects`](render::Rendered::objects), in order. It is called on several
+    /// threads, and no more than one object a thread is in memory.
     ///
     /// # Errors
     /// The same.
-    pub fn render_outside(&self, input: &render::RenderInput) -> Result<render::Rendered, Diagnostics> {
-        self.renderer()?.render(input, false)
+    pub fn render_each<T: Send>(
+        &self,
+        input: &render::RenderInput,
+        make: impl Fn(render::Object) -> T + Sync,
+    ) -> Result<Vec<T>, Diagnostics> {
+        self.renderer()?.render_each(input, make)
     }
 
     /// For tests: what the quick way renders, and what the careful one does.
     #[cfg(test)]
     pub(crate) fn render_both(&self, input: &render::RenderInput) -> [Option<render::Rendered>; 2] {
         let renderer = self.renderer().unwrap();
-        [renderer.render_quickly(input, true), renderer.careful().render_carefully(input).ok()]
+        [renderer.render_quickly(input), renderer.careful().render_carefully(input).ok()]
     }
 
     pub(super) fn renderer(&self) -> Result<&Renderer, Diagnostics> {
@@ -398,11 +403,16 @@ impl Chart {
 fn manifest(files: &Files, kind: Kind, line: ServiceLine) -> Result<Manifest, ChartError> {
     let path = format!("{kind}/{line}/chart.yaml");
     let text = files.get(&path).ok_or(ChartError::Missing { kind, line })?;
-    let manifest: Manifest = serde_saphyr::from_str(text)
-        .map_err(|error| ChartError::Manifest { path: path.clone(), problem: error.to_string().trim().to_owned() })?;
+    let wrong = |problem: String| ChartError::Manifest { path: path.clone(), problem: problem.trim().to_owned() };
+    let manifest: Manifest = match files.documents(&path) {
+        Some(read) => serde_json::from_str::<[Manifest; 1]>(read.json)
+            .map(|[manifest]| manifest)
+            .map_err(|e| wrong(e.to_string())),
+        None => serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string())),
+    }?;
     if manifest.kind != kind || manifest.line != line {
         let problem = format!("it says {} {}, but lies in {kind}/{line}", manifest.kind, manifest.line);
-        return Err(ChartError::Manifest { path, problem });
+        return Err(wrong(problem));
     }
     Ok(manifest)
 }

@@ -1,7 +1,24 @@
 //! Rendered objects as text for stdout.
 
+use super::error::CliError;
 use super::format::Format;
-use crate::chart::{Object, output};
+use super::package_args::wrong_values;
+use super::ui::Ui;
+use crate::chart::{Diagnostics, Object, Rendered, output};
+
+/// Renders all objects and prints them: `manifests` gives them as YAML, `render` as objects.
+pub(super) fn print(
+    ui: &Ui,
+    format: Format,
+    manifests: impl FnOnce() -> Result<Vec<String>, Diagnostics>,
+    render: impl FnOnce() -> Result<Rendered, Diagnostics>,
+) -> Result<(), CliError> {
+    let text = match format {
+        Format::Yaml => manifests().map(|documents| documents.concat()),
+        Format::Json => render().map(|rendered| of(format, &rendered.objects)),
+    };
+    Ok(ui.out(&text.map_err(|problems| wrong_values(&problems))?)?)
+}
 
 /// Objects in apply order: a stream of YAML documents, or one Kubernetes `List` as JSON.
 pub(super) fn of(format: Format, objects: &[Object]) -> String {

@@ -12,7 +12,7 @@ use super::objects;
 use super::package_args::wrong_values;
 use super::ui::Ui;
 use crate::chart::explain::{self, ExplainError, Explanation};
-use crate::chart::{Object, Rendered, output, served};
+use crate::chart::{Diagnostics, Object, Rendered, output, served};
 
 /// Flags that choose what is printed.
 #[derive(Debug, Clone, Args)]
@@ -53,14 +53,19 @@ impl OutputArgs {
         self.include_kind.iter().chain(&self.exclude_kind).try_for_each(|kind| known_kind(kind).map(drop))
     }
 
-    /// Whether objects may be asked for that the control plane applies inside its own API.
-    pub(super) fn wants_inside(&self) -> bool {
-        !self.show_only.is_empty()
-    }
-
-    /// Prints what was asked for.
-    pub(super) fn print(&self, ui: &Ui, rendered: Rendered) -> Result<Exit, CliError> {
-        let objects = self.select(rendered)?;
+    /// Renders and prints what was asked for: `manifests` gives all objects as YAML, `render` as objects.
+    pub(super) fn print(
+        &self,
+        ui: &Ui,
+        manifests: impl FnOnce() -> Result<Vec<String>, Diagnostics>,
+        render: impl FnOnce() -> Result<Rendered, Diagnostics>,
+    ) -> Result<Exit, CliError> {
+        let filters = [&self.show_only, &self.include_kind, &self.exclude_kind];
+        let all = filters.iter().all(|filter| filter.is_empty()) && !self.print_digest && self.output_dir.is_none();
+        if all {
+            return objects::print(ui, self.output, manifests, render).map(|()| Exit::Ok);
+        }
+        let objects = self.select(render().map_err(|problems| wrong_values(&problems))?)?;
         if self.print_digest {
             let digest = Rendered { objects, bootstrap: Vec::new() }.digest();
             ui.out(&format!("sha256:{digest}\n"))?;
@@ -68,8 +73,6 @@ impl OutputArgs {
             ui.out(&self.write(folder, &objects)?)?;
         } else {
             ui.out(&objects::of(self.output, &objects))?;
-            // The program ends here: to take five thousand objects apart was a seventh of its work.
-            std::mem::forget(objects);
         }
         Ok(Exit::Ok)
     }

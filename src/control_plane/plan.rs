@@ -74,12 +74,12 @@ impl Plan {
         self.package.render(&self.values, facts(endpoint), keys)
     }
 
-    /// The same without what the control plane applies inside its own API.
+    /// The same objects, without those of the inside, as YAML documents.
     ///
     /// # Errors
     /// The same.
-    pub fn render_outside(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        self.package.render_outside(&self.values, facts(endpoint), keys)
+    pub fn manifests(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Vec<String>, Diagnostics> {
+        self.package.manifests(&self.values, facts(endpoint), keys)
     }
 
     /// What the record says about this install.

@@ -150,28 +150,29 @@ impl Package {
     /// # Errors
     /// Values that the templates cannot be rendered with, each at its place.
     pub fn render(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        Ok(self.stamped(self.chart.render(&self.input(values, facts, keys))?))
-    }
-
-    /// The same without [`Rendered::bootstrap`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn render_outside(
-        &self,
-        values: &impl Serialize,
-        facts: Value,
-        keys: &pki::Files,
-    ) -> Result<Rendered, Diagnostics> {
-        Ok(self.stamped(self.chart.render_outside(&self.input(values, facts, keys))?))
-    }
-
-    fn stamped(&self, mut rendered: Rendered) -> Rendered {
+        let mut rendered = self.chart.render(&self.input(values, facts, keys))?;
         let owner = self.owner();
         for object in &mut rendered.objects {
             owner.stamp(&mut object.json);
         }
-        rendered
+        Ok(rendered)
+    }
+
+    /// The same objects as YAML documents; they are written while others are still rendered.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn manifests(
+        &self,
+        values: &impl Serialize,
+        facts: Value,
+        keys: &pki::Files,
+    ) -> Result<Vec<String>, Diagnostics> {
+        let owner = self.owner();
+        self.chart.render_each(&self.input(values, facts, keys), |mut object| {
+            owner.stamp(&mut object.json);
+            chart::output::yaml_stream([&object.json])
+        })
     }
 
     /// What the record says about this install.

@@ -57,6 +57,14 @@ impl Plan {
         self.package.render(&self.values, json!({}), &pki::Files::new())
     }
 
+    /// The same objects as YAML documents.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn manifests(&self) -> Result<Vec<String>, Diagnostics> {
+        self.package.manifests(&self.values, json!({}), &pki::Files::new())
+    }
+
     /// Where a field of an object comes from: `deployment/fleet-agent#spec.replicas`.
     ///
     /// # Errors

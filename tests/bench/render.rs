@@ -20,17 +20,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sets = sets.iter().filter(|argument| *argument != "--set");
     let builder = sets.fold(chart.values(), |builder, set| builder.set(SetKind::Value, set));
     let schema = serde_json::from_str(&std::fs::read_to_string(schema)?)?;
-    let rendered = chart.render(&RenderInput {
+    let input = RenderInput {
         values: builder.build(|| schema)?.to_json(),
         release: json!({"name": name, "namespace": namespace}),
         facts: json!({}),
         pki: BTreeMap::new(),
-    })?;
-    let mut stdout = std::io::stdout().lock();
-    for object in &rendered.objects {
-        stdout.write_all(output::yaml_stream([&object.json]).as_bytes())?;
-    }
-    // As `fleetctl template` ends.
-    std::mem::forget(rendered);
+    };
+    let documents = chart.render_each(&input, |object| output::yaml_stream([&object.json]))?;
+    std::io::stdout().lock().write_all(documents.concat().as_bytes())?;
     Ok(())
 }

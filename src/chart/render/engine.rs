@@ -201,45 +201,68 @@ impl Renderer {
         })
     }
 
-    /// Renders everything: the quick way if it goes through, else the one that can say what is wrong. What belongs
-    /// `inside` the control plane need not be given as objects.
-    pub(in crate::chart) fn render(&self, input: &RenderInput, inside: bool) -> Result<Rendered, Diagnostics> {
-        if let Some(rendered) = self.render_quickly(input, inside) {
-            return Ok(rendered);
+    /// Renders everything: the quick way if it goes through, else the one that can say what is wrong.
+    pub(in crate::chart) fn render(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
+        match self.render_quickly(input) {
+            Some(rendered) => Ok(rendered),
+            None => self.careful().render_carefully(input),
         }
-        let mut rendered = self.careful().render_carefully(input)?;
-        rendered.bootstrap.retain(|_| inside);
-        Ok(rendered)
+    }
+
+    /// What `make` makes of each object, in order; an object is gone before the next one of its file is made. What
+    /// belongs inside the control plane is only text among them.
+    pub(in crate::chart) fn render_each<T: Send>(
+        &self,
+        input: &RenderInput,
+        make: impl Fn(Object) -> T + Sync,
+    ) -> Result<Vec<T>, Diagnostics> {
+        match self.each_quickly(input, None, &make) {
+            Some(made) => Ok(made),
+            None => Ok(self.careful().render_carefully(input)?.objects.into_iter().map(make).collect()),
+        }
     }
 
     /// Nothing, if there is anything out of the ordinary.
-    pub(in crate::chart) fn render_quickly(&self, input: &RenderInput, inside: bool) -> Option<Rendered> {
+    pub(in crate::chart) fn render_quickly(&self, input: &RenderInput) -> Option<Rendered> {
+        let mut bootstrap = Vec::new();
+        let objects = self.each_quickly(input, Some(&mut bootstrap), &|object| object)?;
+        Some(Rendered { objects, bootstrap })
+    }
+
+    /// The quick way. What belongs `inside` the control plane need not be given as objects.
+    fn each_quickly<T: Send>(
+        &self,
+        input: &RenderInput,
+        mut inside: Option<&mut Vec<Object>>,
+        make: &(impl Fn(Object) -> T + Sync),
+    ) -> Option<Vec<T>> {
         let mut context = context(input, holds_marks_anywhere(input));
         let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
-        let mut rendered = Rendered::default();
         let (first, stages) = self.0.parts.split_at(self.0.parts.partition_point(|part| part.stage.is_none()));
         for part in first {
             let documents = self.template(&part.file)?.1.documents;
             let found = match documents {
-                Some(_) if !inside => Vec::new(),
-                _ => self.objects_of(part, &context)?,
+                Some(_) if inside.is_none() => Vec::new(),
+                _ => self.each_of(part, &context, &|object| object)?,
             };
             if let Some(name) = part.file.strip_prefix("bootstrap/") {
                 let all = || serde_json::to_string(&found.iter().map(|object| &object.json).collect::<Vec<_>>());
                 let json = documents.map_or_else(all, |documents| Ok(documents.json.to_owned())).ok()?;
                 bootstrap.insert(name.to_owned(), json);
             }
-            rendered.bootstrap.extend(found.into_iter().filter(|_| inside));
+            if let Some(inside) = &mut inside {
+                inside.extend(found);
+            }
         }
         context.insert("bootstrap", Value::from_pairs(bootstrap));
         // The files know nothing of one another, so another core takes some of them.
         let next = AtomicUsize::new(0);
-        let some = || -> Option<Vec<(usize, Vec<Object>)>> {
+        let some = || -> Option<Vec<(usize, Vec<T>)>> {
             let parts = std::iter::from_fn(|| {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 stages.get(index).map(|part| (index, part))
             });
-            parts.map(|(index, part)| Some((index, self.objects_of(part, &context)?))).collect()
+            parts.map(|(index, part)| Some((index, self.each_of(part, &context, make)?))).collect()
         };
         let (here, there) = thread::scope(|scope| {
             // Without another core this one takes all.
@@ -251,8 +274,7 @@ impl Renderer {
         let mut found = here?;
         found.extend(there?);
         found.sort_by_key(|(index, _)| *index);
-        rendered.objects.extend(found.into_iter().flat_map(|(_, objects)| objects));
-        Some(rendered)
+        Some(found.into_iter().flat_map(|(_, made)| made).collect())
     }
 
     /// The template of a file, and its number.
@@ -260,23 +282,26 @@ impl Renderer {
         self.0.templates.iter().enumerate().find(|(_, template)| template.name == file)
     }
 
-    /// The objects of a file.
-    fn objects_of(&self, part: &Part, context: &BTreeMap<&'static str, Value>) -> Option<Vec<Object>> {
-        let found = self.found(&part.file, context)?;
-        Some(found.into_iter().map(|(json, origin)| self.object(part, json, origin)).collect())
-    }
-
-    /// The objects of a file, each with the place that it begins at.
-    fn found(&self, file: &str, context: &BTreeMap<&'static str, Value>) -> Option<skeleton::Found> {
-        let (template, Template { documents, .. }) = self.template(file)?;
-        let Some(Documents { lines, json }) = documents else {
+    /// What `make` makes of each object of a file.
+    fn each_of<T>(
+        &self,
+        part: &Part,
+        context: &BTreeMap<&'static str, Value>,
+        make: &impl Fn(Object) -> T,
+    ) -> Option<Vec<T>> {
+        let (template, Template { documents, .. }) = self.template(&part.file)?;
+        let mut made = Vec::new();
+        let mut take = |json, origin| made.push(make(self.object(part, json, origin)));
+        if let Some(Documents { lines, json }) = documents {
+            let objects: Vec<Json> = serde_json::from_str(json).ok()?;
+            objects.into_iter().zip(lines.iter()).for_each(|(json, line)| take(json, Some((template, *line))));
+        } else {
             // The engine's own copy of the output is gone before the objects are made.
             let plain = |output: &str, values| Some((skeleton::Plain::of(output)?, values));
-            let (output, values) = self.captured(file, context, plain).ok()??;
-            return skeleton::objects(output, values);
-        };
-        let objects: Vec<Json> = serde_json::from_str(json).ok()?;
-        Some(objects.into_iter().zip(lines.iter()).map(|(json, line)| (json, Some((template, *line)))).collect())
+            let (output, values) = self.captured(&part.file, context, plain).ok()??;
+            skeleton::objects(output, values, take)?;
+        }
+        Some(made)
     }
 
     /// Renders everything, with every place marked; slower by far.

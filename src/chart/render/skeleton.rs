@@ -78,17 +78,18 @@ struct Skeleton {
 /// A template's number, and a line of it from 1.
 type Origin = (usize, usize);
 
-/// Objects, each with the place in the templates that it begins at.
-pub(super) type Found = Vec<(Value, Option<Origin>)>;
-
-/// The objects of the engine's output with the values that it printed; or nothing, where a closer look is needed.
-pub(super) fn objects(output: Plain, values: Vec<Result<Value, NoData>>) -> Option<Found> {
+/// Gives the objects of the engine's output, with the values that it printed, to `take`, each with the place in the
+/// templates that it begins at. Nothing, where a closer look is needed; what was given by then is worth nothing either.
+pub(super) fn objects(
+    output: Plain,
+    values: Vec<Result<Value, NoData>>,
+    mut take: impl FnMut(Value, Option<Origin>),
+) -> Option<()> {
     let Plain { text, numbers, lines } = output;
     let mut slots = Slots::of(values, &numbers)?;
     let mut lines = lines.into_iter().peekable();
     let mut end = 0;
     let Different { mut pieces, order } = Different::of(&text);
-    let mut objects = Vec::with_capacity(order.len());
     let mut rest = numbers.as_slice();
     for index in order {
         let piece = &mut pieces[index];
@@ -107,10 +108,10 @@ pub(super) fn objects(output: Plain, values: Vec<Result<Value, NoData>>) -> Opti
         if let Some(document) = &mut skeleton.document {
             let object = document.fill(own, &mut slots, piece.left == 0)?;
             is_object(&object).then_some(())?;
-            objects.push((object, origin));
+            take(object, origin);
         }
     }
-    rest.is_empty().then_some(objects)
+    rest.is_empty().then_some(())
 }
 
 /// A piece of text, how often it is still to come, and its document once that is known.
@@ -431,8 +432,10 @@ mod tests {
         format!("{SLOT}{slot}{END}")
     }
 
-    fn found(output: &str, values: Vec<Result<Value, NoData>>) -> Option<Found> {
-        objects(Plain::of(output)?, values)
+    fn found(output: &str, values: Vec<Result<Value, NoData>>) -> Option<Vec<(Value, Option<Origin>)>> {
+        let mut found = Vec::new();
+        objects(Plain::of(output)?, values, |object, origin| found.push((object, origin)))?;
+        Some(found)
     }
 
     #[test]

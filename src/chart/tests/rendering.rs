@@ -19,7 +19,11 @@ fn render_with(template: &str, values: Value) -> Result<Vec<Value>, Diagnostics>
         other => panic!("{other}"),
     })?;
     let input = RenderInput { values, ..RenderInput::default() };
-    Ok(chart.render(&input)?.objects.into_iter().map(|object| object.json).collect())
+    let rendered = chart.render(&input);
+    // One after the other it is the same, mistakes included.
+    let each = chart.render_each(&input, |object| object);
+    assert_eq!(format!("{:?}", each), format!("{:?}", rendered.as_ref().map(|rendered| &rendered.objects)));
+    Ok(rendered?.objects.into_iter().map(|object| object.json).collect())
 }
 
 /// Renders `body` below `data:` of a ConfigMap.

@@ -12,7 +12,7 @@ use crate::cli::agent_args::AgentPlanArgs;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::format::Format;
 use crate::cli::outcome::{agent_failed, interrupted};
-use crate::cli::package_args::{auto_needs_cluster, wrong_values};
+use crate::cli::package_args::auto_needs_cluster;
 use crate::cli::ui::{Display, Ui};
 use crate::cli::{Global, cluster_access, objects};
 use crate::install::home::Home;
@@ -176,7 +176,6 @@ fn dry_run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, Cl
         return Err(auto_needs_cluster());
     }
     let plan = args.what.plan.plan(ui, global, None)?;
-    let rendered = plan.render().map_err(|problems| wrong_values(&problems))?;
-    ui.out(&objects::of(args.output.unwrap_or(Format::Yaml), &rendered.objects))?;
+    objects::print(ui, args.output.unwrap_or(Format::Yaml), || plan.manifests(), || plan.render())?;
     Ok(Exit::Ok)
 }

@@ -12,7 +12,7 @@ use crate::check::hosting::CHECKS;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::format::Format;
 use crate::cli::outcome::{control_plane_failed, interrupted};
-use crate::cli::package_args::{auto_needs_cluster, wrong_values};
+use crate::cli::package_args::auto_needs_cluster;
 use crate::cli::plan_args::PlanArgs;
 use crate::cli::ui::{Display, Ui};
 use crate::cli::values_args::with_precedence;
@@ -165,8 +165,9 @@ fn dry_run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<E
     }
     let plan = args.plan.plan(ui, global, None)?;
     let endpoint = preview::endpoint(&plan.values.exposure);
-    let rendered = plan.render(&endpoint, &pki::placeholders()).map_err(|problems| wrong_values(&problems))?;
-    ui.out(&objects::of(args.output.unwrap_or(Format::Yaml), &rendered.objects))?;
+    let keys = pki::placeholders();
+    let format = args.output.unwrap_or(Format::Yaml);
+    objects::print(ui, format, || plan.manifests(&endpoint, &keys), || plan.render(&endpoint, &keys))?;
     ui.note("Keys and certificates above are placeholders; `template` prints manifests that can be applied.");
     Ok(Exit::Ok)
 }

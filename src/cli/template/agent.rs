@@ -7,7 +7,6 @@ use crate::api::version::KubeMinor;
 use crate::cli::Global;
 use crate::cli::agent_args::AgentPlanArgs;
 use crate::cli::error::{CliError, Exit};
-use crate::cli::package_args::wrong_values;
 use crate::cli::template_output::OutputArgs;
 use crate::cli::ui::Ui;
 use crate::cli::values_args::with_precedence;
@@ -41,6 +40,5 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateAgentArgs) -> Result<
     if let Some(field) = &args.output.explain {
         return args.output.explained(ui, plan.explain(field));
     }
-    let rendered = plan.render().map_err(|problems| wrong_values(&problems))?;
-    args.output.print(ui, rendered)
+    args.output.print(ui, || plan.manifests(), || plan.render())
 }

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use super::outside_row;
 use crate::api::version::KubeMinor;
 use crate::cli::error::{CliError, Exit};
-use crate::cli::package_args::wrong_values;
 use crate::cli::plan_args::PlanArgs;
 use crate::cli::template_output::OutputArgs;
 use crate::cli::ui::Ui;
@@ -56,30 +55,25 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     })?;
     let home = cluster_access::home()?;
     let folder = home.keys(&plan.name);
-    let found = keys::from_folder(&folder).map_err(|error| local(&error))?;
-    let completed = keys::complete(&found, &plan, &endpoint, Timestamp::now()).map_err(|error| {
-        CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display()))
-            .because(&error)
+    let completed = keys::complete_in(&folder, &plan, &endpoint, Timestamp::now()).map_err(|error| match &error {
+        pki::KeptError::Folder(error) => local(error),
+        pki::KeptError::Keys(error) => {
+            CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display()))
+                .because(error)
+        }
     })?;
-    if !completed.unchanged() {
-        pki::write_folder(&folder, &completed.files).map_err(|error| local(&error))?;
-    }
     let kubeconfig = completed.files.get(keys::ADMIN_KUBECONFIG).unwrap_or_default();
     let file =
         pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", kubeconfig).map_err(|e| local(&e))?;
-    let rendered = if args.output.wants_inside() {
-        plan.render(&endpoint, &completed.files)
-    } else {
-        plan.render_outside(&endpoint, &completed.files)
-    };
-    let rendered = rendered.map_err(|problems| wrong_values(&problems))?;
+    let keys = &completed.files;
+    args.output.print(ui, || plan.manifests(&endpoint, keys), || plan.render(&endpoint, keys))?;
     ui.note(&format!(
         "The output holds private keys; they are kept in {}. The kubeconfig of {} is {}",
         folder.display(),
         plan.name,
         file.display()
     ));
-    args.output.print(ui, rendered)
+    Ok(Exit::Ok)
 }
 
 fn local(error: &pki::FolderError) -> CliError {

@@ -76,6 +76,8 @@ fn the_quick_way_renders_what_the_careful_one_does() {
         for input in inputs(chart) {
             let [quick, careful] = chart.render_both(&input);
             assert!(quick.is_some() && quick == careful, "{}", chart.line());
+            let each = chart.render_each(&input, |object| object).unwrap();
+            assert!(quick.is_some_and(|quick| quick.objects == each), "{}: one after the other", chart.line());
         }
     }
 }
