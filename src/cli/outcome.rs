@@ -7,6 +7,7 @@ use super::ui::Ui;
 use super::{Global, report};
 use crate::api::registration::{Registration, state};
 use crate::apply;
+use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
 use crate::install::run::{Aftermath, Failure, Stopped};
@@ -91,6 +92,10 @@ pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
             super::cluster_access::request_failed("cannot read the hosting cluster", source)
         }
         InstallError::Render(problems) => super::package_args::wrong_values(problems),
+        InstallError::NoAddress(NotYet::NoNodeAddress { .. }) => {
+            CliError::new(Exit::TimedOut, "NoAddress", error.to_string())
+                .hint("see which nodes are ready and take pods: `kubectl get nodes`")
+        }
         InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string()).hint(
             "check what gives Services of type LoadBalancer their address, or use `--set exposure.type=NodePort`",
         ),

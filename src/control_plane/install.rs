@@ -89,6 +89,9 @@ pub enum InstallError {
     Interrupted,
 }
 
+/// The step that makes the Service and waits for its address.
+const FINDING: &str = "Finding the address of the API server";
+
 /// Installs `plan`, or brings an earlier install of it up to date.
 pub async fn install(
     plan: &Plan,
@@ -166,6 +169,8 @@ impl Flow<'_> {
         provisional.node_port = exposure::wanted_node_port(decision.kind, wanted);
         let rendered = self.plan.render(&provisional, &pki::placeholders())?;
         let first = rendered.objects.iter().filter(|object| FIRST_STAGES.contains(&object.stage_name.as_str()));
+        let service = rendered.objects.iter().find(|object| object.stage_name == FIRST_STAGES[1]);
+        let exposure = service.and_then(|object| u32::try_from(object.stage).ok()).unwrap_or_default();
         let part = self.course.engine.plan_part(&planned(first)).await.map_err(self.course.stopped())?;
         if part.writes() > 0 {
             let existed = facts.namespace.exists;
@@ -177,12 +182,18 @@ impl Flow<'_> {
             });
             let stages = part.stages();
             self.course.begin(part).await?;
-            for stage in stages {
+            let (namespace, service): (Vec<_>, Vec<_>) = stages.into_iter().partition(|stage| *stage < exposure);
+            for stage in namespace {
                 self.course.apply(stage, |_| true).await?;
             }
             self.course.progress.done("");
+            self.course.step(FINDING);
+            for stage in service {
+                self.course.apply(stage, |_| true).await?;
+            }
+        } else {
+            self.course.step(FINDING);
         }
-        self.course.step("Finding the address of the API server");
         let services: Api<Service> = Api::namespaced(self.client.clone(), self.plan.package.namespace.as_str());
         loop {
             let service = services.get("apiserver").await?;

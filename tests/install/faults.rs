@@ -175,7 +175,7 @@ fn a_port_that_is_taken() {
         "--skip-preflight",
         "node-port",
     ]);
-    skipped.fails(1, &["32111", "already allocated"]);
+    skipped.fails(1, &["Finding the address of the API server failed", "32111", "already allocated"]);
 }
 
 #[test]
@@ -198,5 +198,7 @@ fn a_node_that_is_stopped() {
     });
     let refused = site.install(&[]);
     refused.fails(3, &["(nodes)", "none of the 1 nodes is ready", "hint: "]);
+    let skipped = site.install(&["--skip-preflight", "nodes", "--set", "exposure.type=NodePort"]);
+    skipped.fails(4, &["no usable node has an address", "--set exposure.host=HOST", "hint: see which nodes are ready"]);
     assert!(refused.took < Duration::from_secs(10), "{:?}", refused.took);
 }

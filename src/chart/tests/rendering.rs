@@ -22,7 +22,7 @@ fn render_with(template: &str, values: Value) -> Result<Vec<Value>, Diagnostics>
     let rendered = chart.render(&input);
     // One after the other it is the same, mistakes included.
     let each = chart.render_each(&input, |object| object);
-    assert_eq!(format!("{:?}", each), format!("{:?}", rendered.as_ref().map(|rendered| &rendered.objects)));
+    assert_eq!(format!("{each:?}"), format!("{:?}", rendered.as_ref().map(|rendered| &rendered.objects)));
     Ok(rendered?.objects.into_iter().map(|object| object.json).collect())
 }
 
