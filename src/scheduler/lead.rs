@@ -69,9 +69,9 @@ pub async fn run(leader: Leader) {
 
         let secret = if bootstrapped.is_done() { init_secret(&leader, &inputs).await } else { Verdict::Pending };
         say(&said, "init secret", &secret);
-        leader.state.set_init_secret(secret.clone());
-
         report(&leader, &inputs, &said, &bootstrapped, &secret).await;
+        // Last, so that whoever sees it ready finds all that there is to find.
+        leader.state.set_init_secret(secret.clone());
 
         let wait = if bootstrapped.is_done() && secret.is_done() {
             backoff.reset();
