@@ -12,7 +12,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
-use crate::{Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, pictures, test};
+use crate::{
+    Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, order, pictures, test,
+};
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
 
@@ -120,6 +122,8 @@ enum Task {
     },
     /// Write every golden file anew: rendered charts, schemas, error texts
     Goldens,
+    /// Write anew which functions of `fleetctl` lie together in the program
+    Order,
     /// Measure against peers, in one run
     Bench {
         /// `install` beside kubectl; `apply`, the engine alone, beside kubectl and Helm; `render` beside Helm; `crowd`,
@@ -203,6 +207,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Pictures { folder } => pictures::run(&bed, &folder)?,
         Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
         Task::Goldens => goldens::write(&bed)?,
+        Task::Order => order::write(&bed)?,
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
         Task::Bench { what: Benchmark::Apply, exhaustive, .. } => bench_apply::run(&bed, exhaustive)?,
         Task::Bench { what: Benchmark::Render, profile, .. } => bench_render::run(&bed, &profile)?,
