@@ -61,8 +61,12 @@ async fn a_second_start_writes_nothing_and_sigterm_frees_the_lease() {
     let mut first = Program::scheduler(&stage.hub.kubeconfig, &config, "one");
     first.ready(Duration::from_secs(40)).await;
     let before = versions(&stage.hub.client).await;
-    for kept in ["CustomResourceDefinition/clusters.cluster.fleet-scheduler.io", "Secret/fleet-cluster-init-kubeconfig"]
-    {
+    let report = format!("ConfigMap/{BOOTSTRAP_STATUS}");
+    for kept in [
+        "CustomResourceDefinition/clusters.cluster.fleet-scheduler.io",
+        "Secret/fleet-cluster-init-kubeconfig",
+        &report,
+    ] {
         assert!(before.contains_key(kept), "{kept}: {before:?}");
     }
     let (took, clean) = first.terminate().await;
