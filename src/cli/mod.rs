@@ -19,6 +19,7 @@ mod install;
 mod kubeconfig;
 mod kubeconfig_edit;
 mod kubectl_install;
+mod late;
 mod lint;
 mod log;
 mod objects;
@@ -54,12 +55,14 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use futures::future::LocalBoxFuture;
 
 use crate::api::names::NamespaceName;
 use error::{CliError, Exit};
+use late::{Late, late};
 use log::LogFormat;
 use ui::Ui;
 
@@ -131,53 +134,53 @@ impl Global {
 enum Command {
     /// Install a control plane or an agent
     #[command(subcommand)]
-    Install(install::InstallCommand),
+    Install(Late<install::InstallCommand>),
     /// Remove a control plane or an agent
     #[command(subcommand)]
-    Uninstall(uninstall::UninstallCommand),
+    Uninstall(Late<uninstall::UninstallCommand>),
     /// Check the status of a control plane installation
-    Status(status::StatusArgs),
+    Status(Late<status::StatusArgs>),
     /// Show what an install would change, and change nothing
     #[command(subcommand)]
-    Diff(diff::DiffCommand),
+    Diff(Late<diff::DiffCommand>),
     /// Undo an install or upgrade that was cut off
-    Rollback(rollback::RollbackArgs),
+    Rollback(Late<rollback::RollbackArgs>),
     /// Write the kubeconfig of a control plane again
-    Kubeconfig(kubeconfig::KubeconfigArgs),
+    Kubeconfig(Late<kubeconfig::KubeconfigArgs>),
     /// Check a cluster before an install, or an installed control plane
-    Check(Box<check::CheckArgs>),
+    Check(Late<Box<check::CheckArgs>>),
     /// List workload clusters, schedule groups and deployments of a control plane
     #[command(subcommand)]
-    Get(get::GetCommand),
+    Get(Late<get::GetCommand>),
     /// Let a workload cluster into a control plane that registers by hand
-    Accept(accept::AcceptArgs),
+    Accept(Late<accept::AcceptArgs>),
     /// Make a control plane forget a workload cluster that is gone
     #[command(subcommand)]
-    Delete(delete::DeleteCommand),
+    Delete(Late<delete::DeleteCommand>),
     /// Print the objects of an install as manifests that can be applied
     #[command(subcommand)]
-    Template(template::TemplateCommand),
+    Template(Late<template::TemplateCommand>),
     /// Check values, and what they make of a chart, without a cluster
-    Lint(Box<lint::LintArgs>),
+    Lint(Late<Box<lint::LintArgs>>),
     /// Show what a chart takes, needs and holds
     #[command(subcommand)]
-    Show(show::ShowCommand),
+    Show(Late<show::ShowCommand>),
     /// List service versions and the Kubernetes versions they support
-    Versions(versions::VersionsArgs),
+    Versions(Late<versions::VersionsArgs>),
     /// Print the versions of this program, of control planes and of agents, and whether they fit together
-    Version(version::VersionArgs),
+    Version(Late<version::VersionArgs>),
     /// Explain a check, the cause of a failed wait, or the reason of an error
-    Explain(explain::ExplainArgs),
+    Explain(Late<explain::ExplainArgs>),
     /// Print a script that completes commands, flags and names in a shell
-    Completion(completion::CompletionArgs),
+    Completion(Late<completion::CompletionArgs>),
     /// Write the generated part of the documentation
     #[command(hide = true)]
-    Docs(reference::DocsArgs),
+    Docs(Late<reference::DocsArgs>),
     /// Write the manual pages
     #[command(hide = true)]
-    Man(reference::ManArgs),
+    Man(Late<reference::ManArgs>),
     /// Install this program as a kubectl plugin, so that `kubectl fleet` works
-    KubectlInstall(kubectl_install::KubectlInstallArgs),
+    KubectlInstall(Late<kubectl_install::KubectlInstallArgs>),
 }
 
 /// The name under which the user started the program: `fleetctl` or `kubectl fleet`.
@@ -206,13 +209,17 @@ pub fn main() -> ExitCode {
     let name = argv.first().map_or("fleetctl", program_name);
     let color = color_of(&argv);
     stream_color(color).write_global();
-    let command = tree().name(name).bin_name(name).color(color);
-    let matches = match command.try_get_matches_from(argv) {
-        Ok(matches) => matches,
-        Err(error) => return clap_ended(&error),
+    let parse = |tree: clap::Command| -> Result<_, clap::Error> {
+        let matches = tree.name(name).bin_name(name).color(color).try_get_matches_from(&argv)?;
+        Ok((Cli::from_arg_matches(&matches)?, matches))
     };
-    let mut cli = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli,
+    // Help and mistakes are told by the whole tree; its order of flags is another.
+    let parsed = parse(late(tree)).or_else(|error| match error.kind() {
+        ErrorKind::DisplayVersion => Err(error),
+        _ => parse(tree()),
+    });
+    let (mut cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return clap_ended(&error),
     };
     cli.global.namespace_given =
@@ -250,26 +257,26 @@ fn stream_color(color: ColorChoice) -> anstream::ColorChoice {
 fn run(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
     let global = &cli.global;
     let work: LocalBoxFuture<'_, Result<Exit, CliError>> = match cli.command {
-        Command::Template(command) => return template::run(ui, global, command),
-        Command::Lint(args) => return lint::run(ui, global, &args),
-        Command::Show(command) => return show::run(ui, global, command),
-        Command::Versions(args) => return versions::run(ui, &args),
-        Command::Explain(args) => return explain::run(ui, &args),
-        Command::Completion(args) => return completion::run(ui, &args, tree()),
-        Command::Docs(args) => return reference::docs(ui, &args, tree()),
-        Command::Man(args) => return reference::man(ui, &args, tree()),
-        Command::KubectlInstall(args) => return kubectl_install::run(ui, &args),
-        Command::Install(command) => Box::pin(install::run(ui, global, command)),
-        Command::Uninstall(command) => Box::pin(uninstall::run(ui, global, command)),
-        Command::Check(args) => Box::pin(check::run(ui, global, *args)),
-        Command::Status(args) => Box::pin(status::run(ui, global, args)),
-        Command::Diff(command) => Box::pin(diff::run(ui, global, command)),
-        Command::Rollback(args) => Box::pin(rollback::run(ui, global, args)),
-        Command::Kubeconfig(args) => Box::pin(kubeconfig::run(ui, global, args)),
-        Command::Get(command) => Box::pin(get::run(ui, global, command)),
-        Command::Accept(args) => Box::pin(async move { accept::run(ui, global, &args).await }),
-        Command::Delete(command) => Box::pin(delete::run(ui, global, command)),
-        Command::Version(args) => Box::pin(async move { version::run(ui, global, &args).await }),
+        Command::Template(Late(command)) => return template::run(ui, global, command),
+        Command::Lint(Late(args)) => return lint::run(ui, global, &args),
+        Command::Show(Late(command)) => return show::run(ui, global, command),
+        Command::Versions(Late(args)) => return versions::run(ui, &args),
+        Command::Explain(Late(args)) => return explain::run(ui, &args),
+        Command::Completion(Late(args)) => return completion::run(ui, &args, tree()),
+        Command::Docs(Late(args)) => return reference::docs(ui, &args, tree()),
+        Command::Man(Late(args)) => return reference::man(ui, &args, tree()),
+        Command::KubectlInstall(Late(args)) => return kubectl_install::run(ui, &args),
+        Command::Install(Late(command)) => Box::pin(install::run(ui, global, command)),
+        Command::Uninstall(Late(command)) => Box::pin(uninstall::run(ui, global, command)),
+        Command::Check(Late(args)) => Box::pin(check::run(ui, global, *args)),
+        Command::Status(Late(args)) => Box::pin(status::run(ui, global, args)),
+        Command::Diff(Late(command)) => Box::pin(diff::run(ui, global, command)),
+        Command::Rollback(Late(args)) => Box::pin(rollback::run(ui, global, args)),
+        Command::Kubeconfig(Late(args)) => Box::pin(kubeconfig::run(ui, global, args)),
+        Command::Get(Late(command)) => Box::pin(get::run(ui, global, command)),
+        Command::Accept(Late(args)) => Box::pin(async move { accept::run(ui, global, &args).await }),
+        Command::Delete(Late(command)) => Box::pin(delete::run(ui, global, command)),
+        Command::Version(Late(args)) => Box::pin(async move { version::run(ui, global, &args).await }),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(work);
