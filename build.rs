@@ -87,15 +87,17 @@ fn documents(path: &Path) -> Option<(Vec<usize>, String)> {
     Some((lines, serde_json::to_string(&objects).expect("JSON of JSON")))
 }
 
-/// The list of what [`documents`] gives for each `chart.yaml`, and for each file that the control plane applies inside, by
-/// its path below `charts/`.
+/// The list of what [`documents`] gives for the table of versions, for each `chart.yaml`, and for each file that the control
+/// plane applies inside, by its path below `charts/`.
 fn list_documents(root: &Path) -> String {
     let mut found = Vec::new();
     files_below(&root.join("charts"), &mut found);
     found.sort();
     let mut code = String::from("pub(super) static DOCUMENTS: &[(&str, &[usize], &str)] = &[\n");
     let same = |path: &&PathBuf| {
-        path.ends_with("chart.yaml") || path.parent().is_some_and(|folder| folder.ends_with("bootstrap"))
+        path.ends_with("chart.yaml")
+            || path.ends_with("charts/versions.yaml")
+            || path.parent().is_some_and(|folder| folder.ends_with("bootstrap"))
     };
     for path in found.iter().filter(same) {
         let below = path.strip_prefix(root.join("charts")).expect("a path below its folder");

@@ -109,11 +109,12 @@ pub enum VersionsError {
 #[serde(transparent)]
 pub struct Versions {
     rows: Vec<Row>,
-    /// The text, and the images in it with their places, so that a value that comes from here can be traced.
+    /// The text, and the images in it with their places, so that a value that comes from here can be traced; those of a
+    /// row are read when they are asked for.
     #[serde(skip)]
     text: String,
     #[serde(skip)]
-    images: BTreeMap<(ServiceLine, String), Node>,
+    images: BTreeMap<ServiceLine, OnceLock<BTreeMap<String, Node>>>,
 }
 
 impl Versions {
@@ -131,18 +132,15 @@ impl Versions {
             Some(_) => return Err(VersionsError::Syntax("a list of rows is expected".to_owned())),
             None => Vec::new(),
         };
-        let mut rows: Vec<Row> = Vec::with_capacity(nodes.len());
-        let mut images = BTreeMap::new();
-        for node in nodes {
-            let row: Row = serde_json::from_value(node.to_json())
-                .map_err(|error| VersionsError::Syntax(format!("{}: {error}", sources.place(node.origin).short())))?;
-            let path = ["images".to_owned()];
-            if let Some(Node { data: Data::Map(map), .. }) = node.at(&path) {
-                let named = map.entries.iter().map(|(name, entry)| ((row.version, name.clone()), entry.node.clone()));
-                images.extend(named);
-            }
-            rows.push(row);
-        }
+        let row = |node: Node| {
+            serde_json::from_value(node.to_json())
+                .map_err(|error| VersionsError::Syntax(format!("{}: {error}", sources.place(node.origin).short())))
+        };
+        Self::of_rows(nodes.into_iter().map(row).collect::<Result<_, _>>()?, text)
+    }
+
+    /// A table of rows that were read from `text`, checked.
+    fn of_rows(rows: Vec<Row>, text: &str) -> Result<Self, VersionsError> {
         if rows.is_empty() {
             return Err(VersionsError::Empty);
         }
@@ -158,6 +156,7 @@ impl Versions {
                 return wrong(row, format!("it stands below {}, but rows are newest first, each once", newer.version));
             }
         }
+        let images = rows.iter().map(|row| (row.version, OnceLock::new())).collect();
         Ok(Self { rows, text: text.to_owned(), images })
     }
 
@@ -172,7 +171,11 @@ impl Versions {
     /// # Errors
     /// [`VersionsError`].
     pub fn from_files(files: &Files) -> Result<Self, VersionsError> {
-        Self::parse(files.get(PATH).ok_or(VersionsError::Missing)?)
+        let text = files.get(PATH).ok_or(VersionsError::Missing)?;
+        let Some(read) = files.documents(PATH) else { return Self::parse(text) };
+        let [rows] = serde_json::from_str::<[Vec<Row>; 1]>(read.json)
+            .map_err(|error| VersionsError::Syntax(error.to_string()))?;
+        Self::of_rows(rows, text)
     }
 
     /// All rows, newest line first.
@@ -182,7 +185,20 @@ impl Versions {
 
     /// An image of a line as it stands in the table, and the table's text, which its places point into.
     pub(super) fn image_node(&self, line: ServiceLine, name: &str) -> Option<(&str, &Node)> {
-        Some((&self.text, self.images.get(&(line, name.to_owned()))?))
+        let images = self.images.get(&line)?.get_or_init(|| self.images_of(line).unwrap_or_default());
+        Some((&self.text, images.get(name)?))
+    }
+
+    /// The images of a row with their places.
+    fn images_of(&self, line: ServiceLine) -> Option<BTreeMap<String, Node>> {
+        let index = self.rows.iter().position(|row| row.version == line)?;
+        let mut sources = Sources::default();
+        let source = sources.add(format!("charts/{PATH}"), alone(&self.text, index, self.rows.len()));
+        let Node { data: Data::List(rows), .. } = read::read(&sources, source).ok()?? else { return None };
+        let is_row =
+            |node: &&Node| node.at(&["version".to_owned()]).is_some_and(|text| text.to_json() == line.to_string());
+        let Data::Map(images) = &rows.iter().find(is_row)?.at(&["images".to_owned()])?.data else { return None };
+        Some(images.entries.iter().map(|(name, entry)| (name.clone(), entry.node.clone())).collect())
     }
 
     /// The row of a line.
@@ -211,6 +227,26 @@ impl Versions {
         let lines: Vec<String> = self.rows.iter().rev().map(|row| row.version.to_string()).collect();
         lines.join(", ")
     }
+}
+
+/// The text with blanks for all but one of its `count` rows, so that places in that one stay where they are. All of it,
+/// where the rows do not begin with a dash each.
+fn alone(text: &str, index: usize, count: usize) -> String {
+    let begins = |line: &&str| line.starts_with("- ");
+    if text.lines().filter(begins).count() != count {
+        return text.to_owned();
+    }
+    let mut row = 0;
+    let mut kept = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        row += usize::from(begins(&line));
+        if row == index + 1 {
+            kept.push_str(line);
+        } else {
+            kept.extend(line.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
+        }
+    }
+    kept
 }
 
 /// The table compiled into this program.
@@ -268,6 +304,21 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn an_image_is_found_where_it_stands_in_whichever_style_the_rows_are_written() {
+        let rows = "# über\n- version: v0.7\n  kubernetes: [v1.25]\n  default: v0.7.0\n  images:\n    etcd: {repository: r, tag: a}\n\
+                    - {version: v0.6, kubernetes: [v1.24], default: v0.6.1, images: {etcd: {repository: r, tag: b}}}\n";
+        let flow = "[{version: v0.6, kubernetes: [v1.24], default: v0.6.1, images: {etcd: {repository: r, tag: b}}}]";
+        for (text, of, tag) in [(rows, "v0.7", "a"), (rows, "v0.6", "b"), (flow, "v0.6", "b")] {
+            let table = Versions::parse(text).unwrap();
+            let (found, node) = table.image_node(line(of), "etcd").unwrap();
+            assert_eq!(node.to_json(), serde_json::json!({"repository": "r", "tag": tag}));
+            let place = &found[node.origin.start as usize..node.origin.end as usize];
+            assert!(place.contains(&format!("tag: {tag}")), "{place}");
+            assert!(table.image_node(line(of), "none").is_none());
+        }
+    }
+
+    #[test]
     fn a_table_that_contradicts_itself_is_refused_with_its_row() {
         let cases = [
             ("[]", "has no rows"),
@@ -296,6 +347,8 @@ pub(super) mod tests {
             table.rows().iter().map(|row| (row.version, row.kubernetes.clone())).collect()
         };
         assert_eq!(rows(versions()), rows(&table()));
+        // What the build script has read of it is what stands there.
+        assert_eq!(versions().rows(), Versions::parse(Files::embedded().get(PATH).unwrap()).unwrap().rows());
         for row in versions().rows() {
             for (kind, line) in &row.charts {
                 assert!(super::super::Chart::load(*kind, *line).is_ok(), "{kind} {line} has no chart");
