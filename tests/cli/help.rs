@@ -36,6 +36,19 @@ fn the_plugin_speaks_of_itself_as_kubectl_fleet() {
 }
 
 #[test]
+fn what_every_command_takes_stands_below_what_is_a_commands_own() {
+    let sandbox = Sandbox::new();
+    for (command, own) in
+        [("check", "Values:"), ("lint", "Values:"), ("template agent", "Output:"), ("show images", "Values:")]
+    {
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = sandbox.run(&words);
+        let (own, all) = (help.succeeds().find(own), help.stdout.find("Global options:"));
+        assert!(own.is_some() && own < all, "{help:?}");
+    }
+}
+
+#[test]
 fn wrong_commands_and_flags_are_usage_errors_with_a_suggestion() {
     let sandbox = Sandbox::new();
     sandbox.run(&["instal"]).fails(2, &["instal", "install"]);
