@@ -133,8 +133,8 @@ fn stamp() {
     println!("cargo::rustc-env=FLEETCTL_BUILT={}", time.unwrap_or_else(|| "00000000000000".to_owned()));
 }
 
-/// Has the linker put the functions that every command needs side by side: a command that asks no cluster runs a tenth
-/// of the code, and the kernel maps sixteen pages around each piece of it. Releases only, and only with the linkers that
+/// Has the linker put the functions of commands that ask no cluster side by side: such a command runs a tenth of the code,
+/// and the kernel maps sixteen pages around each piece of it. Releases only, and only with the linkers that
 /// Rust uses by itself, which understand the script.
 fn order(root: &Path, out: &Path) {
     const LIST: &str = "src/bin/fleetctl.order";

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 }
@@ -23,6 +25,13 @@ pub(super) struct Documents {
     pub(super) lines: &'static [usize],
     /// All of them, as a list.
     pub(super) json: &'static str,
+}
+
+impl Documents {
+    /// The only document of a file that has one.
+    pub(super) fn only<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str::<[T; 1]>(self.json).map(|[document]| document)
+    }
 }
 
 impl Files {

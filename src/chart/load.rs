@@ -405,9 +405,7 @@ fn manifest(files: &Files, kind: Kind, line: ServiceLine) -> Result<Manifest, Ch
     let text = files.get(&path).ok_or(ChartError::Missing { kind, line })?;
     let wrong = |problem: String| ChartError::Manifest { path: path.clone(), problem: problem.trim().to_owned() };
     let manifest: Manifest = match files.documents(&path) {
-        Some(read) => serde_json::from_str::<[Manifest; 1]>(read.json)
-            .map(|[manifest]| manifest)
-            .map_err(|e| wrong(e.to_string())),
+        Some(read) => read.only().map_err(|error| wrong(error.to_string())),
         None => serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string())),
     }?;
     if manifest.kind != kind || manifest.line != line {

@@ -173,9 +173,7 @@ impl Versions {
     pub fn from_files(files: &Files) -> Result<Self, VersionsError> {
         let text = files.get(PATH).ok_or(VersionsError::Missing)?;
         let Some(read) = files.documents(PATH) else { return Self::parse(text) };
-        let [rows] = serde_json::from_str::<[Vec<Row>; 1]>(read.json)
-            .map_err(|error| VersionsError::Syntax(error.to_string()))?;
-        Self::of_rows(rows, text)
+        Self::of_rows(read.only().map_err(|error| VersionsError::Syntax(error.to_string()))?, text)
     }
 
     /// All rows, newest line first.

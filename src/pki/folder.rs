@@ -141,13 +141,8 @@ pub fn read_folder(folder: &Path) -> Result<Files, FolderError> {
     Ok(files)
 }
 
-/// Reads one file of a folder; `None` where there is nothing.
-pub(super) fn read_file(folder: &Path, name: &str) -> Result<Option<String>, FolderError> {
-    read_regular(&folder.join(name))
-}
-
 /// Reads a regular file without following a link; `None` where there is nothing.
-fn read_regular(path: &Path) -> Result<Option<String>, FolderError> {
+pub(super) fn read_regular(path: &Path) -> Result<Option<String>, FolderError> {
     let seen = match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_file() => metadata,
         Ok(metadata) => {

@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 
-use super::folder::read_file;
+use super::folder::read_regular;
 use super::{
     Completed, Files, FolderError, Lifetimes, PkiError, Subject, ensure, facts_of, read_folder, write_file,
     write_folder,
 };
+use crate::api::digest::full;
 
 /// The file of the note. A name with a dot in front is no part of a set.
 ///
@@ -39,7 +39,7 @@ pub fn ensure_kept(
     lifetimes: &Lifetimes,
 ) -> Result<Completed, KeptError> {
     let found = read_folder(folder)?;
-    if read_file(folder, NOTE)?
+    if read_regular(&folder.join(NOTE))?
         .and_then(|text| Note::parse(&text))
         .is_some_and(|note| note.covers(now) && note.digest == digest(&found, subject, lifetimes))
     {
@@ -88,14 +88,11 @@ impl Note {
 
 /// The program's version is in it too: another one may ask for more.
 fn digest(files: &Files, subject: &Subject, lifetimes: &Lifetimes) -> String {
-    let mut hash = Sha256::new();
-    hash.update(format!("{} {subject:?} {lifetimes:?}", env!("CARGO_PKG_VERSION")));
+    let mut all = format!("{} {subject:?} {lifetimes:?}", env!("CARGO_PKG_VERSION"));
     for (name, text) in files.expose() {
-        // The lengths keep two sets apart whose names and texts run on alike.
-        hash.update(format!(" {} {name} {} ", name.len(), text.len()));
-        hash.update(text);
+        all.push_str(&format!(" {name:?} {}", full(text.as_bytes())));
     }
-    hash.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    full(all.as_bytes())
 }
 
 /// The moment when the first certificate needs another look.

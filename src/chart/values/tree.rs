@@ -2,12 +2,12 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
 use crate::chart::node::{Data, Node, Origin, Sources, show_path};
 
 use super::Schema;
+use crate::api::digest::full;
 
 /// Merged and checked values.
 #[derive(Debug, Clone)]
@@ -122,12 +122,7 @@ impl ValuesTree {
 
 /// The SHA-256 of a value as JSON with sorted keys and no spaces, in hexadecimal.
 pub(in crate::chart) fn digest(value: &Value) -> String {
-    let hash = Sha256::digest(crate::chart::output::canonical(value).as_bytes());
-    hash.iter().fold(String::with_capacity(64), |mut text, byte| {
-        use std::fmt::Write as _;
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    full(crate::chart::output::canonical(value).as_bytes())
 }
 
 fn mask(value: &mut Value, views: &super::schema::Views<'_>) {

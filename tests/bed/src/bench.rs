@@ -20,6 +20,18 @@ use crate::steps::Steps;
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
 /// Runs of a command that ends at once.
 const QUICK: usize = 30;
+/// The real chart without a cluster, which has to be told where its API will be.
+pub(crate) const TEMPLATE: [&str; 9] = [
+    "template",
+    "control-plane",
+    "demo",
+    "--set",
+    "exposure.type=NodePort",
+    "--set",
+    "exposure.host=192.0.2.1",
+    "--set",
+    "exposure.port=32222",
+];
 /// Installs of each kind.
 const INSTALLS: usize = 3;
 
@@ -122,39 +134,21 @@ pub(crate) fn run(bed: &Bed) -> Result<()> {
     let peer = Cost::of(QUICK, &kubectl, &["version", "--client"], &alone)?;
     row("kubectl version --client", peer, peer);
     row("fleetctl --version", Cost::of(QUICK, &fleetctl, &["--version"], &alone)?, peer);
-    let template = |host: &str| {
-        let host = format!("exposure.host={host}");
-        [
-            "template",
-            "control-plane",
-            "demo",
-            "--set",
-            "exposure.type=NodePort",
-            "--set",
-            "exposure.port=32222",
-            "--set",
-            &host,
-        ]
-        .map(str::to_owned)
-        .to_vec()
-    };
-    let words = template("192.0.2.1");
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    row("fleetctl template control-plane", Cost::of(QUICK, &fleetctl, &words, &alone)?, peer);
+    row("fleetctl template control-plane", Cost::of(QUICK, &fleetctl, &TEMPLATE, &alone)?, peer);
 
     steps.run("start the cluster `host`", || bed.up(&["host"]))?;
     let environment =
         [("HOME", home.clone().into_os_string()), ("KUBECONFIG", bed.kubeconfig("host")?.into_os_string())];
-    let words = template(&bed.node_ip("host")?);
-    let template: Vec<&str> = words.iter().map(String::as_str).collect();
-    let values = &template[3..];
+    let host = format!("exposure.host={}", bed.node_ip("host")?);
+    let values = ["--set", "exposure.type=NodePort", "--set", "exposure.port=32222", "--set", &host];
+    let template = [&["template", "control-plane", "demo"], &values[..]].concat();
     let manifests = home.join("manifests.yaml");
     fs::write(&manifests, output_of(command(&fleetctl, &environment).args(&template))?)?;
     let mut ours = Vec::new();
     let mut theirs = Vec::new();
     // Once to warm the node, not counted; then in turn, so that a drift of the machine meets both.
     for round in 0..=INSTALLS {
-        let install = [&["install", "control-plane", "demo"], values].concat();
+        let install = [&["install", "control-plane", "demo"], &values[..]].concat();
         let cost = Cost::of(1, &fleetctl, &install, &environment)?;
         output_of(command(&fleetctl, &environment).args(["uninstall", "cp", "demo", "--delete-data", "--yes"]))?;
         let applied = apply_at_once(bed, &kubectl, &manifests, &environment)?;

@@ -9,7 +9,7 @@ use fs_err as fs;
 use serde_json::Value;
 
 use crate::Bed;
-use crate::bench::{Cost, compile};
+use crate::bench::{Cost, TEMPLATE, compile};
 use crate::run::output_of;
 use crate::say::say;
 use crate::steps::Steps;
@@ -90,9 +90,7 @@ fn per_object(costs: &BTreeMap<usize, Cost>, missed: &mut Vec<String>) {
 /// The real chart, from the start of the process to its last byte.
 fn real_chart(fleetctl: &Path, environment: &[(&str, std::ffi::OsString)], missed: &mut Vec<String>) -> Result<()> {
     say("\nthe control-plane chart, from the start of the process to the last byte");
-    let decided =
-        ["--set", "exposure.type=NodePort", "--set", "exposure.host=192.0.2.1", "--set", "exposure.port=32222"];
-    let template = [&["--quiet", "template", "cp", "demo"], &decided[..]].concat();
+    let template = [&["--quiet"], &TEMPLATE[..]].concat();
     let commands: [(&str, &[&str]); 3] = [
         ("--version", &["--version"]),
         ("install --dry-run, defaults", &["--quiet", "install", "cp", "demo", "--dry-run"]),

@@ -11,43 +11,16 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
 use crate::Bed;
+use crate::bench::TEMPLATE;
 use crate::run::{cargo, find, output_of};
 use crate::steps::Steps;
 
 /// The list, below the checkout.
 const LIST: &str = "src/bin/fleetctl.order";
 
-/// What is run to see which functions that takes. The keys are made by the first and found by the second.
-const COMMANDS: [&[&str]; 5] = [
-    &[
-        "template",
-        "control-plane",
-        "demo",
-        "--set",
-        "exposure.type=NodePort",
-        "--set",
-        "exposure.host=h",
-        "--set",
-        "exposure.port=32222",
-    ],
-    &[
-        "template",
-        "control-plane",
-        "demo",
-        "--set",
-        "exposure.type=NodePort",
-        "--set",
-        "exposure.host=h",
-        "--set",
-        "exposure.port=32222",
-    ],
-    &["install", "control-plane", "demo", "--dry-run"],
-    &["template", "agent", "west"],
-    &["--version"],
-];
-
-/// How many of the commands only prepare.
-const PREPARE: usize = 1;
+/// What is run to see which functions that takes.
+const COMMANDS: [&[&str]; 4] =
+    [&TEMPLATE, &["install", "control-plane", "demo", "--dry-run"], &["template", "agent", "west"], &["--version"]];
 
 const HEAD: &str = "\
 # The functions that a command needs which asks no cluster, as the linker knows them; `*` stands for what another compiler
@@ -68,12 +41,11 @@ pub(crate) fn write(bed: &Bed) -> Result<()> {
         crate::product::executables(&output_of(&mut cargo)?).pop().context("cargo built nothing")
     })?;
     let home = tempfile::tempdir()?;
+    // Keys are made once and found ever after.
+    steps.run("make the keys", || called(&program, home.path(), &TEMPLATE))?;
     let mut names = BTreeSet::new();
-    for (index, command) in COMMANDS.iter().enumerate() {
-        let found = steps.run(&command.join(" "), || called(&program, home.path(), command))?;
-        if index >= PREPARE {
-            names.extend(found);
-        }
+    for command in COMMANDS {
+        names.extend(steps.run(&command.join(" "), || called(&program, home.path(), command))?);
     }
     let list: String = names.iter().map(|name| format!("{name}\n")).collect();
     fs::write(bed.checkout().join(LIST), format!("{HEAD}{list}"))?;
