@@ -89,9 +89,6 @@ pub enum InstallError {
     Interrupted,
 }
 
-/// The step that makes the Service and waits for its address.
-const FINDING: &str = "Finding the address of the API server";
-
 /// Installs `plan`, or brings an earlier install of it up to date.
 pub async fn install(
     plan: &Plan,
@@ -172,6 +169,7 @@ impl Flow<'_> {
         let service = rendered.objects.iter().find(|object| object.stage_name == FIRST_STAGES[1]);
         let exposure = service.and_then(|object| u32::try_from(object.stage).ok()).unwrap_or_default();
         let part = self.course.engine.plan_part(&planned(first)).await.map_err(self.course.stopped())?;
+        let mut of_service = Vec::new();
         if part.writes() > 0 {
             let existed = facts.namespace.exists;
             let namespace = &self.plan.package.namespace;
@@ -182,17 +180,16 @@ impl Flow<'_> {
             });
             let stages = part.stages();
             self.course.begin(part).await?;
-            let (namespace, service): (Vec<_>, Vec<_>) = stages.into_iter().partition(|stage| *stage < exposure);
-            for stage in namespace {
+            let (of_namespace, later): (Vec<u32>, _) = stages.into_iter().partition(|stage| *stage < exposure);
+            of_service = later;
+            for stage in of_namespace {
                 self.course.apply(stage, |_| true).await?;
             }
             self.course.progress.done("");
-            self.course.step(FINDING);
-            for stage in service {
-                self.course.apply(stage, |_| true).await?;
-            }
-        } else {
-            self.course.step(FINDING);
+        }
+        self.course.step("Finding the address of the API server");
+        for stage in of_service {
+            self.course.apply(stage, |_| true).await?;
         }
         let services: Api<Service> = Api::namespaced(self.client.clone(), self.plan.package.namespace.as_str());
         loop {

@@ -39,7 +39,9 @@ pub fn ensure_kept(
     lifetimes: &Lifetimes,
 ) -> Result<Completed, KeptError> {
     let found = read_folder(folder)?;
-    if read_regular(&folder.join(NOTE))?
+    // A note that cannot be read is none; it is written anew.
+    let noted = read_regular(&folder.join(NOTE)).ok().flatten();
+    if noted
         .and_then(|text| Note::parse(&text))
         .is_some_and(|note| note.covers(now) && note.digest == digest(&found, subject, lifetimes))
     {
@@ -52,7 +54,7 @@ pub fn ensure_kept(
     // What lies there besides is part of what the next run finds.
     let mut kept = found;
     kept.extend(completed.files.clone());
-    if let Some(until) = good_until(&kept, lifetimes) {
+    if let Some(until) = good_until(&kept, lifetimes).filter(|until| *until > now) {
         let note = Note { digest: digest(&kept, subject, lifetimes), since: now.as_second(), until: until.as_second() };
         write_file(folder, NOTE, &note.to_text())?;
     }
@@ -188,9 +190,10 @@ mod tests {
     #[test]
     fn a_note_that_cannot_be_read_is_none() {
         let folder = kept();
-        for text in ["", "abc", "abc 1", "abc 1 x", "abc 1 2 3"] {
+        for text in [b"".as_slice(), b"abc", b"abc 1", b"abc 1 x", b"abc 1 2 3", b"\xff"] {
             std::fs::write(folder.path().join(NOTE), text).unwrap();
-            assert!(again(&folder, now()).unwrap().unchanged(), "{text}");
+            assert!(again(&folder, now()).unwrap().unchanged(), "{text:?}");
+            assert!(Note::parse(&std::fs::read_to_string(folder.path().join(NOTE)).unwrap()).is_some(), "{text:?}");
         }
     }
 
