@@ -24,6 +24,7 @@ mod kubeconfig;
 mod load;
 mod load_balancer;
 mod network;
+mod newcomer;
 mod order;
 mod packages;
 mod parts;

@@ -13,7 +13,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
 use crate::{
-    Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, order, pictures, test,
+    Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, newcomer, order, pictures,
+    test,
 };
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
@@ -104,6 +105,12 @@ enum Task {
         /// Draw what the commands print into this SVG file
         #[arg(long, value_name = "FILE")]
         picture: Option<std::path::PathBuf>,
+    },
+    /// Follow the README in a clean clone with an empty home, to a registered workload cluster, and time each line
+    Newcomer {
+        /// With empty caches too, as on a new machine: everything is fetched and built
+        #[arg(long)]
+        cold: bool,
     },
     /// Draw a terminal in which an install is at work, and the same when it has failed, for the README
     Pictures {
@@ -204,6 +211,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Build => bed.build()?,
         Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
         Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
+        Task::Newcomer { cold } => newcomer::run(&bed, cold)?,
         Task::Pictures { folder } => pictures::run(&bed, &folder)?,
         Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
         Task::Goldens => goldens::write(&bed)?,
