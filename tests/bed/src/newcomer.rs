@@ -119,12 +119,12 @@ impl Newcomer {
 
     /// Runs lines in one shell; at the end a workload cluster must be registered and ready. Returns how long each took.
     fn lines(&self, block: &str) -> Result<Vec<(String, Duration)>> {
-        const MARK: &str = "took\u{1f}";
+        const MARK: &str = "took \u{1f}";
         let mut script = String::new();
         for line in block.lines() {
             script += &format!(
-                "echo '$ {line}'\nbegan=$EPOCHREALTIME\n{line}\necho \"{MARK}$began{MARK}$EPOCHREALTIME\"\n",
-                line = line.replace('\'', "'\\''")
+                "echo '$ {shown}'\nbegan=$EPOCHREALTIME\n{line}\necho \"{MARK}${{began}}{MARK}${{EPOCHREALTIME}}\"\n",
+                shown = line.replace('\'', "'\\''")
             );
         }
         let printed = self.bash(&script)?;
@@ -171,5 +171,18 @@ mod tests {
         assert_eq!(block(&readme, WITHOUT_CLUSTER).unwrap(), "cargo bed demo\n");
         assert!(block(&readme, OWN_CLUSTERS).unwrap().starts_with("cargo install --locked --path .\n"));
         assert!(block("", OWN_CLUSTERS).is_err());
+    }
+
+    #[test]
+    fn lines_are_one_script_that_ends_with_a_cluster_that_is_ready() {
+        let folder = tempfile::tempdir().unwrap();
+        let newcomer = Newcomer::new(folder.path(), true).unwrap();
+        fs::create_dir(&newcomer.checkout).unwrap();
+        let block = "export WORD=\"it's\"\nsleep 0.1\n[ ${#WORD} = 4 ]; echo member-1 $WORD True\n";
+        let told = newcomer.lines(block).unwrap();
+        assert_eq!(told.iter().map(|(line, _)| line.as_str()).collect::<Vec<_>>(), block.lines().collect::<Vec<_>>());
+        assert!(told[1].1 >= Duration::from_millis(100), "{told:?}");
+        assert!(newcomer.lines("echo True\nfalse\necho True\n").is_err(), "a line fails");
+        assert!(newcomer.lines("echo member-1 False\n").is_err(), "none is ready");
     }
 }
