@@ -14,6 +14,7 @@ mod error;
 mod explain;
 mod format;
 mod get;
+mod groups;
 mod image_args;
 mod install;
 mod kubeconfig;
@@ -62,6 +63,7 @@ use futures::future::LocalBoxFuture;
 
 use crate::api::names::NamespaceName;
 use error::{CliError, Exit};
+use groups::grouped;
 use late::{Late, late};
 use log::LogFormat;
 use ui::Ui;
@@ -167,7 +169,7 @@ enum Command {
     Show(Late<show::ShowCommand>),
     /// List service versions and the Kubernetes versions they support
     Versions(Late<versions::VersionsArgs>),
-    /// Print the versions of this program, of control planes and of agents, and whether they fit together
+    /// Print the versions of this program, of control planes and of agents
     Version(Late<version::VersionArgs>),
     /// Explain a check, the cause of a failed wait, or the reason of an error
     Explain(Late<explain::ExplainArgs>),
@@ -216,7 +218,7 @@ pub fn main() -> ExitCode {
     // Help and mistakes are told by the whole tree; its order of flags is another.
     let parsed = parse(late(tree)).or_else(|error| match error.kind() {
         ErrorKind::DisplayVersion => Err(error),
-        _ => parse(tree()),
+        _ => parse(grouped(tree().name(name).bin_name(name))),
     });
     let (mut cli, matches) = match parsed {
         Ok(parsed) => parsed,

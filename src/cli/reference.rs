@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, Args, Command};
 
 use super::error::{CliError, Exit};
+use super::groups::GROUPS;
 use super::ui::Ui;
 use super::{pages, show_readme};
 use crate::chart::Kind;
@@ -116,6 +117,11 @@ fn reference(command: Command) -> String {
         command.get_arguments().filter(|arg| !arg.is_hide_set() && (arg.is_global_set() || arg.get_id() == "help"))
     {
         line(&mut text, arg);
+    }
+    text.push_str("\n## Commands\n\n");
+    for (title, names) in GROUPS {
+        let links = names.iter().filter(|name| **name != "help").map(|name| format!("[{name}](#fleetctl-{name})"));
+        let _ = writeln!(text, "- {title}: {}", links.collect::<Vec<_>>().join(", "));
     }
     section(&mut text, &command, "fleetctl");
     text

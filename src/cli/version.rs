@@ -22,7 +22,7 @@ use crate::control_plane::{health, keys};
 /// How long each cluster may take: a version is asked for when something is wrong, too.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Print the versions of this program, of control planes and of agents, and whether they fit together
+/// Print the versions of this program, of control planes and of agents
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  fleetctl version\n  fleetctl version --client -o json")]
 pub(super) struct VersionArgs {

@@ -3,15 +3,35 @@
 use crate::{Ran, Sandbox};
 
 #[test]
-fn help_lists_the_commands_of_the_specification() {
+fn help_lists_the_commands_of_the_specification_in_groups() {
     let sandbox = Sandbox::new();
     let help = sandbox.run(&["--help"]);
-    for command in
-        ["accept", "delete", "get", "help", "install", "kubectl-install", "status", "uninstall", "template", "versions"]
-    {
-        assert!(help.succeeds().lines().any(|line| line.trim_start().starts_with(command)), "{command}: {help:?}");
+    let lines: Vec<&str> = help.succeeds().lines().collect();
+    let place = |start: &str| {
+        lines.iter().position(|line| line.starts_with(start)).unwrap_or_else(|| panic!("`{start}`: {}", help.stdout))
+    };
+    for (group, commands) in [
+        ("Install and remove:", ["install", "uninstall", "rollback"].as_slice()),
+        ("See how things are:", &["status", "get", "check"]),
+        ("Workload clusters:", &["accept", "delete"]),
+        ("Charts and values, without a cluster:", &["template", "versions"]),
+        ("This machine:", &["kubectl-install", "help"]),
+    ] {
+        let end = lines[place(group)..].iter().position(|line| line.is_empty()).unwrap() + place(group);
+        for command in commands {
+            let at = place(&format!("  {command} "));
+            assert!(place(group) < at && at < end, "`{command}` is not below `{group}`: {}", help.stdout);
+        }
     }
     assert!(help.stdout.contains("-v, --version") && help.stdout.contains("-h, --help"), "{help:?}");
+    assert_eq!(sandbox.run(&["help"]).succeeds(), help.stdout);
+    // Nothing at all is a mistake, which is answered with the same text.
+    sandbox.run(&[]).fails(2, &["Install and remove:\n  install "]);
+    let narrow = Ran::of(sandbox.command().arg("--help").env("COLUMNS", "60").output().unwrap());
+    assert!(
+        narrow.succeeds().lines().all(|line| line.chars().count() <= 60 || line.contains("  FLEET_")),
+        "{narrow:?}"
+    );
 }
 
 #[test]
