@@ -7,12 +7,13 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::Global;
+use super::display::Display;
 use super::error::{CliError, Exit};
 use super::format::Format;
 use super::install::{AgentArgs, Prepared, PreparedAgent, WriteArgs, prepare, prepare_agent};
 use super::outcome::{agent_failed, control_plane_failed};
 use super::plan_args::PlanArgs;
-use super::ui::{Display, Ui};
+use super::ui::Ui;
 use crate::apply::{Change, Difference};
 use crate::control_plane::compare::compare;
 use crate::install::compare::Comparison;

@@ -9,6 +9,7 @@ mod cluster_access;
 mod completion;
 mod delete;
 mod diff;
+mod display;
 mod environment;
 mod error;
 mod explain;

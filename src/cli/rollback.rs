@@ -6,12 +6,13 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
+use super::display::Display;
 use super::error::{CliError, Exit};
 use super::format::Format;
 use super::outcome::engine_error;
 use super::package_args::wrong_name;
 use super::run_args::{RunArgs, goes_on, until_stopped};
-use super::ui::{Display, Ui};
+use super::ui::Ui;
 use super::{Global, cluster_access};
 use crate::api::names::ControlPlaneName;
 use crate::apply::ObjectRef;

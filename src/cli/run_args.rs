@@ -5,9 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use jiff::SignedDuration;
 
+use super::display::Display;
 use super::error::{CliError, Exit};
 use super::outcome::interrupted;
-use super::ui::{Display, Ui};
+use super::ui::Ui;
 
 /// How long a run may take, and wait for another.
 #[derive(Debug, Args)]

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use super::Global;
+use super::display::Display;
 use super::error::{CliError, Exit};
 use super::run_args::duration;
-use super::ui::{Display, Ui};
+use super::ui::Ui;
 use crate::install::progress::Progress as _;
 use changes::{Changes, POLL};
 pub(super) use look::{Seen, look};
