@@ -49,11 +49,14 @@ pub struct WaitOptions {
     pub timeout: Duration,
     /// Whether evidence that cannot heal ends the wait early.
     pub fail_early: bool,
+    /// Whether each target needs those before it. Then one that was there stays counted, and only what keeps the first
+    /// that is missing can end the wait early: what comes after it may well crash for want of it.
+    pub in_order: bool,
 }
 
 impl Default for WaitOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(300), fail_early: true }
+        Self { timeout: Duration::from_secs(300), fail_early: true, in_order: false }
     }
 }
 
@@ -130,6 +133,20 @@ impl Engine {
     /// [`Error::Wait`] when time runs out or a cause that cannot heal has lasted long enough, with the chain of causes;
     /// [`Error::Api`] when the objects may not be read.
     pub async fn wait(&self, targets: &[WaitTarget], options: WaitOptions) -> Result<(), Error> {
+        self.wait_each(targets, options, |_| {}).await
+    }
+
+    /// As [`Engine::wait`]; `current` is told of each target, in the order of `targets`, once it and all before it are
+    /// current.
+    ///
+    /// # Errors
+    /// As [`Engine::wait`].
+    pub async fn wait_each(
+        &self,
+        targets: &[WaitTarget],
+        options: WaitOptions,
+        mut current: impl FnMut(&ObjectRef),
+    ) -> Result<(), Error> {
         if targets.is_empty() {
             return Ok(());
         }
@@ -173,6 +190,8 @@ impl Engine {
         look.tick().await;
         let mut lasting: BTreeMap<(ObjectRef, CauseId), Instant> = BTreeMap::new();
         let mut latest: Vec<Diagnosis> = Vec::new();
+        // So many targets, from the first on, have been current.
+        let mut reached = 0;
         loop {
             tokio::select! {
                 update = updates.recv(), if !updates.is_closed() || !updates.is_empty() => match update {
@@ -180,7 +199,12 @@ impl Engine {
                     Some(update) => {
                         take(&mut watched, update);
                         self.tell(&mut watched, begun);
-                        if watched.iter().all(|w| w.status.is_done()) {
+                        while watched.get(reached).is_some_and(|w| w.status.is_done()) {
+                            current(&watched[reached].target.object);
+                            reached += 1;
+                        }
+                        let all = watched.iter().all(|w| w.status.is_done());
+                        if all || options.in_order && reached == watched.len() {
                             return Ok(());
                         }
                     }
@@ -190,14 +214,17 @@ impl Engine {
                     let evidence = self.evidence(&server, watched.iter().filter(|w| !w.status.is_done()).map(|w| &w.target.object)).await;
                     latest = watched.iter().filter(|w| !w.status.is_done()).filter_map(|w| w.diagnosis(&evidence)).collect();
                     self.tell_causes(&mut watched, &latest, begun);
-                    if let Some(failure) = lasts(&mut lasting, &latest).filter(|_| options.fail_early) {
-                        return Err(failed(false, begun, &watched, failure, &latest));
+                    let lasting = lasts(&mut lasting, &latest);
+                    let causes = deciding(&latest, &watched, options.in_order.then_some(reached));
+                    // What crashes because something before it is not there must not be taken for the root.
+                    if let Some(first) = causes.first().filter(|first| options.fail_early && lasting.contains(first)) {
+                        return Err(failed(false, begun, &watched, first, causes));
                     }
                 }
                 () = tokio::time::sleep_until(end.into()) => {
-                    let first = latest.first().cloned();
-                    return Err(match first {
-                        Some(first) => failed(true, begun, &watched, first, &latest),
+                    let causes = deciding(&latest, &watched, options.in_order.then_some(reached));
+                    return Err(match causes.first() {
+                        Some(first) => failed(true, begun, &watched, first, causes),
                         None => Error::Wait(Box::new(WaitFailure { timed_out: true, waited: begun.elapsed(), pending: pending(&watched), diagnoses: Vec::new() })),
                     });
                 }
@@ -287,26 +314,35 @@ fn take(watched: &mut [Watched<'_>], update: Update) {
     }
 }
 
-/// The first cause, in the caller's order, that has lasted longer than its patience. Causes that went away start anew.
-fn lasts(lasting: &mut BTreeMap<(ObjectRef, CauseId), Instant>, latest: &[Diagnosis]) -> Option<Diagnosis> {
+/// The causes, in the caller's order, that have lasted longer than their patience. Causes that went away start anew.
+fn lasts<'d>(lasting: &mut BTreeMap<(ObjectRef, CauseId), Instant>, latest: &'d [Diagnosis]) -> Vec<&'d Diagnosis> {
     let key = |d: &Diagnosis| d.chain.first().map(|link| (link.object.clone(), d.cause));
     let now: Vec<_> = latest.iter().filter_map(key).collect();
     lasting.retain(|known, _| now.contains(known));
     for known in now {
         lasting.entry(known).or_insert_with(Instant::now);
     }
-    // What crashes because something before it is not there must not be taken for the root.
-    let first = latest.first()?;
-    let since = lasting.get(&key(first)?)?;
-    first.cause.patience().filter(|patience| since.elapsed() >= *patience).map(|_| first.clone())
+    let long = |d: &&Diagnosis| {
+        let since = key(d).and_then(|key| lasting.get(&key).copied());
+        since.zip(d.cause.patience()).is_some_and(|(since, patience)| since.elapsed() >= patience)
+    };
+    latest.iter().filter(long).collect()
+}
+
+/// The causes that tell why the wait does not end: all, or that of the one target at `only`.
+fn deciding<'d>(latest: &'d [Diagnosis], watched: &[Watched<'_>], only: Option<usize>) -> &'d [Diagnosis] {
+    let Some(index) = only else { return latest };
+    let object = watched.get(index).map(|w| &w.target.object);
+    let of_target = |d: &Diagnosis| d.chain.first().map(|link| &link.object) == object;
+    latest.iter().position(of_target).map_or(&[], |at| &latest[at..=at])
 }
 
 fn pending(watched: &[Watched<'_>]) -> Vec<Link> {
     watched.iter().filter(|w| !w.status.is_done()).map(Watched::link).collect()
 }
 
-fn failed(timed_out: bool, begun: Instant, watched: &[Watched<'_>], first: Diagnosis, others: &[Diagnosis]) -> Error {
-    let mut diagnoses = vec![first];
+fn failed(timed_out: bool, begun: Instant, watched: &[Watched<'_>], first: &Diagnosis, others: &[Diagnosis]) -> Error {
+    let mut diagnoses = vec![first.clone()];
     for other in others {
         if !diagnoses.iter().any(|known| known.cause == other.cause) {
             diagnoses.push(other.clone());

@@ -3,24 +3,31 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::ui::{Mark, Ui};
-use crate::apply::Event;
+use crate::apply::{Event, ObjectRef};
 use crate::install::progress::{Progress, tell};
 
-/// Shows the steps of a run: one live line on a terminal, plain lines elsewhere; each ends with a mark.
+/// How often a line is drawn again for the time that it shows.
+const TICK: Duration = Duration::from_millis(120);
+
+/// Shows the steps of a run: on a terminal the step under way, and below it a line for each object that is still waited
+/// for; elsewhere a line a change. A step ends with a mark.
 #[derive(Debug)]
 pub(super) struct Display {
     ui: Ui,
+    /// The lines that are drawn again; none where nobody would see them.
+    lines: MultiProgress,
     step: Mutex<Option<Step>>,
+    waiting: Mutex<Vec<(ObjectRef, ProgressBar)>>,
 }
 
 #[derive(Debug)]
 struct Step {
     title: String,
-    bar: Option<ProgressBar>,
+    bar: ProgressBar,
     started: Instant,
     last: String,
 }
@@ -28,23 +35,39 @@ struct Step {
 impl Display {
     /// A display without a step yet.
     pub(super) fn new(ui: &Ui) -> Self {
-        Self { ui: ui.clone(), step: Mutex::new(None) }
+        let target = if ui.live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let lines = MultiProgress::with_draw_target(target);
+        Self { ui: ui.clone(), lines, step: Mutex::default(), waiting: Mutex::default() }
     }
 
     /// Ends the step under way, well or not.
     pub(super) fn close(&self, well: bool) {
+        for (_, bar) in locked(&self.waiting).drain(..) {
+            self.take_away(&bar);
+        }
         self.finish(if well { Mark::Good } else { Mark::Bad }, "");
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<Step>> {
-        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Draws a line, which has its place among the others already.
+    fn draw(&self, bar: ProgressBar, template: &str, message: String) -> ProgressBar {
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(message);
+        if self.ui.live {
+            bar.enable_steady_tick(TICK);
+        }
+        bar
+    }
+
+    fn take_away(&self, bar: &ProgressBar) {
+        bar.finish_and_clear();
+        self.lines.remove(bar);
     }
 
     fn finish(&self, mark: Mark, detail: &str) {
-        let Some(step) = self.current().take() else { return };
-        if let Some(bar) = &step.bar {
-            bar.finish_and_clear();
-        }
+        let Some(step) = locked(&self.step).take() else { return };
+        self.take_away(&step.bar);
         let seconds = step.started.elapsed().as_secs_f64();
         let ended = || json!({"step": step.title, "ok": mark != Mark::Bad, "detail": detail, "seconds": seconds});
         if self.ui.event("step-ended", ended) {
@@ -52,37 +75,59 @@ impl Display {
         }
         let took = if seconds >= 0.95 { format!(" ({seconds:.0} s)") } else { String::new() };
         let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        self.ui.note(&format!("{} {}{detail}{took}", self.ui.mark(mark), step.title));
+        let line = format!("{} {}{detail}{took}", self.ui.mark(mark), step.title);
+        self.lines.suspend(|| self.ui.note(&line));
     }
+
+    /// What an object that is waited for is like now.
+    fn waiting(&self, object: &ObjectRef, message: &str) {
+        let text = format!("{object}: {message}");
+        if !self.ui.live {
+            return self.update(&text);
+        }
+        let mut waiting = locked(&self.waiting);
+        match waiting.iter().find(|(known, _)| known == object) {
+            Some((_, bar)) => bar.set_message(text),
+            None => {
+                let bar = self.lines.add(ProgressBar::no_length());
+                waiting.push((object.clone(), self.draw(bar, "    {wide_msg} {elapsed:.dim}", text)));
+            }
+        }
+    }
+
+    fn ready(&self, object: &ObjectRef) {
+        for (_, bar) in locked(&self.waiting).extract_if(.., |(known, _)| known == object) {
+            self.take_away(&bar);
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Progress for Display {
     fn step(&self, title: &str) {
         self.finish(Mark::Good, "");
         self.ui.event("step", || json!({"step": title}));
-        let bar = self.ui.live.then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed:.dim}") {
-                bar.set_style(style);
-            }
-            bar.set_message(title.to_owned());
-            bar.enable_steady_tick(Duration::from_millis(120));
-            bar
-        });
+        // Above what has been waited for since before it began.
+        let bar = self.lines.insert(0, ProgressBar::no_length());
+        let bar = self.draw(bar, "{spinner} {wide_msg} {elapsed:.dim}", title.to_owned());
         let step = Step { title: title.to_owned(), bar, started: Instant::now(), last: String::new() };
-        *self.current() = Some(step);
+        *locked(&self.step) = Some(step);
     }
 
     fn update(&self, text: &str) {
-        let mut current = self.current();
+        let mut current = locked(&self.step);
         let Some(step) = current.as_mut().filter(|step| step.last != text) else { return };
         text.clone_into(&mut step.last);
         if self.ui.event("update", || json!({"message": text})) {
             return;
         }
-        match &step.bar {
-            Some(bar) => bar.set_message(format!("{}: {text}", step.title)),
-            None => self.ui.note(&format!("  {text}")),
+        if self.ui.live {
+            step.bar.set_message(format!("{}: {text}", step.title));
+        } else {
+            self.ui.note(&format!("  {text}"));
         }
     }
 
@@ -91,16 +136,17 @@ impl Progress for Display {
     }
 
     fn warn(&self, text: &str) {
-        let current = self.current();
-        match current.as_ref().and_then(|step| step.bar.as_ref()) {
-            Some(bar) => bar.suspend(|| self.ui.warn(text)),
-            None => self.ui.warn(text),
-        }
+        self.lines.suspend(|| self.ui.warn(text));
     }
 
     fn event(&self, event: &Event) {
-        if !self.ui.event("", || json!(event)) {
-            tell(self, event);
+        if self.ui.event("", || json!(event)) {
+            return;
+        }
+        match event {
+            Event::Waiting { object, message, .. } => self.waiting(object, message),
+            Event::Ready { object, .. } => self.ready(object),
+            _ => tell(self, event),
         }
     }
 }

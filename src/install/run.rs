@@ -154,27 +154,36 @@ impl<'a> Course<'a> {
                 .filter_map(|planned| ObjectRef::of(&planned.object))
                 .filter(|object| is_awaited(&object.kind))
                 .collect();
-            for (index, workload) in workloads.iter().enumerate() {
-                let step = title(&workload.name);
-                if self.step != step {
-                    self.step(&step);
-                }
-                if index == 0 {
-                    let later = |object: &ObjectRef| one_by_one && workloads[1..].contains(object);
-                    self.apply(stage, |object| !later(object)).await?;
-                } else if one_by_one {
-                    self.apply(stage, |object| object == workload).await?;
-                }
-                self.wait_for(workload).await?;
-                if !silent(&workload.name) {
-                    self.progress.done("Running");
-                }
-            }
             if workloads.is_empty() {
                 self.apply(stage, |_| true).await?;
             }
+            for together in workloads.chunks(if one_by_one { 1 } else { workloads.len().max(1) }) {
+                self.step_of(&together[0], &title);
+                let later = |object: &ObjectRef| workloads.contains(object) && !together.contains(object);
+                // What is no workload goes with the first; what has been applied is not sent again.
+                self.apply(stage, |object| !later(object)).await?;
+                let (targets, options) = self.awaited(together);
+                let (engine, mut next) = (self.engine, together[1..].iter());
+                let ready = |workload: &ObjectRef| {
+                    if !silent(&workload.name) {
+                        self.progress.done("Running");
+                    }
+                    if let Some(next) = next.next() {
+                        self.step_of(next, &title);
+                    }
+                };
+                engine.wait_each(&targets, options, ready).await.map_err(self.stopped())?;
+            }
         }
         Ok(())
+    }
+
+    /// Begins the step of a workload, unless it is under way.
+    fn step_of(&mut self, workload: &ObjectRef, title: impl Fn(&str) -> String) {
+        let step = title(&workload.name);
+        if self.step != step {
+            self.step(&step);
+        }
     }
 
     /// Applies the `wanted` objects of one stage; nothing where there is nothing to write.
@@ -194,12 +203,20 @@ impl<'a> Course<'a> {
     /// # Errors
     /// What keeps it from that.
     pub async fn wait_for(&self, workload: &ObjectRef) -> Result<(), Stopped> {
-        let applied = self.run.as_ref().and_then(|run| run.applied().get(workload));
-        let generation = applied.and_then(|applied| applied.generation);
-        let target = WaitTarget::new(&workload.group, &workload.kind, workload.namespace.as_deref(), &workload.name);
-        let targets: Vec<WaitTarget> = target.map(|target| WaitTarget { generation, ..target }).into_iter().collect();
-        let options = WaitOptions { timeout: self.left(), ..WaitOptions::default() };
+        let (targets, options) = self.awaited(std::slice::from_ref(workload));
         self.engine.wait(&targets, options).await.map_err(self.stopped())
+    }
+
+    fn awaited(&self, workloads: &[ObjectRef]) -> (Vec<WaitTarget>, WaitOptions) {
+        let target = |workload: &ObjectRef| {
+            let applied = self.run.as_ref().and_then(|run| run.applied().get(workload));
+            let generation = applied.and_then(|applied| applied.generation);
+            let namespace = workload.namespace.as_deref();
+            let target = WaitTarget::new(&workload.group, &workload.kind, namespace, &workload.name)?;
+            Some(WaitTarget { generation, ..target })
+        };
+        let options = WaitOptions { timeout: self.left(), in_order: true, ..WaitOptions::default() };
+        (workloads.iter().filter_map(target).collect(), options)
     }
 
     /// Records what was applied and lets go of the lock.

@@ -72,6 +72,37 @@ async fn a_quota_that_is_used_up_is_named() {
 }
 
 #[tokio::test]
+async fn in_order_only_what_keeps_the_first_ends_a_wait_early() {
+    let case = Case::new("order").await;
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}});
+    let mut all = objects(&case);
+    all.push(Planned::new(0, quota));
+    case.install(&all[..1]).await.unwrap();
+    case.install(&all).await.unwrap();
+    // The first is there, the second is late without a known cause, and the third cannot become ready.
+    let targets = [
+        target(&case, "", "ConfigMap", "config"),
+        target(&case, "apps", "Deployment", "none"),
+        target(&case, "apps", "Deployment", "d"),
+    ];
+    let mut current = Vec::new();
+    let options = WaitOptions { in_order: true, ..within(20) };
+    let error = case.engine.wait_each(&targets, options, |o| current.push(o.name.clone())).await.unwrap_err();
+    assert_eq!(current, ["config"]);
+    let Error::Wait(failure) = &error else { panic!("{error}") };
+    assert!(failure.timed_out && failure.diagnoses.is_empty(), "{failure:?}");
+    // What comes later was told of all the same.
+    let told = case.events.lock().unwrap().clone();
+    let late = |event: &Event| matches!(event, Event::Waiting { object, message, .. } if object.name == "d" && message.contains("exceeded quota"));
+    assert!(told.iter().any(late), "{told:?}");
+
+    let error = case.engine.wait(&targets, within(600)).await.unwrap_err();
+    let Error::Wait(failure) = &error else { panic!("{error}") };
+    assert_eq!((failure.cause(), failure.timed_out), (Some(CauseId::QuotaExceeded), false), "{failure}");
+    remove(&case).await;
+}
+
+#[tokio::test]
 async fn a_namespace_that_forbids_the_pods_is_named() {
     let case = Case::new("podsec").await;
     let mut all = objects(&case);

@@ -18,16 +18,22 @@ const CLUSTER: &str = "host";
 /// Wide enough for what the program says in a line, as far as it can be known, and not for everything.
 const COLUMNS: &str = "112";
 const LINES: &str = "40";
+const INSTALL: &str = "fleetctl install control-plane demo";
+/// What is on the screen while the install waits for more than one component, and knows already what it waits for.
+const AT_WORK: [&str; 3] = [
+    " Installing the API server",
+    "    Deployment fleet/apiserver: Pod fleet/apiserver-",
+    "    Deployment fleet/fleet-scheduler: ",
+];
 /// The failure that users meet most: the cluster has no StorageClass. Preflight would refuse, and nothing be written.
-const COMMAND: &str = "fleetctl install control-plane demo --skip-preflight storage";
-/// What is on the screen while the install waits for the API server and knows already what it waits for.
-const AT_WORK: &str = "Installing the API server: StatefulSet fleet/etcd: Pod fleet/etcd-0: ";
+const FAILING: &str = "fleetctl install control-plane demo --skip-preflight storage";
 const PROMPT: &str = "$ ";
 
 /// The steps, in order.
 pub(crate) fn run(bed: &Bed, folder: &Path) -> Result<()> {
     let mut steps = Steps::new(LEFT);
     let program = steps.run("build fleetctl", || demo::build(bed))?;
+    steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
     steps.run(&format!("start the cluster `{CLUSTER}`"), || bed.up(&[CLUSTER]))?;
     let home = tempfile::tempdir()?;
     let kubeconfig = bed.kubeconfig(CLUSTER)?;
@@ -42,21 +48,31 @@ pub(crate) fn run(bed: &Bed, folder: &Path) -> Result<()> {
     let path = program.parent().context("a program lies in a folder")?;
     let mut shell = Command::new("tmux");
     environment(&mut shell);
+    let uninstall = || {
+        let mut uninstall = Command::new(&program);
+        environment(&mut uninstall);
+        output_of(uninstall.args(["uninstall", "control-plane", "demo", "--delete-data", "--yes"])).map(drop)
+    };
     let terminal = Terminal::open(bed, shell, path)?;
-    bed.remove_storage_class(CLUSTER)?;
-    let drawn = steps.run("an install at work, until it has failed", || {
+    steps.run("an install at work", || {
         terminal.wait(at_prompt)?;
-        terminal.type_line(COMMAND)?;
-        draw("install.svg", "An install at work", &terminal.wait(|screen| screen.contains(AT_WORK))?)?;
+        terminal.type_line(INSTALL)?;
+        let screen = terminal.wait(|screen| AT_WORK.iter().all(|line| screen.contains(line)))?;
+        draw("install.svg", "An install at work", &screen)?;
+        terminal.wait(at_prompt)?;
+        terminal.type_line("clear")?;
+        terminal.wait(|screen| screen.trim_end() == PROMPT.trim_end()).map(drop)
+    })?;
+    steps.run("uninstall", uninstall)?;
+    bed.remove_storage_class(CLUSTER)?;
+    let drawn = steps.run("an install that fails", || {
+        terminal.type_line(FAILING)?;
+        terminal.wait(|screen| screen.contains("Error: "))?;
         Ok(draw("failed-install.svg", "An install that has failed", &terminal.wait(at_prompt)?)?)
     });
     bed.restore_storage_class(CLUSTER)?;
     drawn?;
-    steps.run("uninstall", || {
-        let mut uninstall = Command::new(&program);
-        environment(&mut uninstall);
-        output_of(uninstall.args(["uninstall", "control-plane", "demo", "--delete-data", "--yes"])).map(drop)
-    })?;
+    steps.run("uninstall", uninstall)?;
     steps.summary();
     Ok(())
 }
