@@ -213,13 +213,15 @@ fn probe(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
     ))
 }
 
-/// The containers whose log is worth reading: those that run or crash and are not ready.
+/// The containers whose log is worth reading: those that are not ready and have run. One that has just ended counts too,
+/// so that what its log tells does not come and go with each of its runs.
 pub(in crate::apply) fn worth_reading(pod: &Value) -> Vec<&str> {
     let init = list(pod, "/status/initContainerStatuses").iter();
     init.chain(list(pod, "/status/containerStatuses"))
         .filter(|container| container.get("ready").and_then(Value::as_bool) != Some(true))
         .filter(|container| {
-            container.pointer("/state/running").is_some() || number(container, "/restartCount").unwrap_or(0) > 0
+            let waits = container.pointer("/state/running").or(container.pointer("/state/terminated")).is_none();
+            !waits || number(container, "/restartCount").unwrap_or(0) > 0
         })
         .filter_map(|container| text(container, "/name"))
         .collect()

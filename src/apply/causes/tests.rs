@@ -246,3 +246,13 @@ fn a_missing_secret_or_a_failing_probe_is_told_in_the_kubelets_words() {
     );
     assert_eq!(found(&set(), &with_pod(config, vec![])).0, CauseId::ContainerConfig);
 }
+
+#[test]
+fn a_log_is_worth_reading_from_the_first_run_on_and_between_runs() {
+    let read = |state: Value| !worth_reading(&pod("s", json!({}), container(state))).is_empty();
+    assert!(read(json!({"state": {"running": {}}})));
+    assert!(read(json!({"state": {"terminated": {"exitCode": 1}}, "restartCount": 0})));
+    assert!(read(json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 1})));
+    assert!(!read(json!({"state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 0})));
+    assert!(!read(json!({"state": {"running": {}}, "ready": true})));
+}
