@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::api_error::ApiError;
-use super::causes::{Evidence, diagnose};
+use super::causes::{Evidence, diagnose, restarts};
 use super::diagnosis::{CauseId, Diagnosis, Link, WaitFailure};
 use super::engine::Engine;
 use super::error::Error;
@@ -188,7 +188,7 @@ impl Engine {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         look.tick().await;
-        let mut lasting: BTreeMap<(ObjectRef, CauseId), Instant> = BTreeMap::new();
+        let mut patience = Patience::default();
         let mut latest: Vec<Diagnosis> = Vec::new();
         // So many targets, from the first on, have been current.
         let mut reached = 0;
@@ -202,6 +202,9 @@ impl Engine {
                         while watched.get(reached).is_some_and(|w| w.status.is_done()) {
                             current(&watched[reached].target.object);
                             reached += 1;
+                            if options.in_order {
+                                patience.begin_anew();
+                            }
                         }
                         let all = watched.iter().all(|w| w.status.is_done());
                         if all || options.in_order && reached == watched.len() {
@@ -214,10 +217,11 @@ impl Engine {
                     let evidence = self.evidence(&server, watched.iter().filter(|w| !w.status.is_done()).map(|w| &w.target.object)).await;
                     latest = watched.iter().filter(|w| !w.status.is_done()).filter_map(|w| w.diagnosis(&evidence)).collect();
                     self.tell_causes(&mut watched, &latest, begun);
-                    let lasting = lasts(&mut lasting, &latest);
+                    let missing = watched.get(reached).and_then(|w| w.live.as_ref());
+                    patience.look(&latest, missing.map_or(0, |live| restarts(live, &evidence)));
                     let causes = deciding(&latest, &watched, options.in_order.then_some(reached));
                     // What crashes because something before it is not there must not be taken for the root.
-                    if let Some(first) = causes.first().filter(|first| options.fail_early && lasting.contains(first)) {
+                    if let Some(first) = causes.first().filter(|first| options.fail_early && patience.is_over(first)) {
                         return Err(failed(false, begun, &watched, first, causes));
                     }
                 }
@@ -314,19 +318,47 @@ fn take(watched: &mut [Watched<'_>], update: Update) {
     }
 }
 
-/// The causes, in the caller's order, that have lasted longer than their patience. Causes that went away start anew.
-fn lasts<'d>(lasting: &mut BTreeMap<(ObjectRef, CauseId), Instant>, latest: &'d [Diagnosis]) -> Vec<&'d Diagnosis> {
-    let key = |d: &Diagnosis| d.chain.first().map(|link| (link.object.clone(), d.cause));
-    let now: Vec<_> = latest.iter().filter_map(key).collect();
-    lasting.retain(|known, _| now.contains(known));
-    for known in now {
-        lasting.entry(known).or_insert_with(Instant::now);
+/// How long causes have been seen. Those that went away start anew.
+#[derive(Default)]
+struct Patience {
+    since: BTreeMap<(ObjectRef, CauseId), Instant>,
+    /// Restarts of the first that is missing, at the last look.
+    restarts: i64,
+    /// And at the first look after its turn came; none where it did not have to wait for its turn.
+    restarts_before: Option<i64>,
+    turned: bool,
+}
+
+impl Patience {
+    /// What was needed by what is missing now has just come. It gets all the time that it may take; that it crashed
+    /// until now proves nothing, though it may have to sit out a back-off.
+    fn begin_anew(&mut self) {
+        *self = Self { turned: true, ..Self::default() };
     }
-    let long = |d: &&Diagnosis| {
-        let since = key(d).and_then(|key| lasting.get(&key).copied());
-        since.zip(d.cause.patience()).is_some_and(|(since, patience)| since.elapsed() >= patience)
-    };
-    latest.iter().filter(long).collect()
+
+    fn look(&mut self, latest: &[Diagnosis], restarts: i64) {
+        let now: Vec<_> = latest.iter().filter_map(cause_of).collect();
+        self.since.retain(|known, _| now.contains(known));
+        for known in now {
+            self.since.entry(known).or_insert_with(Instant::now);
+        }
+        self.restarts = restarts;
+        if std::mem::take(&mut self.turned) {
+            self.restarts_before = Some(restarts);
+        }
+    }
+
+    fn is_over(&self, diagnosis: &Diagnosis) -> bool {
+        if diagnosis.cause == CauseId::CrashLoop && self.restarts_before.is_some_and(|before| self.restarts <= before) {
+            return false;
+        }
+        let since = cause_of(diagnosis).and_then(|cause| self.since.get(&cause));
+        since.zip(diagnosis.cause.patience()).is_some_and(|(since, patience)| since.elapsed() >= patience)
+    }
+}
+
+fn cause_of(diagnosis: &Diagnosis) -> Option<(ObjectRef, CauseId)> {
+    diagnosis.chain.first().map(|link| (link.object.clone(), diagnosis.cause))
 }
 
 /// The causes that tell why the wait does not end: all, or that of the one target at `only`.

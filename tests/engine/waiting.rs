@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fleetctl::apply::{CauseId, Error, Event, Kind, Planned, Removal, WaitOptions, WaitTarget};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::{Case, objects};
 
@@ -144,6 +144,11 @@ async fn objects_become_ready_while_they_are_watched_and_each_state_is_told_once
 
 /// Plays the kubelet: every pod of the deployment gets a ready status.
 async fn make_ready(case: &Case) {
+    set_pods(case, &json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]})).await;
+}
+
+/// Plays the kubelet: every pod of the deployment gets this status, once there is one.
+async fn set_pods(case: &Case, status: &Value) {
     let pods = Kind::versions("", "Pod").remove(0);
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -159,18 +164,71 @@ async fn make_ready(case: &Case) {
                 pods.collection(Some(&case.namespace)),
                 pod["metadata"]["name"].as_str().unwrap()
             );
-            let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
             let request = http::Request::patch(path)
                 .header("content-type", "application/merge-patch+json")
-                .body(serde_json::to_vec(&status).unwrap())
+                .body(serde_json::to_vec(&json!({"status": status})).unwrap())
                 .unwrap();
-            case.server().client().request::<serde_json::Value>(request).await.unwrap();
+            case.server().client().request::<Value>(request).await.unwrap();
         }
         if !found.is_empty() {
             return;
         }
     }
     panic!("the deployment made no pod");
+}
+
+/// Waits until the engine has said something.
+async fn told(case: &Case, words: &str) {
+    let said = |event: &Event| matches!(event, Event::Waiting { message, .. } if message.contains(words));
+    for _ in 0..300 {
+        if case.events.lock().unwrap().iter().any(said) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("`{words}` was not told: {:?}", case.events.lock().unwrap());
+}
+
+#[tokio::test]
+async fn what_crashed_before_its_turn_came_may_still_become_ready() {
+    let case = Case::new("turn").await;
+    case.install(&objects(&case)).await.unwrap();
+    let crashing = |restarts: i64| {
+        json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": [{"name": "c", "image": "i", "imageID": "", "ready": false,
+            "restartCount": restarts, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}}]})
+    };
+    let targets = [target(&case, "", "ConfigMap", "late"), target(&case, "apps", "Deployment", "d")];
+    let options = WaitOptions { in_order: true, ..within(90) };
+    set_pods(&case, &crashing(4)).await;
+    let healing = async {
+        told(&case, "ended 4 times").await;
+        let late = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
+        let path = format!("/api/v1/namespaces/{}/configmaps", case.namespace);
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let request = request.body(serde_json::to_vec(&late).unwrap()).unwrap();
+        case.server().client().request::<Value>(request).await.unwrap();
+        // Three looks, and longer than a crash is given: the container sits out its back-off.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        make_ready(&case).await;
+    };
+    let (waited, ()) = futures::join!(case.engine.wait_each(&targets, options, |_| {}), healing);
+    waited.unwrap();
+
+    // A crash in its own turn counts.
+    set_pods(&case, &crashing(4)).await;
+    while case.get("apps", "Deployment", "d").await.unwrap()["status"]["readyReplicas"] == 1 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    case.events.lock().unwrap().clear();
+    let worse = async {
+        told(&case, "ended 4 times").await;
+        set_pods(&case, &crashing(5)).await;
+    };
+    let (waited, ()) = futures::join!(case.engine.wait_each(&targets, options, |_| {}), worse);
+    let Err(Error::Wait(failure)) = waited else { panic!("{waited:?}") };
+    assert_eq!((failure.cause(), failure.timed_out), (Some(CauseId::CrashLoop), false), "{failure}");
+    remove(&case).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 //! the time-out. They run with `cargo bed test --exhaustive`; Pod Security's refusal needs no node and is tested with
 //! the engine.
 
+#![expect(clippy::print_stderr, reason = "how long each cause took is worth reading")]
+
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -34,7 +36,7 @@ fn tells(ran: &Ran, cause: &str) {
     ran.fails(4, &[&format!("the cause is `{cause}`"), "hint: "]);
     let (_, after) = ran.stderr.split_once("gave up after ").unwrap();
     let seconds: u64 = after.split_whitespace().next().unwrap().parse().unwrap();
-    println!("{cause}: told after {seconds} s, {:.0} s after the start", ran.took.as_secs_f64());
+    eprintln!("{cause}: told after {seconds} s, {:.0} s after the start", ran.took.as_secs_f64());
     assert!(seconds <= SOON, "{}", ran.stderr);
 }
 

@@ -105,6 +105,12 @@ fn workload(object: &Value, evidence: &Evidence) -> Option<Finding> {
     }
 }
 
+/// How often containers of a workload were started again, in all its pods that count.
+pub(super) fn restarts(object: &Value, evidence: &Evidence) -> i64 {
+    let containers = pods_of(object, evidence).into_iter().flat_map(|pod| list(pod, "/status/containerStatuses"));
+    containers.filter_map(|container| number(container, "/restartCount")).sum()
+}
+
 /// Roots before consequences: storage and placement, then images, then what containers do.
 fn rank(cause: CauseId) -> u8 {
     match cause {
