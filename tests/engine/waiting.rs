@@ -55,14 +55,20 @@ async fn a_wait_that_runs_out_says_the_known_words_and_what_is_missing() {
     remove(&case).await;
 }
 
-#[tokio::test]
-async fn a_quota_that_is_used_up_is_named() {
-    let case = Case::new("quota").await;
+/// The installation in a namespace that takes no pods.
+async fn with_full_quota(name: &str) -> Case {
+    let case = Case::new(name).await;
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}});
     let mut all = objects(&case);
     all.push(Planned::new(0, quota));
     case.install(&all[..1]).await.unwrap();
     case.install(&all).await.unwrap();
+    case
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_named() {
+    let case = with_full_quota("quota").await;
     let error = case.engine.wait(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
     let Error::Wait(failure) = &error else { panic!("{error}") };
     assert_eq!(failure.cause(), Some(CauseId::QuotaExceeded), "{failure}");
@@ -73,12 +79,7 @@ async fn a_quota_that_is_used_up_is_named() {
 
 #[tokio::test]
 async fn in_order_only_what_keeps_the_first_ends_a_wait_early() {
-    let case = Case::new("order").await;
-    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}});
-    let mut all = objects(&case);
-    all.push(Planned::new(0, quota));
-    case.install(&all[..1]).await.unwrap();
-    case.install(&all).await.unwrap();
+    let case = with_full_quota("order").await;
     // The first is there, the second is late without a known cause, and the third cannot become ready.
     let targets = [
         target(&case, "", "ConfigMap", "config"),
