@@ -54,12 +54,27 @@ struct Inner {
     synced: [bool; 3],
 }
 
+impl Inner {
+    /// Drops a cluster that is gone, unless one that came after it has its name by now.
+    fn lose(&mut self, cluster: &Cluster) {
+        let name = cluster.name_any();
+        if self.clusters.get(&name).is_none_or(|known| known.metadata.uid == cluster.metadata.uid) {
+            self.clusters.remove(&name);
+            self.known_since.remove(&name);
+            self.gone.insert(name);
+        }
+    }
+}
+
 /// The scheduler's picture of the hub. Belongs to one term of leading.
 #[derive(Debug)]
 pub struct View {
     inner: Mutex<Inner>,
     /// Told when a cluster is new or changed.
     pub changed: Notify,
+    /// Held by whoever gives a name, or takes away what a name had: a new cluster must not lose its rights in the place of
+    /// an old one.
+    pub names: tokio::sync::Mutex<()>,
     started: Instant,
 }
 
@@ -73,7 +88,8 @@ impl Default for View {
             gone: BTreeSet::new(),
             synced: [false; 3],
         };
-        Self { inner: Mutex::new(inner), changed: Notify::new(), started: Instant::now() }
+        let names = tokio::sync::Mutex::default();
+        Self { inner: Mutex::new(inner), changed: Notify::new(), names, started: Instant::now() }
     }
 }
 
@@ -108,6 +124,12 @@ impl View {
     /// Takes over what a write returned, so that the next look need not wait for the watch.
     pub fn put(&self, cluster: Cluster) {
         self.with(|inner| inner.clusters.insert(cluster.name_any(), Arc::new(strip(cluster))));
+    }
+
+    /// Drops a cluster that is not there any more. The answer to a write may come after the news of its end and bring it
+    /// back here, and no watch speaks of it again.
+    pub fn forget(&self, cluster: &Cluster) {
+        self.with(|inner| inner.lose(cluster));
     }
 
     /// The heartbeat of a cluster.
@@ -164,11 +186,7 @@ impl View {
             Event::Apply(cluster) => {
                 inner.clusters.insert(cluster.name_any(), Arc::new(cluster));
             }
-            Event::Delete(cluster) => {
-                inner.clusters.remove(&cluster.name_any());
-                inner.known_since.remove(&cluster.name_any());
-                inner.gone.insert(cluster.name_any());
-            }
+            Event::Delete(cluster) => inner.lose(&cluster),
         });
         self.changed.notify_one();
     }
@@ -361,5 +379,22 @@ mod tests {
         }
         assert_eq!(view.take_gone().into_iter().collect::<Vec<_>>(), ["a"]);
         assert!(view.cluster("b").is_some() && view.cluster("a").is_none());
+    }
+
+    #[test]
+    fn late_news_of_an_old_clusters_end_is_no_news_of_the_new_one_with_its_name() {
+        let view = View::default();
+        let cluster = |uid: &str| {
+            let mut cluster = Cluster::new("a", crate::api::ClusterSpec::default());
+            cluster.metadata.uid = Some(uid.to_owned());
+            cluster
+        };
+        let mut relist = BTreeSet::new();
+        view.on_cluster(Event::Apply(cluster("old")), &mut relist);
+        view.put(cluster("new"));
+        view.on_cluster(Event::Delete(cluster("old")), &mut relist);
+        assert!(view.cluster("a").is_some() && view.take_gone().is_empty());
+        view.forget(&cluster("new"));
+        assert!(view.cluster("a").is_none() && view.take_gone().contains("a"));
     }
 }

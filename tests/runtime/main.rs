@@ -7,6 +7,7 @@ mod duplicates;
 mod faults;
 mod isolation;
 mod large;
+mod late;
 mod membership;
 mod registration;
 mod simulated;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -45,10 +45,14 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
 
 /// A client of a kubeconfig's text.
 pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
-    let mut config =
-        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("usable");
+    Client::try_from(config_of(kubeconfig).await).expect("usable")
+}
+
+/// What a client is made of, from a kubeconfig's text.
+pub(crate) async fn config_of(kubeconfig: Kubeconfig) -> Config {
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("usable");
     config.default_retry = false;
-    Client::try_from(config).expect("usable")
+    config
 }
 
 /// The clusters, for one test at a time.

@@ -49,7 +49,8 @@ fn fits_label(value: &str) -> bool {
         && value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// The object to apply when spec or labels differ from what was observed.
+/// The object to apply when spec or labels differ from what was observed. It holds the UID, without which applying it
+/// would make a Cluster anew that is gone.
 pub fn update(cluster: &Cluster) -> Option<Value> {
     let fields = fields(cluster)?;
     let name = cluster.name_any();
@@ -72,7 +73,7 @@ pub fn update(cluster: &Cluster) -> Option<Value> {
     Some(json!({
         "apiVersion": format!("{CLUSTER_GROUP}/{API_VERSION}"),
         "kind": "Cluster",
-        "metadata": { "name": name, "labels": labels },
+        "metadata": { "name": name, "uid": cluster.metadata.uid, "labels": labels },
         "spec": spec,
     }))
 }

@@ -118,17 +118,31 @@ impl Monitor {
         let known = clusters.len();
         futures::stream::iter(clusters)
             .for_each_concurrent(AT_ONCE, |cluster| async move {
-                let name = cluster.name_any();
-                if let Err(error) = self.judge(cluster, now).await
-                    && !error.is_not_found()
-                {
-                    tracing::warn!(cluster = name, %error, "the cluster's status could not be written");
+                match self.judge(cluster.clone(), now).await {
+                    Ok(()) => {}
+                    Err(e) if e.is_not_found() || e.is_conflict() => self.look_for(&cluster).await,
+                    Err(error) => {
+                        let name = cluster.name_any();
+                        tracing::warn!(cluster = name, %error, "the cluster's status could not be written");
+                    }
                 }
             })
             .await;
         #[allow(clippy::cast_precision_loss)] // Counts of clusters.
         for (state, count) in [("ready", ready), ("known", known)] {
             self.metrics.gauge("fleet_clusters", "Clusters by state.", &[("state", state)], count as f64);
+        }
+    }
+
+    /// Looks whether a cluster whose status could not be written is gone, or another one has its name.
+    async fn look_for(&self, cluster: &Cluster) {
+        let name = cluster.name_any();
+        match call(Api::<Cluster>::all(self.client.clone()).get_opt(&name)).await {
+            Ok(None) => self.view.forget(cluster),
+            Ok(Some(now)) if now.metadata.uid != cluster.metadata.uid => self.view.put(now),
+            // It was written by many at once; the next look tries again.
+            Ok(Some(_)) => {}
+            Err(error) => tracing::debug!(cluster = name, %error, "whether the cluster is there"),
         }
     }
 
@@ -169,7 +183,7 @@ impl Monitor {
         let status = json!({
             "apiVersion": format!("{CLUSTER_GROUP}/{API_VERSION}"),
             "kind": "Cluster",
-            "metadata": { "name": name },
+            "metadata": { "name": name, "uid": cluster.metadata.uid },
             "status": { "conditions": all },
         });
         let params = PatchParams::apply(SCHEDULER_MANAGER).force();
@@ -249,6 +263,7 @@ impl Monitor {
     /// Clusters that an operator deleted lose their rights at once, not when the garbage collector comes by.
     async fn revoke_gone(&self) {
         for name in self.view.take_gone() {
+            let _turn = self.view.names.lock().await;
             // A cluster of that name may have been registered since; its rights are new ones.
             if self.view.cluster(&name).is_some() {
                 continue;

@@ -154,6 +154,8 @@ impl Registrar {
             Err(denial) => return self.deny(csr, None, &denial).await,
         };
         let name = request.cluster.as_str();
+        let view = self.view.clone();
+        let _turn = view.names.lock().await;
         // Read anew: the watch may be behind, and this is about who owns a name.
         let found = call(self.clusters.get_opt(name)).await?;
         let same_id = self.view.same_id_elsewhere(&request.id, name).map(|c| self.known(&c));
@@ -172,6 +174,10 @@ impl Registrar {
                     "more than {} new clusters in a minute",
                     settings.new_clusters_per_minute
                 )));
+            }
+            // The watch may be behind about the request as well: one that its cluster took back must not bring it back.
+            (Decision::Create, _) if is_answered(&call(self.requests.get(&csr.name_any())).await?) => {
+                return Ok(Outcome::Answered);
             }
             (Decision::Create, found) => match self.create(&request, found, settings.registration).await {
                 Ok(cluster) => cluster,
