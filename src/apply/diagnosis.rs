@@ -101,6 +101,12 @@ impl CauseId {
         serde_json::to_value(self).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
+    /// What a container's own runs show, its exit codes or its log.
+    pub(super) fn is_of_a_run(self) -> bool {
+        use CauseId::{CertificateExpired, CertificateUntrusted, CrashLoop, NameLookupFailed, OutOfMemory};
+        matches!(self, CrashLoop | OutOfMemory | NameLookupFailed | CertificateUntrusted | CertificateExpired)
+    }
+
     /// How long the evidence must last before it ends a wait; none for what may heal by itself.
     pub fn patience(self) -> Option<Duration> {
         let seconds = match self {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::api_error::ApiError;
-use super::causes::{Evidence, diagnose, restarts};
+use super::causes::{ContainerKey, Evidence, Runs, diagnose, runs};
 use super::diagnosis::{CauseId, Diagnosis, Link, WaitFailure};
 use super::engine::Engine;
 use super::error::Error;
@@ -214,23 +214,20 @@ impl Engine {
                     None => {}
                 },
                 _ = look.tick() => {
-                    let evidence = self.evidence(&server, watched.iter().filter(|w| !w.status.is_done()).map(|w| &w.target.object)).await;
-                    latest = watched.iter().filter(|w| !w.status.is_done()).filter_map(|w| w.diagnosis(&evidence)).collect();
+                    let evidence = self.evidence(&server, missing(&watched).map(|w| &w.target.object)).await;
+                    latest = missing(&watched).filter_map(|w| w.diagnosis(&evidence)).collect();
+                    let live = missing(&watched).filter_map(|w| Some((&w.target.object, w.live.as_ref()?)));
+                    patience.look(&latest, &live.map(|(object, live)| (object, runs(live, &evidence))).collect());
                     self.tell_causes(&mut watched, &latest, begun);
-                    let missing = watched.get(reached).and_then(|w| w.live.as_ref());
-                    patience.look(&latest, missing.map_or(0, |live| restarts(live, &evidence)));
                     let causes = deciding(&latest, &watched, options.in_order.then_some(reached));
                     // What crashes because something before it is not there must not be taken for the root.
-                    if let Some(first) = causes.first().filter(|first| options.fail_early && patience.is_over(first)) {
-                        return Err(failed(false, begun, &watched, first, causes));
+                    if causes.first().is_some_and(|first| options.fail_early && patience.is_over(first)) {
+                        return Err(failed(false, begun, &watched, causes));
                     }
                 }
                 () = tokio::time::sleep_until(end.into()) => {
                     let causes = deciding(&latest, &watched, options.in_order.then_some(reached));
-                    return Err(match causes.first() {
-                        Some(first) => failed(true, begun, &watched, first, causes),
-                        None => Error::Wait(Box::new(WaitFailure { timed_out: true, waited: begun.elapsed(), pending: pending(&watched), diagnoses: Vec::new() })),
-                    });
+                    return Err(failed(true, begun, &watched, causes));
                 }
             }
         }
@@ -322,36 +319,39 @@ fn take(watched: &mut [Watched<'_>], update: Update) {
 #[derive(Default)]
 struct Patience {
     since: BTreeMap<(ObjectRef, CauseId), Instant>,
-    /// Restarts of the first that is missing, at the last look.
-    restarts: i64,
-    /// And at the first look after its turn came; none where it did not have to wait for its turn.
-    restarts_before: Option<i64>,
-    turned: bool,
+    /// How many runs of each container had begun at the first look.
+    before: Option<BTreeMap<ContainerKey, i64>>,
 }
 
 impl Patience {
-    /// What was needed by what is missing now has just come. It gets all the time that it may take; that it crashed
-    /// until now proves nothing, though it may have to sit out a back-off.
+    /// What was needed by what is missing now has just come. It gets all the time that it may take, and what it did
+    /// until now proves nothing.
     fn begin_anew(&mut self) {
-        *self = Self { turned: true, ..Self::default() };
+        *self = Self::default();
     }
 
-    fn look(&mut self, latest: &[Diagnosis], restarts: i64) {
-        let now: Vec<_> = latest.iter().filter_map(cause_of).collect();
+    /// Takes what is known now: the causes, and the runs of the containers of each target that has a cause.
+    fn look(&mut self, latest: &[Diagnosis], runs: &BTreeMap<&ObjectRef, BTreeMap<ContainerKey, Runs>>) {
+        let all = || runs.values().flatten();
+        let before = self.before.get_or_insert_with(|| all().map(|(key, runs)| (key.clone(), runs.begun)).collect());
+        // A container that sits out a back-off from before may become ready as soon as it is started again: only a run
+        // that began since proves anything, or one that is still going on.
+        let proven = |cause: &Diagnosis| {
+            let log = !matches!(cause.cause, CauseId::CrashLoop | CauseId::OutOfMemory);
+            let proves = |(key, runs): (&ContainerKey, &Runs)| {
+                runs.ended > before.get(key).copied().unwrap_or(0) || log && runs.begun > runs.ended
+            };
+            let of_target = cause.chain.first().and_then(|link| runs.get(&link.object));
+            !cause.cause.is_of_a_run() || of_target.is_some_and(|runs| runs.iter().any(proves))
+        };
+        let now: Vec<_> = latest.iter().filter(|cause| proven(cause)).filter_map(cause_of).collect();
         self.since.retain(|known, _| now.contains(known));
         for known in now {
             self.since.entry(known).or_insert_with(Instant::now);
         }
-        self.restarts = restarts;
-        if std::mem::take(&mut self.turned) {
-            self.restarts_before = Some(restarts);
-        }
     }
 
     fn is_over(&self, diagnosis: &Diagnosis) -> bool {
-        if diagnosis.cause == CauseId::CrashLoop && self.restarts_before.is_some_and(|before| self.restarts <= before) {
-            return false;
-        }
         let since = cause_of(diagnosis).and_then(|cause| self.since.get(&cause));
         since.zip(diagnosis.cause.patience()).is_some_and(|(since, patience)| since.elapsed() >= patience)
     }
@@ -369,18 +369,21 @@ fn deciding<'d>(latest: &'d [Diagnosis], watched: &[Watched<'_>], only: Option<u
     latest.iter().position(of_target).map_or(&[], |at| &latest[at..=at])
 }
 
-fn pending(watched: &[Watched<'_>]) -> Vec<Link> {
-    watched.iter().filter(|w| !w.status.is_done()).map(Watched::link).collect()
+/// Those that are not current.
+fn missing<'w, 't>(watched: &'w [Watched<'t>]) -> impl Iterator<Item = &'w Watched<'t>> {
+    watched.iter().filter(|w| !w.status.is_done())
 }
 
-fn failed(timed_out: bool, begun: Instant, watched: &[Watched<'_>], first: &Diagnosis, others: &[Diagnosis]) -> Error {
-    let mut diagnoses = vec![first.clone()];
-    for other in others {
-        if !diagnoses.iter().any(|known| known.cause == other.cause) {
-            diagnoses.push(other.clone());
+/// The failure of a wait, with each kind of cause once.
+fn failed(timed_out: bool, begun: Instant, watched: &[Watched<'_>], causes: &[Diagnosis]) -> Error {
+    let mut diagnoses: Vec<Diagnosis> = Vec::new();
+    for cause in causes {
+        if !diagnoses.iter().any(|known| known.cause == cause.cause) {
+            diagnoses.push(cause.clone());
         }
     }
-    Error::Wait(Box::new(WaitFailure { timed_out, waited: begun.elapsed(), pending: pending(watched), diagnoses }))
+    let pending = missing(watched).map(Watched::link).collect();
+    Error::Wait(Box::new(WaitFailure { timed_out, waited: begun.elapsed(), pending, diagnoses }))
 }
 
 impl From<ApiError> for Update {

@@ -8,6 +8,8 @@ mod log;
 mod pod;
 mod service;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::diagnosis::{CauseId, Diagnosis, Link};
@@ -105,10 +107,42 @@ fn workload(object: &Value, evidence: &Evidence) -> Option<Finding> {
     }
 }
 
-/// How often containers of a workload were started again, in all its pods that count.
-pub(super) fn restarts(object: &Value, evidence: &Evidence) -> i64 {
-    let containers = pods_of(object, evidence).into_iter().flat_map(|pod| list(pod, "/status/containerStatuses"));
-    containers.filter_map(|container| number(container, "/restartCount")).sum()
+/// The runs of one container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Runs {
+    /// How many have begun.
+    pub begun: i64,
+    /// How many of them have ended.
+    pub ended: i64,
+}
+
+impl Runs {
+    fn of(container: &Value) -> Self {
+        let restarts = number(container, "/restartCount").unwrap_or(0);
+        let (begun, ended) = if container.pointer("/state/running").is_some() {
+            (1, 0)
+        } else if container.pointer("/lastState/terminated").or(container.pointer("/state/terminated")).is_some() {
+            (1, 1)
+        } else {
+            (0, 0)
+        };
+        Self { begun: restarts + begun, ended: restarts + ended }
+    }
+}
+
+/// A container by its pod's UID and its name.
+pub(super) type ContainerKey = (String, String);
+
+/// The runs of a workload's containers, in all its pods that count.
+pub(super) fn runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey, Runs> {
+    let of_pod = |pod: &Value| -> Vec<_> {
+        let container = |container: &Value| {
+            let name = text(container, "/name").unwrap_or_default().to_owned();
+            ((uid(pod).to_owned(), name), Runs::of(container))
+        };
+        list(pod, "/status/containerStatuses").iter().map(container).collect()
+    };
+    pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
 }
 
 /// Roots before consequences: storage and placement, then images, then what containers do.
