@@ -24,11 +24,13 @@ pub(super) async fn interrupted(ui: &Ui) {
         _ = terminate.recv() => {}
     }
     ui.err("Interrupted; letting go of the cluster (once more to stop at once)");
+    let ui = ui.clone();
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
+        ui.err("Stopped at once; the same command goes on from here");
         #[allow(clippy::exit)] // The user asked twice; nothing that is still under way is worth waiting for.
         std::process::exit(Exit::Interrupted as i32);
     });

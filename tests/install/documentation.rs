@@ -41,15 +41,8 @@ fn unattended(line: &str) -> String {
 #[track_caller]
 fn follow(site: &Site, clusters: &[&str], scripts: &[String], names: &[(&str, &str)]) {
     let home = site.home();
-    std::fs::create_dir(home.join(".kube")).unwrap();
-    let files = clusters.iter().map(|name| site.bed.kubeconfig(name).unwrap());
-    let flat = Command::new(site.bed.kubectl_path().unwrap())
-        .args(["config", "view", "--flatten"])
-        .env("KUBECONFIG", std::env::join_paths(files).unwrap())
-        .output()
-        .unwrap();
-    assert!(flat.status.success());
-    std::fs::write(home.join(".kube/config"), flat.stdout).unwrap();
+    let files: Vec<_> = clusters.iter().map(|name| site.bed.kubeconfig(name).unwrap()).collect();
+    site.bed.merge_kubeconfigs(&files, home).unwrap();
     let folder = home.join("work");
     std::fs::create_dir(&folder).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,7 +1,9 @@
 //! Installs that fail: refused before any write, interrupted, undone, resumed. The failures that the specification names are
 //! in `specification`.
 
-use crate::support::{Site, eventually};
+use std::io::{BufRead as _, BufReader};
+
+use crate::support::Site;
 
 #[test]
 fn a_cluster_outside_the_row_is_refused_before_any_write() {
@@ -19,30 +21,40 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     site.assert_same_as(&before);
 }
 
-/// Starts an install and interrupts it once the API server's Deployment is there.
-fn interrupted(site: &Site, more: &[&str]) -> (Option<i32>, String) {
-    let child = site.command(&[&["install", "cp", "demo"], more].concat()).spawn().unwrap();
-    eventually("the StatefulSet etcd", || {
-        site.bed
-            .kubectl("host", &["-n", "fleet", "get", "statefulset", "etcd", "--ignore-not-found", "-o", "name"])
-            .is_ok_and(|found| !found.is_empty())
-    });
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
-    let output = child.wait_with_output().unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+/// Starts an install and interrupts it so often: first while it waits for an object, then each time that it has answered.
+fn interrupted(site: &Site, more: &[&str], times: usize) -> (Option<i32>, String) {
+    let mut child = site.command(&[&["install", "cp", "demo"], more].concat()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut said = String::new();
+    for time in 0..=times {
+        let awaited = if time == 0 { "  " } else { "Interrupted" };
+        for line in lines.by_ref().map(Result::unwrap) {
+            said += &format!("{line}\n");
+            if time < times && line.starts_with(awaited) {
+                let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+                assert!(killed.unwrap().success());
+                break;
+            }
+        }
+    }
+    (child.wait().unwrap().code(), said)
 }
 
 #[test]
 fn an_interrupted_install_says_how_to_go_on_and_is_resumed_or_undone() {
     let site = Site::on("host");
     let before = site.dump();
-    let (code, said) = interrupted(&site, &["--rollback"]);
+    let (code, said) = interrupted(&site, &["--rollback"], 1);
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("was undone"), "{said}");
     site.assert_same_as(&before);
 
-    let (code, said) = interrupted(&site, &[]);
+    // In the middle of the undoing; what comes next takes over the lock of the process that is gone.
+    let (code, said) = interrupted(&site, &["--rollback"], 2);
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.ends_with("Stopped at once; the same command goes on from here\n"), "{said}");
+
+    let (code, said) = interrupted(&site, &[], 1);
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("run the same install again") && said.contains("uninstall control-plane demo"), "{said}");
     site.install(&[]).succeeds();

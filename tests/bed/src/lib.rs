@@ -317,6 +317,16 @@ impl Bed {
         Ok(self.cache.program(&self.cluster(name)?.part()?, "kubectl"))
     }
 
+    /// The contexts of several kubeconfig files as one file, written to `HOME/.kube/config` of a user.
+    pub fn merge_kubeconfigs(&self, files: &[PathBuf], home: &Path) -> Result<()> {
+        let mut view = std::process::Command::new(self.kubectl_path()?);
+        view.args(["config", "view", "--flatten"]).env("KUBECONFIG", std::env::join_paths(files)?);
+        let folder = home.join(".kube");
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("config"), run::output_of(&mut view)?)?;
+        Ok(())
+    }
+
     /// The address of a cluster's node, for its API (port 6443) and its NodePorts.
     pub fn node_ip(&self, name: &str) -> Result<String> {
         Ok(self.cluster(name)?.ip())

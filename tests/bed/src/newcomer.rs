@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
 use crate::Bed;
-use crate::run::{find, output_of};
+use crate::run::find;
 use crate::say::{say, seconds};
 use crate::steps::Steps;
 
@@ -46,9 +46,7 @@ fn follow(bed: &Bed, newcomer: &Newcomer, steps: &mut Steps) -> Result<Vec<(Stri
     })?;
     let readme = fs::read_to_string(newcomer.checkout.join("README.md"))?;
     let mut told = steps.run("README: without a cluster", || newcomer.lines(&block(&readme, WITHOUT_CLUSTER)?))?;
-    steps.run("a newcomer with clusters of their own (not in the README's time)", || {
-        newcomer.own_clusters(&bed.kubectl_path()?)
-    })?;
+    steps.run("a newcomer with clusters of their own (not in the README's time)", || newcomer.own_clusters(bed))?;
     let own = block(&readme, OWN_CLUSTERS)?;
     let own = own.replace("HOSTING-CONTEXT", "host").replace("WORKLOAD-CONTEXT", "member-1");
     told.extend(steps.run("README: with clusters of their own", || newcomer.lines(&own))?);
@@ -73,7 +71,7 @@ struct Newcomer {
 impl Newcomer {
     fn new(folder: &Path, cold: bool) -> Result<Self> {
         let (home, checkout) = (folder.join("home"), folder.join("fleetctl"));
-        fs::create_dir_all(home.join(".kube"))?;
+        fs::create_dir_all(&home)?;
         let old = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let of = |name: &str, usual: &str| std::env::var_os(name).map_or_else(|| old.join(usual), PathBuf::from);
         let cargo_home = if cold { home.join(".cargo") } else { of("CARGO_HOME", ".cargo") };
@@ -145,7 +143,7 @@ impl Newcomer {
     }
 
     /// Two clusters, the images of the service in their reach, and kubectl, as somebody has who comes with clusters.
-    fn own_clusters(&self, kubectl: &Path) -> Result<()> {
+    fn own_clusters(&self, bed: &Bed) -> Result<()> {
         self.bash("cargo bed down; cargo bed up host member-1; cargo bed images")?;
         let mut files = Vec::new();
         for name in ["host", "member-1"] {
@@ -153,11 +151,8 @@ impl Newcomer {
         }
         let bin = self.home.join(".cargo/bin");
         fs::create_dir_all(&bin)?;
-        std::os::unix::fs::symlink(kubectl, bin.join("kubectl"))?;
-        let mut view = Command::new(kubectl);
-        view.args(["config", "view", "--flatten"]).env("KUBECONFIG", std::env::join_paths(files)?);
-        fs::write(self.home.join(".kube/config"), output_of(&mut view)?)?;
-        Ok(())
+        std::os::unix::fs::symlink(bed.kubectl_path()?, bin.join("kubectl"))?;
+        bed.merge_kubeconfigs(&files, &self.home)
     }
 }
 
