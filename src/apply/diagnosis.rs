@@ -101,10 +101,9 @@ impl CauseId {
         serde_json::to_value(self).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
-    /// What a container's own runs show, its exit codes or its log.
-    pub(super) fn is_of_a_run(self) -> bool {
-        use CauseId::{CertificateExpired, CertificateUntrusted, CrashLoop, NameLookupFailed, OutOfMemory};
-        matches!(self, CrashLoop | OutOfMemory | NameLookupFailed | CertificateUntrusted | CertificateExpired)
+    /// Whether the log of a container tells it.
+    pub(super) fn is_told_by_a_log(self) -> bool {
+        matches!(self, Self::NameLookupFailed | Self::CertificateUntrusted | Self::CertificateExpired)
     }
 
     /// How long the evidence must last before it ends a wait; none for what may heal by itself.

@@ -319,30 +319,38 @@ fn take(watched: &mut [Watched<'_>], update: Update) {
 #[derive(Default)]
 struct Patience {
     since: BTreeMap<(ObjectRef, CauseId), Instant>,
-    /// How many runs of each container had begun at the first look.
-    before: Option<BTreeMap<ContainerKey, i64>>,
+    /// How many runs of each container had begun at the first look of the wait.
+    at_start: Option<BTreeMap<ContainerKey, i64>>,
+    /// And at the first look after the turn of what is missing came.
+    at_turn: Option<BTreeMap<ContainerKey, i64>>,
 }
 
 impl Patience {
-    /// What was needed by what is missing now has just come. It gets all the time that it may take, and what it did
+    /// What was needed by what is missing now has just come. It gets all the time that it may take, and that it crashed
     /// until now proves nothing.
     fn begin_anew(&mut self) {
-        *self = Self::default();
+        self.since.clear();
+        self.at_turn = None;
     }
 
-    /// Takes what is known now: the causes, and the runs of the containers of each target that has a cause.
+    /// Takes what is known now: the causes, and the runs of the containers of each target that is missing.
     fn look(&mut self, latest: &[Diagnosis], runs: &BTreeMap<&ObjectRef, BTreeMap<ContainerKey, Runs>>) {
-        let all = || runs.values().flatten();
-        let before = self.before.get_or_insert_with(|| all().map(|(key, runs)| (key.clone(), runs.begun)).collect());
+        let begun = || runs.values().flatten().map(|(key, runs)| (key.clone(), runs.begun)).collect();
+        let at_start = self.at_start.get_or_insert_with(begun);
+        let at_turn = self.at_turn.get_or_insert_with(begun);
         // A container that sits out a back-off from before may become ready as soon as it is started again: only a run
-        // that began since proves anything, or one that is still going on.
+        // that began since proves anything, or the log of one that still goes on.
         let proven = |cause: &Diagnosis| {
-            let log = !matches!(cause.cause, CauseId::CrashLoop | CauseId::OutOfMemory);
+            let log = cause.cause.is_told_by_a_log();
+            if !log && cause.cause != CauseId::CrashLoop {
+                return true;
+            }
+            let before = if log { &at_start } else { &at_turn };
             let proves = |(key, runs): (&ContainerKey, &Runs)| {
                 runs.ended > before.get(key).copied().unwrap_or(0) || log && runs.begun > runs.ended
             };
             let of_target = cause.chain.first().and_then(|link| runs.get(&link.object));
-            !cause.cause.is_of_a_run() || of_target.is_some_and(|runs| runs.iter().any(proves))
+            of_target.is_some_and(|runs| runs.iter().any(proves))
         };
         let now: Vec<_> = latest.iter().filter(|cause| proven(cause)).filter_map(cause_of).collect();
         self.since.retain(|known, _| now.contains(known));
