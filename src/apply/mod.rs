@@ -44,6 +44,7 @@ mod leftovers;
 mod namespace;
 mod object;
 mod owner;
+mod patience;
 mod plan;
 mod prune;
 mod record;

@@ -8,13 +8,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::api_error::ApiError;
-use super::causes::{ContainerKey, Evidence, Runs, diagnose, runs};
+use super::causes::{Evidence, diagnose, runs};
 use super::diagnosis::{CauseId, Diagnosis, Link, WaitFailure};
 use super::engine::Engine;
 use super::error::Error;
 use super::event::Event;
 use super::kinds::Kind;
 use super::object::ObjectRef;
+use super::patience::Patience;
 use super::run::Run;
 use super::status::{State, Status, evaluate, has_rule};
 use super::watch::{Update, follow};
@@ -313,60 +314,6 @@ fn take(watched: &mut [Watched<'_>], update: Update) {
         }
         Update::Failed(_) => {}
     }
-}
-
-/// How long causes have been seen. Those that went away start anew.
-#[derive(Default)]
-struct Patience {
-    since: BTreeMap<(ObjectRef, CauseId), Instant>,
-    /// How many runs of each container had begun at the first look of the wait.
-    at_start: Option<BTreeMap<ContainerKey, i64>>,
-    /// And at the first look after the turn of what is missing came.
-    at_turn: Option<BTreeMap<ContainerKey, i64>>,
-}
-
-impl Patience {
-    /// What was needed by what is missing now has just come. It gets all the time that it may take, and that it crashed
-    /// until now proves nothing.
-    fn begin_anew(&mut self) {
-        self.since.clear();
-        self.at_turn = None;
-    }
-
-    /// Takes what is known now: the causes, and the runs of the containers of each target that is missing.
-    fn look(&mut self, latest: &[Diagnosis], runs: &BTreeMap<&ObjectRef, BTreeMap<ContainerKey, Runs>>) {
-        let begun = || runs.values().flatten().map(|(key, runs)| (key.clone(), runs.begun)).collect();
-        let at_start = self.at_start.get_or_insert_with(begun);
-        let at_turn = self.at_turn.get_or_insert_with(begun);
-        // A container that sits out a back-off from before may become ready as soon as it is started again: only a run
-        // that began since proves anything, or the log of one that still goes on.
-        let proven = |cause: &Diagnosis| {
-            let log = cause.cause.is_told_by_a_log();
-            if !log && cause.cause != CauseId::CrashLoop {
-                return true;
-            }
-            let before = if log { &at_start } else { &at_turn };
-            let proves = |(key, runs): (&ContainerKey, &Runs)| {
-                runs.ended > before.get(key).copied().unwrap_or(0) || log && runs.begun > runs.ended
-            };
-            let of_target = cause.chain.first().and_then(|link| runs.get(&link.object));
-            of_target.is_some_and(|runs| runs.iter().any(proves))
-        };
-        let now: Vec<_> = latest.iter().filter(|cause| proven(cause)).filter_map(cause_of).collect();
-        self.since.retain(|known, _| now.contains(known));
-        for known in now {
-            self.since.entry(known).or_insert_with(Instant::now);
-        }
-    }
-
-    fn is_over(&self, diagnosis: &Diagnosis) -> bool {
-        let since = cause_of(diagnosis).and_then(|cause| self.since.get(&cause));
-        since.zip(diagnosis.cause.patience()).is_some_and(|(since, patience)| since.elapsed() >= patience)
-    }
-}
-
-fn cause_of(diagnosis: &Diagnosis) -> Option<(ObjectRef, CauseId)> {
-    diagnosis.chain.first().map(|link| (link.object.clone(), diagnosis.cause))
 }
 
 /// The causes that tell why the wait does not end: all, or that of the one target at `only`.

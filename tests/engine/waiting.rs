@@ -243,23 +243,28 @@ async fn what_crashed_before_the_wait_began_may_still_become_ready_and_a_crash_a
     let (waited, ()) = futures::join!(case.engine.wait(&targets, within(90)), heal(&case));
     waited.unwrap();
 
-    set_pods(&case, &crashed(5, true)).await;
-    while case.get("apps", "Deployment", "d").await.unwrap()["status"]["readyReplicas"] == 1 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    // In its own turn as well: what is before it is there already.
+    let in_order = [target(&case, "", "ConfigMap", "config"), targets[0].clone()];
+    for (targets, in_order) in [(&targets[..], false), (&in_order[..], true)] {
+        set_pods(&case, &crashed(5, true)).await;
+        while case.get("apps", "Deployment", "d").await.unwrap()["status"]["readyReplicas"] == 1 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        case.events.lock().unwrap().clear();
+        let worse = async {
+            // The end of a run that had begun before proves nothing either.
+            told(&case, "ended 5 times").await;
+            set_pods(&case, &crashed(6, false)).await;
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            set_pods(&case, &crashed(7, false)).await;
+        };
+        let begun = Instant::now();
+        let options = WaitOptions { in_order, ..within(90) };
+        let (waited, ()) = futures::join!(case.engine.wait_each(targets, options, |_| {}), worse);
+        let Err(Error::Wait(failure)) = waited else { panic!("{waited:?}") };
+        assert_eq!((failure.cause(), failure.timed_out), (Some(CauseId::CrashLoop), false), "{failure}");
+        assert!(begun.elapsed() > Duration::from_secs(6), "given up for a crash of before");
     }
-    case.events.lock().unwrap().clear();
-    let worse = async {
-        // The end of a run that had begun before proves nothing either.
-        told(&case, "ended 5 times").await;
-        set_pods(&case, &crashed(6, false)).await;
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        set_pods(&case, &crashed(7, false)).await;
-    };
-    let begun = Instant::now();
-    let (waited, ()) = futures::join!(case.engine.wait(&targets, within(90)), worse);
-    let Err(Error::Wait(failure)) = waited else { panic!("{waited:?}") };
-    assert_eq!((failure.cause(), failure.timed_out), (Some(CauseId::CrashLoop), false), "{failure}");
-    assert!(begun.elapsed() > Duration::from_secs(6), "given up for a crash of before");
     remove(&case).await;
 }
 
