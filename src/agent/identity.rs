@@ -70,7 +70,7 @@ pub struct Identity {
     pub key: String,
     /// The certificate, if there is one of the control plane in `hub`.
     pub certificate: Option<Certificate>,
-    /// The control plane that issued it.
+    /// The control plane that issued it and, as far as is known, accepts it; empty: none does.
     pub hub: String,
     /// Whether an uninstall asked the agent to leave.
     pub leave: bool,
@@ -134,6 +134,12 @@ impl Keeper {
             (HUB, ByteString(hub.as_bytes().to_vec())),
         ]);
         self.merge(&json!({ "data": data })).await
+    }
+
+    /// Notes that no control plane accepts the certificate any more. It stays, as what is left of a registration that the
+    /// control plane may still have.
+    pub async fn disown(&self) -> Result<(), CallError> {
+        self.merge(&json!({ "data": { HUB: "" } })).await
     }
 
     /// Says how the registration stands, for whoever installs or uninstalls.

@@ -181,10 +181,8 @@ impl Agent {
         let now = Timestamp::now().as_second();
         let certificate = match &identity.certificate {
             Some(certificate) if identity.hub == init.hub() && certificate.is_valid(now) => certificate.clone(),
-            // With an expired certificate it takes a new one to leave; without one there may be a request that waits.
-            old if identity.leave && (old.is_none() || identity.hub != init.hub()) => {
-                return self.withdraw(&init, &identity, &id).await;
-            }
+            // The key is proof enough for that, and there may be a request that waits.
+            _ if identity.leave => return self.withdraw(&init, &identity, &id).await,
             old => {
                 if old.as_ref().is_some_and(|c| !c.is_valid(now)) {
                     tracing::warn!(reason = "CertificateExpired", "asking for a new certificate with the init token");
@@ -216,12 +214,18 @@ impl Agent {
         found.uid().ok_or_else(|| Blocked::new("ClusterIdUnknown", "the namespace kube-system has no UID"))
     }
 
-    /// Leaves without a certificate: what this cluster has asked for, if anything, is taken back.
+    /// Leaves without a certificate that the control plane accepts: what this cluster has there, if anything, is taken
+    /// back.
     async fn withdraw(&self, init: &Init, identity: &Identity, id: &str) -> Result<End, Blocked> {
         let failed = |why: String| Blocked::new("LeaveFailed", &why);
         let hub = init.token_client().map_err(|e| failed(e.to_string()))?;
         match register::withdraw(&hub, &self.args, id, &identity.key).await {
             Ok(()) => {}
+            Err(RegisterError::Call(error)) if error.code() == Some(401) => {
+                return Err(failed(
+                    "401: it accepts neither a certificate of this agent nor the init token".to_owned(),
+                ));
+            }
             Err(RegisterError::Call(error)) => return Err(failed(format!("{}: {error}", hop(&error).as_str()))),
             Err(error) => return Err(failed(error.to_string())),
         }

@@ -11,7 +11,7 @@ use rand::Rng as _;
 use super::identity::{Certificate, signing_request};
 use super::settings::Args;
 use crate::api::keys::{AGENT_USER_PREFIX, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
-use crate::api::registration::ANNOTATION_LEAVE;
+use crate::api::registration::{ANNOTATION_LEAVE, gone};
 use crate::daemon::backoff::jittered;
 use crate::daemon::client::{CallError, call};
 
@@ -82,7 +82,9 @@ pub async fn withdraw(hub: &Client, args: &Args, cluster_id: &str, key: &str) ->
     let mut request = request_object(args, cluster_id, key)?;
     request.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
     match answer(hub, &request, async |_, _| {}).await {
-        Err(RegisterError::Denied { .. }) => Ok(()),
+        Err(RegisterError::Denied { reason, .. }) if [gone::CLUSTER_LEFT, gone::NOT_REGISTERED].contains(&&*reason) => {
+            Ok(())
+        }
         Err(error) => Err(error),
         Ok(_) => Err(RegisterError::Kept),
     }

@@ -56,6 +56,15 @@ pub struct Reporter {
     pub metrics: Metrics,
 }
 
+/// What came of asking to be forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goodbye {
+    /// The cluster is gone.
+    Forgotten,
+    /// Our certificate is not good for that, and never was while we asked: the cluster may be gone or there.
+    Refused,
+}
+
 impl Reporter {
     fn api(&self) -> Api<Cluster> {
         Api::all(self.hub.clone())
@@ -199,11 +208,15 @@ impl Reporter {
     }
 
     /// Asks the control plane to forget this cluster, and waits until it has: our rights are gone then.
-    pub async fn leave(&self) -> Result<(), CallError> {
+    pub async fn leave(&self) -> Result<Goodbye, CallError> {
+        let mut heard = false;
         loop {
             match self.patch("fleet-agent-leave", &json!({ "leaveRequested": true })).await {
-                Ok(_) => {}
-                Err(e) if [401, 403, 404].contains(&e.code().unwrap_or(0)) => return Ok(()),
+                Ok(_) => heard = true,
+                Err(e) if e.is_not_found() => return Ok(Goodbye::Forgotten),
+                Err(e) if [Some(401), Some(403)].contains(&e.code()) => {
+                    return Ok(if heard { Goodbye::Forgotten } else { Goodbye::Refused });
+                }
                 Err(e) => return Err(e),
             }
             tokio::time::sleep(Duration::from_secs(1)).await;

@@ -15,7 +15,7 @@ use super::identity::{Certificate, Identity, Keeper};
 use super::inventory::facts::Overrides;
 use super::inventory::watch::Observed;
 use super::register::{self, RegisterError};
-use super::report::Reporter;
+use super::report::{Goodbye, Reporter};
 use super::settings::Args;
 use super::state::{Stage, State};
 use crate::api::init_kubeconfig::Init;
@@ -101,11 +101,19 @@ impl Term {
         tasks.shutdown().await;
         if end == End::Left {
             tracing::info!("leaving the control plane");
-            if let Err(error) = reporter.leave().await {
-                // Said here, as an uninstall waits for an answer, be it a bad one.
-                let message = format!("{}: {error}", hop(&error).as_str());
-                let _ = self.keeper.say(said::BLOCKED, "LeaveFailed", &message).await;
-                return Err(error);
+            match reporter.leave().await {
+                Ok(Goodbye::Forgotten) => {}
+                Ok(Goodbye::Refused) => {
+                    tracing::warn!(reason = "CertificateRefused", "leaving with the init token, and the key as proof");
+                    self.keeper.disown().await?;
+                    return Ok(End::Again);
+                }
+                Err(error) => {
+                    // Said here, as an uninstall waits for an answer, be it a bad one.
+                    let message = format!("{}: {error}", hop(&error).as_str());
+                    let _ = self.keeper.say(said::BLOCKED, "LeaveFailed", &message).await;
+                    return Err(error);
+                }
             }
             let _ = self.keeper.say(said::LEFT, "Uninstalled", "the control plane has forgotten this cluster").await;
             tracing::info!("left");
@@ -145,8 +153,7 @@ impl Term {
                             reason = "CertificateRefused",
                             "asking for a new certificate with the init token"
                         );
-                        let nothing = Certificate { pem: String::new(), from: 0, until: 0 };
-                        let _ = self.keeper.save(&nothing, "").await;
+                        let _ = self.keeper.disown().await;
                         return;
                     }
                 }

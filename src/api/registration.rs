@@ -31,6 +31,15 @@ pub mod state {
     pub const LEFT: &str = "Left";
 }
 
+/// Why the control plane refuses a request by which an agent takes its registration back. Either says that nothing of the
+/// cluster is there now.
+pub mod gone {
+    /// The cluster was forgotten.
+    pub const CLUSTER_LEFT: &str = "ClusterLeft";
+    /// No cluster is registered by that name with that key.
+    pub const NOT_REGISTERED: &str = "NotRegistered";
+}
+
 /// How a registration stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {

@@ -61,7 +61,7 @@ pub async fn leave(client: &Client, namespace: &str, limit: Duration) -> Result<
     identity.ask_to_leave(true).await?;
     let why = match tokio::time::timeout(limit, identity.left(before.said.as_ref())).await {
         Ok(said) if said.is(state::LEFT) => return Ok(Leave::Left),
-        Ok(said) => format!("the agent cannot reach the control plane: {}", said.message),
+        Ok(said) => format!("the agent cannot tell the control plane: {}", said.message),
         Err(_) => format!("the agent did not answer within {} s", limit.as_secs()),
     };
     identity.ask_to_leave(false).await?;

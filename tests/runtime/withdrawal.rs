@@ -1,16 +1,19 @@
-//! An agent that leaves before it was let in: the control plane forgets what it asked for, and nobody else can say so.
+//! An agent that leaves without a certificate that is good for it: the control plane forgets what it asked for, and nobody
+//! else can say so.
 
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser as _;
 use fleetctl::agent::register::withdraw;
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::Cluster;
-use fleetctl::api::registration::{ANNOTATION_LEAVE, ANNOTATION_STATE};
+use fleetctl::api::registration::{ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE, IDENTITY_SECRET};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::applicant::{Applicant, ControlPlane, fresh};
 use crate::membership::Scene;
@@ -23,14 +26,8 @@ async fn an_agent_that_waits_to_be_let_in_takes_its_cluster_with_it() {
     let clusters = scene.clusters();
     wait("the Cluster is there", async || clusters.get_opt(&scene.name).await.unwrap().is_some()).await;
     assert!(!clusters.get(&scene.name).await.unwrap().spec.accepted);
-    let secret = "fleet-agent-identity";
-    let leave = json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: "true" } } });
-    scene.secrets().patch(secret, &PatchParams::default(), &Patch::Merge(&leave)).await.unwrap();
-    wait("the agent says that it left", async || {
-        let secret = scene.secrets().get(secret).await.unwrap();
-        secret.annotations().get(ANNOTATION_STATE).is_some_and(|state| state.contains("\"Left\""))
-    })
-    .await;
+    ask_to_leave(&scene).await;
+    until_said(&scene, "\"Left\"").await;
     assert!(clusters.get_opt(&scene.name).await.unwrap().is_none(), "{}", agent.log());
     // No request of it is open, or the next look at that would bring the Cluster back.
     let requests: Api<CertificateSigningRequest> = Api::all(scene.stage.hub.client.clone());
@@ -43,6 +40,63 @@ async fn an_agent_that_waits_to_be_let_in_takes_its_cluster_with_it() {
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(clusters.get_opt(&scene.name).await.unwrap().is_none(), "it came back");
+}
+
+/// As an uninstall does it.
+async fn ask_to_leave(scene: &Scene) {
+    let leave = json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: "true" } } });
+    scene.secrets().patch(IDENTITY_SECRET, &PatchParams::default(), &Patch::Merge(&leave)).await.unwrap();
+}
+
+/// Waits for a word of the agent's on its registration.
+async fn until_said(scene: &Scene, word: &str) {
+    wait(&format!("the agent says {word}"), async || {
+        let secret = scene.secrets().get(IDENTITY_SECRET).await.unwrap();
+        secret.annotations().get(ANNOTATION_STATE).is_some_and(|state| state.contains(word))
+    })
+    .await;
+}
+
+/// Takes away what lets the agent's certificate write to its Cluster.
+async fn revoke(scene: &Scene) {
+    let bindings: Api<ClusterRoleBinding> = Api::all(scene.stage.hub.client.clone());
+    let binding = format!("fleet:agent:{}", scene.name);
+    bindings.delete(&binding, &DeleteParams::default()).await.unwrap();
+}
+
+/// Puts a token into an init kubeconfig that no control plane ever made.
+fn forget_token(init: &Path) {
+    let text = fs_err::read_to_string(init).unwrap();
+    let kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
+    let token = kubeconfig["users"][0]["user"]["token"].as_str().unwrap();
+    fs_err::write(init, text.replace(token, "abcdef.0123456789abcdef")).unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_whose_certificate_is_refused_leaves_with_the_init_token() {
+    let scene = Scene::set().await;
+    let _agent = scene.agent("pod-1");
+    scene.until_ready().await;
+    revoke(&scene).await;
+    ask_to_leave(&scene).await;
+    until_said(&scene, "\"Left\"").await;
+    let clusters = scene.clusters();
+    assert!(clusters.get_opt(&scene.name).await.unwrap().is_none(), "it says that it left, and its Cluster is there");
+}
+
+#[tokio::test]
+async fn an_agent_that_nobody_believes_says_that_it_cannot_leave_and_stays_registered() {
+    let scene = Scene::set().await;
+    let _agent = scene.agent("pod-1");
+    scene.until_ready().await;
+    revoke(&scene).await;
+    forget_token(&scene.control_plane.init_file);
+    ask_to_leave(&scene).await;
+    until_said(&scene, "neither a certificate of this agent nor the init token").await;
+    assert!(scene.clusters().get_opt(&scene.name).await.unwrap().is_some());
+    // By that an uninstall knows, the next time as well, that the control plane may have something of this cluster.
+    let data = scene.secrets().get(IDENTITY_SECRET).await.unwrap().data.unwrap();
+    assert!(!data[IDENTITY_CERTIFICATE].0.is_empty(), "the certificate is gone");
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ use super::view::{View, cluster_of_namespace};
 use crate::api::cluster::conditions;
 use crate::api::condition::find;
 use crate::api::keys::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER};
+use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, Condition};
 use crate::daemon::client::{CallError, call};
 use crate::daemon::metrics::Metrics;
@@ -158,7 +159,7 @@ impl Monitor {
         }
         if cluster.status.as_ref().is_some_and(|s| s.leave_requested == Some(true)) {
             tracing::info!(cluster = name, "the cluster leaves");
-            self.note(&cluster, EventType::Normal, "ClusterLeft", "the agent asked to be forgotten").await;
+            self.note(&cluster, EventType::Normal, CLUSTER_LEFT, "the agent asked to be forgotten").await;
             return membership::remove(&self.client, &name).await;
         }
         let cluster = match mirror::update(&cluster) {

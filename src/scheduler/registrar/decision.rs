@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::request::{Denial, Request, Requester};
+use crate::api::registration::gone::NOT_REGISTERED;
 
 /// A holder that was silent for this long may be replaced by one that lost its key.
 pub const ABANDONED: Duration = Duration::from_secs(600);
@@ -49,7 +50,7 @@ pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>)
             // The key is the proof; who may ask for the name may not take it from others.
             Some(known) if known.id == request.id && known.fingerprint == request.fingerprint => Decision::Forget,
             _ => Decision::Deny(Denial::new(
-                "NotRegistered",
+                NOT_REGISTERED,
                 format!("no cluster is registered as {} with this key", request.cluster),
             )),
         };

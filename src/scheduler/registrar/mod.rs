@@ -27,6 +27,7 @@ use super::membership::{self, EnsureError};
 use super::settings::{Registration, Settings};
 use super::view::View;
 use crate::api::keys::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, LABEL_NAME, SCHEDULER_MANAGER};
+use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, ClusterSpec};
 use crate::daemon::client::{CallError, call};
 use crate::daemon::log::OnChange;
@@ -312,16 +313,16 @@ impl Registrar {
             let read = request::read(open, requester, settings.agent_certificate_ttl);
             let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
             if read.is_ok_and(same) {
-                self.decide_on(open, "Denied", "ClusterLeft", &message).await?;
+                self.decide_on(open, "Denied", CLUSTER_LEFT, &message).await?;
             }
         }
         if let Some(cluster) = cluster {
-            self.note(cluster, EventType::Normal, "ClusterLeft", &message).await;
+            self.note(cluster, EventType::Normal, CLUSTER_LEFT, &message).await;
         }
         membership::remove(&self.client, request.cluster.as_str()).await?;
-        self.decide_on(csr, "Denied", "ClusterLeft", &message).await?;
+        self.decide_on(csr, "Denied", CLUSTER_LEFT, &message).await?;
         tracing::info!(cluster = request.cluster.as_str(), "the registration was taken back");
-        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", "ClusterLeft")]);
+        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", CLUSTER_LEFT)]);
         Ok(Outcome::Answered)
     }
 
