@@ -1,23 +1,20 @@
 //! What a chart renders to without a cluster and without keys: placeholders stand for what only those have.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::chart_choice;
 use super::error::CliError;
 use super::package_args::wrong_name;
-use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::names::{ClusterName, ControlPlaneName, NamespaceName};
 use crate::chart::select::Selection;
-use crate::chart::{Chart, Diagnostic, Diagnostics, Kind, RenderInput, Rendered, ValuesBuilder, ValuesTree};
+use crate::chart::{Chart, Diagnostic, Diagnostics, Kind, Rendered, ValuesBuilder, ValuesTree};
 use crate::control_plane::exposure::{self, Endpoint};
 use crate::control_plane::install::unknown;
-use crate::control_plane::plan::Plan;
 use crate::control_plane::values::{ControlPlaneValues, ExposureType, ExposureValues};
-use crate::pki;
 use crate::workload_cluster::values::AgentValues;
+use crate::{control_plane, pki, workload_cluster};
 
 /// The name of what is installed where the values give none.
 const NAME: &str = "demo";
@@ -62,26 +59,14 @@ pub(super) fn preview(
     let (rendered, warnings) = match kind {
         Kind::ControlPlane => {
             let name: ControlPlaneName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;
-            let plan = Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
+            let plan = control_plane::plan::Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
             let rendered = plan.render(&endpoint(&plan.values.exposure), &pki::placeholders())?;
             (rendered, plan.package.value_warnings().to_vec())
         }
         Kind::Agent => {
-            let name = name_in(&builder)?;
-            let (tree, values) = typed(kind, builder)?;
-            let rendered = chart.render(&RenderInput {
-                values,
-                release: json!({
-                    "name": name,
-                    "namespace": namespace.as_str(),
-                    "version": selection.version.to_string(),
-                    "line": chart.line().to_string(),
-                    "managedBy": crate::apply::MANAGER,
-                }),
-                facts: json!({}),
-                pki: BTreeMap::new(),
-            })?;
-            (rendered, tree.warnings().to_vec())
+            let name: ClusterName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;
+            let plan = workload_cluster::plan::Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
+            (plan.render()?, plan.package.value_warnings().to_vec())
         }
     };
     Ok(Preview { chart, rendered, warnings })

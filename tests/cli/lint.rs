@@ -27,8 +27,10 @@ fn what_values_make_of_the_objects_is_checked_too() {
     let ran = sandbox.run(&["lint", "--set-json", r#"exposure.annotations={"bad key": "x"}"#]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.stdout.contains("service/apiserver: the annotation `bad key`"), "{}", ran.stdout);
-    let name = sandbox.run(&["lint", "--set", "name=My_Name"]);
-    assert!(name.code == 2 && name.stdout.contains("My_Name"), "{name:?}");
+    for chart in ["control-plane", "agent"] {
+        let name = sandbox.run(&["lint", chart, "--set", "name=My_Name"]);
+        assert!(name.code == 2 && name.stdout.contains("`My_Name`"), "{name:?}");
+    }
     let old = sandbox.run(&["lint", "--kube-version", "1.31"]);
     assert!(old.code == 2 && old.stdout.contains("supports Kubernetes v1.24 to v1.25, not v1.31"), "{old:?}");
     sandbox.run(&["lint", "agent", "--version", "v1.1", "--set", "replicas=2"]).succeeds();
