@@ -1,11 +1,11 @@
 //! `completion`: the scripts for shells, and the answers to what they and kubectl ask while a user types.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::Path;
 
 use clap::{Args, Command, ValueEnum};
-use clap_complete::env::{Bash, EnvCompleter, Fish, Powershell, Shells, Zsh};
+use clap_complete::env::{Bash, EnvCompleter, Fish, Powershell, Shells};
 
 use super::candidates::with_completers;
 use super::error::{CliError, Exit};
@@ -15,8 +15,25 @@ use super::ui::Ui;
 const ASKING: &str = "FLEET_COMPLETE";
 /// The name under which kubectl runs a program to complete the arguments of `kubectl fleet`.
 pub(super) const KUBECTL_COMPLETE: &str = "kubectl_complete-fleet";
-/// cobra's directive that no file names are to be offered.
+/// cobra's directives, which are added: what is completed goes on, so no space follows; no file names are to be offered.
+const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;
+
+/// The library's script for zsh ends `exposure.type=` with a space. As a file of $fpath this is the body of the function
+/// that it defines, and so has to answer at once.
+const ZSH: &str = r#"#compdef fleetctl
+_fleetctl() {
+    local -a found on whole
+    found=("${(@f)$(_CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=$((CURRENT - 1)) FLEET_COMPLETE=zsh fleetctl -- "${words[@]}" 2>/dev/null)}")
+    local each
+    for each in $found; do
+        if [[ ${each%%:*} == *[=/] ]]; then on+=("$each"); else whole+=("$each"); fi
+    done
+    (( $#on )) && _describe -V values on -S ''
+    (( $#whole )) && _describe -V values whole
+}
+if [[ $funcstack[1] == _fleetctl ]]; then _fleetctl "$@"; else compdef _fleetctl fleetctl; fi
+"#;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,7 +69,10 @@ pub(super) fn run(ui: &Ui, args: &CompletionArgs, command: Command) -> Result<Ex
     let mut script = Vec::new();
     let dynamic: &dyn EnvCompleter = match args.shell {
         Shell::Bash => &Bash,
-        Shell::Zsh => &Zsh,
+        Shell::Zsh => {
+            ui.out(ZSH)?;
+            return Ok(Exit::Ok);
+        }
         Shell::Fish => &Fish,
         Shell::Powershell => &Powershell,
         Shell::Nushell => {
@@ -100,6 +120,8 @@ fn for_kubectl(typed: &[OsString], command: Command) -> Option<()> {
     let folder = std::env::current_dir().ok();
     let found = clap_complete::engine::complete(&mut command, words, last, folder.as_deref()).ok()?;
     let mut answer = String::new();
+    let goes_on = |value: &OsStr| value.to_string_lossy().ends_with(['=', '/']);
+    let no_space = !found.is_empty() && found.iter().all(|candidate| goes_on(candidate.get_value()));
     for candidate in found {
         answer.push_str(&candidate.get_value().to_string_lossy());
         if let Some(help) = candidate.get_help() {
@@ -108,6 +130,6 @@ fn for_kubectl(typed: &[OsString], command: Command) -> Option<()> {
         }
         answer.push('\n');
     }
-    answer.push_str(&format!(":{NO_FILES}\n"));
+    answer.push_str(&format!(":{}\n", NO_FILES + if no_space { NO_SPACE } else { 0 }));
     std::io::stdout().write_all(answer.as_bytes()).ok()
 }

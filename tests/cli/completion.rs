@@ -75,6 +75,9 @@ fn kubectl_is_answered_by_the_completer_that_kubectl_install_puts_beside_the_plu
     let versions = ask(&["install", "control-plane", "demo", "--version", "v1"]);
     assert!(versions.succeeds().starts_with("v1.1\tKubernetes v1.29 to v1.31\n"), "{versions:?}");
     assert!(versions.stdout.ends_with(":4\n"), "{versions:?}");
+    // What is not whole yet is not ended by a space either.
+    let paths = ask(&["lint", "--set", "exposure.ty"]);
+    assert!(paths.succeeds().starts_with("exposure.type=\t") && paths.stdout.ends_with(":6\n"), "{paths:?}");
     let commands = ask(&[""]);
     assert!(commands.succeeds().contains("install\tInstall a control plane or an agent\n"), "{commands:?}");
     sandbox.run(&["kubectl-install", "--bin-dir", "bin", "--uninstall"]).succeeds();

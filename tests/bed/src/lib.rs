@@ -200,6 +200,11 @@ impl Bed {
         Ok(self.cache.program(&parts::YAML_READER, "yamlread"))
     }
 
+    /// Sees to it that zsh and fish are there, and `script`, which gives them a terminal.
+    pub fn shells(&self) -> Result<()> {
+        packages::shells()
+    }
+
     /// Helm, for comparisons. It is built if the cache lacks it.
     pub(crate) fn helm(&self) -> Result<PathBuf> {
         go::build(&self.place, &self.cache, &[parts::HELM])?;

@@ -26,12 +26,24 @@ const FOR_NODES: &[(&str, &str)] = &[
     ("socat", "socat"),
 ];
 
+/// The shells that completion is tried in, beside bash, and what gives them a terminal.
+const SHELLS: &[(&str, &str)] = &[("bsdutils", "script"), ("fish", "fish"), ("zsh", "zsh")];
+
 /// The shell of the images that need one.
 pub(crate) const BUSYBOX: &str = "/bin/busybox";
 
-/// Installs what is missing, after saying so; where that cannot be done, says how the user can.
+/// Sees to it that clusters, with nodes or without, find what they need.
 pub(crate) fn ensure(nodes: bool) -> Result<()> {
-    let needed = FOR_ALL.iter().chain(if nodes { FOR_NODES } else { &[] });
+    install("clusters need", FOR_ALL.iter().chain(if nodes { FOR_NODES } else { &[] }))
+}
+
+/// Sees to it that shells are there.
+pub(crate) fn shells() -> Result<()> {
+    install("completion is tried in", SHELLS.iter())
+}
+
+/// Installs what is missing, after saying so; where that cannot be done, says how the user can.
+fn install<'p>(purpose: &str, needed: impl Iterator<Item = &'p (&'p str, &'p str)>) -> Result<()> {
     let missing: Vec<_> = needed.filter(|(_, file)| !present(file)).map(|(package, _)| *package).collect();
     if missing.is_empty() {
         return Ok(());
@@ -44,7 +56,7 @@ pub(crate) fn ensure(nodes: bool) -> Result<()> {
         );
         return Err(Unfit(how).into());
     }
-    say(format!("installing packages that clusters need: {}", missing.join(" ")));
+    say(format!("installing packages that {purpose}: {}", missing.join(" ")));
     let script = format!("export DEBIAN_FRONTEND=noninteractive; apt-get update -q && {install}");
     run::output("sh", &["-ec", &script]).context("cannot install the packages; run the command by hand to see why")?;
     Ok(())
