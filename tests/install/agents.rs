@@ -4,6 +4,7 @@ use std::process::Command;
 
 use bed::proxy::Proxy;
 
+use crate::limited::Limited;
 use crate::member::{COLUMNS, Member, rewrite};
 use crate::support::{Site, eventually};
 
@@ -77,6 +78,19 @@ fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
         !site.hub(&["get", "clusters,namespaces", "-o", "name"]).contains(member.name)
     });
     assert!(member.kubectl(&["get", "secret", "-n", "fleet", "-o", "name"]).contains("fleet-cluster-init-kubeconfig"));
+
+    // Once more, by a user with the rights that are printed and no others, who knows nothing of the control plane.
+    let printed = member.fleetctl(&["show", "rbac", "agent", member.name]);
+    let user = Limited::user(&site, member.name, printed.succeeds());
+    let by_user = |command: &str| user.fleetctl(&[command, "agent", member.name]);
+    let differs = by_user("diff");
+    assert!(differs.code == Some(1) && differs.stdout.contains("+ Deployment fleet/fleet-agent"), "{differs:?}");
+    by_user("install").succeeds();
+    assert_eq!(member.row()["READY"], "True");
+    assert!(by_user("diff").succeeds().contains("Nothing would change"));
+    by_user("uninstall").succeeds();
+    user.forget();
+
     member.kubectl(&["delete", "namespace", "fleet"]);
     member.assert_same_as(&before);
     assert!(member.uninstall(&[]).succeeds().contains("nothing to remove"), "safe to repeat");

@@ -7,6 +7,7 @@ use bed::proxy::Proxy;
 
 use serde_json::Value;
 
+use crate::limited::Limited;
 use crate::support::{Ran, Site};
 
 fn mode(path: &std::path::Path) -> u32 {
@@ -105,9 +106,17 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
     assert!(!site.fleet_folder().exists());
-    site.install(&[]).succeeds();
+
+    // Anew, in a namespace that was made for it, by a user with the rights that are printed and no others.
+    site.kubectl(&["create", "namespace", "fleet"]);
+    let user = Limited::user(&site, site.cluster, site.fleetctl(&["show", "rbac", "demo"]).succeeds());
+    user.fleetctl(&["install", "cp", "demo"]).succeeds();
     assert_ne!(site.secret("fleet-pki")["ca.crt"], authority);
-    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    assert!(user.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
+    assert!(user.fleetctl(&["diff", "cp", "demo"]).succeeds().contains("Nothing would change"));
+    user.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    user.forget();
+    site.kubectl(&["delete", "namespace", "fleet"]);
     site.assert_same_as(&before);
 }
 
