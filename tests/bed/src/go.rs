@@ -49,30 +49,43 @@ fn build_part(place: &Place, cache: &Cache, go: &Path, part: &Part) -> Result<()
     let staged = cache.work().join(format!("bin-{}", part.key()));
     fs::create_dir_all(&staged)?;
     let module = place.crate_dir().join("go").join(part.module);
-    for (index, (program, package)) in part.programs.iter().enumerate() {
-        let what = format!("{program} {} ({} of {})", part.version, index + 1, part.programs.len());
-        say(format!("building {what}"));
-        let began = Instant::now();
-        let log = cache.work().join("build.log");
-        let mut command = Command::new(go);
-        command
-            .current_dir(&module)
-            .args(["build", "-trimpath", "-ldflags", &part.linker_flags(), "-o"])
-            .arg(staged.join(program))
-            .arg(package)
-            .env("CGO_ENABLED", "0")
-            .env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false")
-            .env("GOTOOLCHAIN", "local")
-            .env("GOMODCACHE", cache.work().join("gomod"))
-            .env("GOCACHE", cache.work().join("gocache"))
-            .stdin(Stdio::null())
-            .stderr(fs::File::create(&log)?.into_parts().0);
-        wait(command, &what, &log)?;
-        say(format!("built {what} in {}", seconds(began.elapsed())));
+    let programs: Vec<_> = part.programs.iter().map(|(program, _)| *program).collect();
+    let what = format!("{} {}", programs.join(", "), part.version);
+    say(format!("building {what}"));
+    let began = Instant::now();
+    let log = cache.work().join("build.log");
+    let mut command = Command::new(go);
+    // All at once: while one is linked, which keeps one core busy, others are compiled.
+    command
+        .current_dir(&module)
+        .args(["build", "-trimpath", "-tags", part.tags(), "-ldflags", &part.linker_flags(), "-o"])
+        .arg(staged.join(""))
+        .args(part.programs.iter().map(|(_, package)| package))
+        .env("CGO_ENABLED", "0")
+        .env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false")
+        .env("GOTOOLCHAIN", "local")
+        .env("GOMODCACHE", cache.work().join("gomod"))
+        .env("GOCACHE", cache.work().join("gocache"))
+        .stdin(Stdio::null())
+        .stderr(fs::File::create(&log)?.into_parts().0);
+    wait(command, &what, &log)?;
+    for (program, package) in part.programs {
+        let named = named_by_go(package).unwrap_or(program);
+        if named != *program {
+            fs::rename(staged.join(named), staged.join(program))?;
+        }
     }
+    say(format!("built {what} in {}", seconds(began.elapsed())));
     fs::create_dir_all(cache.root().join("bin"))?;
     fs::rename(&staged, cache.programs(part))?;
     Ok(())
+}
+
+/// The name that Go gives to the program of a package: the last word of its path that is no version. That of the module's
+/// own folder, `.`, is not in the path.
+fn named_by_go(package: &str) -> Option<&str> {
+    let is_version = |word: &str| word.strip_prefix('v').is_some_and(|digits| digits.parse::<u32>().is_ok());
+    package.rsplit('/').find(|word| !is_version(word)).filter(|word| *word != ".")
 }
 
 /// Waits for a build that may be silent for minutes, and says every half minute that it goes on.
@@ -99,4 +112,21 @@ fn wait(mut command: Command, what: &str, log: &Path) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named_by_go;
+
+    #[test]
+    fn programs_are_named_after_their_packages() {
+        for (package, name) in [
+            ("k8s.io/kubernetes/cmd/kubelet", Some("kubelet")),
+            ("go.etcd.io/etcd/server/v3", Some("server")),
+            ("example.org/vault", Some("vault")),
+            (".", None),
+        ] {
+            assert_eq!(named_by_go(package), name);
+        }
+    }
 }

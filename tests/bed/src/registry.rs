@@ -129,7 +129,7 @@ mod tests {
             let (path, tag) = path_and_tag(image);
             format!("{path} {tag}")
         };
-        assert_eq!(of("registry.k8s.io/coredns/coredns:v1.11.4"), "coredns/coredns v1.11.4");
+        assert_eq!(of("registry.k8s.io/coredns/coredns:v1.11.3"), "coredns/coredns v1.11.3");
         assert_eq!(of("docker.io/fleetscheduler/fleet-agent:v0.6.1"), "fleetscheduler/fleet-agent v0.6.1");
         assert_eq!(of("rancher/local-path-provisioner:v0.0.30"), "rancher/local-path-provisioner v0.0.30");
         assert_eq!(of("busybox"), "library/busybox latest");

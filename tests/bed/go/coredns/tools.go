@@ -1,8 +1,0 @@
-//go:build tools
-
-// Package tools names the programs that the bed builds, so that go.mod and go.sum hold all they need.
-package tools
-
-import (
-	_ "github.com/coredns/coredns"
-)
