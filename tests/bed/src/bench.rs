@@ -1,4 +1,4 @@
-//! `cargo bed bench`: measurements against kubectl, side by side in one run.
+//! `cargo bed bench`: measurements against kubectl and Helm, side by side in one run.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -124,6 +124,7 @@ pub(crate) fn run(bed: &Bed) -> Result<()> {
     let mut steps = Steps::new(LEFT);
     let fleetctl = steps.run("build fleetctl as users get it", || build(bed))?;
     steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
+    let helm = steps.run("build Helm", || bed.helm())?;
     let kubectl = bed.kubectl_path()?;
     let home = bed.home();
     fs::create_dir_all(&home)?;
@@ -144,8 +145,8 @@ pub(crate) fn run(bed: &Bed) -> Result<()> {
     let template = [&["template", "control-plane", "demo"], &values[..]].concat();
     let manifests = home.join("manifests.yaml");
     fs::write(&manifests, output_of(command(&fleetctl, &environment).args(&template))?)?;
-    let mut ours = Vec::new();
-    let mut theirs = Vec::new();
+    let chart = chart(&home, &manifests)?;
+    let (mut ours, mut theirs, mut helms) = (Vec::new(), Vec::new(), Vec::new());
     // Once to warm the node, not counted; then in turn, so that a drift of the machine meets both.
     for round in 0..=INSTALLS {
         let install = [&["install", "control-plane", "demo"], &values[..]].concat();
@@ -153,16 +154,25 @@ pub(crate) fn run(bed: &Bed) -> Result<()> {
         output_of(command(&fleetctl, &environment).args(["uninstall", "cp", "demo", "--delete-data", "--yes"]))?;
         let applied = apply_at_once(bed, &kubectl, &manifests, &environment)?;
         bed.kubectl("host", &["delete", "namespace", "fleet", "--wait=true"])?;
+        let released = helm_install(&helm, &chart, &environment)?;
+        bed.kubectl("host", &["delete", "namespace", "fleet", "--wait=true", "--ignore-not-found"])?;
         if round > 0 {
             ours.push(cost);
             theirs.push(applied);
+            helms.push(released);
         }
     }
     let of = |costs: &[Cost], which: fn(&Cost) -> Duration| median(costs.iter().map(which).collect());
-    let (wall, applied) = (of(&ours, |cost| cost.wall), median(theirs));
+    let (wall, applied, released) = (of(&ours, |cost| cost.wall), median(theirs), median(helms));
     let cpu = of(&ours, |cost| cost.cpu);
     say(format!("\nto a healthy control plane, median of {INSTALLS} installs in turn on a warm node"));
     say(format!("{:42} {:>9.1} s (1.00×)", "kubectl apply at once, then a poll", applied.as_secs_f64()));
+    say(format!(
+        "{:42} {:>9.1} s ({:.2}×)",
+        "helm install --wait",
+        released.as_secs_f64(),
+        released.as_secs_f64() / applied.as_secs_f64()
+    ));
     say(format!(
         "{:42} {:>9.1} s ({:.2}×), own CPU {:.0} ms, {:.1} % of the wall time",
         "fleetctl install control-plane",
@@ -207,4 +217,28 @@ fn apply_at_once(bed: &Bed, kubectl: &Path, manifests: &Path, environment: &[(&s
         bed.kubectl("host", &["--namespace", "fleet", "rollout", "status", workload, "--timeout=180s"])?;
     }
     Ok(began.elapsed())
+}
+
+/// A chart of Helm's whose templates are the objects as they are.
+fn chart(home: &Path, manifests: &Path) -> Result<PathBuf> {
+    let chart = home.join("helm-chart");
+    fs::create_dir_all(chart.join("templates"))?;
+    fs::write(chart.join("Chart.yaml"), "apiVersion: v2\nname: control-plane\nversion: 1.0.0\n")?;
+    fs::copy(manifests, chart.join("templates/all.yaml"))?;
+    Ok(chart)
+}
+
+/// The time of `helm install --wait`. The release is removed, and all that Helm removes with it.
+fn helm_install(helm: &Path, chart: &Path, environment: &[(&str, OsString)]) -> Result<Duration> {
+    // The objects hold their namespace, which does not exist yet; the release is kept in another one.
+    let helm = || {
+        let mut helm = command(helm, environment);
+        helm.args(["--namespace", "default"]);
+        helm
+    };
+    let began = Instant::now();
+    output_of(helm().args(["install", "demo", "--wait"]).arg(chart))?;
+    let wall = began.elapsed();
+    output_of(helm().args(["uninstall", "demo", "--wait"]))?;
+    Ok(wall)
 }

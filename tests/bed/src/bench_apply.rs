@@ -17,7 +17,7 @@ use crate::run::{cargo, output_of};
 use crate::say::say;
 use crate::steps::Steps;
 
-const CLUSTER: &str = "api-new";
+const CLUSTER: &str = "api";
 /// Objects, and the round-trip times in milliseconds at which they are applied.
 const SIZES: [(usize, &[u64]); 2] = [(30, &[0, 5, 20, 100]), (1_000, &[0, 20])];
 /// The same, with everything.
@@ -98,16 +98,13 @@ fn objects(namespace: &str, count: usize, changed: bool) -> Vec<Value> {
 /// The steps, in order.
 pub(crate) fn run(bed: &Bed, everything: bool) -> Result<()> {
     let mut steps = Steps::new("clusters may still run: `cargo bed down` removes everything");
+    let helm = steps.run("build Helm", || bed.helm())?;
     let engine = steps.run("build the program of the benchmark", || example(bed))?;
     steps.run(&format!("start the cluster `{CLUSTER}`"), || bed.up(&[CLUSTER]))?;
     let kubectl = bed.kubectl_of(CLUSTER)?;
     let proxy = Proxy::start(bed, CLUSTER)?;
     let folder = tempfile::tempdir()?;
-    let mut tools = vec![ours(engine, &proxy), theirs(kubectl)];
-    match helm(bed)? {
-        Some(program) => tools.push(helms(program)),
-        None => say("Helm is not in the bed's cache; it is left out"),
-    }
+    let tools = [ours(engine, &proxy), theirs(kubectl), helms(helm)];
     let mut missed = Vec::new();
     for (count, round_trips) in if everything { ALL_SIZES } else { SIZES } {
         for round_trip in round_trips {
@@ -225,18 +222,6 @@ fn helms(program: PathBuf) -> Tool {
         all
     };
     Tool { name: "helm", command: Box::new(command) }
-}
-
-/// Helm, where the cache has it.
-fn helm(bed: &Bed) -> Result<Option<PathBuf>> {
-    let programs = bed.cache.root().join("bin");
-    for entry in fs::read_dir(programs)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with("helm-") {
-            return Ok(Some(entry.path().join("helm")).filter(|program| program.is_file()));
-        }
-    }
-    Ok(None)
 }
 
 fn example(bed: &Bed) -> Result<PathBuf> {
