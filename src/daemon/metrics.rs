@@ -16,11 +16,39 @@ enum Kind {
 /// Upper bounds of a histogram's buckets, in seconds; the last one is infinite.
 pub const BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, f64::INFINITY];
 
-/// Durations of one kind of work.
+/// Durations of one kind of work, by how many lie in each of [`BUCKETS`].
 #[derive(Debug, Clone, Default)]
-struct Durations {
+pub struct Durations {
     counts: [u64; BUCKETS.len()],
     sum: f64,
+}
+
+impl Durations {
+    /// What was noted after `earlier`, an older state of the same.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let counts = std::array::from_fn(|bucket| self.counts[bucket].saturating_sub(earlier.counts[bucket]));
+        Self { counts, sum: self.sum - earlier.sum }
+    }
+
+    /// The time within which `share` of the durations lie, in seconds, estimated within its bucket as Prometheus does;
+    /// `None` while there are none.
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let all: u64 = self.counts.iter().sum();
+        let (mut below, mut floor) = (0, 0.0);
+        for (count, bound) in self.counts.into_iter().zip(BUCKETS) {
+            #[allow(clippy::cast_precision_loss)] // Counts far below 2^52.
+            let (rank, under, inside) = (all as f64 * share, below as f64, count as f64);
+            if count > 0 && under + inside >= rank {
+                // Of what is beyond the last bound no more is known.
+                let width = if bound.is_infinite() { 0.0 } else { bound - floor };
+                return Some(floor + width * ((rank - under) / inside).clamp(0.0, 1.0));
+            }
+            below += count;
+            floor = bound;
+        }
+        None
+    }
 }
 
 #[derive(Debug)]
@@ -97,25 +125,10 @@ impl Metrics {
         families.get(name).and_then(|family| family.values.get(&print_labels(labels))).copied().unwrap_or(0.0)
     }
 
-    /// The time within which `share` of a histogram's durations lie, in seconds, estimated within its bucket as Prometheus
-    /// does; `None` while there are none.
-    pub fn quantile(&self, name: &str, share: f64) -> Option<f64> {
+    /// The durations of a histogram so far; none where nothing was noted.
+    pub fn durations(&self, name: &str) -> Durations {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts = families.get(name)?.durations.counts;
-        let all: u64 = counts.iter().sum();
-        let (mut below, mut floor) = (0, 0.0);
-        for (count, bound) in counts.into_iter().zip(BUCKETS) {
-            #[allow(clippy::cast_precision_loss)] // Counts far below 2^52.
-            let (rank, under, inside) = (all as f64 * share, below as f64, count as f64);
-            if count > 0 && under + inside >= rank {
-                // Of what is beyond the last bound no more is known.
-                let width = if bound.is_infinite() { 0.0 } else { bound - floor };
-                return Some(floor + width * ((rank - under) / inside).clamp(0.0, 1.0));
-            }
-            below += count;
-            floor = bound;
-        }
-        None
+        families.get(name).map(|family| family.durations.clone()).unwrap_or_default()
     }
 
     /// Everything, in Prometheus' text format.
@@ -166,9 +179,13 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        let quantile = |share| metrics.quantile("work_seconds", share).map(|seconds| (seconds * 1000.0).round());
+        let all = metrics.durations("work_seconds");
+        let quantile = |share| all.quantile(share).map(|seconds| (seconds * 1000.0).round());
         assert_eq!((quantile(0.5), quantile(0.75), quantile(0.99)), (Some(18.0), Some(25.0), Some(10_000.0)));
-        assert_eq!(metrics.quantile("nothing", 0.5), None);
+        assert_eq!(metrics.durations("nothing").quantile(0.5), None);
+        metrics.took("work_seconds", "Work.", Duration::from_millis(1));
+        let later = metrics.durations("work_seconds").since(&all);
+        assert_eq!(later.quantile(1.0), Some(0.005), "what was before does not count");
     }
 
     #[test]

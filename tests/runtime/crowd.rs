@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
 use fleetctl::api::condition::find;
-use fleetctl::daemon::metrics::Metrics;
+use fleetctl::daemon::metrics::{Durations, Metrics};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use kube::api::ListParams;
@@ -85,6 +85,8 @@ async fn a_crowd_of_agents_stays_ready() {
     let mut pids: Vec<_> = components.iter().map(|name| (*name, stage.pid(name))).collect();
     pids.extend([("fleet-scheduler", control_plane.scheduler.pid()), ("agents", std::process::id())]);
     let before: Vec<_> = pids.iter().map(|(_, pid)| usage(*pid).0).collect();
+    let [lease, status] = ["fleet_agent_heartbeat_seconds", "fleet_agent_report_seconds"];
+    let joining = [lease, status].map(|name| metrics.durations(name));
     let (errors_before, told_before) = (failures(&metrics), called_not_ready(&control_plane.scheduler.log(), &prefix));
     let quiet = Instant::now();
     tokio::time::sleep(Duration::from_secs_f64(60.0 * minutes)).await;
@@ -97,6 +99,8 @@ async fn a_crowd_of_agents_stays_ready() {
             json!({ "name": name, "cores": (cpu - before) / seconds, "peak": peak })
         })
         .collect();
+    let still =
+        [(lease, &joining[0]), (status, &joining[1])].map(|(name, before)| metrics.durations(name).since(before));
     let errors = failures(&metrics) - errors_before;
     let false_not_ready = called_not_ready(&control_plane.scheduler.log(), &prefix) - told_before;
 
@@ -117,14 +121,17 @@ async fn a_crowd_of_agents_stays_ready() {
     let mut detection = join_all(deaths).await;
     detection.sort_by(f64::total_cmp);
 
-    let quantile = |name, share| metrics.quantile(name, share).unwrap_or_default() * 1000.0;
-    let both = |name| json!({ "p50": quantile(name, 0.5), "p99": quantile(name, 0.99) });
+    let both = |durations: &Durations| {
+        let quantile = |share| durations.quantile(share).unwrap_or_default() * 1000.0;
+        json!({ "p50": quantile(0.5), "p99": quantile(0.99) })
+    };
     #[allow(clippy::cast_precision_loss)]
     let joins_a_minute = count as f64 / joined.as_secs_f64() * 60.0;
     let measured = json!({
         "agents": count, "nodes": NODES, "minutes": minutes,
         "joinsPerMinute": joins_a_minute, "readySeconds": all_ready.as_secs_f64(),
-        "lease": both("fleet_agent_heartbeat_seconds"), "status": both("fleet_agent_report_seconds"),
+        "leaseJoining": both(&joining[0]), "statusJoining": both(&joining[1]),
+        "lease": both(&still[0]), "status": both(&still[1]),
         "falseNotReady": false_not_ready, "errors": errors, "detection": detection, "components": components,
     });
     println!("crowd {measured}");

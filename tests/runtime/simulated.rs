@@ -1,6 +1,7 @@
 //! Agents' own code in this process, with an identity and connections of its own, and nodes that are made up.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 
 use fleetctl::agent::heartbeat::{Heart, Pulse};
 use fleetctl::agent::inventory::facts::Overrides;
@@ -9,6 +10,9 @@ use fleetctl::agent::inventory::watch::Observed;
 use fleetctl::agent::report::Reporter;
 use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::daemon::metrics::Metrics;
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -35,11 +39,9 @@ impl Simulated {
         let client = || init.client(certificate, &applicant.key).expect("usable");
         let (sender, pulse) = watch::channel(Pulse::Starting);
         let mut heart = Heart::new(client(), &applicant.name, applicant.id.clone(), sender, metrics.clone());
-        let hub = client();
         let reporter = Reporter {
-            // Its own API server is that of the control plane: all that it is asked is whether it is well.
-            local: hub.clone(),
-            hub,
+            local: own_api(),
+            hub: client(),
             name: applicant.name.clone(),
             overrides: Overrides::default(),
             version: None,
@@ -58,6 +60,29 @@ impl Simulated {
     pub(crate) async fn silence(&mut self) {
         self.tasks.shutdown().await;
     }
+}
+
+/// A member's own API server, of which there cannot be hundreds. That of the control plane must not answer in its place:
+/// it would be asked for its health by all of them together. A reporter asks for no more than this.
+fn own_api() -> Client {
+    let answer = |request: http::Request<Body>| async move {
+        let (status, body) = match request.uri().path() {
+            "/readyz" => (200, json!("ok")),
+            "/version" => (
+                200,
+                json!({ "major": "1", "minor": "25", "gitVersion": "v1.25.4", "gitCommit": "",
+                "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": "" }),
+            ),
+            _ => (
+                404,
+                json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+                "message": "not found", "code": 404 }),
+            ),
+        };
+        let answer = http::Response::builder().status(status).header("Content-Type", "application/json");
+        Ok::<_, Infallible>(answer.body(Body::from(body.to_string().into_bytes())).expect("a whole answer"))
+    };
+    Client::new(tower::service_fn(answer), "default")
 }
 
 /// A cluster of `count` nodes, each with one pod.
