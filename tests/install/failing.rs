@@ -24,17 +24,15 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
 /// Starts an install and interrupts it so often: first while it waits for an object, then each time that it has answered.
 fn interrupted(site: &Site, more: &[&str], times: usize) -> (Option<i32>, String) {
     let mut child = site.command(&[&["install", "cp", "demo"], more].concat()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut said = String::new();
-    for time in 0..=times {
-        let awaited = if time == 0 { "  " } else { "Interrupted" };
-        for line in lines.by_ref().map(Result::unwrap) {
-            said += &format!("{line}\n");
-            if time < times && line.starts_with(awaited) {
-                let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-                assert!(killed.unwrap().success());
-                break;
-            }
+    let (mut left, mut awaited) = (times, "  ");
+    for line in lines.map(Result::unwrap) {
+        said += &format!("{line}\n");
+        if left > 0 && line.starts_with(awaited) {
+            let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+            assert!(killed.unwrap().success());
+            (left, awaited) = (left - 1, "Interrupted");
         }
     }
     (child.wait().unwrap().code(), said)

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
+use crate::process::MARK;
 use crate::run::output_of;
 use crate::steps::Steps;
 use crate::{Bed, demo, picture};
@@ -35,6 +36,8 @@ pub(crate) fn run(bed: &Bed, folder: &Path) -> Result<()> {
     let program = steps.run("build fleetctl", || demo::build(bed))?;
     steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
     steps.run(&format!("start the cluster `{CLUSTER}`"), || bed.up(&[CLUSTER]))?;
+    // A run that was interrupted may have taken it.
+    bed.restore_storage_class(CLUSTER)?;
     let home = tempfile::tempdir()?;
     let kubeconfig = bed.kubeconfig(CLUSTER)?;
     let environment = |command: &mut Command| {
@@ -93,6 +96,8 @@ impl Terminal {
         let search = std::env::join_paths([path, Path::new("/usr/bin"), Path::new("/bin")])?;
         tmux.args(["-L", &terminal.server, "-f", "/dev/null", "-u", "new-session", "-d", "-x", COLUMNS, "-y", LINES]);
         tmux.args(["bash", "--norc", "--noprofile"]);
+        // So that `cargo bed down` finds it, should this program be ended before it ends the terminal.
+        tmux.env(MARK, bed.id());
         tmux.env("PATH", search).env("PS1", PROMPT).env("LANG", "C.UTF-8").env_remove("TMUX").env_remove("NO_COLOR");
         output_of(&mut tmux).context("it takes the program tmux")?;
         Ok(terminal)
