@@ -51,8 +51,10 @@ impl Terminal {
         }
     }
 
+    /// What was shown so far, without the bells that ring in between.
     fn shown(&self) -> String {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.chars().filter(|c| !c.is_control() || *c == '\n').collect()
     }
 }
 
@@ -77,7 +79,9 @@ fn zsh_completes_from_its_first_key_and_leaves_the_cursor_where_a_value_goes() {
         zsh.type_until("fleetctl lint --set exposure.ty\t", "exposure.type=");
         // With a space between them, it would be the name of a chart.
         zsh.type_until("Bogus\n", "`Bogus` is not an option of `exposure.type`");
-        zsh.type_until("fleetctl kubectl-in\t--uninst\t", "kubectl-install --uninstall");
+        // What is whole is ended by one.
+        zsh.type_until("fleetctl kubectl-in\t", "kubectl-install");
+        zsh.type_until("--bogus\n", "unexpected argument");
     }
 }
 
