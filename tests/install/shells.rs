@@ -40,7 +40,7 @@ impl Terminal {
         Self { child, shown }
     }
 
-    /// Types, and waits until something is shown that was not asked for in these words.
+    /// Types, and waits until something is shown after that. What was typed is shown too, so it must not be in the keys.
     fn type_until(&mut self, keys: &str, expected: &str) {
         let before = self.shown().len();
         self.child.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();

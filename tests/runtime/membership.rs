@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
 use fleetctl::api::condition::find;
-use fleetctl::api::registration::{ANNOTATION_LEAVE, ANNOTATION_STATE};
+use fleetctl::api::registration::{ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_SECRET};
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -76,6 +76,21 @@ impl Scene {
         Api::namespaced(self.member.client.clone(), "fleet")
     }
 
+    /// Asks the agent to leave, as an uninstall does it.
+    pub(crate) async fn ask_to_leave(&self) {
+        let leave = json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: "true" } } });
+        self.secrets().patch(IDENTITY_SECRET, &PatchParams::default(), &Patch::Merge(&leave)).await.unwrap();
+    }
+
+    /// Waits for a word of the agent's on its registration.
+    pub(crate) async fn until_said(&self, word: &str) {
+        wait(&format!("the agent says {word}"), async || {
+            let secret = self.secrets().get(IDENTITY_SECRET).await.unwrap();
+            secret.annotations().get(ANNOTATION_STATE).is_some_and(|state| state.contains(word))
+        })
+        .await;
+    }
+
     /// Status and reason of `Ready`.
     pub(crate) async fn readiness(&self) -> (String, String) {
         let cluster = self.clusters().get_opt(&self.name).await.unwrap();
@@ -111,7 +126,7 @@ async fn forget(hub: &Client, member: &Client) {
     let ours: Namespace = serde_json::from_value(json!({ "metadata": { "name": "fleet" } })).unwrap();
     let _ = namespaces.create(&PostParams::default(), &ours).await;
     let secrets: Api<Secret> = Api::namespaced(member.clone(), "fleet");
-    let _ = secrets.delete("fleet-agent-identity", &DeleteParams::default()).await;
+    let _ = secrets.delete(IDENTITY_SECRET, &DeleteParams::default()).await;
     let nodes: Api<Node> = Api::all(member.clone());
     let _ = nodes.delete("fake", &DeleteParams::default()).await;
 }
@@ -173,17 +188,12 @@ async fn an_agent_makes_its_cluster_ready_and_leaves_without_a_trace() {
     );
     assert!(status.node_taints.unwrap()["fake"].iter().any(|t| t.key == "k" && t.value == "v"));
 
-    let leave = json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: "true" } } });
-    scene.secrets().patch("fleet-agent-identity", &PatchParams::default(), &Patch::Merge(&leave)).await.unwrap();
+    scene.ask_to_leave().await;
     wait("the control plane has forgotten the cluster", async || {
         traces(&scene.stage.hub.client, &scene.name).await.is_empty()
     })
     .await;
-    wait("the agent says that it left", async || {
-        let secret = scene.secrets().get("fleet-agent-identity").await.unwrap();
-        secret.annotations().get(ANNOTATION_STATE).is_some_and(|state| state.contains("\"Left\""))
-    })
-    .await;
+    scene.until_said("\"Left\"").await;
     let log = agent.log();
     assert!(!log.contains("PRIVATE KEY") && !log.contains("BEGIN CERTIFICATE"), "secrets in the log");
 }
@@ -258,7 +268,7 @@ async fn a_refused_agent_says_why_in_the_control_planes_words() {
     crate::applicant::Applicant::new(&name).join(&scene.control_plane.init).await;
     let mut agent = scene.agent("pod-1");
     wait("the refusal is told", async || agent.ask("/readyz").await.1.contains("ClusterNameInUse")).await;
-    let secret = scene.secrets().get("fleet-agent-identity").await.unwrap();
+    let secret = scene.secrets().get(IDENTITY_SECRET).await.unwrap();
     assert!(secret.annotations()[ANNOTATION_STATE].contains("ClusterNameInUse"));
     assert!(agent.log().contains(&format!("fleetctl delete cluster {name}")), "{}", agent.log());
 }

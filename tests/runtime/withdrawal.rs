@@ -8,16 +8,16 @@ use clap::Parser as _;
 use fleetctl::agent::register::withdraw;
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::Cluster;
-use fleetctl::api::registration::{ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE, IDENTITY_SECRET};
+use fleetctl::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_SECRET};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::applicant::{Applicant, ControlPlane, fresh};
 use crate::membership::Scene;
-use crate::support::{Stage, wait};
+use crate::support::{Program, Stage, wait};
 
 #[tokio::test]
 async fn an_agent_that_waits_to_be_let_in_takes_its_cluster_with_it() {
@@ -26,8 +26,8 @@ async fn an_agent_that_waits_to_be_let_in_takes_its_cluster_with_it() {
     let clusters = scene.clusters();
     wait("the Cluster is there", async || clusters.get_opt(&scene.name).await.unwrap().is_some()).await;
     assert!(!clusters.get(&scene.name).await.unwrap().spec.accepted);
-    ask_to_leave(&scene).await;
-    until_said(&scene, "\"Left\"").await;
+    scene.ask_to_leave().await;
+    scene.until_said("\"Left\"").await;
     assert!(clusters.get_opt(&scene.name).await.unwrap().is_none(), "{}", agent.log());
     // No request of it is open, or the next look at that would bring the Cluster back.
     let requests: Api<CertificateSigningRequest> = Api::all(scene.stage.hub.client.clone());
@@ -42,26 +42,15 @@ async fn an_agent_that_waits_to_be_let_in_takes_its_cluster_with_it() {
     assert!(clusters.get_opt(&scene.name).await.unwrap().is_none(), "it came back");
 }
 
-/// As an uninstall does it.
-async fn ask_to_leave(scene: &Scene) {
-    let leave = json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: "true" } } });
-    scene.secrets().patch(IDENTITY_SECRET, &PatchParams::default(), &Patch::Merge(&leave)).await.unwrap();
-}
-
-/// Waits for a word of the agent's on its registration.
-async fn until_said(scene: &Scene, word: &str) {
-    wait(&format!("the agent says {word}"), async || {
-        let secret = scene.secrets().get(IDENTITY_SECRET).await.unwrap();
-        secret.annotations().get(ANNOTATION_STATE).is_some_and(|state| state.contains(word))
-    })
-    .await;
-}
-
-/// Takes away what lets the agent's certificate write to its Cluster.
-async fn revoke(scene: &Scene) {
+/// A member whose certificate may no longer write to its Cluster.
+async fn refused_member() -> (Scene, Program) {
+    let scene = Scene::set().await;
+    let agent = scene.agent("pod-1");
+    scene.until_ready().await;
     let bindings: Api<ClusterRoleBinding> = Api::all(scene.stage.hub.client.clone());
     let binding = format!("fleet:agent:{}", scene.name);
     bindings.delete(&binding, &DeleteParams::default()).await.unwrap();
+    (scene, agent)
 }
 
 /// Puts a token into an init kubeconfig that no control plane ever made.
@@ -74,25 +63,19 @@ fn forget_token(init: &Path) {
 
 #[tokio::test]
 async fn an_agent_whose_certificate_is_refused_leaves_with_the_init_token() {
-    let scene = Scene::set().await;
-    let _agent = scene.agent("pod-1");
-    scene.until_ready().await;
-    revoke(&scene).await;
-    ask_to_leave(&scene).await;
-    until_said(&scene, "\"Left\"").await;
+    let (scene, _agent) = refused_member().await;
+    scene.ask_to_leave().await;
+    scene.until_said("\"Left\"").await;
     let clusters = scene.clusters();
     assert!(clusters.get_opt(&scene.name).await.unwrap().is_none(), "it says that it left, and its Cluster is there");
 }
 
 #[tokio::test]
 async fn an_agent_that_nobody_believes_says_that_it_cannot_leave_and_stays_registered() {
-    let scene = Scene::set().await;
-    let _agent = scene.agent("pod-1");
-    scene.until_ready().await;
-    revoke(&scene).await;
+    let (scene, _agent) = refused_member().await;
     forget_token(&scene.control_plane.init_file);
-    ask_to_leave(&scene).await;
-    until_said(&scene, "neither a certificate of this agent nor the init token").await;
+    scene.ask_to_leave().await;
+    scene.until_said("neither a certificate of this agent nor the init token").await;
     assert!(scene.clusters().get_opt(&scene.name).await.unwrap().is_some());
     // By that an uninstall knows, the next time as well, that the control plane may have something of this cluster.
     let data = scene.secrets().get(IDENTITY_SECRET).await.unwrap().data.unwrap();

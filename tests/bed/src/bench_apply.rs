@@ -11,9 +11,9 @@ use fs_err as fs;
 use serde_json::{Value, json};
 
 use crate::Bed;
-use crate::product::executables;
+use crate::bench::compile;
 use crate::proxy::Proxy;
-use crate::run::{cargo, output_of};
+use crate::run::output_of;
 use crate::say::say;
 use crate::steps::Steps;
 
@@ -99,7 +99,8 @@ fn objects(namespace: &str, count: usize, changed: bool) -> Vec<Value> {
 pub(crate) fn run(bed: &Bed, everything: bool) -> Result<()> {
     let mut steps = Steps::new("clusters may still run: `cargo bed down` removes everything");
     let helm = steps.run("build Helm", || bed.helm())?;
-    let engine = steps.run("build the program of the benchmark", || example(bed))?;
+    let engine =
+        steps.run("build the program of the benchmark", || compile(bed, "e2e", &["--example", "bench-apply"]))?;
     steps.run(&format!("start the cluster `{CLUSTER}`"), || bed.up(&[CLUSTER]))?;
     let kubectl = bed.kubectl_of(CLUSTER)?;
     let proxy = Proxy::start(bed, CLUSTER)?;
@@ -222,10 +223,4 @@ fn helms(program: PathBuf) -> Tool {
         all
     };
     Tool { name: "helm", command: Box::new(command) }
-}
-
-fn example(bed: &Bed) -> Result<PathBuf> {
-    let mut cargo = cargo(bed.checkout());
-    cargo.args(["build", "--profile", "e2e", "--package", "fleetctl", "--example", "bench-apply"]);
-    executables(&output_of(cargo.arg("--message-format=json-render-diagnostics"))?).pop().context("cargo built nothing")
 }

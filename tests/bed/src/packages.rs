@@ -39,7 +39,7 @@ pub(crate) fn ensure(nodes: bool) -> Result<()> {
 
 /// Sees to it that shells are there.
 pub(crate) fn shells() -> Result<()> {
-    install("completion is tried in", SHELLS.iter())
+    install("tests of completion need", SHELLS.iter())
 }
 
 /// Installs what is missing, after saying so; where that cannot be done, says how the user can.

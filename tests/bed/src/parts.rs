@@ -11,7 +11,7 @@ pub struct Part {
     pub version: &'static str,
     /// The folder below `tests/bed/go`.
     pub module: &'static str,
-    /// Program and package, in the order in which they are built.
+    /// Program and package; one command builds them all.
     pub programs: &'static [(&'static str, &'static str)],
 }
 
