@@ -39,8 +39,8 @@ impl Bed {
     /// generations, managed fields and times. Of Nodes the status, of Pods the status but its phase. The values of
     /// Secrets are replaced by their digests, so that a failed comparison prints none.
     ///
-    /// Waits until the controller manager, which may have begun a moment ago, has done what it does at its start: a dump
-    /// before that differs from the next.
+    /// Waits until the controller manager, which may have begun a moment ago, has done what it does at its start, and
+    /// has seen that its nodes are ready: a dump before that differs from the next.
     pub fn dump(&self, cluster: &str) -> Result<BTreeMap<String, Value>> {
         let kubeconfig = self.kubeconfig(cluster)?;
         crate::client::block_on(|| async move { all(&crate::client::client(&kubeconfig).await?).await })
@@ -66,7 +66,8 @@ async fn all(client: &Client) -> Result<BTreeMap<String, Value>> {
     let begun = async {
         while !(controllers_have_begun(client).await?
             && namespaces_are_furnished(client).await?
-            && roles_are_aggregated(client).await?)
+            && roles_are_aggregated(client).await?
+            && nodes_are_seen(client).await?)
         {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
@@ -140,6 +141,18 @@ async fn roles_are_aggregated(client: &Client) -> Result<bool> {
             list(&roles["items"]).filter(selects).flat_map(|other| list(&other["rules"])).all(|rule| has(role, rule))
         })
     }))
+}
+
+/// Whether no node that says that it is ready is still marked as one that is not, which ends some seconds later.
+async fn nodes_are_seen(client: &Client) -> Result<bool> {
+    Ok(list(&get(client, "/api/v1/nodes").await?["items"]).all(is_seen))
+}
+
+fn is_seen(node: &Value) -> bool {
+    const OF_HEALTH: &[&str] = &["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+    let ready = list(&node["status"]["conditions"])
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    !ready || !list(&node["spec"]["taints"]).any(|taint| OF_HEALTH.contains(&text(&taint["key"]).as_str()))
 }
 
 struct Resource {
@@ -220,6 +233,20 @@ mod tests {
         assert!(
             secret["data"]["key"].as_str().is_some_and(|value| value.starts_with("sha256:") && !value.contains("c2Vj"))
         );
+    }
+
+    #[test]
+    fn a_ready_node_is_waited_for_until_its_taints_of_health_are_gone() {
+        let node = |ready: &str, taint: &str| {
+            let conditions =
+                [json!({"type": "MemoryPressure", "status": "False"}), json!({"type": "Ready", "status": ready})];
+            json!({"spec": {"taints": [{"key": taint, "effect": "NoExecute"}]}, "status": {"conditions": conditions}})
+        };
+        assert!(!is_seen(&node("True", "node.kubernetes.io/not-ready")));
+        assert!(!is_seen(&node("True", "node.kubernetes.io/unreachable")));
+        assert!(is_seen(&node("True", "example.org/of-a-test")));
+        assert!(is_seen(&node("Unknown", "node.kubernetes.io/unreachable")), "a node that a test stopped");
+        assert!(is_seen(&json!({"spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})));
     }
 
     #[test]
