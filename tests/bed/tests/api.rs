@@ -146,6 +146,30 @@ fn a_dump_shows_what_was_changed_and_nothing_else() {
 }
 
 #[test]
+fn a_dump_is_not_taken_before_a_ready_node_is_seen_to_be_ready() {
+    let (bed, _guard) = api();
+    // As the controller manager leaves a node that has just come: ready, and marked as not ready until it looks again.
+    let mark = "node.kubernetes.io/not-ready";
+    let now = "2026-01-01T00:00:00Z";
+    let ready = format!(
+        r#"{{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": "{now}",
+        "lastTransitionTime": "{now}"}}"#
+    );
+    let node = format!(
+        r#"{{"apiVersion": "v1", "kind": "Node", "metadata": {{"name": "new"}}, "status": {{"conditions": [{ready}]}},
+        "spec": {{"taints": [{{"key": "{mark}", "effect": "NoExecute", "timeAdded": "{now}"}}]}}}}"#
+    );
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("node.json");
+    std::fs::write(&file, node).expect("a file");
+    let _ = bed.kubectl("api-old", &["delete", "node", "new", "--ignore-not-found"]);
+    bed.kubectl("api-old", &["create", "-f", &file.display().to_string()]).expect("a node");
+    let dump = bed.dump("api-old").expect("a dump");
+    bed.kubectl("api-old", &["delete", "node", "new"]).expect("it goes again");
+    let node = dump["core/Node//new"].to_string();
+    assert!(!node.contains(mark), "{node}");
+}
+
+#[test]
 fn what_was_stored_after_a_back_up_is_gone_when_that_is_restored() {
     let (bed, _guard) = api();
     let kubectl = |args: &[&str]| bed.kubectl("api-old", args).expect("kubectl");
