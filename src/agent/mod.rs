@@ -30,7 +30,7 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, Config, ResourceExt as _};
-use rand::Rng as _;
+use rand::RngExt as _;
 
 use crate::api::init_kubeconfig::Init;
 use crate::api::registration::state as said;

@@ -6,7 +6,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use rand::Rng as _;
+use rand::RngExt as _;
 
 use super::identity::{Certificate, signing_request};
 use super::settings::Args;

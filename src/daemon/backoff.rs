@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rand::Rng as _;
+use rand::RngExt as _;
 
 /// The waits between failed attempts of one thing.
 #[derive(Debug, Clone)]

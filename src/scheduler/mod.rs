@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use rand::Rng as _;
+use rand::RngExt as _;
 use tokio::sync::watch;
 
 use crate::daemon::admin::Admin;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
-use rand::Rng as _;
+use rand::RngExt as _;
 use rand::distr::Uniform;
 
 use crate::api::keys::BOOTSTRAP_GROUP;

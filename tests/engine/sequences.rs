@@ -5,7 +5,7 @@
 use fleetctl::apply::{Planned, Release, Removal};
 use futures::stream::{self, StreamExt as _};
 use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
+use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
 use super::kill::TOGETHER;

@@ -22,7 +22,7 @@ pub(crate) fn bed() -> &'static Bed {
     static BED: OnceLock<Bed> = OnceLock::new();
     BED.get_or_init(|| {
         let bed = Bed::here().unwrap();
-        let profile = std::env::var("FLEETBED_PROFILE").unwrap_or_else(|_| "e2e".to_owned());
+        let profile = std::env::var("FLEETBED_PROFILE").unwrap_or_else(|_| bed::PROFILE.to_owned());
         bed.images(&profile, &bed::TESTED.map(str::to_owned)).unwrap();
         bed
     })

@@ -123,7 +123,7 @@ fn row(name: &str, cost: Cost, peer: Cost) {
 pub(crate) fn run(bed: &Bed) -> Result<()> {
     let mut steps = Steps::new(LEFT);
     let fleetctl = steps.run("build fleetctl as users get it", || build(bed))?;
-    steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
+    steps.run("build the images of this project", || bed.images("release", &["v0.6.1".to_owned()]).map(drop))?;
     let helm = steps.run("build Helm", || bed.helm())?;
     let kubectl = bed.kubectl_path()?;
     let home = bed.home();

@@ -10,19 +10,19 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
-use crate::Bed;
 use crate::picture;
 use crate::product::executables;
 use crate::run::{cargo, output_of};
 use crate::say::say;
 use crate::steps::Steps;
+use crate::{Bed, PROFILE};
 
 const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes everything";
 
 /// The steps, in order. With `picture` what the commands print is also drawn into that file.
 pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
     let mut steps = Steps::new(LEFT);
-    steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
+    steps.run("build the images of this project", || bed.images(PROFILE, &["v0.6.1".to_owned()]).map(drop))?;
     let fleetctl = steps.run("build fleetctl", || build(bed))?;
     steps.run("start the clusters `host` and `member-1`", || bed.up(&["host", "member-1"]))?;
 

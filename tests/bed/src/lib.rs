@@ -62,6 +62,10 @@ use spec::Spec;
 /// Service versions whose images the tests install: the default, its successor, and the newest.
 pub const TESTED: [&str; 3] = ["v0.6.1", "v0.7.1", "v1.1.0"];
 
+/// The profile of Cargo.toml by which the images of the tests are built: that of the tests, so that all but the last step
+/// of a build serves both.
+pub const PROFILE: &str = "dev";
+
 /// The clusters of one checkout.
 #[derive(Debug, Clone)]
 pub struct Bed {

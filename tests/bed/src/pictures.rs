@@ -12,7 +12,7 @@ use fs_err as fs;
 use crate::process::MARK;
 use crate::run::output_of;
 use crate::steps::Steps;
-use crate::{Bed, demo, picture};
+use crate::{Bed, PROFILE, demo, picture};
 
 const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes it";
 const CLUSTER: &str = "host";
@@ -34,7 +34,7 @@ const PROMPT: &str = "$ ";
 pub(crate) fn run(bed: &Bed, folder: &Path) -> Result<()> {
     let mut steps = Steps::new(LEFT);
     let program = steps.run("build fleetctl", || demo::build(bed))?;
-    steps.run("build the images of this project", || bed.images("e2e", &["v0.6.1".to_owned()]).map(drop))?;
+    steps.run("build the images of this project", || bed.images(PROFILE, &["v0.6.1".to_owned()]).map(drop))?;
     steps.run(&format!("start the cluster `{CLUSTER}`"), || bed.up(&[CLUSTER]))?;
     // A run that was interrupted may have taken it.
     bed.restore_storage_class(CLUSTER)?;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::run;
 use crate::steps::Steps;
-use crate::{Bed, TESTED};
+use crate::{Bed, PROFILE, TESTED};
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
 
@@ -70,7 +70,7 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
         steps.program("tests without a cluster", &mut cargo(bed, &without))?;
     }
     steps.run("build what the clusters are made of", || bed.build())?;
-    steps.run("build the images of this project", || bed.images("e2e", &TESTED.map(str::to_owned)).map(drop))?;
+    steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
     for target in ON_CLUSTERS {
         if target == "engine" {
             steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;

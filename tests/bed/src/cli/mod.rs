@@ -89,8 +89,8 @@ enum Task {
     },
     /// Build the images of fleet-scheduler and fleet-agent and put them into the bed's registry
     Images {
-        /// A profile of Cargo.toml: e2e is quick to build, release is what users get
-        #[arg(long, default_value = "e2e")]
+        /// A profile of Cargo.toml: dev shares all with the tests, release is what users get
+        #[arg(long, default_value = crate::PROFILE)]
         profile: String,
         /// The tags, each for both images
         #[arg(long = "tag", value_name = "TAG", default_value = "v0.6.1", value_delimiter = ',')]
