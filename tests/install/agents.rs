@@ -197,21 +197,28 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
 
     // It waits to be let in, and nobody does: a rollback, and an uninstall, take back what was asked for.
     let unknown = || !site.hub(&["get", "clusters", "-o", "name"]).contains(member.name);
-    let impatient = ["--control-plane", "demo", "--version", "auto", "--timeout", "60s"];
-    let rolled_back = member.install(&[&impatient[..], &["--rollback"]].concat());
+    let newest = ["--control-plane", "demo", "--version", "auto"];
+    let rolled_back = member.install(&[&newest[..], &["--timeout", "60s", "--rollback"]].concat());
     rolled_back.fails(4, &["accept member-2", "was undone"]);
     assert!(unknown());
     member.assert_same_as(&before);
-    member.install(&impatient).fails(4, &["accept member-2", "uninstall agent member-2"]);
+    let install = [&["install", "agent", member.name, "--context", member.name], &newest[..]].concat();
+    let begin = || member.prepared(site.command(&install)).spawn().unwrap();
+    let child = begin();
+    eventually("the request", || !unknown());
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let interrupted = child.wait_with_output().unwrap();
+    let said = String::from_utf8(interrupted.stderr).unwrap();
+    assert_eq!(interrupted.status.code(), Some(130), "{said}");
+    assert!(said.contains("run the same install again") && said.contains("uninstall agent member-2"), "{said}");
     assert!(!unknown(), "it waits");
     member.uninstall(&[]).succeeds();
     assert!(unknown());
     member.assert_same_as(&before);
 
     // It waits to be let in, and is.
-    let install = ["install", "agent", member.name, "--context", member.name, "--control-plane", "demo"];
-    let child = member.prepared(site.command(&[&install[..], &["--version", "auto"]].concat())).spawn().unwrap();
-    eventually("the request", || site.hub(&["get", "clusters", "-o", "name"]).contains(member.name));
+    let child = begin();
+    eventually("the request", || !unknown());
     assert!(member.fleetctl(&["accept", member.name, "--context", "demo"]).succeeds().contains("Accepted"));
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
