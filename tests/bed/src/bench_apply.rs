@@ -20,8 +20,6 @@ use crate::steps::Steps;
 const CLUSTER: &str = "api";
 /// Objects, and the round-trip times in milliseconds at which they are applied.
 const SIZES: [(usize, &[u64]); 2] = [(30, &[0, 5, 20, 100]), (1_000, &[0, 20])];
-/// The same, with everything.
-const ALL_SIZES: [(usize, &[u64]); 2] = [(30, &[0, 5, 20, 100]), (1_000, &[0, 5, 20, 100])];
 
 /// From an operation and the objects to a command line.
 type CommandLine = dyn Fn(Operation, &Set) -> Vec<OsString>;
@@ -95,8 +93,17 @@ fn objects(namespace: &str, count: usize, changed: bool) -> Vec<Value> {
     all
 }
 
-/// The steps, in order.
-pub(crate) fn run(bed: &Bed, everything: bool) -> Result<()> {
+/// Each of these numbers of objects, with the round-trip times in milliseconds; what is not asked for is as usual.
+fn sizes(objects: &[usize], round_trips: &[u64]) -> Vec<(usize, Vec<u64>)> {
+    let usual =
+        |count: usize| SIZES.iter().find(|(size, _)| *size == count).map_or(vec![0], |(_, trips)| trips.to_vec());
+    let counts = if objects.is_empty() { SIZES.map(|(count, _)| count).to_vec() } else { objects.to_vec() };
+    let trips = |count| if round_trips.is_empty() { usual(count) } else { round_trips.to_vec() };
+    counts.into_iter().map(|count| (count, trips(count))).collect()
+}
+
+/// The steps, in order. `round_trips` are in milliseconds.
+pub(crate) fn run(bed: &Bed, objects: &[usize], round_trips: &[u64]) -> Result<()> {
     let mut steps = Steps::new("clusters may still run: `cargo bed down` removes everything");
     let helm = steps.run("build Helm", || bed.helm())?;
     let engine =
@@ -107,9 +114,9 @@ pub(crate) fn run(bed: &Bed, everything: bool) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let tools = [ours(engine, &proxy), theirs(kubectl), helms(helm)];
     let mut missed = Vec::new();
-    for (count, round_trips) in if everything { ALL_SIZES } else { SIZES } {
+    for (count, round_trips) in sizes(objects, round_trips) {
         for round_trip in round_trips {
-            proxy.set_round_trip(Duration::from_millis(*round_trip));
+            proxy.set_round_trip(Duration::from_millis(round_trip));
             say(format!("\n{count} objects, round trip {round_trip} ms"));
             let mut times: Vec<Vec<Duration>> = Vec::new();
             for (index, tool) in tools.iter().enumerate() {
@@ -133,7 +140,7 @@ pub(crate) fn run(bed: &Bed, everything: bool) -> Result<()> {
                     if times.is_empty() && matches!(operation, Operation::Install | Operation::Again) && each > 1.0 {
                         missed.push(format!("{name} of {count} objects: 1.0 request an object, not {each:.2}"));
                     }
-                    if (count, *round_trip, *operation) == (1_000, 20, Operation::Change)
+                    if (count, round_trip, *operation) == (1_000, 20, Operation::Change)
                         && ratio.is_some_and(|ratio| ratio < 10.0)
                     {
                         let ratio = ratio.unwrap_or_default();
@@ -223,4 +230,16 @@ fn helms(program: PathBuf) -> Tool {
         all
     };
     Tool { name: "helm", command: Box::new(command) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_asked_for_is_as_usual() {
+        assert_eq!(sizes(&[], &[]), SIZES.map(|(count, trips)| (count, trips.to_vec())));
+        assert_eq!(sizes(&[1_000], &[20]), [(1_000, vec![20])]);
+        assert_eq!(sizes(&[30, 7], &[]), [(30, vec![0, 5, 20, 100]), (7, vec![0])]);
+    }
 }

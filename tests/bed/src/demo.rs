@@ -40,8 +40,13 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
         shown.command(&environment, "kubectl --context host --namespace fleet get pods")?;
         shown.command(&environment, "kubectl --context demo get customresourcedefinitions")
     })?;
-    steps.run("register a workload cluster", || {
+    steps.run("register two workload clusters", || {
         shown.command(&environment, "fleetctl install agent member-1 --context member-1 --control-plane demo")?;
+        // The hosting cluster can carry workloads too. Its agent keeps out of the control plane's namespace.
+        shown.command(
+            &environment,
+            "fleetctl install agent host --context host --namespace fleet-agent --control-plane demo",
+        )?;
         shown.command(&environment, "kubectl --context demo get clusters")?;
         shown.command(&environment, "fleetctl get clusters --context demo")
     })?;

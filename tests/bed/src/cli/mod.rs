@@ -137,9 +137,12 @@ enum Task {
         /// many agents on one control plane; `status`, what is waited for at a prompt
         #[arg(value_enum, default_value = "install")]
         what: Benchmark,
-        /// For `apply`: all sizes at all round-trip times, of many minutes
-        #[arg(long)]
-        exhaustive: bool,
+        /// For `apply`: these numbers of objects instead of the usual ones
+        #[arg(long, value_name = "N", value_delimiter = ',')]
+        objects: Vec<usize>,
+        /// For `apply`: these round-trip times instead of the usual ones, in milliseconds
+        #[arg(long, value_name = "MS", value_delimiter = ',')]
+        round_trips: Vec<u64>,
         /// For `render` and `status`: a profile of Cargo.toml. release is what users get, e2e is quick to build
         #[arg(long, default_value = "release")]
         profile: String,
@@ -217,7 +220,9 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Goldens => goldens::write(&bed)?,
         Task::Order => order::write(&bed)?,
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
-        Task::Bench { what: Benchmark::Apply, exhaustive, .. } => bench_apply::run(&bed, exhaustive)?,
+        Task::Bench { what: Benchmark::Apply, objects, round_trips, .. } => {
+            bench_apply::run(&bed, &objects, &round_trips)?
+        }
         Task::Bench { what: Benchmark::Render, profile, .. } => bench_render::run(&bed, &profile)?,
         Task::Bench { what: Benchmark::Crowd, agents, minutes, .. } => bench_crowd::run(&bed, &agents, minutes)?,
         Task::Bench { what: Benchmark::Status, profile, .. } => bench_status::run(&bed, &profile)?,
