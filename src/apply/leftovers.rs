@@ -15,7 +15,7 @@ use super::error::Error;
 use super::fields;
 use super::kinds::Kind;
 use super::object::{ObjectRef, label, list, text};
-use super::owner::INSTALL_LABEL;
+use super::owner::{INSTALL_LABEL, Owner};
 use super::server::{Selection, Server};
 use super::uninstall::Kept;
 
@@ -31,14 +31,23 @@ pub struct Leftover {
     pub because: String,
 }
 
+/// What a search of the whole cluster found.
+#[derive(Debug, Default)]
+pub struct Searched {
+    /// What is left of this installation, sorted.
+    pub leftovers: Vec<Leftover>,
+    /// The kinds or groups that did not answer.
+    pub unsearched: Vec<String>,
+    /// The other namespaces that hold an installation of the same name, sorted; nothing of those is left over.
+    pub elsewhere: Vec<String>,
+}
+
 impl Engine {
     /// Searches all kinds of the whole cluster for objects of this installation, but for those kept on purpose.
     ///
-    /// Also returns the kinds or groups that did not answer.
-    ///
     /// # Errors
     /// When the list of kinds cannot be read.
-    pub async fn leftovers(&self, kept: &[Kept]) -> Result<(Vec<Leftover>, Vec<String>), Error> {
+    pub async fn leftovers(&self, kept: &[Kept]) -> Result<Searched, Error> {
         let server = self.server();
         let unlabelled = self.unlabelled(&server, kept).await;
         let (kinds, silent) = discovery::kinds(&server, self.options.parallel)
@@ -46,15 +55,19 @@ impl Engine {
             .map_err(|e| Error::api("list the kinds of the API", e))?;
         let begun = Instant::now();
         loop {
-            let (found, collectable, refused) = self.search(&server, &kinds, kept).await;
+            let (found, collectable) = self.search(&server, &kinds, kept).await;
             // The garbage collector needs a moment for what its owner leaves behind.
             if collectable && begun.elapsed() < COLLECTED_WITHIN {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             }
-            let known: Vec<ObjectRef> = found.iter().map(|leftover| leftover.object.clone()).collect();
+            let known: Vec<ObjectRef> = found.leftovers.iter().map(|leftover| leftover.object.clone()).collect();
             let more = unlabelled.into_iter().filter(|leftover| !known.contains(&leftover.object));
-            return Ok((found.into_iter().chain(more).collect(), silent.into_iter().chain(refused).collect()));
+            return Ok(Searched {
+                leftovers: found.leftovers.into_iter().chain(more).collect(),
+                unsearched: silent.into_iter().chain(found.unsearched).collect(),
+                elsewhere: found.elsewhere,
+            });
         }
     }
 
@@ -118,11 +131,14 @@ impl Engine {
         Some(Leftover { object: reference, because: because.to_owned() })
     }
 
-    /// One look: what is left, whether any of it has an owner and may yet be collected, and what was not answered.
-    async fn search(&self, server: &Server, kinds: &[Kind], kept: &[Kept]) -> (Vec<Leftover>, bool, Vec<String>) {
+    /// One look, and whether any of what is left has an owner and may yet be collected.
+    async fn search(&self, server: &Server, kinds: &[Kind], kept: &[Kept]) -> (Searched, bool) {
         let selector = self.owner.selector();
         let selection = Selection { labels: Some(&selector), metadata_only: true, ..Selection::default() };
         let (objects, refused) = discovery::metadata(server, kinds, &selection, self.options.parallel).await;
+        let elsewhere = self.elsewhere(&objects);
+        let others: Vec<Owner> =
+            elsewhere.iter().map(|namespace| Owner { namespace: namespace.clone(), ..self.owner.clone() }).collect();
         let mut found = Vec::new();
         let mut collectable = false;
         for (kind, object) in objects {
@@ -130,7 +146,7 @@ impl Engine {
             let on_purpose = kept.iter().any(|kept| kept.object == reference);
             let record = reference.kind == "Secret" && reference.name == self.owner.record_name() && !kept.is_empty();
             let leaving = text(&object, "/metadata/deletionTimestamp").is_some();
-            if on_purpose || record || leaving {
+            if on_purpose || record || leaving || others.iter().any(|other| other.holds(&object)) {
                 continue;
             }
             // Endpoints follow their Service a moment later, without being owned by it.
@@ -141,6 +157,23 @@ impl Engine {
             found.push(Leftover { object: reference, because: because.to_owned() });
         }
         found.sort_by(|a, b| a.object.cmp(&b.object));
-        (found, collectable, refused)
+        (Searched { leftovers: found, unsearched: refused, elsewhere }, collectable)
+    }
+
+    /// The other namespaces that hold a record of this name and kind.
+    fn elsewhere(&self, objects: &[(Kind, Value)]) -> Vec<String> {
+        let record = self.owner.record_name();
+        let mut namespaces: Vec<String> = objects
+            .iter()
+            .filter(|(_, object)| text(object, "/metadata/deletionTimestamp").is_none())
+            .filter_map(|(_, object)| ObjectRef::of(object))
+            .filter(|object| object.is_secret() && object.name == record)
+            .filter_map(|object| object.namespace)
+            .filter(|namespace| *namespace != self.owner.namespace)
+            .collect();
+        namespaces.sort();
+        // A kind that is served in two versions is listed twice.
+        namespaces.dedup();
+        namespaces
     }
 }

@@ -98,6 +98,15 @@ impl Owner {
             && super::object::label(object, OWNER_KIND_LABEL) == Some(&self.kind)
     }
 
+    /// Whether an object that carries this owner's name and kind is of this installation, and not of one in another
+    /// namespace: the set is told by applied objects, the namespace by what was made of them.
+    pub fn holds(&self, object: &Value) -> bool {
+        match super::object::label(object, PART_OF_LABEL) {
+            Some(set) => set == self.applyset_id(),
+            None => super::object::text(object, "/metadata/namespace") == Some(&self.namespace),
+        }
+    }
+
     /// Puts the owner's labels on an object, and on the pods and volume claims that it makes.
     ///
     /// Pods and claims get only the install labels: the set's other labels belong to applied objects alone. The same

@@ -52,6 +52,8 @@ pub struct Removed {
     pub leftovers: Vec<Leftover>,
     /// Kinds or groups that could not be searched.
     pub unsearched: Vec<String>,
+    /// The other namespaces in which there is an installation of this name, which was left alone.
+    pub elsewhere: Vec<String>,
 }
 
 /// An object found in the cluster.
@@ -125,7 +127,9 @@ impl Engine {
             super::rollback::remove_file(path)?;
         }
         if !removal.skip_search {
-            (result.leftovers, result.unsearched) = self.leftovers(&result.kept).await?;
+            let searched = self.leftovers(&result.kept).await?;
+            (result.leftovers, result.unsearched) = (searched.leftovers, searched.unsearched);
+            result.elsewhere = searched.elsewhere;
         }
         Ok(result)
     }

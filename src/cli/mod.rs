@@ -128,8 +128,13 @@ struct Global {
 impl Global {
     /// The flags that lead another command to the same place, with a space before each.
     fn tail(&self) -> String {
+        self.tail_in(self.namespace.as_str())
+    }
+
+    /// The same for a namespace of the same cluster.
+    fn tail_in(&self, namespace: &str) -> String {
         let context = self.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
-        if self.namespace.as_str() == "fleet" { context } else { format!("{context} --namespace {}", self.namespace) }
+        if namespace == "fleet" { context } else { format!("{context} --namespace {namespace}") }
     }
 }
 

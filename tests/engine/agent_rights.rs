@@ -22,10 +22,10 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, RwLockReadGuard};
 
 use super::rights::{apply, binding, chain, forget, unique, user};
-use super::support::{client_of, kubeconfig};
+use super::support::{among_others, client_of, kubeconfig};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
@@ -36,7 +36,7 @@ struct Case {
     rights: Rights,
     client: Client,
     admin: Client,
-    _turn: MutexGuard<'static, ()>,
+    _turns: (MutexGuard<'static, ()>, RwLockReadGuard<'static, ()>),
 }
 
 fn plan(name: &str) -> Plan {
@@ -48,13 +48,13 @@ fn plan(name: &str) -> Plan {
 
 impl Case {
     async fn new(name: &str) -> Self {
-        let turn = ONE_AT_A_TIME.lock().await;
+        let turns = (ONE_AT_A_TIME.lock().await, among_others().await);
         let name = unique(name);
         let plan = plan(&name);
         let rights = rights(&plan).unwrap();
         let client = user(&name).await;
         let admin = client_of(Kubeconfig::read_from(kubeconfig()).unwrap()).await.0;
-        Self { name, plan, rights, client, admin, _turn: turn }
+        Self { name, plan, rights, client, admin, _turns: turns }
     }
 
     fn engine(&self, client: &Client) -> Engine {
@@ -107,7 +107,7 @@ impl Case {
         probe::remove(client, namespace).await.map_err(|e| chain(&e))?;
         let removed = engine.uninstall(Removal::default()).await.map_err(|e| chain(&e))?;
         assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
-        let left = self.engine(&self.admin).leftovers(&removed.kept).await.map_err(|e| chain(&e))?.0;
+        let left = self.engine(&self.admin).leftovers(&removed.kept).await.map_err(|e| chain(&e))?.leftovers;
         assert!(left.is_empty(), "the user saw less than there is: {left:?}");
         Ok(removed.kept.is_empty())
     }

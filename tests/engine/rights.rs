@@ -21,7 +21,7 @@ use kube::config::{AuthInfo, Kubeconfig};
 use serde_json::{Value, json};
 
 use super::kill::TOGETHER;
-use super::support::{client_of, cluster, kubeconfig};
+use super::support::{among_others, client_of, cluster, kubeconfig};
 
 pub(crate) fn plan(namespace: &str, version: &str) -> Plan {
     let request = Request { version: Some(version), image_tag: None, server: None };
@@ -80,6 +80,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 /// Everything that install, status and uninstall ask of the hosting cluster, but for waiting: no pod ever runs here.
 async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
+    let _turn = among_others().await;
     let options = Options { deadline: Some(Instant::now() + Duration::from_secs(120)), ..Options::default() };
     let engine = Engine::new(client.clone(), plan.package.owner(), options, Events::none());
     let rendered = plan.render(&endpoint(), &pki::placeholders()).unwrap();

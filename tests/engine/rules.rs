@@ -6,7 +6,7 @@ use fleetctl::apply::{Error, Event, Kind, ObjectRef, Planned, Removal, Strayed};
 use serde_json::{Value, json};
 
 use super::lifecycle::edit;
-use super::support::{Case, dump, objects};
+use super::support::{Case, alone, dump, objects};
 
 async fn delete(case: &Case, group: &str, kind: &str, name: &str) {
     let live = case.get(group, kind, name).await.unwrap();
@@ -49,7 +49,8 @@ async fn what_others_changed_removed_or_replaced_is_drift_until_the_next_install
 
 #[tokio::test]
 async fn what_lost_its_labels_is_found_by_its_fields_after_an_uninstall() {
-    let case = Case::new("bare").await;
+    let turn = alone().await;
+    let case = Case::alone("bare", &turn).await;
     case.install(&objects(&case)).await.unwrap();
     let roles = Kind::versions("rbac.authorization.k8s.io", "ClusterRole").remove(0);
     let role = case.server().get(&roles, None, &case.namespace).await.unwrap().unwrap();
@@ -63,6 +64,24 @@ async fn what_lost_its_labels_is_found_by_its_fields_after_an_uninstall() {
     case.server().delete(&roles, &object, role["metadata"]["uid"].as_str().unwrap()).await.unwrap();
     let again = case.engine.uninstall(Removal::default()).await.unwrap();
     assert!(again.nothing_found && again.leftovers.is_empty(), "{again:?}");
+}
+
+#[tokio::test]
+async fn one_of_the_same_name_in_another_namespace_is_neither_touched_nor_left_over() {
+    let case = Case::new("one").await;
+    let other = case.namesake().await;
+    case.install(&objects(&case)).await.unwrap();
+    other.install(&objects(&other)).await.unwrap();
+    let before = dump(&other).await;
+    // The second time there is nothing in its namespace, which is not to say that there is nothing.
+    for again in [false, true] {
+        let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+        assert_eq!((removed.nothing_found, &removed.leftovers), (again, &vec![]), "{removed:?}");
+        assert_eq!(removed.elsewhere, std::slice::from_ref(&other.namespace));
+    }
+    assert_eq!(dump(&other).await, before);
+    let removed = other.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert_eq!((removed.leftovers, removed.elsewhere), (vec![], vec![]));
 }
 
 fn stuck(case: &Case) -> Vec<String> {

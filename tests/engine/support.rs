@@ -13,7 +13,27 @@ use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tower::{Layer, Service};
+
+/// A search for left-overs sees the whole cluster: a test that leaves some must be alone.
+static CLUSTER: RwLock<()> = RwLock::const_new(());
+
+/// The turn of a test that leaves nothing that others would find. It may take several.
+pub(crate) async fn among_others() -> RwLockReadGuard<'static, ()> {
+    CLUSTER.read().await
+}
+
+/// The turn of a test that leaves something that others would find.
+pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
+    loop {
+        // Waiting in the lock's own queue would stop those who hold one turn and take another.
+        if let Ok(turn) = CLUSTER.try_write() {
+            return turn;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
 
 /// What the client does with writes.
 #[derive(Clone, Default)]
@@ -131,6 +151,7 @@ pub(crate) struct Case {
     pub(crate) namespace: String,
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
     pub(crate) folder: tempfile::TempDir,
+    _turn: Option<RwLockReadGuard<'static, ()>>,
 }
 
 impl Case {
@@ -151,18 +172,36 @@ impl Case {
     }
 
     pub(crate) async fn again(namespace: &str, folder: tempfile::TempDir, change: impl FnOnce(&mut Options)) -> Self {
-        Self::by(client().await, namespace, folder, change)
+        Self { _turn: Some(among_others().await), ..Self::by(client().await, namespace, namespace, folder, change) }
+    }
+
+    /// An installation of the same name in another namespace.
+    pub(crate) async fn namesake(&self) -> Self {
+        let namespace = format!("{}-too", self.namespace);
+        let folder = tempfile::tempdir().unwrap();
+        Self {
+            _turn: Some(among_others().await),
+            ..Self::by(client().await, &self.namespace, &namespace, folder, |_| {})
+        }
+    }
+
+    /// An installation of a test that holds its turn itself.
+    pub(crate) async fn alone(name: &str, _turn: &RwLockWriteGuard<'static, ()>) -> Self {
+        let namespace = format!("e-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff);
+        Self::by(client().await, &namespace, &namespace, tempfile::tempdir().unwrap(), |_| {})
     }
 
     /// An installation through another door, such as a proxy.
     pub(crate) async fn through(kubeconfig: &std::path::Path, name: &str) -> Self {
         let namespace = format!("e-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff);
         let client = client_of(Kubeconfig::read_from(kubeconfig).unwrap()).await;
-        Self::by(client, &namespace, tempfile::tempdir().unwrap(), |_| {})
+        let folder = tempfile::tempdir().unwrap();
+        Self { _turn: Some(among_others().await), ..Self::by(client, &namespace, &namespace, folder, |_| {}) }
     }
 
     fn by(
         (client, traffic): (Client, Traffic),
+        name: &str,
         namespace: &str,
         folder: tempfile::TempDir,
         change: impl FnOnce(&mut Options),
@@ -178,9 +217,9 @@ impl Case {
         // No such process: whoever comes after it may take its lock at once.
         options.holder.pid = u32::MAX - (rand::random::<u32>() >> 8);
         change(&mut options);
-        let owner = Owner::new("control-plane", namespace, namespace);
+        let owner = Owner::new("control-plane", name, namespace);
         let engine = Engine::new(client, owner, options, Events::new(move |e| sink.lock().unwrap().push(e.event)));
-        Self { engine, traffic, namespace: namespace.to_owned(), events, folder }
+        Self { engine, traffic, namespace: namespace.to_owned(), events, folder, _turn: None }
     }
 
     pub(crate) fn server(&self) -> Server {

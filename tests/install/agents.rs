@@ -72,6 +72,8 @@ fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
     // Of another name it is not removed; of its own it leaves both sides as they were.
     let wrong = member.fleetctl(&["uninstall", "agent", "other", "--context", member.name]);
     wrong.fails(6, &["`member-1`, not `other`"]);
+    let lost = member.uninstall(&["--namespace", "elsewhere"]);
+    lost.fails(1, &["is in namespace fleet", "`fleetctl uninstall agent member-1 --context member-1`"]);
     member.uninstall(&[]).succeeds();
     // Its namespace there is emptied by the control plane in its own time.
     eventually("the end of the member's namespace in the control plane", || {

@@ -55,6 +55,10 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     let listed = site.fleetctl(&["get", "clusters", "--context", "demo"]);
     assert_eq!(listed.succeeds(), "No workload clusters are registered.\n");
     assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
+    // Looked for where it is not, it is found all the same; its keys and its kubeconfig stay.
+    let away = ["uninstall", "cp", "demo", "--delete-data", "--yes", "--namespace", "elsewhere"];
+    site.fleetctl(&away).fails(1, &["is in namespace fleet", "uninstall control-plane demo"]);
+    assert!(file.exists());
     // From both sides, and from inside only: by its own context, which is no one's kubeconfig but the install's file.
     let view = |args: &[&str]| {
         let ran = site.fleetctl(&[&["status", "-o", "json"], args].concat());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::leftovers;
+use super::{elsewhere, leftovers};
 use crate::api::keys::cluster_namespace;
 use crate::api::names::ClusterName;
 use crate::apply::Removed;
@@ -86,6 +86,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         Ok((leave, removed.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?))
     };
     let (leave, removed) = until_stopped(ui, &display, "the removal", work).await??;
+    elsewhere("agent", name.as_str(), global, &removed)?;
     ui.out(&match args.output {
         Some(format) => {
             format.of(&Document { name: name.as_str(), left: !matches!(leave, Leave::Stays(_)), removed: &removed })

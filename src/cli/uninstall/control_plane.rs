@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::leftovers;
+use super::{elsewhere, leftovers};
 use crate::api::names::ControlPlaneName;
 use crate::apply::{Removal, Removed};
 use crate::cli::display::Display;
@@ -82,13 +82,22 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
     let work = target.remove(removal, &progress);
     let outcome = until_stopped(ui, &display, "the removal", work).await?;
     let removed = outcome.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?;
-    let folder = if args.delete_data { target.remove_folder()? } else { None };
+    elsewhere("control-plane", name.as_str(), global, &removed)?;
+    let folder = if args.delete_data && !removed.nothing_found { target.remove_folder()? } else { None };
     ui.out(&match args.output {
         Some(format) => format.of(&Document { name: name.as_str(), folder: folder.as_deref(), removed: &removed }),
         None => {
             let mut text = summary(&name, global, &removed, hosting.context.as_deref());
             if let Some(folder) = &folder {
                 let _ = writeln!(text, "Removed the folder {}", folder.display());
+            }
+            let kept = home.control_plane(&name);
+            if args.delete_data && folder.is_none() && kept.exists() {
+                let _ = writeln!(
+                    text,
+                    "The folder {} stays: its control plane may be in another cluster. Delete it if it is not.",
+                    kept.display()
+                );
             }
             text
         }

@@ -28,6 +28,24 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> 
     }
 }
 
+/// Refuses to call a removal done that found nothing where it was told to look, while there is one of that name in another
+/// namespace; `what` is the command's object, such as `agent`.
+fn elsewhere(what: &str, name: &str, global: &Global, removed: &Removed) -> Result<(), CliError> {
+    if !removed.nothing_found || removed.elsewhere.is_empty() {
+        return Ok(());
+    }
+    let said = what.replace('-', " ");
+    let error = CliError::new(
+        Exit::Failed,
+        "InstalledElsewhere",
+        format!("there is no {said} {name} in namespace {}; nothing was removed", global.namespace),
+    )
+    .cause(format!("{said} {name} is in namespace {}", removed.elsewhere.join(" and in namespace ")));
+    Err(removed.elsewhere.iter().fold(error, |error, namespace| {
+        error.hint(format!("to remove that one: `fleetctl uninstall {what} {name}{}`", global.tail_in(namespace)))
+    }))
+}
+
 /// Objects that are there against all intent make the removal part-done.
 fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
     if removed.leftovers.is_empty() {

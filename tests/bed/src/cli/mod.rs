@@ -221,7 +221,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Order => order::write(&bed)?,
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
         Task::Bench { what: Benchmark::Apply, objects, round_trips, .. } => {
-            bench_apply::run(&bed, &objects, &round_trips)?
+            bench_apply::run(&bed, &objects, &round_trips)?;
         }
         Task::Bench { what: Benchmark::Render, profile, .. } => bench_render::run(&bed, &profile)?,
         Task::Bench { what: Benchmark::Crowd, agents, minutes, .. } => bench_crowd::run(&bed, &agents, minutes)?,
