@@ -139,7 +139,7 @@ fn grant<'r>(name: &str, rights: impl IntoIterator<Item = &'r Right>) {
 }
 
 pub(crate) fn unique(name: &str) -> String {
-    format!("r-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff)
+    super::support::unique("r", name)
 }
 
 #[tokio::test]

@@ -35,6 +35,11 @@ pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
     }
 }
 
+/// A name that no other test has, of Kubernetes' syntax.
+pub(crate) fn unique(prefix: &str, name: &str) -> String {
+    format!("{prefix}-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff)
+}
+
 /// What the client does with writes.
 #[derive(Clone, Default)]
 pub(crate) struct Traffic {
@@ -161,9 +166,7 @@ impl Case {
     }
 
     pub(crate) async fn with(name: &str, change: impl FnOnce(&mut Options)) -> Self {
-        let namespace = format!("e-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff);
-        let folder = tempfile::tempdir().unwrap();
-        Self::again(&namespace, folder, change).await
+        Self::again(&unique("e", name), tempfile::tempdir().unwrap(), change).await
     }
 
     /// The same installation as a new process would see it.
@@ -172,35 +175,34 @@ impl Case {
     }
 
     pub(crate) async fn again(namespace: &str, folder: tempfile::TempDir, change: impl FnOnce(&mut Options)) -> Self {
-        Self { _turn: Some(among_others().await), ..Self::by(client().await, namespace, namespace, folder, change) }
+        let turn = Some(among_others().await);
+        Self::by(client().await, turn, namespace, namespace, folder, change)
     }
 
     /// An installation of the same name in another namespace.
     pub(crate) async fn namesake(&self) -> Self {
         let namespace = format!("{}-too", self.namespace);
-        let folder = tempfile::tempdir().unwrap();
-        Self {
-            _turn: Some(among_others().await),
-            ..Self::by(client().await, &self.namespace, &namespace, folder, |_| {})
-        }
+        let turn = Some(among_others().await);
+        Self::by(client().await, turn, &self.namespace, &namespace, tempfile::tempdir().unwrap(), |_| {})
     }
 
     /// An installation of a test that holds its turn itself.
     pub(crate) async fn alone(name: &str, _turn: &RwLockWriteGuard<'static, ()>) -> Self {
-        let namespace = format!("e-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff);
-        Self::by(client().await, &namespace, &namespace, tempfile::tempdir().unwrap(), |_| {})
+        let namespace = unique("e", name);
+        Self::by(client().await, None, &namespace, &namespace, tempfile::tempdir().unwrap(), |_| {})
     }
 
     /// An installation through another door, such as a proxy.
     pub(crate) async fn through(kubeconfig: &std::path::Path, name: &str) -> Self {
-        let namespace = format!("e-{name}-{:06x}", rand::random::<u32>() & 0xff_ffff);
+        let namespace = unique("e", name);
         let client = client_of(Kubeconfig::read_from(kubeconfig).unwrap()).await;
-        let folder = tempfile::tempdir().unwrap();
-        Self { _turn: Some(among_others().await), ..Self::by(client, &namespace, &namespace, folder, |_| {}) }
+        let turn = Some(among_others().await);
+        Self::by(client, turn, &namespace, &namespace, tempfile::tempdir().unwrap(), |_| {})
     }
 
     fn by(
         (client, traffic): (Client, Traffic),
+        turn: Option<RwLockReadGuard<'static, ()>>,
         name: &str,
         namespace: &str,
         folder: tempfile::TempDir,
@@ -219,7 +221,7 @@ impl Case {
         change(&mut options);
         let owner = Owner::new("control-plane", name, namespace);
         let engine = Engine::new(client, owner, options, Events::new(move |e| sink.lock().unwrap().push(e.event)));
-        Self { engine, traffic, namespace: namespace.to_owned(), events, folder, _turn: None }
+        Self { engine, traffic, namespace: namespace.to_owned(), events, folder, _turn: turn }
     }
 
     pub(crate) fn server(&self) -> Server {

@@ -148,6 +148,11 @@ fn what_does_not_exist_is_said_and_is_no_failure_to_remove() {
     site.fleetctl(&["status"]).fails(7, &["no control plane is installed in namespace fleet"]);
     site.fleetctl(&["status", "other"]).fails(7, &["control plane `other` is not installed"]);
     assert!(site.fleetctl(&["uninstall", "cp", "demo"]).succeeds().contains("nothing to remove"));
+    // A local folder of that name may belong to a control plane in another cluster.
+    fs::create_dir_all(site.fleet_folder()).unwrap();
+    let away = site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]);
+    assert!(away.succeeds().contains(&format!("The folder {} stays", site.fleet_folder().display())), "{away:?}");
+    assert!(site.fleet_folder().exists());
     site.fleetctl(&["install", "cp", "demo", "--context", "nowhere"]).fails(2, &["nowhere", "host"]);
     site.fleetctl(&["get", "clusters", "--context", "host"]).fails(1, &["no resource `clusters`"]);
 }

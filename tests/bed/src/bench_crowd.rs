@@ -32,17 +32,9 @@ pub(crate) fn run(bed: &Bed, agents: &[usize], minutes: f64) -> Result<()> {
 fn measure(bed: &Bed, count: usize, minutes: f64) -> Result<Value> {
     let mut test = cargo(bed.checkout());
     // Quick to build, and quick enough not to be what is measured.
-    test.env("FLEETBED_PROFILE", "e2e").args([
-        "test",
-        "--profile",
-        "e2e",
-        "--package",
-        "fleetctl",
-        "--test",
-        "runtime",
-        "--",
-    ]);
+    test.args(["test", "--profile", "e2e", "--package", "fleetctl", "--test", "runtime", "--"]);
     test.args(["--ignored", "--nocapture", "--exact", TEST]);
+    test.env("FLEETBED_PROFILE", "e2e");
     test.env("FLEET_CROWD", count.to_string()).env("FLEET_CROWD_MINUTES", minutes.to_string());
     let output = test.stderr(std::process::Stdio::inherit()).output().context("cannot start cargo")?;
     let text = String::from_utf8_lossy(&output.stdout);
