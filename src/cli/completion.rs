@@ -35,6 +35,21 @@ _fleetctl() {
 if [[ $funcstack[1] == _fleetctl ]]; then _fleetctl "$@"; else compdef _fleetctl fleetctl; fi
 "#;
 
+/// The library writes nushell no more than a list of commands and flags. A completer of a whole command is known to it from
+/// 0.108 on; it is answered as fish is, whose form is the plainest.
+const NUSHELL: &str = r#"# Completion of fleetctl, for nushell 0.108 or newer.
+def "nu-complete fleetctl" [spans: list<string>] {
+    let answer = with-env {FLEET_COMPLETE: fish} { do { ^fleetctl -- ...$spans } | complete }
+    $answer.stdout | lines | each {|line|
+        let parts = $line | split row "\t"
+        {value: $parts.0, description: ($parts | get -o 1 | default "")}
+    }
+}
+
+@complete "nu-complete fleetctl"
+export extern fleetctl []
+"#;
+
 const EXAMPLES: &str = "\
 Examples:
   fleetctl completion bash > ~/.local/share/bash-completion/completions/fleetctl
@@ -42,7 +57,7 @@ Examples:
   fleetctl completion zsh > ~/.zfunc/_fleetctl      # a folder of $fpath
   fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish
   fleetctl completion powershell >> $PROFILE
-  fleetctl completion nushell > ~/.config/nushell/fleetctl.nu
+  fleetctl completion nushell > ~/.config/nushell/autoload/fleetctl.nu
 
 `kubectl fleet` is completed by kubectl's own completion; `fleetctl kubectl-install` sets that up.";
 
@@ -61,31 +76,25 @@ enum Shell {
     Zsh,
     Fish,
     Powershell,
-    /// Commands and flags only; the others also complete names.
     Nushell,
 }
 
-pub(super) fn run(ui: &Ui, args: &CompletionArgs, command: Command) -> Result<Exit, CliError> {
-    let mut script = Vec::new();
-    let dynamic: &dyn EnvCompleter = match args.shell {
-        Shell::Bash => &Bash,
-        Shell::Zsh => {
-            ui.out(ZSH)?;
-            return Ok(Exit::Ok);
-        }
-        Shell::Fish => &Fish,
-        Shell::Powershell => &Powershell,
-        Shell::Nushell => {
-            let mut command = command.name("fleetctl").bin_name("fleetctl");
-            clap_complete::generate(clap_complete_nushell::Nushell, &mut command, "fleetctl", &mut script);
-            ui.out(&String::from_utf8_lossy(&script))?;
-            return Ok(Exit::Ok);
-        }
-    };
-    // The program is asked by its name on PATH, so that the script outlives an upgrade.
-    dynamic.write_registration(ASKING, "fleetctl", "fleetctl", "fleetctl", &mut script)?;
-    ui.out(&String::from_utf8_lossy(&script))?;
+pub(super) fn run(ui: &Ui, args: &CompletionArgs) -> Result<Exit, CliError> {
+    ui.out(&match args.shell {
+        Shell::Bash => of_library(&Bash)?,
+        Shell::Zsh => ZSH.to_owned(),
+        Shell::Fish => of_library(&Fish)?,
+        Shell::Powershell => of_library(&Powershell)?,
+        Shell::Nushell => NUSHELL.to_owned(),
+    })?;
     Ok(Exit::Ok)
+}
+
+/// A script that asks the program by its name on PATH, so that it outlives an upgrade.
+fn of_library(shell: &dyn EnvCompleter) -> Result<String, CliError> {
+    let mut script = Vec::new();
+    shell.write_registration(ASKING, "fleetctl", "fleetctl", "fleetctl", &mut script)?;
+    Ok(String::from_utf8_lossy(&script).into_owned())
 }
 
 /// Answers a shell or kubectl that asks for completions. Nothing when nobody does.

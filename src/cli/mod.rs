@@ -270,7 +270,7 @@ fn run(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Show(Late(command)) => return show::run(ui, global, command),
         Command::Versions(Late(args)) => return versions::run(ui, &args),
         Command::Explain(Late(args)) => return explain::run(ui, &args),
-        Command::Completion(Late(args)) => return completion::run(ui, &args, tree()),
+        Command::Completion(Late(args)) => return completion::run(ui, &args),
         Command::Docs(Late(args)) => return reference::docs(ui, &args, tree()),
         Command::Man(Late(args)) => return reference::man(ui, &args, tree()),
         Command::KubectlInstall(Late(args)) => return kubectl_install::run(ui, &args),

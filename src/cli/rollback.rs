@@ -100,7 +100,10 @@ fn told(
             "UninstallCutOff",
             format!("the run that was cut off, begun {started}, was an uninstall; what it deleted cannot be brought back"),
         )
-        .hint(format!("to finish it: `fleetctl uninstall control-plane {name}`; to install again: `fleetctl install control-plane {name}`"))),
+        .hint(format!(
+            "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane {name}{tail}`",
+            tail = global.tail(),
+        ))),
         Outcome::Undone { started, result, installed } => {
             let installed = installed.as_deref();
             let document =

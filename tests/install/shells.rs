@@ -99,3 +99,26 @@ fn fish_completes_commands_and_the_paths_of_values() {
         assert!(found.lines().any(|line| line.starts_with(expected)), "{typed}: {found}");
     }
 }
+
+#[test]
+#[ignore = "nushell is no package of Debian: `npm install nushell`, then NU=node_modules/@nushell/linux-x64/bin/nu"]
+fn nushell_completes_commands_names_and_the_paths_of_values() {
+    let nu = std::env::var("NU").expect("NU, the path of nushell");
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(home.path().join(".fleet/demo")).unwrap();
+    let script = "fleetctl completion nushell > fleetctl.nu";
+    assert!(shell(&["sh", "-c", script], home.path()).current_dir(home.path()).status().unwrap().success());
+    for (typed, expected) in [
+        ("fleetctl kubectl-in", "kubectl-install"),
+        ("fleetctl lint --set exposure.ty", "exposure.type="),
+        ("fleetctl status -o ''", "json"),
+        ("fleetctl status d", "demo"),
+    ] {
+        // What the shell itself calls, with the words of the line.
+        let line = format!("source fleetctl.nu; nu-complete fleetctl [{typed}] | get value | to text");
+        let mut nu = shell(&[&nu, "--no-config-file", "--commands", &line], home.path());
+        let output = nu.current_dir(home.path()).output().unwrap();
+        let found = String::from_utf8(output.stdout).unwrap();
+        assert!(found.lines().any(|line| line == expected), "{typed}: {found}\n{:?}", output.stderr);
+    }
+}
