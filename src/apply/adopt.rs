@@ -13,23 +13,37 @@ use super::owner::MANAGER;
 use super::plan::Step;
 use super::server::Server;
 
-/// Managers whose `Update` entries stand for a whole manifest.
-const TOOLS: [&str; 4] = ["kubectl-client-side-apply", "kubectl-create", "kubectl", "helm"];
+/// How often an object is read again that was changed in between.
+const TRIES: u32 = 20;
+
+/// Managers whose `Update` entries stand for a whole manifest; our own for one that a rollback gave back.
+const TOOLS: [&str; 5] = ["kubectl-client-side-apply", "kubectl-create", "kubectl", "helm", MANAGER];
 
 impl Engine {
     /// Renames the entries of such tools into ours. Nothing but `managedFields` changes.
+    ///
+    /// Controllers write to the object meanwhile: where that came in between, it is read and done again.
     pub(crate) async fn take_over(&self, server: &Server, step: &Step) -> Result<(), Error> {
-        let Some(live) = &step.live else { return Ok(()) };
-        let Some(managed) = merged_entries(live) else { return Ok(()) };
-        let version = text(live, "/metadata/resourceVersion").unwrap_or_default();
-        let patch = json!([
-            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "replace", "path": "/metadata/managedFields", "value": managed},
-        ]);
-        server
-            .json_patch(&step.kind, &step.target, &patch)
-            .await
-            .map_err(|e| Error::on("take over", &step.target, e))?;
+        let failed = |error| Error::on("take over", &step.target, error);
+        let mut live = step.live.clone();
+        for left in (0..TRIES).rev() {
+            let Some(current) = live else { return Ok(()) };
+            let Some(managed) = merged_entries(&current) else { return Ok(()) };
+            let version = text(&current, "/metadata/resourceVersion").unwrap_or_default();
+            let patch = json!([
+                {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+                {"op": "replace", "path": "/metadata/managedFields", "value": managed},
+            ]);
+            let Err(refused) = server.json_patch(&step.kind, &step.target, &patch).await else { return Ok(()) };
+            if left == 0 || refused.code != 422 {
+                return Err(failed(refused));
+            }
+            let namespace = step.target.namespace.as_deref();
+            live = server.get_metadata(&step.kind, namespace, &step.target.name).await.map_err(failed)?;
+            if live.as_ref().is_some_and(|live| text(live, "/metadata/resourceVersion") == Some(version)) {
+                return Err(failed(refused));
+            }
+        }
         Ok(())
     }
 }

@@ -38,6 +38,12 @@ pub enum Error {
         /// One an object.
         objects: Vec<Foreign>,
     },
+    /// All that carries the labels of this installation was made by others, so that there is nothing of it to remove.
+    #[error("{} its labels and {} not made by an install: {}", with_labels(objects.len()), if objects.len() == 1 { "was" } else { "were" }, join_first(objects))]
+    MadeByOthers {
+        /// One an object.
+        objects: Vec<Foreign>,
+    },
     /// Another run is at work.
     #[error("another run holds the lock: {holder}, until {expires}")]
     Locked {
@@ -138,7 +144,7 @@ impl Error {
                 _ => "ServerRefused",
             },
             Self::Conflicts { .. } => "FieldConflict",
-            Self::NotOurs { .. } => "NotOurs",
+            Self::NotOurs { .. } | Self::MadeByOthers { .. } => "NotOurs",
             Self::Locked { .. } => "Locked",
             Self::LockLost { .. } => "LockLost",
             Self::PlanOutdated => "PlanOutdated",
@@ -173,6 +179,9 @@ impl Error {
             Self::NotOurs { .. } => {
                 "choose another name or namespace, delete the objects, or take them over with `--adopt`".to_owned()
             }
+            Self::MadeByOthers { .. } => {
+                "remove them with what made them, such as `kubectl delete -f`; or make them ours by an install with `--adopt`, and uninstall then".to_owned()
+            }
             Self::Locked { .. } => {
                 "wait for the other run (`--lock-wait 5m`); a lock that is not renewed is taken over when it expires"
                     .to_owned()
@@ -205,12 +214,24 @@ fn count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
+fn with_labels(n: usize) -> String {
+    if n == 1 { "1 object carries".to_owned() } else { format!("{n} objects carry") }
+}
+
 fn join(conflicts: &[Conflict]) -> String {
     conflicts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 fn join_foreign(objects: &[Foreign]) -> String {
     objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The first of many; they are those of one set of manifests.
+fn join_first(objects: &[Foreign]) -> String {
+    const SHOWN: usize = 3;
+    let (first, rest) = objects.split_at(objects.len().min(SHOWN));
+    let more = if rest.is_empty() { String::new() } else { format!("; and {} more", rest.len()) };
+    join_foreign(first) + &more
 }
 
 fn join_stuck(objects: &[StuckObject]) -> String {

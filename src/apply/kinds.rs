@@ -115,6 +115,11 @@ impl Kind {
         rows
     }
 
+    /// Made by a controller for a Service, with its labels; `Endpoints` are not even owned by it.
+    pub(crate) fn mirrors_a_service(&self) -> bool {
+        matches!(self.kind.as_ref(), "Endpoints" | "EndpointSlice")
+    }
+
     /// A core kind that this room itself reads.
     ///
     /// # Panics

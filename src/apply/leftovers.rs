@@ -81,17 +81,8 @@ impl Engine {
             .into_iter()
             // Pods and what else controllers make is never applied by us.
             .filter(|kind| {
-                !matches!(
-                    kind.kind.as_ref(),
-                    "Node"
-                        | "Pod"
-                        | "Event"
-                        | "ReplicaSet"
-                        | "ControllerRevision"
-                        | "Endpoints"
-                        | "EndpointSlice"
-                        | "Lease"
-                )
+                let made = ["Node", "Pod", "Event", "ReplicaSet", "ControllerRevision", "Lease"];
+                !made.contains(&kind.kind.as_ref()) && !kind.mirrors_a_service()
             })
             .filter(|kind| there || !kind.namespaced)
             .collect();
@@ -150,8 +141,7 @@ impl Engine {
                 continue;
             }
             // Endpoints follow their Service a moment later, without being owned by it.
-            let shadow = matches!(kind.kind.as_ref(), "Endpoints" | "EndpointSlice");
-            collectable |= shadow || !list(&object, "/metadata/ownerReferences").is_empty();
+            collectable |= kind.mirrors_a_service() || !list(&object, "/metadata/ownerReferences").is_empty();
             let because =
                 if fields::ours(&object).is_some() { "it has our label and our fields" } else { "it has our label" };
             found.push(Leftover { object: reference, because: because.to_owned() });

@@ -43,6 +43,7 @@ mod ledger;
 mod leftovers;
 mod namespace;
 mod object;
+mod others;
 mod owner;
 mod patience;
 mod plan;

@@ -88,8 +88,7 @@ impl Engine {
         let trust = kind.kind == "ConfigMap"
             && matches!(name, "kube-root-ca.crt" | "openshift-service-ca.crt" | "istio-ca-root-cert");
         // Endpoints are not owned by their Service, but carry its labels.
-        let shadow =
-            matches!(kind.kind.as_ref(), "Endpoints" | "EndpointSlice") && self.owner.labelled_as_dependent(object);
+        let shadow = kind.mirrors_a_service() && self.owner.labelled_as_dependent(object);
         let collected =
             self.owner.labelled_as_dependent(object) && !list(object, "/metadata/ownerReferences").is_empty();
         let leaving = text(object, "/metadata/deletionTimestamp").is_some();

@@ -13,6 +13,7 @@ use super::journal::{Journal, JournalStep, Undo};
 use super::kinds::{Kind, split_api_version};
 use super::ledger::{Ledger, Shared};
 use super::object::{ObjectRef, annotation, text, uid};
+use super::others::claim_of;
 use super::owner::NAMESPACE_CREATED_ANNOTATION;
 use super::record::State;
 use super::run::Run;
@@ -83,7 +84,7 @@ impl Engine {
         let live = live.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
         let Some(live) = live.filter(|live| self.owner.labelled(live)) else { return Ok(false) };
         let Some(install_uid) = annotation(&live, NAMESPACE_CREATED_ANNOTATION) else { return Ok(false) };
-        if !self.find_ours(server, state).await?.is_empty() || !self.claims(server).await?.is_empty() {
+        if !self.find_labelled(server, state).await?.ours.is_empty() || !self.claims(server).await?.is_empty() {
             return Ok(false);
         }
         let kept = self.delete_namespace(server, Instant::now() + GONE_WITHIN, install_uid, state).await?;
@@ -253,13 +254,6 @@ fn identity(live: &Value) -> Value {
         metadata["namespace"] = namespace.into();
     }
     json!({"apiVersion": api_version, "kind": text(live, "/kind"), "metadata": metadata})
-}
-
-/// Whether a claim has the name that a stateful set gives: `<template>-<set>-<number>`.
-fn claim_of(claim: &str, set: &str) -> bool {
-    claim.rsplit_once('-').is_some_and(|(front, number)| {
-        !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && front.ends_with(&format!("-{set}"))
-    })
 }
 
 pub(crate) fn remove_file(path: &std::path::Path) -> Result<(), Error> {

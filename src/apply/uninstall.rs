@@ -16,6 +16,7 @@ use super::kinds::Kind;
 use super::ledger::{Ledger, Shared};
 use super::leftovers::Leftover;
 use super::object::{ObjectRef, Policy, annotation, text, uid};
+use super::others::Labelled;
 use super::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use super::record::{Item, Origin, Phase, Record, Release, State};
 use super::server::{Selection, Server};
@@ -74,12 +75,16 @@ impl Engine {
     /// What a removal would do, by reads alone: what would be deleted and what would stay.
     ///
     /// # Errors
-    /// Whatever the server refuses to read.
+    /// [`Error::MadeByOthers`], or whatever the server refuses to read.
     pub async fn plan_removal(&self, removal: Removal) -> Result<Removed, Error> {
         let server = self.server();
         let state = super::ledger::load(&server, &self.owner).await?;
-        let found = self.find_ours(&server, &state).await?;
-        let claims = self.claims(&server).await?;
+        let labelled = self.find_labelled(&server, &state).await?;
+        if state.is_empty() {
+            labelled.not_only_others()?;
+        }
+        let claims = labelled.without_others(self.claims(&server).await?);
+        let found = labelled.ours;
         let (doomed, mut kept) = sort_out(found, &state, &claims, removal);
         let (unbound, bound): (Vec<Found>, Vec<Found>) =
             claims.into_iter().partition(|c| removal.delete_data || !is_bound(&c.live));
@@ -98,7 +103,8 @@ impl Engine {
     /// Safe to repeat, and to go on with after it was cut off anywhere.
     ///
     /// # Errors
-    /// [`Error::Stuck`] when objects do not go away in time, [`Error::Locked`], or what the server refuses.
+    /// [`Error::MadeByOthers`] when all there is was not made by us, [`Error::Stuck`] when objects do not go away in time,
+    /// [`Error::Locked`], or what the server refuses.
     pub async fn uninstall(&self, removal: Removal) -> Result<Removed, Error> {
         let server = self.server();
         let namespaces = Kind::known("", "Namespace");
@@ -107,8 +113,12 @@ impl Engine {
         let state = super::ledger::load(&server, &self.owner).await?;
         let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
         let mut result = Removed::default();
-        let found = self.find_ours(&server, &state).await?;
-        let claims = self.claims(&server).await?;
+        let labelled = self.find_labelled(&server, &state).await?;
+        if state.is_empty() {
+            labelled.not_only_others()?;
+        }
+        let claims = labelled.without_others(self.claims(&server).await?);
+        let found = labelled.ours;
         let own_namespace = namespace.as_ref().is_some_and(|n| self.owner.labelled(n));
         if found.is_empty() && claims.is_empty() && state.is_empty() && !own_namespace {
             result.nothing_found = true;
@@ -209,11 +219,8 @@ impl Engine {
 
     /// Waits for the pods of our workloads, which the garbage collector deletes after their owners.
     pub(crate) async fn pods_gone(&self, server: &Server, end: Instant) -> Result<(), Error> {
-        let kind = Kind::known("", "Pod");
-        let pods = self.dependents(server, &kind).await?;
-        let owned =
-            pods.into_iter().filter(|pod| !super::object::list(&pod.live, "/metadata/ownerReferences").is_empty());
-        self.wait_gone(server, owned.map(|pod| pod.doomed()).collect(), end).await
+        let pods = self.pods_that_go(server).await?;
+        self.wait_gone(server, pods.iter().map(Found::doomed).collect(), end).await
     }
 
     /// Volumes whose claims are deleted go by themselves where their policy says so; others are not ours to wait for.
@@ -279,8 +286,8 @@ impl Engine {
             .await
     }
 
-    /// Everything in the cluster that is ours, but for the namespace, the record and what controllers make.
-    pub(crate) async fn find_ours(&self, server: &Server, state: &State) -> Result<Vec<Found>, Error> {
+    /// Everything in the cluster that carries our labels, but for the namespace, the record and what controllers make.
+    pub(crate) async fn find_labelled(&self, server: &Server, state: &State) -> Result<Labelled, Error> {
         let mut kinds: BTreeMap<(String, String), Kind> =
             Kind::all().into_iter().map(|kind| ((kind.group.to_string(), kind.kind.to_string()), kind)).collect();
         let recorded = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
@@ -321,7 +328,7 @@ impl Engine {
             let begun = state.journal.iter().flat_map(|journal| journal.steps.iter().map(|step| &step.object));
             items.chain(begun).any(|object| object.is(&kind.group, &kind.kind) && !object.is("", "Namespace"))
         };
-        let mut found = Vec::new();
+        let mut found = Labelled::default();
         for (kind, answer) in answers {
             let objects = match answer {
                 Ok(objects) => objects,
@@ -333,12 +340,18 @@ impl Engine {
                 let Some(object) = ObjectRef::of(&live) else { continue };
                 let own =
                     object.is("", "Namespace") || object.is("", "Secret") && object.name == self.owner.record_name();
-                if !own && self.owner.labelled(&live) && self.is_ours(&live, &object, state) {
-                    found.push(Found { kind: kind.clone(), object, live });
+                if own || !self.owner.labelled(&live) {
+                    continue;
+                }
+                if self.is_ours(&live, &object, state) {
+                    found.ours.push(Found { kind: kind.clone(), object, live });
+                } else if !kind.mirrors_a_service() {
+                    found.others.push(Found { kind: kind.clone(), object, live });
                 }
             }
         }
-        found.sort_by(|a, b| a.object.cmp(&b.object));
+        found.ours.sort_by(|a, b| a.object.cmp(&b.object));
+        found.others.sort_by(|a, b| a.object.cmp(&b.object));
         Ok(found)
     }
 
@@ -348,7 +361,7 @@ impl Engine {
         Ok(self.dependents(server, &kind).await?.into_iter().filter(|f| !self.owner.labelled(&f.live)).collect())
     }
 
-    async fn dependents(&self, server: &Server, kind: &Kind) -> Result<Vec<Found>, Error> {
+    pub(crate) async fn dependents(&self, server: &Server, kind: &Kind) -> Result<Vec<Found>, Error> {
         let selector = self.owner.selector();
         let selection =
             Selection { namespace: Some(&self.owner.namespace), labels: Some(&selector), ..Selection::default() };

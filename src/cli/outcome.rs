@@ -39,7 +39,10 @@ pub(super) async fn interrupted(ui: &Ui) {
 /// An error of the engine: headline, chain, remedy.
 pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
     let exit = match error {
-        apply::Error::Locked { .. } | apply::Error::NotOurs { .. } | apply::Error::Conflicts { .. } => Exit::Refused,
+        apply::Error::Locked { .. }
+        | apply::Error::NotOurs { .. }
+        | apply::Error::MadeByOthers { .. }
+        | apply::Error::Conflicts { .. } => Exit::Refused,
         apply::Error::Wait(_) => Exit::TimedOut,
         _ if error.is_timeout() => Exit::TimedOut,
         _ => Exit::Failed,

@@ -51,7 +51,10 @@ pub(super) async fn until_stopped<T, E>(
     }
 }
 
-/// Says that what was cut off can be gone on with.
+/// Says that what was cut off can be gone on with; what was refused was not begun.
 pub(super) fn goes_on(error: CliError) -> CliError {
+    if error.exit == Exit::Refused {
+        return error;
+    }
     error.hint("run the same command again; it goes on where it stopped")
 }

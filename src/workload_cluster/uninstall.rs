@@ -13,7 +13,7 @@ use super::registration::Identity;
 use crate::api::keys::LABEL_INSTANCE;
 use crate::api::names::ClusterName;
 use crate::api::registration::state;
-use crate::apply::{self, Removal, Removed};
+use crate::apply::{self, Engine, Removal, Removed};
 use crate::install;
 use crate::install::progress::Progress;
 
@@ -86,6 +86,14 @@ impl Target<'_> {
         leave(self.client, self.namespace.as_str(), LEAVING.min(self.timeout)).await
     }
 
+    /// What a removal would do, by reads alone.
+    ///
+    /// # Errors
+    /// What would keep the engine from removing it.
+    pub async fn plan(&self, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
+        self.worker(progress).plan_removal(Removal::default()).await
+    }
+
     /// Removes everything of the agent and searches the cluster for left-overs. A namespace that an operator made stays.
     ///
     /// # Errors
@@ -93,6 +101,10 @@ impl Target<'_> {
     pub async fn remove(&self, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
         // One may be left of an install that was cut off; its life is limited all the same.
         let _ = probe::remove(self.client, self.namespace.as_str()).await;
-        self.engine(OWNER_KIND, self.home.agent_journal(self.name), progress).uninstall(Removal::default()).await
+        self.worker(progress).uninstall(Removal::default()).await
+    }
+
+    fn worker(&self, progress: &Arc<dyn Progress>) -> Engine {
+        self.engine(OWNER_KIND, self.home.agent_journal(self.name), progress)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{Action, Error, Kind, ObjectRef, Phase, Planned, Removal};
+use fleetctl::apply::{Action, Error, Kind, ObjectRef, Phase, Planned, Removal, Selection};
 use serde_json::json;
 
 use super::support::{Case, dump, objects, release};
@@ -140,6 +140,55 @@ async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
 }
 
 #[tokio::test]
+async fn what_others_made_with_our_labels_stays_with_its_pods_and_is_not_waited_for() {
+    let case = Case::new("copied").await;
+    case.install(&objects(&case)).await.unwrap();
+    let mut copies = objects(&case);
+    copies.retain(|planned| matches!(planned.object["kind"].as_str(), Some("Deployment" | "StatefulSet")));
+    for copy in &mut copies {
+        let object = &mut copy.object;
+        let name = format!("other-{}", object["metadata"]["name"].as_str().unwrap());
+        object["metadata"] = json!({"name": name, "namespace": case.namespace});
+        object["spec"]["selector"]["matchLabels"]["app"] = name.clone().into();
+        object["spec"]["template"]["metadata"]["labels"]["app"] = name.into();
+        case.engine.owner().stamp(object);
+        let kind = Kind::versions("apps", object["kind"].as_str().unwrap()).remove(0);
+        case.server().create(&kind, object).await.unwrap();
+    }
+    wait_for_claim(&case, "data-other-etcd-0").await;
+    let pods = async {
+        while theirs(&case, "Pod").await.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), pods).await.expect("the pods of the copies");
+
+    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(60)));
+    let all = Removal { delete_data: true, skip_search: true };
+    let removed = engine.uninstall(all).await.unwrap();
+    assert!(removed.deleted.iter().any(|gone| gone.kind == "StatefulSet"), "{:?}", removed.deleted);
+    let left = ["Deployment", "StatefulSet", "Pod", "PersistentVolumeClaim"];
+    for (kind, count) in left.into_iter().zip([1, 1, 2, 1]) {
+        assert_eq!(theirs(&case, kind).await.len(), count, "{kind}");
+    }
+    // There is nothing else of that name any more: that is said, and nothing is done.
+    for error in [engine.plan_removal(all).await.unwrap_err(), engine.uninstall(all).await.unwrap_err()] {
+        assert!(matches!(&error, Error::MadeByOthers { objects } if objects.len() == 2), "{error}");
+    }
+    case.sweep().await;
+}
+
+/// The objects with the labels of the installation whose names say that others made them.
+async fn theirs(case: &Case, kind: &str) -> Vec<String> {
+    let group = if matches!(kind, "Deployment" | "StatefulSet") { "apps" } else { "" };
+    let selector = case.engine.owner().selector();
+    let selection = Selection { namespace: Some(&case.namespace), labels: Some(&selector), ..Selection::default() };
+    let found = case.server().list(&Kind::versions(group, kind).remove(0), &selection).await.unwrap();
+    let names = found.iter().filter_map(|found| Some(found["metadata"]["name"].as_str()?.to_owned()));
+    names.filter(|name| name.contains("other-")).collect()
+}
+
+#[tokio::test]
 async fn an_object_of_our_name_that_is_not_ours_is_never_touched() {
     let case = Case::new("foreign").await;
     let namespaces = Kind::versions("", "Namespace").remove(0);
@@ -196,6 +245,9 @@ async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback
     let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
     assert_eq!(plan.count(Action::Adopt), 1);
     let mut run = case.engine.begin(plan).await.unwrap();
+    // As a controller may, between the look and the write.
+    let touched = json!({"metadata": {"annotations": {"example.com/seen": "yes"}}});
+    edit(&case, "some-operator", "", "ConfigMap", "config", touched).await;
     run.apply().await.unwrap();
     let data = case.get("", "ConfigMap", "config").await.unwrap()["data"].clone();
     assert_eq!(data, json!({"a": "1", "b": "2"}), "what it set and we do not is gone");

@@ -73,6 +73,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         .hint(format!("to remove it: `fleetctl uninstall agent {other}{}`", global.tail())));
     }
     let work = async {
+        // What cannot be removed here is not made to leave there.
+        target.plan(&progress).await.map_err(|error| engine_error("the agent cannot be removed", &error))?;
         progress.step(&format!("Leaving the control plane as {name}"));
         let leave = target.leave().await.map_err(|e| unread(&e))?;
         match &leave {

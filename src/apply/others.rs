@@ -1,0 +1,150 @@
+//! What carries our labels and was made by others: it stays, and so do the pods and the claims that it makes.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::engine::Engine;
+use super::error::{Error, Foreign};
+use super::fields;
+use super::kinds::Kind;
+use super::object::{list, text, uid};
+use super::server::Server;
+use super::uninstall::Found;
+
+/// Kinds that make pods, by themselves or by one another.
+const WORKLOADS: [(&str, &str); 5] =
+    [("apps", "DaemonSet"), ("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("batch", "Job")];
+
+/// The objects with the owner's labels, those of dependents apart.
+#[derive(Debug, Default)]
+pub(crate) struct Labelled {
+    /// By the record, or by our fields in them.
+    pub(crate) ours: Vec<Found>,
+    /// What others made: a copy of one of ours, or manifests that somebody else has applied.
+    pub(crate) others: Vec<Found>,
+}
+
+impl Labelled {
+    /// Refuses to remove an installation of which all that there is was made by others.
+    pub(crate) fn not_only_others(&self) -> Result<(), Error> {
+        if !self.ours.is_empty() || self.others.is_empty() {
+            return Ok(());
+        }
+        let foreign = |found: &Found| Foreign {
+            object: found.object.clone(),
+            managers: fields::managers(&found.live),
+            install: None,
+        };
+        Err(Error::MadeByOthers { objects: self.others.iter().map(foreign).collect() })
+    }
+
+    /// The claims without those of stateful sets that are not ours.
+    pub(crate) fn without_others(&self, claims: Vec<Found>) -> Vec<Found> {
+        let sets: Vec<&str> =
+            self.others.iter().filter(|o| o.object.is("apps", "StatefulSet")).map(|o| o.object.name.as_str()).collect();
+        claims.into_iter().filter(|claim| !sets.iter().any(|set| claim_of(&claim.object.name, set))).collect()
+    }
+}
+
+impl Engine {
+    /// The pods with our labels whose workload does not stand any more.
+    pub(crate) async fn pods_that_go(&self, server: &Server) -> Result<Vec<Found>, Error> {
+        let pods = self.dependents(server, &Kind::known("", "Pod")).await?;
+        // One that nobody owns is not collected by anybody.
+        let owned: Vec<Found> =
+            pods.into_iter().filter(|pod| !list(&pod.live, "/metadata/ownerReferences").is_empty()).collect();
+        if owned.is_empty() {
+            return Ok(owned);
+        }
+        let mut standing = Standing::default();
+        for (group, kind) in WORKLOADS {
+            for workload in self.dependents(server, &Kind::known(group, kind)).await? {
+                standing.add(&workload.live);
+            }
+        }
+        Ok(owned.into_iter().filter(|pod| !standing.holds(&pod.live)).collect())
+    }
+}
+
+/// Workloads that are not being deleted, by uid, each with the uid of what controls it.
+#[derive(Debug, Default)]
+struct Standing(BTreeMap<String, Option<String>>);
+
+impl Standing {
+    fn add(&mut self, workload: &Value) {
+        if text(workload, "/metadata/deletionTimestamp").is_none() {
+            self.0.insert(uid(workload).to_owned(), controller(workload).map(str::to_owned));
+        }
+    }
+
+    /// Whether what an object comes from, at the upper end, stands.
+    fn holds(&self, object: &Value) -> bool {
+        let mut above = controller(object);
+        while let Some(uid) = above {
+            match self.0.get(uid) {
+                None => return false,
+                Some(None) => return true,
+                Some(Some(next)) => above = Some(next),
+            }
+        }
+        false
+    }
+}
+
+fn controller(object: &Value) -> Option<&str> {
+    let owners = list(object, "/metadata/ownerReferences").iter();
+    let mut controllers = owners.filter(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true));
+    text(controllers.next()?, "/uid")
+}
+
+/// Whether a claim has the name of one that a stateful set makes: `<template>-<set>-<ordinal>`.
+pub(crate) fn claim_of(claim: &str, set: &str) -> bool {
+    claim.rsplit_once('-').is_some_and(|(front, number)| {
+        !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && front.ends_with(&format!("-{set}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(uid: &str, controller: Option<&str>) -> Value {
+        let owners: Vec<Value> = controller.iter().map(|uid| json!({"uid": uid, "controller": true})).collect();
+        json!({"metadata": {"uid": uid, "ownerReferences": owners}})
+    }
+
+    #[test]
+    fn a_pod_stands_with_the_workload_at_the_upper_end() {
+        let mut standing = Standing::default();
+        let mut leaving = object("deployment-2", None);
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        for workload in [
+            object("deployment", None),
+            object("set-of-it", Some("deployment")),
+            object("set-of-one-that-is-gone", Some("deployment-1")),
+            leaving,
+            object("set-of-one-that-goes", Some("deployment-2")),
+        ] {
+            standing.add(&workload);
+        }
+        for (above, stands) in [
+            (Some("set-of-it"), true),
+            (Some("deployment"), true),
+            (Some("set-of-one-that-is-gone"), false),
+            (Some("set-of-one-that-goes"), false),
+            (Some("unknown"), false),
+            (None, false),
+        ] {
+            assert_eq!(standing.holds(&object("pod", above)), stands, "{above:?}");
+        }
+    }
+
+    #[test]
+    fn a_claim_is_told_by_the_name_of_its_set() {
+        assert!(claim_of("etcd-data-etcd-0", "etcd") && claim_of("etcd-data-etcd-12", "etcd"));
+        assert!(!claim_of("etcd-data-etcd-x", "etcd") && !claim_of("etcd-data-other-0", "etcd"));
+    }
+}
