@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -161,6 +162,28 @@ impl Site {
 
     pub(crate) fn install(&self, more: &[&str]) -> Ran {
         self.fleetctl(&[&["install", "cp", "demo"], more].concat())
+    }
+
+    /// The manifests for a node port, as `template` prints them.
+    pub(crate) fn manifests(&self) -> Ran {
+        let preset = concat!(env!("CARGO_MANIFEST_DIR"), "/values/nodeport.yaml");
+        let host = format!("exposure.host={}", self.bed.node_ip(self.cluster).unwrap());
+        self.fleetctl(&["template", "cp", "demo", "--values", preset, "--set", &host])
+    }
+
+    /// `kubectl apply -f -`: all at once, and nothing is waited for.
+    #[track_caller]
+    pub(crate) fn apply(&self, manifests: &str) {
+        let mut kubectl = Command::new(self.bed.kubectl_path().unwrap())
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(["apply", "-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        kubectl.stdin.take().unwrap().write_all(manifests.as_bytes()).unwrap();
+        assert!(kubectl.wait_with_output().unwrap().status.success());
     }
 
     pub(crate) fn kubectl(&self, args: &[&str]) -> String {
