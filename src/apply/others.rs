@@ -1,13 +1,13 @@
 //! What carries our labels and was made by others: it stays, and so do the pods and the claims that it makes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::engine::Engine;
 use super::error::{Error, Foreign};
 use super::fields;
-use super::kinds::Kind;
+use super::kinds::{Kind, split_api_version};
 use super::object::{list, text, uid};
 use super::server::Server;
 use super::uninstall::Found;
@@ -58,9 +58,22 @@ impl Engine {
             return Ok(owned);
         }
         let mut standing = Standing::default();
-        for (group, kind) in WORKLOADS {
-            for workload in self.dependents(server, &Kind::known(group, kind)).await? {
-                standing.add(&workload.live);
+        let mut above: BTreeSet<(String, String)> = owned.iter().filter_map(|pod| controller_kind(&pod.live)).collect();
+        let mut asked = BTreeSet::new();
+        while let Some((group, kind)) = above.pop_first() {
+            if !WORKLOADS.contains(&(&group, &kind)) || !asked.insert((group.clone(), kind.clone())) {
+                continue;
+            }
+            match self.dependents(server, &Kind::known(&group, &kind)).await {
+                Ok(workloads) => {
+                    for workload in workloads {
+                        above.extend(controller_kind(&workload.live));
+                        standing.add(&workload.live);
+                    }
+                }
+                // What may not be looked at counts as gone with ours: its pods are waited for.
+                Err(Error::Api { source, .. }) if source.is_forbidden() => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(owned.into_iter().filter(|pod| !standing.holds(&pod.live)).collect())
@@ -92,10 +105,20 @@ impl Standing {
     }
 }
 
+fn controlling_owner(object: &Value) -> Option<&Value> {
+    let mut owners = list(object, "/metadata/ownerReferences").iter();
+    owners.find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
+}
+
 fn controller(object: &Value) -> Option<&str> {
-    let owners = list(object, "/metadata/ownerReferences").iter();
-    let mut controllers = owners.filter(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true));
-    text(controllers.next()?, "/uid")
+    text(controlling_owner(object)?, "/uid")
+}
+
+/// The group and the kind of the controller.
+fn controller_kind(object: &Value) -> Option<(String, String)> {
+    let owner = controlling_owner(object)?;
+    let (group, _) = split_api_version(text(owner, "/apiVersion")?);
+    Some((group.to_owned(), text(owner, "/kind")?.to_owned()))
 }
 
 /// Whether a claim has the name of one that a stateful set makes: `<template>-<set>-<ordinal>`.

@@ -35,6 +35,7 @@ pub fn rights<'k>(kinds: impl IntoIterator<Item = &'k Kind>, awaited: impl Fn(&K
             // Why something does not become ready.
             explain("", "events", &["list"]),
             explain("", "pods/log", &["get"]),
+            // That, and whether the workload above a pod stands.
             explain("apps", "replicasets", &["list"]),
             Right::optional(Scope::Cluster, "storage.k8s.io", "storageclasses", &["list"]),
             // Whether the namespace is empty, before it is deleted.
