@@ -88,7 +88,9 @@ impl Reporter {
     pub async fn inventory(self, observed: Observed) {
         let started = Instant::now();
         let said = OnChange::default();
-        let mut publisher = Publisher::default();
+        let own_time = || Publisher::with_share(rand::random());
+        let mut publisher = own_time();
+        let mut looked: Option<(u64, Snapshot)> = None;
         let mut reports = NodeReports::new(&self.hub, &self.name);
         let mut slow: Option<(Instant, String, bool)> = None;
         loop {
@@ -96,13 +98,17 @@ impl Reporter {
             let pulse = self.pulse.borrow().clone();
             if let Pulse::Passive { .. } = pulse {
                 // Whoever works now tells in our place.
-                publisher = Publisher::default();
+                publisher = own_time();
                 reports.forget();
             }
             if pulse != Pulse::Beating {
                 continue;
             }
-            let Some(mut snapshot) = observed.snapshot(&self.overrides, &self.name) else { continue };
+            let revision = observed.revision();
+            if looked.as_ref().is_none_or(|(at, _)| *at != revision) {
+                looked = observed.snapshot(&self.overrides, &self.name).map(|snapshot| (revision, snapshot));
+            }
+            let Some((_, snapshot)) = &mut looked else { continue };
             if slow.as_ref().is_none_or(|(at, version, _)| at.elapsed() > SLOW || version.is_empty()) {
                 slow = Some((Instant::now(), self.git_version().await, self.is_autoscaled().await));
             }
@@ -110,17 +116,17 @@ impl Reporter {
                 snapshot.git_version.clone_from(version);
                 snapshot.autoscaled = *autoscaled;
             }
-            if !publisher.is_due(&snapshot, started.elapsed()) {
+            if !publisher.is_due(snapshot, started.elapsed()) {
                 continue;
             }
             let asked = Instant::now();
-            let written = self.publish(&snapshot, &mut reports, started.elapsed()).await;
+            let written = self.publish(snapshot, &mut reports, started.elapsed()).await;
             self.metrics.took("fleet_agent_report_seconds", "How long a report took.", asked.elapsed());
             let result = if written.is_ok() { "ok" } else { "failed" };
             self.metrics.count("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
             let outcome = match written {
                 Ok(()) => {
-                    publisher.told(snapshot, started.elapsed());
+                    publisher.told(snapshot.clone(), started.elapsed());
                     "ok".to_owned()
                 }
                 Err(error) => error.to_string(),

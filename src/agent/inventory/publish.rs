@@ -57,14 +57,22 @@ pub struct Publisher {
     /// Since when something that matters is waiting.
     waiting: Option<Duration>,
     told_at: Duration,
+    /// How much sooner the second report comes if nothing happens.
+    sooner: Duration,
 }
 
 impl Publisher {
+    /// One whose second report comes sooner by a `share` of the time, from 0 to 1. A control plane that comes back hears
+    /// of all its agents at once; with a share of its own each, it does not hear of them at once ever after.
+    pub fn with_share(share: f64) -> Self {
+        Self { sooner: AT_LEAST_EVERY.saturating_sub(AT_MOST_EVERY).mul_f64(share.clamp(0.0, 1.0)), ..Self::default() }
+    }
+
     /// Whether to tell `snapshot` at the time `now`, counted from any beginning.
     pub fn is_due(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
         let Some(told) = &self.told else { return true };
         let since = now.saturating_sub(self.told_at);
-        if since >= AT_LEAST_EVERY {
+        if since >= AT_LEAST_EVERY.saturating_sub(self.sooner) {
             return true;
         }
         if !matters(told, snapshot) {
@@ -77,7 +85,8 @@ impl Publisher {
 
     /// Notes that `snapshot` was told.
     pub fn told(&mut self, snapshot: Snapshot, now: Duration) {
-        *self = Self { told: Some(snapshot), waiting: None, told_at: now };
+        let sooner = if self.told.is_none() { self.sooner } else { Duration::ZERO };
+        *self = Self { told: Some(snapshot), waiting: None, told_at: now, sooner };
     }
 }
 
@@ -106,6 +115,19 @@ mod tests {
         let mut publisher = told(500);
         assert!(!publisher.is_due(&snapshot(500), at(299)));
         assert!(publisher.is_due(&snapshot(500), at(300)));
+    }
+
+    #[test]
+    fn agents_that_begin_together_report_apart_from_the_second_report_on() {
+        for (share, second) in [(0.0, 300), (0.5, 180), (1.0, 60)] {
+            let mut publisher = Publisher::with_share(share);
+            publisher.told(snapshot(500), at(0));
+            assert!(!publisher.is_due(&snapshot(500), at(second - 1)), "{share}");
+            assert!(publisher.is_due(&snapshot(500), at(second)), "{share}");
+            publisher.told(snapshot(500), at(second));
+            assert!(!publisher.is_due(&snapshot(500), at(second + 299)), "{share}");
+            assert!(publisher.is_due(&snapshot(500), at(second + 300)), "{share}");
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ struct Inner {
     new_nodes: BTreeMap<String, NodeFacts>,
     new_pods: HashMap<String, PodFacts>,
     synced: [bool; 2],
+    /// Counts the changes of `nodes` and `pods`.
+    revision: u64,
 }
 
 /// Nodes and pods as they are now. Cheap to clone.
@@ -39,11 +41,19 @@ impl Observed {
 
     /// Changes such an inventory.
     pub fn change(&self, nodes: BTreeMap<String, NodeFacts>, pods: HashMap<String, PodFacts>) {
-        self.with(|inner| (inner.nodes, inner.pods) = (nodes, pods));
+        self.with(|inner| {
+            (inner.nodes, inner.pods) = (nodes, pods);
+            inner.revision += 1;
+        });
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {
         look(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Another number whenever the inventory is another, so that who looks often need not take it each time.
+    pub fn revision(&self) -> u64 {
+        self.with(|inner| inner.revision)
     }
 
     /// The inventory; `None` until both lists are complete, as a cluster without nodes would look full.
@@ -67,46 +77,62 @@ impl Observed {
     }
 
     fn on_node(&self, event: Event<Node>) {
-        self.with(|inner| match event {
-            Event::Init => inner.new_nodes.clear(),
-            Event::InitApply(node) => {
-                inner.new_nodes.insert(node.name_any(), node_facts(&node));
-            }
-            Event::InitDone => {
-                inner.nodes = std::mem::take(&mut inner.new_nodes);
-                inner.synced[0] = true;
-            }
-            Event::Apply(node) => {
-                inner.nodes.insert(node.name_any(), node_facts(&node));
-            }
-            Event::Delete(node) => {
-                inner.nodes.remove(&node.name_any());
-            }
+        self.with(|inner| {
+            let changed = match event {
+                Event::Init => {
+                    inner.new_nodes.clear();
+                    false
+                }
+                Event::InitApply(node) => {
+                    inner.new_nodes.insert(node.name_any(), node_facts(&node));
+                    false
+                }
+                Event::InitDone => {
+                    let before = std::mem::replace(&mut inner.nodes, std::mem::take(&mut inner.new_nodes));
+                    !std::mem::replace(&mut inner.synced[0], true) || before != inner.nodes
+                }
+                // Kubelets write to their nodes all the time, seldom what is looked at here.
+                Event::Apply(node) => {
+                    let facts = node_facts(&node);
+                    let known = inner.nodes.get(&node.name_any()) == Some(&facts);
+                    inner.nodes.insert(node.name_any(), facts);
+                    !known
+                }
+                Event::Delete(node) => inner.nodes.remove(&node.name_any()).is_some(),
+            };
+            inner.revision += u64::from(changed);
         });
     }
 
     fn on_pod(&self, event: Event<Pod>) {
-        self.with(|inner| match event {
-            Event::Init => inner.new_pods.clear(),
-            Event::InitApply(pod) => {
-                if let (Some(uid), Some(facts)) = (pod.uid(), pod_facts(&pod)) {
-                    inner.new_pods.insert(uid, facts);
+        self.with(|inner| {
+            let changed = match event {
+                Event::Init => {
+                    inner.new_pods.clear();
+                    false
                 }
-            }
-            Event::InitDone => {
-                inner.pods = std::mem::take(&mut inner.new_pods);
-                inner.synced[1] = true;
-            }
-            Event::Apply(pod) => {
-                let Some(uid) = pod.uid() else { return };
-                match pod_facts(&pod) {
-                    Some(facts) => inner.pods.insert(uid, facts),
-                    None => inner.pods.remove(&uid),
-                };
-            }
-            Event::Delete(pod) => {
-                inner.pods.remove(&pod.uid().unwrap_or_default());
-            }
+                Event::InitApply(pod) => {
+                    if let (Some(uid), Some(facts)) = (pod.uid(), pod_facts(&pod)) {
+                        inner.new_pods.insert(uid, facts);
+                    }
+                    false
+                }
+                Event::InitDone => {
+                    let before = std::mem::replace(&mut inner.pods, std::mem::take(&mut inner.new_pods));
+                    !std::mem::replace(&mut inner.synced[1], true) || before != inner.pods
+                }
+                Event::Apply(pod) => {
+                    let Some(uid) = pod.uid() else { return };
+                    let facts = pod_facts(&pod);
+                    let before = match facts.clone() {
+                        Some(facts) => inner.pods.insert(uid, facts),
+                        None => inner.pods.remove(&uid),
+                    };
+                    before != facts
+                }
+                Event::Delete(pod) => inner.pods.remove(&pod.uid().unwrap_or_default()).is_some(),
+            };
+            inner.revision += u64::from(changed);
         });
     }
 }
@@ -137,4 +163,69 @@ pub async fn watch(local: Client, observed: Observed) {
         }
     };
     tokio::join!(nodes, pods);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(labels: &Value, resource_version: &str) -> Node {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n", "labels": labels, "resourceVersion": resource_version},
+            "status": {"allocatable": {"cpu": "4"}, "capacity": {"cpu": "4"}},
+        }))
+        .unwrap()
+    }
+
+    fn pod(cpu: &str, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": "p", "uid": "u"},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+            "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_revision_rises_when_the_inventory_is_another_and_only_then() {
+        let observed = Observed::default();
+        let zone = |name: &str| json!({"topology.kubernetes.io/zone": name});
+        let mut seen = observed.revision();
+        let mut rises = |what: &str, expected: bool| {
+            let now = observed.revision();
+            assert_eq!(now != seen, expected, "{what}");
+            seen = now;
+        };
+        for event in [Event::Init, Event::InitApply(node(&zone("a"), "1"))] {
+            observed.on_node(event);
+            rises("a list that is not complete", false);
+        }
+        observed.on_node(Event::InitDone);
+        rises("the first list", true);
+        observed.on_pod(Event::Init);
+        observed.on_pod(Event::InitDone);
+        rises("an empty list, for it is complete now", true);
+        observed.on_node(Event::Apply(node(&zone("a"), "2")));
+        rises("the kubelet's heartbeat", false);
+        observed.on_node(Event::Apply(node(&zone("b"), "3")));
+        rises("another zone", true);
+        observed.on_pod(Event::Apply(pod("1", "Running")));
+        rises("a pod", true);
+        observed.on_pod(Event::Apply(pod("1", "Running")));
+        rises("its status", false);
+        observed.on_pod(Event::Apply(pod("2", "Running")));
+        rises("its requests", true);
+        observed.on_pod(Event::Apply(pod("2", "Succeeded")));
+        rises("its end", true);
+        observed.on_pod(Event::Delete(pod("2", "Succeeded")));
+        rises("its deletion afterwards", false);
+        observed.on_node(Event::Init);
+        observed.on_node(Event::InitApply(node(&zone("b"), "9")));
+        observed.on_node(Event::InitDone);
+        rises("the same list again", false);
+        observed.on_node(Event::Delete(node(&zone("b"), "9")));
+        rises("a node that goes", true);
+    }
 }
