@@ -49,6 +49,9 @@ pub struct JournalStep {
     pub undo: Undo,
 }
 
+/// The command of a run that removes the installation.
+const REMOVAL: &str = "uninstall";
+
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -79,6 +82,17 @@ impl Journal {
             namespace_created: false,
             steps: Vec::new(),
         }
+    }
+
+    /// Whether the run removes the installation. What it has deleted is not made again by an undo.
+    pub fn is_removal(&self) -> bool {
+        self.command == REMOVAL
+    }
+
+    /// Makes the run a removal.
+    pub(crate) fn into_removal(mut self) -> Self {
+        REMOVAL.clone_into(&mut self.command);
+        self
     }
 
     /// The step of an object.

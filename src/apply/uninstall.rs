@@ -146,9 +146,8 @@ impl Engine {
 
     async fn open_for_removal(&self, server: &Server, install_uid: &str) -> Result<Shared, Error> {
         let ledger = Ledger::acquire(server, &self.owner, &self.options, &self.events, |state| {
-            let mut journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
-            "uninstall".clone_into(&mut journal.command);
-            state.journal = Some(journal);
+            let journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
+            state.journal = Some(journal.into_removal());
         })
         .await?;
         Ok(Shared::new(ledger))

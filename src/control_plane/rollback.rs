@@ -43,7 +43,7 @@ impl Target<'_> {
             .as_ref()
             .filter(|record| record.phase == apply::Phase::Installed)
             .map(|record| record.release.version.clone());
-        if let Some(journal) = before.journal.as_ref().filter(|journal| journal.command == "uninstall") {
+        if let Some(journal) = before.journal.as_ref().filter(|journal| journal.is_removal()) {
             return Ok(Outcome::WasUninstall { started: journal.started.clone() });
         }
         let result = engine.rollback().await?;

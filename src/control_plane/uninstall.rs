@@ -37,13 +37,14 @@ impl Target<'_> {
         }
     }
 
-    /// Whether an install of it has ever ended well: only then can workload clusters be registered.
+    /// Whether an install of it has ended well and no removal has begun: only then may it be expected to answer, and to
+    /// know workload clusters.
     pub async fn is_complete(&self) -> bool {
         // A record that cannot be read is no proof that there is nothing to lose.
-        self.reader(OWNER_KIND)
-            .state()
-            .await
-            .map_or(true, |state| state.record.is_some_and(|record| record.phase == apply::Phase::Installed))
+        self.reader(OWNER_KIND).state().await.map_or(true, |state| {
+            let removing = state.journal.is_some_and(|journal| journal.is_removal());
+            !removing && state.record.is_some_and(|record| record.phase == apply::Phase::Installed)
+        })
     }
 
     /// What a removal would do, by reads alone.

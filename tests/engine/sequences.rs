@@ -13,9 +13,11 @@ use super::lifecycle::edit;
 use super::support::{Case, dump, objects, release};
 
 /// The number of sequences that every run tries.
-const SOME: u64 = 12;
+const SOME: u64 = 200;
 /// The number that an exhaustive run tries.
-const MANY: u64 = 300;
+const MANY: u64 = 1000;
+/// Sequences side by side. They wait for namespaces to go more than they ask.
+const ABREAST: usize = 2 * TOGETHER;
 /// What happens in one sequence.
 const STEPS: usize = 7;
 
@@ -248,7 +250,7 @@ async fn sequence(seed: u64) {
 }
 
 async fn sequences(seeds: std::ops::Range<u64>) {
-    stream::iter(seeds).for_each_concurrent(TOGETHER, sequence).await;
+    stream::iter(seeds).for_each_concurrent(ABREAST, sequence).await;
 }
 
 #[tokio::test]

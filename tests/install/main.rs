@@ -8,6 +8,7 @@ mod documentation;
 mod exposure;
 mod failing;
 mod faults;
+mod killed;
 mod life;
 mod limited;
 mod member;

@@ -19,7 +19,7 @@ const ON_CLUSTERS: [&str; 4] = ["install", "runtime", "engine", "packager"];
 
 /// Parts of those targets that take many minutes, because they wait for time-outs or try every case; they run with
 /// `cargo bed test --exhaustive`.
-const SLOW: [&str; 5] = ["membership::", "faults::", "kill::", "fault::", "exhaustive::"];
+const SLOW: [&str; 3] = ["membership::", "faults::", "exhaustive::"];
 
 fn cargo(bed: &Bed, args: &[&str]) -> Command {
     let mut cargo = run::cargo(bed.checkout());
