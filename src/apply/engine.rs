@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use kube::Client;
+use serde_json::Value;
 
 use super::error::Error;
 use super::event::Events;
+use super::object::ObjectRef;
 use super::owner::Owner;
 use super::record::{Holder, State};
 use super::server::Server;
@@ -80,6 +82,19 @@ impl Engine {
     /// The cluster, with the deadline of this engine.
     pub fn server(&self) -> Server {
         self.server.until(self.options.deadline)
+    }
+
+    /// An object as it is.
+    ///
+    /// # Errors
+    /// What the server refuses; an object that is not there.
+    pub async fn read(&self, object: &ObjectRef) -> Result<Value, Error> {
+        let server = self.server();
+        let kind =
+            server.served(&object.group, &object.kind).await.map_err(|e| Error::on("find the kind of", object, e))?;
+        let live = server.get(&kind, object.namespace.as_deref(), &object.name).await;
+        let live = live.map_err(|e| Error::on("read", object, e))?;
+        live.ok_or_else(|| Error::Input(format!("{object} is not there")))
     }
 
     /// Record, journal and lock as the cluster has them.

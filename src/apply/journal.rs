@@ -49,6 +49,13 @@ pub struct JournalStep {
     pub undo: Undo,
 }
 
+impl JournalStep {
+    /// The name of the stateful set that the step makes.
+    pub(crate) fn made_set(&self) -> Option<&str> {
+        (self.undo == Undo::Delete && self.object.is("apps", "StatefulSet")).then_some(&*self.object.name)
+    }
+}
+
 /// The command of a run that removes the installation.
 const REMOVAL: &str = "uninstall";
 
@@ -67,6 +74,9 @@ pub struct Journal {
     /// Whether this run, or a cut-off one that it continues, made the namespace.
     #[serde(default)]
     pub namespace_created: bool,
+    /// Uids of the volume claims that were there before the stateful sets that the run made: their data is not its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<String>,
     /// The writes, the first first.
     pub steps: Vec<JournalStep>,
 }
@@ -80,6 +90,7 @@ impl Journal {
             started: jiff::Timestamp::now().to_string(),
             install_uid: install_uid.to_owned(),
             namespace_created: false,
+            claims: Vec::new(),
             steps: Vec::new(),
         }
     }

@@ -126,20 +126,17 @@ impl Engine {
         Ok(result)
     }
 
-    /// Deletes the claims of stateful sets that the run made. Claims that were kept from before stay with their data.
+    /// Deletes the claims of stateful sets that the run made. Claims that were there before stay with their data.
     async fn undo_claims(&self, server: &Server, journal: &Journal, state: &State, end: Instant) -> Result<(), Error> {
-        let sets: Vec<&str> = journal
-            .steps
-            .iter()
-            .filter(|step| step.undo == Undo::Delete && step.object.is("apps", "StatefulSet"))
-            .map(|step| step.object.name.as_str())
-            .collect();
+        let sets: Vec<&str> = journal.steps.iter().filter_map(JournalStep::made_set).collect();
         if sets.is_empty() {
             return Ok(());
         }
         self.pods_gone(server, end).await?;
         let claims = self.claims(server).await?.into_iter().filter(|claim| {
-            let before = state.record.as_ref().is_some_and(|record| record.has(&claim.object, uid(&claim.live)));
+            let claim_uid = uid(&claim.live);
+            let kept = state.record.as_ref().is_some_and(|record| record.has(&claim.object, claim_uid));
+            let before = kept || journal.claims.iter().any(|known| known == claim_uid);
             !before && sets.iter().any(|set| claim_of(&claim.object.name, set))
         });
         self.delete_wave(server, claims.collect(), end).await.map(|_| ())
@@ -183,7 +180,7 @@ impl Engine {
             .await
     }
 
-    async fn undo_step(&self, server: &Server, step: &JournalStep, state: &State) -> Result<Outcome, Error> {
+    pub(super) async fn undo_step(&self, server: &Server, step: &JournalStep, state: &State) -> Result<Outcome, Error> {
         let target = &step.object;
         let kind = server.kind_of(&step.api_version, &target.kind).await;
         let kind = match kind {
@@ -239,7 +236,7 @@ impl Engine {
 }
 
 /// What undoing a step left to do.
-enum Outcome {
+pub(super) enum Outcome {
     Done,
     Deleted(Doomed),
     Recreated(String),

@@ -11,6 +11,7 @@ use super::fields;
 use super::journal::{Journal, JournalStep, LocalJournal, Undo};
 use super::ledger::{Ledger, Shared};
 use super::object::{ObjectRef, Policy, number, uid};
+use super::others::claim_of;
 use super::plan::{Action, Plan, Step};
 use super::record::{Item, Origin, Phase, Record, Release};
 use super::server::Server;
@@ -216,7 +217,19 @@ impl Run {
         self.note(&entries).await
     }
 
+    /// The uids of the claims with which stateful sets that are to be made will find their data.
+    async fn claims_before(&self, entries: &[JournalStep]) -> Result<Vec<String>, Error> {
+        let sets: Vec<&str> = entries.iter().filter_map(JournalStep::made_set).collect();
+        if sets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let claims = self.engine.claims(&self.server).await?.into_iter();
+        let theirs = claims.filter(|claim| sets.iter().any(|set| claim_of(&claim.object.name, set)));
+        Ok(theirs.map(|claim| uid(&claim.live).to_owned()).collect())
+    }
+
     pub(crate) async fn note(&mut self, entries: &[JournalStep]) -> Result<(), Error> {
+        let claims = self.claims_before(entries).await?;
         if let Some(local) = &mut self.local {
             local.append(entries)?;
         }
@@ -225,6 +238,7 @@ impl Run {
             .await
             .update(|state| {
                 if let Some(journal) = &mut state.journal {
+                    journal.claims.extend(claims.iter().cloned());
                     for entry in entries {
                         journal.add(entry.clone());
                     }

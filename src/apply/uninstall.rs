@@ -148,12 +148,17 @@ impl Engine {
         let ledger = Ledger::acquire(server, &self.owner, &self.options, &self.events, |state| {
             let journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
             state.journal = Some(journal.into_removal());
+            // From its first deletion on there is no whole installation, whatever comes next.
+            if let Some(record) = &mut state.record {
+                record.phase = Phase::Removed;
+            }
         })
         .await?;
         Ok(Shared::new(ledger))
     }
 
-    /// Deletes workloads first, so that pods stop while what they need is still there; data goes last.
+    /// Deletes workloads first, so that pods stop while what they need is still there; then the rest, the data, and last
+    /// the keys without which it could not be read.
     #[expect(clippy::too_many_arguments, reason = "the parts of one step of the story, all needed")]
     async fn delete_all(
         &self,
@@ -166,9 +171,16 @@ impl Engine {
         result: &mut Removed,
     ) -> Result<Vec<Found>, Error> {
         let (doomed, kept) = sort_out(found.clone(), state, &claims, removal);
-        let stays: Vec<Found> = found.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object)).collect();
+        // What a cut-off run took over from others is given back, and is nothing of ours any more.
+        for step in state.journal.iter().flat_map(|journal| &journal.steps).filter(|step| is_release(&step.undo)) {
+            self.undo_step(server, step, state).await?;
+        }
+        let stays = found.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object) && !taken(state, &f.object));
+        let stays: Vec<Found> = stays.collect();
         result.kept = kept;
         let (workloads, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| is_workload(&f.object));
+        let (keys, rest): (Vec<Found>, Vec<Found>) =
+            rest.into_iter().partition(|f| stays_with_data(f, state) && !f.object.is("", "Namespace"));
         result.deleted.extend(self.delete_wave(server, workloads, end).await?);
         self.pods_gone(server, end).await?;
         result.deleted.extend(self.delete_wave(server, rest, end).await?);
@@ -177,6 +189,7 @@ impl Engine {
         let volumes: Vec<String> =
             unbound.iter().filter_map(|c| text(&c.live, "/spec/volumeName")).map(str::to_owned).collect();
         result.deleted.extend(self.delete_wave(server, unbound, end).await?);
+        result.deleted.extend(self.delete_wave(server, keys, end).await?);
         self.volumes_gone(server, &volumes, end).await;
         for claim in &bound {
             self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
@@ -360,6 +373,15 @@ impl Engine {
         Ok(self.dependents(server, &kind).await?.into_iter().filter(|f| !self.owner.labelled(&f.live)).collect())
     }
 
+    /// The volume claims of our workloads that hold data.
+    ///
+    /// # Errors
+    /// What the server refuses.
+    pub async fn data(&self) -> Result<Vec<ObjectRef>, Error> {
+        let claims = self.claims(&self.server()).await?.into_iter();
+        Ok(claims.filter(|claim| is_bound(&claim.live)).map(|claim| claim.object).collect())
+    }
+
     pub(crate) async fn dependents(&self, server: &Server, kind: &Kind) -> Result<Vec<Found>, Error> {
         let selector = self.owner.selector();
         let selection =
@@ -380,16 +402,8 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], removal: Removal
     let never_complete = state.record.is_none() && !claims.iter().any(|claim| is_bound(&claim.live));
     let (mut doomed, mut kept) = (Vec::new(), Vec::new());
     for found in found {
-        let recorded = state.record.as_ref().and_then(|r| r.item(&found.object)).map(|item| item.policy);
-        let begun = state.journal.as_ref().and_then(|j| j.step(&found.object)).map(|step| step.policy);
-        let marked = annotation(&found.live, KEEP_ANNOTATION) == Some("true");
-        let keep = marked || recorded == Some(Policy::Keep) || begun == Some(Policy::Keep);
-        let adopted_midway = state
-            .journal
-            .as_ref()
-            .and_then(|j| j.step(&found.object))
-            .is_some_and(|s| matches!(s.undo, Undo::Release { .. }));
-        if adopted_midway {
+        let keep = stays_with_data(&found, state);
+        if taken(state, &found.object) {
             kept.push(Kept { object: found.object, why: "it was there before this installation".to_owned() });
         } else if keep && !removal.delete_data && !never_complete {
             kept.push(kept_data(&found));
@@ -398,6 +412,23 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], removal: Removal
         }
     }
     (doomed, kept)
+}
+
+/// Whether a run that was cut off has taken the object over from others.
+fn taken(state: &State, object: &ObjectRef) -> bool {
+    state.journal.as_ref().and_then(|journal| journal.step(object)).is_some_and(|step| is_release(&step.undo))
+}
+
+const fn is_release(undo: &Undo) -> bool {
+    matches!(undo, Undo::Release { .. })
+}
+
+/// Whether it stays unless the data goes too: the record, the journal or the object itself says so.
+fn stays_with_data(found: &Found, state: &State) -> bool {
+    let recorded = state.record.as_ref().and_then(|r| r.item(&found.object)).map(|item| item.policy);
+    let begun = state.journal.as_ref().and_then(|j| j.step(&found.object)).map(|step| step.policy);
+    let marked = annotation(&found.live, KEEP_ANNOTATION) == Some("true");
+    marked || recorded == Some(Policy::Keep) || begun == Some(Policy::Keep)
 }
 
 fn kept_data(found: &Found) -> Kept {

@@ -107,6 +107,15 @@ pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::Keys(source) => CliError::new(Exit::Failed, "BadKeys", error.to_string())
             .because(source)
             .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
+        InstallError::Members { now, .. } => CliError::new(Exit::Refused, "EtcdMembersFixed", error.to_string())
+            .hint(format!("give the values of the install before, or `--set etcd.replicas={now}`"))
+            .hint("another number of members needs a new control plane"),
+        InstallError::KeysLost(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string())
+            .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor an agent could be used")
+            .hint(format!(
+                "to begin anew without the data: `{} uninstall control-plane {} --delete-data`",
+                ui.program, plan.name
+            )),
         InstallError::Local(source) => CliError::new(Exit::Failed, "LocalFile", error.to_string()).because(source),
         InstallError::Unreachable { why, .. } => CliError::new(Exit::Unhealthy, "Unreachable", error.to_string())
             .cause(why.clone())

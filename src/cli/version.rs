@@ -108,7 +108,7 @@ async fn ask(global: &Global, found: &mut Document) -> Result<(), String> {
     found.control_planes = of("fleet-scheduler");
     found.agents = of("fleet-agent");
     if let Some(control_plane) = found.control_planes.first() {
-        let agents = tokio::time::timeout(PATIENCE, registered(&hosting.client, namespace)).await;
+        let agents = tokio::time::timeout(PATIENCE, registered(&hosting.client, namespace, &control_plane.name)).await;
         match agents.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(agents) => found.agents.extend(agents),
             Err(why) => found.not_asked.push(format!("control plane {}: {why}", control_plane.name)),
@@ -118,8 +118,8 @@ async fn ask(global: &Global, found: &mut Document) -> Result<(), String> {
 }
 
 /// The agents that the control plane in this namespace knows.
-async fn registered(hosting: &Client, namespace: &str) -> Result<Vec<Installed>, String> {
-    let kubeconfig = keys::admin_kubeconfig(hosting, namespace).await.map_err(|error| health::chain(&error))?;
+async fn registered(hosting: &Client, namespace: &str, name: &str) -> Result<Vec<Installed>, String> {
+    let kubeconfig = keys::admin_kubeconfig(hosting, namespace, name).await.map_err(|error| health::chain(&error))?;
     let kubeconfig = kubeconfig.ok_or("its kubeconfig is not in the cluster")?;
     let hub = health::hub(&kubeconfig).await?;
     let clusters = Api::<Cluster>::all(hub).list(&ListParams::default()).await;

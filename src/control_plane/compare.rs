@@ -44,7 +44,8 @@ pub async fn compare(
     progress.step(comparing);
     let mut notes = Vec::new();
     let endpoint = endpoint(plan, client, &seen, &mut notes).await?;
-    let keys = known_keys(plan, client, home, &endpoint, &mut notes).await?;
+    let found = keys::find(client, plan, home, &engine, |source| stopped(comparing)(source)).await?;
+    let keys = known_keys(plan, found, &endpoint, &mut notes)?;
     let rendered = plan.render(&endpoint, &keys)?;
     let planned = engine
         .plan(&plan.release(&endpoint), &package::planned(&rendered.objects))
@@ -76,17 +77,7 @@ async fn endpoint(
 }
 
 /// The keys that an install would find, completed as it would complete them; placeholders where it would make all.
-async fn known_keys(
-    plan: &Plan,
-    client: &Client,
-    home: &Home,
-    endpoint: &Endpoint,
-    notes: &mut Vec<String>,
-) -> Result<Files, InstallError> {
-    let mut found = keys::from_cluster(client, plan.package.namespace.as_str(), plan.name.as_str()).await?;
-    if !pki::Authorities::any_in(&found) {
-        found = keys::from_folder(&home.keys(&plan.name))?;
-    }
+fn known_keys(plan: &Plan, found: Files, endpoint: &Endpoint, notes: &mut Vec<String>) -> Result<Files, InstallError> {
     if !pki::Authorities::any_in(&found) {
         notes.push("keys and certificates are made at install; they are shown as placeholders".to_owned());
         return Ok(pki::placeholders());

@@ -79,6 +79,11 @@ pub async fn look(
     Ok(Health { facts, report })
 }
 
+/// Whether the server has answered, and will not answer otherwise.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+}
+
 /// Looks until it is healthy or `deadline`; `waiting` is told the first problem whenever it changes.
 pub async fn wait(
     hosting: &Client,
@@ -88,7 +93,16 @@ pub async fn wait(
     waiting: &(dyn Fn(&str) + Sync),
 ) -> Result<Health, kube::Error> {
     loop {
-        let health = look(Ok(hosting), Ok(hub), namespace).await?;
+        let health = match look(Ok(hosting), Ok(hub), namespace).await {
+            Ok(health) => health,
+            // One answer that failed is no reason to give up what is being waited for.
+            Err(error) if Instant::now() + PAUSE < deadline && !is_refusal(&error) => {
+                waiting(&chain(&error));
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         if health.is_healthy() || Instant::now() + PAUSE > deadline {
             return Ok(health);
         }

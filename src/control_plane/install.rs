@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
-use kube::api::Api;
+use serde_json::Value;
 
 use super::exposure::{self, Decision, Endpoint, NotYet};
 use super::health::{self, Health};
@@ -17,7 +17,7 @@ use super::survey::{Survey, survey};
 use super::upgrade::UpgradeRefused;
 use super::values::ExposureType;
 use crate::api::version::KubeMinor;
-use crate::apply::Phase;
+use crate::apply::{self, Action, ObjectRef, Phase};
 use crate::chart::Diagnostics;
 use crate::check::Report;
 use crate::check::hosting::HostingFacts;
@@ -70,6 +70,17 @@ pub enum InstallError {
     /// The keys in the cluster are damaged.
     #[error("the keys of the control plane cannot be used")]
     Keys(#[from] PkiError),
+    /// etcd cannot grow or shrink in place.
+    #[error("etcd has {now} {}, and would have {wanted}", if *now == 1 { "member" } else { "members" })]
+    Members {
+        /// How many there are.
+        now: u64,
+        /// How many were asked for.
+        wanted: u64,
+    },
+    /// There are no keys, but data that was written under some.
+    #[error("the keys of the control plane are gone, and its data is still there in {0}")]
+    KeysLost(ObjectRef),
     /// A local file cannot be written.
     #[error("a local file cannot be used")]
     Local(#[from] FolderError),
@@ -129,12 +140,15 @@ impl Flow<'_> {
         let Survey { facts, state, decision } = seen;
         self.course.progress.done(&format!("{}, exposure {} ({})", facts.git_version, name(&decision), decision.why));
 
+        let stopped = self.course.stopped();
+        let found = keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into()).await?;
         let endpoint = self.expose(&decision, &facts, known_host.as_deref()).await?;
-        let keys = self.keys(&endpoint).await?;
+        let keys = self.keys(&found, &endpoint)?;
         let rendered = self.plan.render(&endpoint, &keys)?;
         let objects = planned(&rendered.objects);
         let release = self.plan.release(&endpoint);
         let whole = self.course.engine.plan(&release, &objects).await.map_err(self.course.stopped())?;
+        self.same_members(&whole).await?;
         let unchanged = whole.is_noop() && self.course.run.is_none();
         if !unchanged {
             self.course.begin(whole).await?;
@@ -152,6 +166,20 @@ impl Flow<'_> {
         self.course.commit().await?;
         let kubeconfig = self.write_kubeconfig(&keys)?;
         Ok(Installed { health: health?, endpoint, kubeconfig, unchanged })
+    }
+
+    /// Refuses another number of members of etcd: each knows the others from its first start.
+    async fn same_members(&self, whole: &apply::Plan) -> Result<(), InstallError> {
+        let changes = |step: &&apply::Step| step.action == Action::Change && step.target.is("apps", "StatefulSet");
+        for step in whole.steps.iter().filter(changes).filter(|step| step.target.name == "etcd") {
+            let live = self.course.engine.read(&step.target).await.map_err(self.course.stopped())?;
+            let members = |object: &Value| object.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+            let (now, wanted) = (members(&live), members(&step.manifest));
+            if now != wanted {
+                return Err(InstallError::Members { now, wanted });
+            }
+        }
+        Ok(())
     }
 
     /// Makes namespace and Service, and waits until it is known where the API will be reached.
@@ -191,15 +219,23 @@ impl Flow<'_> {
         for stage in of_service {
             self.course.apply(stage, |_| true).await?;
         }
-        let services: Api<Service> = Api::namespaced(self.client.clone(), self.plan.package.namespace.as_str());
+        let object = ObjectRef {
+            group: String::new(),
+            kind: "Service".to_owned(),
+            namespace: Some(self.plan.package.namespace.to_string()),
+            name: "apiserver".to_owned(),
+        };
         loop {
-            let service = services.get("apiserver").await?;
+            let live = self.course.engine.read(&object).await.map_err(self.course.stopped())?;
+            let service: Service = serde_json::from_value(live).unwrap_or_default();
             match exposure::endpoint(decision.kind, wanted, &service, &facts.nodes, known) {
                 Ok(endpoint) => {
                     self.course.progress.done(&endpoint.url());
                     return Ok(endpoint);
                 }
                 Err(missing @ NotYet::NoNodeAddress { .. }) => return Err(InstallError::NoAddress(missing)),
+                // What gives it its address, and what keeps it from that, is told as of everything else that is awaited.
+                Err(_) if decision.kind == ExposureType::LoadBalancer => self.course.wait_for(&object).await?,
                 Err(missing) if Instant::now() + Duration::from_secs(1) > self.course.deadline => {
                     return Err(InstallError::NoAddress(missing));
                 }
@@ -209,14 +245,9 @@ impl Flow<'_> {
         }
     }
 
-    /// Finds the keys or makes them; in this order: those of the cluster, those that `template` made here, new ones.
-    async fn keys(&mut self, endpoint: &Endpoint) -> Result<Files, InstallError> {
-        let name = &self.plan.name;
-        let mut found = keys::from_cluster(self.client, self.plan.package.namespace.as_str(), name.as_str()).await?;
-        if !pki::Authorities::any_in(&found) {
-            found = keys::from_folder(&self.home.keys(name))?;
-        }
-        let completed = keys::complete(&found, self.plan, endpoint, Timestamp::now())?;
+    /// Completes the keys that were found.
+    fn keys(&mut self, found: &Files, endpoint: &Endpoint) -> Result<Files, InstallError> {
+        let completed = keys::complete(found, self.plan, endpoint, Timestamp::now())?;
         if !completed.unchanged() {
             self.course.step(if completed.new_authorities {
                 "Generating certificates"

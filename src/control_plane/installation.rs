@@ -2,7 +2,9 @@
 //! and why components of it do not run.
 
 use jiff::Timestamp;
-use kube::Client;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt as _};
 
 use super::health::chain;
 use super::keys;
@@ -35,6 +37,32 @@ fn engine(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -
     Engine::reader(client.clone(), owner)
 }
 
+/// The control planes that an install or a removal has begun here and not undone, the one that is named or all in the namespace:
+/// of one that was cut off there may be nothing but its record.
+pub async fn begun(
+    client: &Client,
+    namespace: &NamespaceName,
+    name: Option<&ControlPlaneName>,
+) -> Vec<ControlPlaneName> {
+    let names: Vec<ControlPlaneName> = match name {
+        Some(name) => vec![name.clone()],
+        None => {
+            let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace.as_str());
+            let all = secrets.list_metadata(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+            let records = all.iter().filter_map(|secret| secret.name_any().strip_prefix("fleetctl.")?.parse().ok());
+            records.collect()
+        }
+    };
+    let mut begun = Vec::new();
+    for name in names {
+        let state = engine(client, &name, namespace).state().await.unwrap_or_default();
+        if state.journal.is_some() || state.record.is_some_and(|record| record.phase == Phase::Installed) {
+            begun.push(name);
+        }
+    }
+    begun
+}
+
 /// Looks at an installed control plane. Reads only; what may not be read is said so by its check.
 pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Installation {
     let engine = engine(client, name, namespace);
@@ -48,9 +76,10 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
     let record = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
     let version = record.map(|record| record.release.version.clone());
     // A first install under way has no record yet, which is no loss.
-    let recorded = record
-        .map(|record| (record.release.version.clone(), record.inventory.len()))
-        .or_else(|| state.journal.as_ref().map(|_| ("that is being installed".to_owned(), 0)));
+    let recorded = record.map(|record| (record.release.version.clone(), record.inventory.len())).or_else(|| {
+        let of = |journal: &apply::Journal| if journal.is_removal() { "removed" } else { "installed" };
+        state.journal.as_ref().map(|journal| (format!("that is being {}", of(journal)), 0))
+    });
     let facts = InstalledFacts {
         name: name.to_string(),
         recorded: unread.map_or(Ok(recorded), Err),

@@ -8,8 +8,12 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
 use super::exposure::Endpoint;
+use super::install::InstallError;
 use super::plan::Plan;
 use super::secrets::{ADMIN_SECRET, SECRET_ENTRIES};
+use crate::api::keys::LABEL_INSTANCE;
+use crate::apply::{self, Engine};
+use crate::install::home::Home;
 use crate::pki::{self, Completed, Files, FolderError, KeptError, Lifetimes, PkiError, San, Subject};
 
 /// The file of the key set that holds the operator's kubeconfig.
@@ -35,9 +39,10 @@ pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Resul
 }
 
 /// Reads the operator's kubeconfig that an installed control plane keeps in its namespace.
-pub async fn admin_kubeconfig(client: &Client, namespace: &str) -> Result<Option<String>, kube::Error> {
+pub async fn admin_kubeconfig(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let secret = secrets.get_opt(ADMIN_SECRET).await?;
+    let secret = secret.filter(|secret| secret.labels().get(LABEL_INSTANCE).is_some_and(|whose| whose == name));
     let bytes = secret.and_then(|secret| secret.data.and_then(|mut data| data.remove("kubeconfig")));
     Ok(bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()))
 }
@@ -45,6 +50,30 @@ pub async fn admin_kubeconfig(client: &Client, namespace: &str) -> Result<Option
 /// Reads the key set that `template` keeps in a local folder; empty where there is none.
 pub fn from_folder(folder: &Path) -> Result<Files, FolderError> {
     if folder.is_dir() { pki::read_folder(folder) } else { Ok(Files::new()) }
+}
+
+/// Finds the key set of a control plane: in the Secrets of its namespace, else in the folder where `template` keeps it.
+/// That of a new one is empty.
+///
+/// # Errors
+/// [`InstallError::KeysLost`] where there is none, and volumes hold what only the lost ones can read.
+pub async fn find(
+    client: &Client,
+    plan: &Plan,
+    home: &Home,
+    engine: &Engine,
+    stopped: impl FnOnce(apply::Error) -> InstallError,
+) -> Result<Files, InstallError> {
+    let mut found = from_cluster(client, plan.package.namespace.as_str(), plan.name.as_str()).await?;
+    if !pki::Authorities::any_in(&found) {
+        found = from_folder(&home.keys(&plan.name))?;
+    }
+    if !pki::Authorities::any_in(&found)
+        && let Some(claim) = engine.data().await.map_err(stopped)?.into_iter().next()
+    {
+        return Err(InstallError::KeysLost(claim));
+    }
+    Ok(found)
 }
 
 /// Completes a key set for `endpoint`: what is good stays, what is missing or outlived is issued.

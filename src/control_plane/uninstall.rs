@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::health;
 use super::keys;
 use super::plan::OWNER_KIND;
+use super::secrets::ADMIN_SECRET;
 use crate::api::brief::Age;
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine, Removal, Removed};
@@ -27,9 +28,17 @@ impl Target<'_> {
 
     /// The workload clusters that are registered, or why they could not be asked for.
     pub async fn members(&self) -> Result<Vec<Member>, String> {
-        let kubeconfig = keys::admin_kubeconfig(self.client, self.namespace.as_str()).await;
+        let kubeconfig = keys::admin_kubeconfig(self.client, self.namespace.as_str(), self.name.as_str()).await;
         let kubeconfig = kubeconfig.map_err(|error| health::chain(&error))?;
-        let Some(kubeconfig) = kubeconfig else { return Ok(Vec::new()) };
+        let Some(kubeconfig) = kubeconfig else {
+            // Its data may know some all the same.
+            let state = self.reader(OWNER_KIND).state().await.map_err(|error| health::chain(&error))?;
+            return match state.record.map(|record| record.phase) {
+                None => Ok(Vec::new()),
+                Some(apply::Phase::Removed) => Err("it does not run any more".to_owned()),
+                Some(apply::Phase::Installed) => Err(format!("Secret {ADMIN_SECRET} is gone")),
+            };
+        };
         let hub = health::hub(&kubeconfig).await?;
         match tokio::time::timeout(ASKING, inside::members(&hub, Age::Now)).await {
             Ok(members) => members.map_err(|error| health::chain(&error)),
@@ -37,14 +46,13 @@ impl Target<'_> {
         }
     }
 
-    /// Whether an install of it has ended well and no removal has begun: only then may it be expected to answer, and to
-    /// know workload clusters.
+    /// Whether an install of it has ended well and no removal has begun: only then may it be expected to answer.
     pub async fn is_complete(&self) -> bool {
         // A record that cannot be read is no proof that there is nothing to lose.
-        self.reader(OWNER_KIND).state().await.map_or(true, |state| {
-            let removing = state.journal.is_some_and(|journal| journal.is_removal());
-            !removing && state.record.is_some_and(|record| record.phase == apply::Phase::Installed)
-        })
+        self.reader(OWNER_KIND)
+            .state()
+            .await
+            .map_or(true, |state| state.record.is_some_and(|record| record.phase == apply::Phase::Installed))
     }
 
     /// What a removal would do, by reads alone.

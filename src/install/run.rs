@@ -94,13 +94,15 @@ pub struct Course<'a> {
     pub begun: bool,
     /// The engine's run, once it holds the lock.
     pub run: Option<Run>,
+    /// The run has ended well: what fails after that undoes nothing.
+    committed: bool,
     step: String,
 }
 
 impl<'a> Course<'a> {
     /// A run that has written nothing yet.
     pub const fn new(engine: &'a Engine, progress: &'a Arc<dyn Progress>, deadline: Instant) -> Self {
-        Self { engine, progress, deadline, begun: false, run: None, step: String::new() }
+        Self { engine, progress, deadline, begun: false, run: None, committed: false, step: String::new() }
     }
 
     /// Begins a step.
@@ -125,12 +127,16 @@ impl<'a> Course<'a> {
     /// # Errors
     /// What the engine refuses.
     pub async fn begin(&mut self, plan: apply::Plan) -> Result<(), Stopped> {
-        self.begun = true;
-        match &mut self.run {
+        let before = std::mem::replace(&mut self.begun, true);
+        let outcome = match &mut self.run {
             Some(run) => run.extend(plan),
             None => self.engine.begin(plan).await.map(|run| self.run = Some(run)),
+        };
+        // Refused at the door: what stands in the journal is another run's, and not to be undone.
+        if let Err(apply::Error::Locked { .. } | apply::Error::NotOurs { .. } | apply::Error::PlanOutdated) = outcome {
+            self.begun = before;
         }
-        .map_err(self.stopped())
+        outcome.map_err(self.stopped())
     }
 
     /// Applies stage after stage and waits for the workloads that each starts, with one step for each `title`.
@@ -224,10 +230,11 @@ impl<'a> Course<'a> {
     /// # Errors
     /// What the engine meets.
     pub async fn commit(&mut self) -> Result<(), Stopped> {
-        match self.run.take() {
-            Some(run) => run.commit().await.map(drop).map_err(self.stopped()),
-            None => Ok(()),
+        if let Some(run) = self.run.take() {
+            run.commit().await.map_err(self.stopped())?;
+            self.committed = true;
         }
+        Ok(())
     }
 
     /// Ends a run that failed: undoes it if that was asked for, else lets go of the lock.
@@ -237,7 +244,7 @@ impl<'a> Course<'a> {
         if !self.begun {
             return Aftermath::NothingWritten;
         }
-        if !rollback {
+        if !rollback || self.committed {
             if let Some(run) = self.run {
                 // The lock expires by itself where the server is not there to take it back.
                 let _ = run.release().await;

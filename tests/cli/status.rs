@@ -87,7 +87,7 @@ fn hosting(path: &str, hub: &str, etcd: usize) -> Answer {
     match path {
         "/api/v1/namespaces/fleet/secrets/fleet-kubeconfig" => (
             200,
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-kubeconfig"},
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-kubeconfig", "labels": {"app.kubernetes.io/instance": "demo"}},
                 "data": {"kubeconfig": STANDARD.encode(kubeconfig("demo", hub))}}),
         ),
         "/api/v1/namespaces/fleet/pods" => list(if etcd == 0 { std::slice::from_ref(&pending) } else { &[] }),

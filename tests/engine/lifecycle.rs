@@ -228,12 +228,10 @@ async fn an_object_of_our_name_that_is_not_ours_is_never_touched() {
     case.sweep().await;
 }
 
-#[tokio::test]
-async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback() {
-    let case = Case::with("adopt", |options| options.adopt = true).await;
-    case.install(&objects(&case)[..1]).await.unwrap();
-    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": case.namespace},
-        "data": {"a": "theirs", "old": "x"}});
+/// A ConfigMap that is not ours, as `kubectl apply` makes it.
+pub(crate) async fn kubectl_made(case: &Case, name: &str, data: &serde_json::Value) {
+    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": case.namespace}, "data": data});
     let maps = Kind::versions("", "ConfigMap").remove(0);
     let path = format!("{}?fieldManager=kubectl-client-side-apply", maps.collection(Some(&case.namespace)));
     let request = http::Request::post(path)
@@ -242,6 +240,14 @@ async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback
         .body(serde_json::to_vec(&manifest).unwrap())
         .unwrap();
     case.server().client().request::<serde_json::Value>(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback() {
+    let case = Case::with("adopt", |options| options.adopt = true).await;
+    case.install(&objects(&case)[..1]).await.unwrap();
+    let theirs = json!({"a": "theirs", "old": "x"});
+    kubectl_made(&case, "config", &theirs).await;
     let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
     assert_eq!(plan.count(Action::Adopt), 1);
     let mut run = case.engine.begin(plan).await.unwrap();
@@ -254,7 +260,7 @@ async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback
     let undone = run.rollback().await.unwrap();
     assert!(undone.problems.is_empty(), "{:?}", undone.problems);
     let live = case.get("", "ConfigMap", "config").await.unwrap();
-    assert_eq!(live["data"], manifest["data"]);
+    assert_eq!(live["data"], theirs);
     assert!(live["metadata"].get("labels").is_none(), "{live}");
     case.install(&objects(&case)).await.unwrap();
     case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
@@ -400,7 +406,7 @@ async fn wait_for_claim(case: &Case, name: &str) {
 }
 
 /// Makes a claim look bound, as a provisioner would.
-async fn bind(case: &Case, name: &str) {
+pub(crate) async fn bind(case: &Case, name: &str) {
     wait_for_claim(case, name).await;
     let volumes = Kind::versions("", "PersistentVolume").remove(0);
     let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": case.namespace},

@@ -104,7 +104,7 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::namespaced(client.clone(), namespace);
     services.get("apiserver").await.map_err(|e| chain(&e))?;
     keys::from_cluster(client, namespace, plan.name.as_str()).await.map_err(|e| chain(&e))?;
-    keys::admin_kubeconfig(client, namespace).await.map_err(|e| chain(&e))?;
+    keys::admin_kubeconfig(client, namespace, namespace).await.map_err(|e| chain(&e))?;
     inside::components(client, namespace).await.map_err(|e| chain(&e))?;
     let sets: kube::Api<k8s_openapi::api::apps::v1::StatefulSet> = kube::Api::namespaced(client.clone(), namespace);
     sets.list(&kube::api::ListParams::default()).await.map_err(|e| chain(&e))?;

@@ -184,6 +184,8 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
                 *model = Model::default();
             } else {
                 model.removing = true;
+                // From its first deletion on there is no whole installation any more.
+                model.installed = recorded(&case).await;
             }
             return case;
         }

@@ -17,6 +17,10 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     let installed = site.install(&["--version", "auto"]);
     assert!(installed.succeeds().contains("Control plane demo is healthy"), "{installed:?}");
     assert!(installed.stderr.contains("service version v1.1.0"), "{installed:?}");
+    // What it would not come back from.
+    let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
+    grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+    assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
 }
@@ -36,6 +40,30 @@ fn interrupted(site: &Site, more: &[&str], times: usize) -> (Option<i32>, String
         }
     }
     (child.wait().unwrap().code(), said)
+}
+
+#[test]
+fn a_second_install_at_the_same_time_is_refused_and_undoes_nothing_of_the_first() {
+    let site = Site::on("host");
+    let before = site.dump();
+    let mut first = site.command(&["install", "cp", "demo"]).spawn().unwrap();
+    let lines = BufReader::new(first.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut tried = false;
+    for line in lines {
+        // It waits for its first object.
+        if line.starts_with("  ") && !tried {
+            tried = true;
+            let second = site.install(&["--rollback"]);
+            second.fails(6, &["another run", "nothing was written"]);
+            assert!(
+                !second.stderr.contains("undone") && !second.stderr.contains("to remove what is left"),
+                "{second:?}"
+            );
+        }
+    }
+    assert!(tried && first.wait().unwrap().success());
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    site.assert_same_as(&before);
 }
 
 #[test]

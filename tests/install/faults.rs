@@ -50,6 +50,13 @@ fn no_storage_class() {
 }
 
 #[test]
+fn no_load_balancer() {
+    let site = Site::on("new");
+    let args = ["--version", "auto", "--set", "exposure.type=LoadBalancer", "--skip-preflight", "load-balancer"];
+    named(&site, &args, "load-balancer-unanswered");
+}
+
+#[test]
 fn a_bad_image() {
     let site = Site::on("host");
     named(&site, &["--image-tag", "v0.6.66"], "image-not-found");

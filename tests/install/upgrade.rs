@@ -1,5 +1,7 @@
 //! An installed control plane becomes the next version in place, with its data and its authority, or stays what it was.
 
+use serde_json::Value;
+
 use crate::support::Site;
 
 #[test]
@@ -16,6 +18,21 @@ fn an_upgrade_goes_one_line_up_keeps_the_data_and_is_undone_when_it_fails() {
     };
     let old = scheduler();
     assert!(old.contains(":v0.6.1"), "{old}");
+
+    // What it would not come back from: refused.
+    let kept = site.kubectl(&["-n", "fleet", "get", "secret", "fleet-pki", "-o", "json"]);
+    site.kubectl(&["-n", "fleet", "delete", "secret", "fleet-pki"]);
+    let lost = ["the keys of the control plane are gone", "etcd-data-etcd-0", "restore Secret `fleet-pki`"];
+    site.install(&[]).fails(6, &lost);
+    site.fleetctl(&["diff", "cp", "demo"]).fails(6, &lost);
+    assert!(!site.kubectl(&["-n", "fleet", "get", "secrets", "-o", "name"]).contains("fleet-pki"));
+    let mut kept: Value = serde_json::from_str(&kept).unwrap();
+    for of_the_server in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+        kept["metadata"].as_object_mut().unwrap().remove(of_the_server);
+    }
+    site.apply(&kept.to_string());
+    assert!(site.install(&["--adopt"]).succeeds().contains("Control plane demo is healthy"));
+    assert_eq!(site.secret("fleet-pki")["ca.crt"], authority);
 
     // Two lines at once: refused, with the way that works.
     site.install(&["--version", "v0.8"])

@@ -75,6 +75,13 @@ pub(crate) async fn look(ui: &Ui, global: &Global, name: Option<&str>) -> Result
             return by_file(global, wanted, error).await;
         }
     };
+    let is_there = |name: &ControlPlaneName| installed.iter().any(|other| other == name.as_str());
+    let installed = if wanted.as_ref().map_or(installed.is_empty(), |name| !is_there(name)) {
+        let begun = installation::begun(&there.client, &global.namespace, wanted.as_ref()).await;
+        begun.iter().map(ToString::to_string).chain(installed).collect()
+    } else {
+        installed
+    };
     let named = wanted.as_ref().map(|name| installed.iter().any(|other| other == name.as_str()));
     if named.unwrap_or(!installed.is_empty()) {
         let name = wanted.or_else(|| installed.first().and_then(|name| name.parse().ok()));
@@ -212,7 +219,7 @@ fn known(home: &Home) -> Vec<ControlPlaneName> {
 
 /// The control plane's API: by the kubeconfig in the hosting cluster, else by the local file.
 async fn hub(hosting: &Client, namespace: &str, name: &ControlPlaneName) -> Result<Client, String> {
-    let text = keys::admin_kubeconfig(hosting, namespace).await.ok().flatten();
+    let text = keys::admin_kubeconfig(hosting, namespace, name.as_str()).await.ok().flatten();
     let local = || Home::of_user().ok().and_then(|home| fs_err::read_to_string(home.kubeconfig(name)).ok());
     match text.or_else(local) {
         Some(text) => health::hub(&text).await,

@@ -1,0 +1,116 @@
+//! What was there before a run outlives its undoing, and what is removed goes in an order that can be gone on with.
+
+use fleetctl::apply::{Done, Event, Kind, ObjectRef, Phase, Removal};
+use serde_json::json;
+
+use super::lifecycle::{bind, kubectl_made};
+use super::support::{Case, dump, objects, release};
+
+const CLAIM: &str = "data-etcd-0";
+
+async fn is_bound(case: &Case) -> bool {
+    let claim = case.get("", "PersistentVolumeClaim", CLAIM).await;
+    claim.is_some_and(|claim| claim["status"]["phase"] == "Bound" && claim["metadata"]["deletionTimestamp"].is_null())
+}
+
+/// Deletes an object as somebody would by hand, and waits until it is gone.
+async fn delete(case: &Case, group: &str, kind: &str, name: &str) {
+    let live = case.get(group, kind, name).await.unwrap();
+    let kind_of = Kind::versions(group, kind).remove(0);
+    let uid = live["metadata"]["uid"].as_str().unwrap();
+    case.server().delete(&kind_of, &ObjectRef::of(&live).unwrap(), uid).await.unwrap();
+    while case.get(group, kind, name).await.is_some() {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
+async fn wipe(case: &Case) {
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert!(removed.kept.is_empty() && removed.leftovers.is_empty(), "{removed:?}");
+    assert!(dump(case).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_rollback_keeps_the_data_of_a_set_that_was_deleted_before_the_run() {
+    let case = Case::new("data").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, CLAIM).await;
+    delete(&case, "apps", "StatefulSet", "etcd").await;
+    let mut run = case.engine.begin(case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
+    run.apply().await.unwrap();
+    let undone = run.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    assert!(is_bound(&case).await, "the data is gone");
+    // The same where the process dies, and the record is lost besides.
+    delete(&case, "", "Secret", &case.engine.owner().record_name()).await;
+    let mut run = case.engine.begin(case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
+    run.apply().await.unwrap();
+    run.release().await.unwrap();
+    let undone = case.engine.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    assert!(is_bound(&case).await, "the data is gone");
+    wipe(&case).await;
+}
+
+#[tokio::test]
+async fn a_removal_that_was_cut_off_is_no_installation_and_no_undoing_takes_its_data() {
+    let case = Case::new("cut").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, CLAIM).await;
+    // The lock with the journal, and the workloads.
+    case.traffic.die_after(4, false);
+    tokio::select! {
+        removed = case.engine.uninstall(Removal::default()) => panic!("{removed:?}"),
+        () = case.traffic.died.notified() => {}
+    }
+    let case = case.reborn().await;
+    let state = case.engine.state().await.unwrap();
+    assert_eq!(state.record.unwrap().phase, Phase::Removed);
+    assert!(state.journal.unwrap().is_removal());
+    let mut run = case.engine.begin(case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
+    run.apply().await.unwrap();
+    run.rollback().await.unwrap();
+    assert_eq!(case.engine.state().await.unwrap().record.unwrap().phase, Phase::Removed);
+    assert!(is_bound(&case).await, "the data is gone");
+    case.install(&objects(&case)).await.unwrap();
+    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    assert!(is_bound(&case).await, "the data is gone");
+    wipe(&case).await;
+}
+
+#[tokio::test]
+async fn keys_are_deleted_after_the_data_that_cannot_be_read_without_them() {
+    let case = Case::new("keys").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, CLAIM).await;
+    wipe(&case).await;
+    let events = case.events.lock().unwrap();
+    let at = |kind: &str, name: &str| {
+        events.iter().position(|event| match event {
+            Event::Object { object, done: Done::Deleted } => object.kind == kind && object.name == name,
+            _ => false,
+        })
+    };
+    let (claim, keys, config) = (at("PersistentVolumeClaim", CLAIM), at("Secret", "pki"), at("ConfigMap", "config"));
+    assert!(config < claim && claim < keys && config.is_some(), "{config:?}, {claim:?}, {keys:?}");
+}
+
+#[tokio::test]
+async fn what_a_cut_off_install_took_over_is_given_back_by_an_uninstall() {
+    let case = Case::with("given", |options| options.adopt = true).await;
+    case.install(&objects(&case)[..1]).await.unwrap();
+    let data = json!({"a": "theirs", "old": "x"});
+    kubectl_made(&case, "config", &data).await;
+    let mut run = case.engine.begin(case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
+    run.apply().await.unwrap();
+    run.release().await.unwrap();
+    for delete_data in [false, true] {
+        let removed = case.engine.uninstall(Removal { delete_data, ..Removal::default() }).await.unwrap();
+        assert!(removed.leftovers.is_empty(), "{removed:?}");
+        let live = case.get("", "ConfigMap", "config").await.unwrap_or_else(|| panic!("gone, with data {delete_data}"));
+        assert_eq!(live["data"], data);
+        assert!(live["metadata"].get("labels").is_none(), "{live}");
+    }
+    delete(&case, "", "ConfigMap", "config").await;
+    case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+}
