@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use rand::RngExt as _;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
@@ -140,6 +140,12 @@ impl Keeper {
     /// control plane may still have.
     pub async fn disown(&self) -> Result<(), CallError> {
         self.merge(&json!({ "data": { HUB: "" } })).await
+    }
+
+    /// What was last said of the registration, by whichever replica.
+    pub async fn word(&self) -> Result<Option<Registration>, CallError> {
+        let found = call(self.api.get_metadata_opt(&self.name)).await?;
+        Ok(found.and_then(|secret| Registration::read(secret.annotations())))
     }
 
     /// Says how the registration stands, for whoever installs or uninstalls.

@@ -20,14 +20,17 @@ use super::settings::Args;
 use super::state::{Stage, State};
 use crate::api::init_kubeconfig::Init;
 use crate::api::registration::state as said;
+use crate::daemon::backoff::Backoff;
 use crate::daemon::client::CallError;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
 
 /// How often Secret and file are looked at.
 const LOOK: Duration = Duration::from_secs(5);
-/// How often the control plane is asked whether it calls this cluster Ready, until it does.
+/// Time until the control plane is asked for the first time whether it calls this cluster Ready.
 const READY_LOOK: Duration = Duration::from_secs(1);
+/// It is asked ever more seldom while it does not: after an outage all its agents ask.
+const READY_LOOK_AT_LEAST: Duration = Duration::from_secs(10);
 /// A certificate that is refused for this long is not coming back; ask for another with the init token.
 const REFUSED: Duration = Duration::from_secs(120);
 /// Time to the next attempt at a renewal that failed.
@@ -138,9 +141,8 @@ impl Term {
                 }
                 Pulse::Passive { holder } => {
                     let message = format!("another agent ({holder}) holds this cluster's Lease");
-                    if self.state.blocked("IdentityConflict", &message) {
-                        let _ = self.keeper.say(said::BLOCKED, "IdentityConflict", &message).await;
-                    }
+                    // The word in the Secret is that of the agent that works: replicas share it.
+                    self.state.blocked("IdentityConflict", message);
                 }
                 Pulse::Failing { hop, error, refused } => {
                     self.state.blocked("ControlPlaneUnreachable", format!("{hop}: {error}"));
@@ -214,18 +216,100 @@ impl Term {
     }
 }
 
-/// Passes on, once, that the control plane calls this cluster Ready: whoever installs waits for it here, as the way to
-/// the control plane may be open to nobody else.
+/// Passes on that the control plane calls this cluster Ready: whoever installs waits for it here, as the way to the
+/// control plane may be open to nobody else.
+///
+/// It is looked at again and again, as others write over it: we ourselves after a heartbeat that failed, and a replica
+/// that starts.
 async fn tell_readiness(reporter: Reporter, mut pulse: watch::Receiver<Pulse>, keeper: Keeper) {
-    if pulse.wait_for(|pulse| *pulse == Pulse::Beating).await.is_err() {
-        return;
-    }
-    loop {
-        tokio::time::sleep(READY_LOOK).await;
-        if let Ok(Some(reason)) = reporter.ready().await
-            && keeper.say(said::READY, &reason, "").await.is_ok()
+    let mut asks = Backoff::new(READY_LOOK, READY_LOOK_AT_LEAST);
+    let mut wait = READY_LOOK;
+    while pulse.wait_for(|pulse| *pulse == Pulse::Beating).await.is_ok() {
+        tokio::time::sleep(wait).await;
+        let mut told = keeper.word().await.is_ok_and(|word| word.is_some_and(|word| word.is(said::READY)));
+        if !told
+            && let Ok(Some(reason)) = reporter.ready().await
+            && *pulse.borrow() == Pulse::Beating
         {
-            return;
+            told = keeper.say(said::READY, &reason, "").await.is_ok();
         }
+        wait = if told { LOOK } else { asks.next_wait() };
+        if told {
+            asks.reset();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::registration::ANNOTATION_STATE;
+
+    /// An API in which every Cluster is Ready, with a Secret that remembers what is said.
+    fn api(said: Arc<Mutex<Value>>) -> Client {
+        let answer = move |request: http::Request<Body>| {
+            let said = Arc::clone(&said);
+            async move {
+                let cluster = request.uri().path().contains("/clusters/");
+                if let Ok(bytes) = request.into_body().collect_bytes().await
+                    && let Ok(change) = serde_json::from_slice::<Value>(&bytes)
+                {
+                    *said.lock().unwrap() = change["metadata"]["annotations"].clone();
+                }
+                let answer = if cluster {
+                    let ready = json!({ "type": "Ready", "status": "True", "reason": "ClusterReady", "message": "" });
+                    json!({
+                        "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+                        "metadata": { "name": "west" }, "spec": { "name": "west" }, "status": { "conditions": [ready] },
+                    })
+                } else {
+                    let annotations = said.lock().unwrap().clone();
+                    json!({
+                        "apiVersion": "v1", "kind": "Secret",
+                        "metadata": { "name": "fleet-agent-identity", "annotations": annotations },
+                    })
+                };
+                Ok::<_, Infallible>(http::Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
+    async fn until(said: &Mutex<Value>, word: &str) {
+        let heard = async {
+            while !said.lock().unwrap()[ANNOTATION_STATE].as_str().is_some_and(|text| text.contains(word)) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), heard).await.expect("it is said in time");
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_connects_again_says_again_that_it_is_ready() {
+        let said = Arc::new(Mutex::new(json!({})));
+        let client = api(Arc::clone(&said));
+        let keeper = Keeper::new(client.clone(), "fleet", "fleet-agent-identity");
+        let (sender, pulse) = watch::channel(Pulse::Starting);
+        let reporter = Reporter {
+            hub: client.clone(),
+            local: client,
+            name: "west".to_owned(),
+            overrides: Overrides::default(),
+            version: None,
+            pulse: pulse.clone(),
+            metrics: Metrics::default(),
+        };
+        let telling = tokio::spawn(tell_readiness(reporter, pulse, keeper.clone()));
+        sender.send_replace(Pulse::Beating);
+        until(&said, said::READY).await;
+        keeper.say(said::CONNECTED, "HeartbeatTaken", "").await.unwrap();
+        until(&said, said::READY).await;
+        telling.abort();
     }
 }

@@ -232,12 +232,30 @@ async fn a_cut_link_is_noticed_and_heals_without_a_restart() {
 }
 
 #[tokio::test]
+async fn whoever_installs_after_a_heartbeat_that_failed_hears_that_the_cluster_is_ready() {
+    let scene = Scene::set().await;
+    let (wire, mut agent, _folder) = scene.wired_agent().await;
+    scene.until_said("\"Ready\"").await;
+    wire.set(false);
+    wait("the failure is noticed", async || agent.ask("/readyz").await.0 == 503).await;
+    wire.set(true);
+    agent.ready(Duration::from_secs(30)).await;
+    // Connected is said after the answer of the probe, and Ready some seconds later.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    scene.until_said("\"Ready\"").await;
+}
+
+#[tokio::test]
 async fn of_two_agents_with_one_identity_one_works_and_the_other_waits() {
     let scene = Scene::set().await;
     let (mut first, mut second) = scene.twins().await;
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(first.ask("/readyz").await.0, 200);
     assert_eq!(second.ask("/readyz").await.0, 503);
+    // The word in the Secret that they share is that of the one that works.
+    scene.until_said("\"Ready\"").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    scene.until_said("\"Ready\"").await;
     assert!(first.terminate().await.1);
     let took = second.ready(Duration::from_secs(20)).await;
     assert!(took < Duration::from_secs(10), "a released Lease needs no waiting: {took:?}");
