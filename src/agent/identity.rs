@@ -4,6 +4,7 @@
 //! the same for as long as the Secret lives: it is the proof by which the control plane knows this cluster again.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -23,6 +24,8 @@ use crate::daemon::client::{CallError, call};
 
 /// Keys of the Secret; the other two are known to installers as well.
 const KEY: &str = "tls.key";
+/// How often a request to leave is looked at.
+const LOOK: Duration = Duration::from_secs(3);
 
 /// A certificate that the control plane issued.
 #[derive(Clone, PartialEq, Eq)]
@@ -142,6 +145,23 @@ impl Keeper {
         self.merge(&json!({ "data": { HUB: "" } })).await
     }
 
+    /// Whether an uninstall has taken back its request to leave. As long as nobody says so, it stands: a Secret that is
+    /// gone was removed by an uninstall that went on.
+    pub async fn may_stay(&self) -> bool {
+        let found = call(self.api.get_metadata_opt(&self.name)).await;
+        found.is_ok_and(|secret| secret.is_some_and(|secret| !asks_to_leave(secret.annotations())))
+    }
+
+    /// Ends when an uninstall has taken back its request to leave.
+    pub async fn stays(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if self.may_stay().await {
+                return;
+            }
+        }
+    }
+
     /// What was last said of the registration, by whichever replica.
     pub async fn word(&self) -> Result<Option<Registration>, CallError> {
         let found = call(self.api.get_metadata_opt(&self.name)).await?;
@@ -169,13 +189,17 @@ fn read(secret: &Secret) -> Option<Identity> {
     let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
     let key = text(KEY)?;
     KeyPair::from_pem(&key).ok()?;
-    let annotations = secret.metadata.annotations.as_ref();
     Some(Identity {
         key,
         certificate: text(CERTIFICATE).and_then(|pem| Certificate::parse(&pem)),
         hub: text(HUB).unwrap_or_default(),
-        leave: annotations.and_then(|a| a.get(ANNOTATION_LEAVE)).is_some_and(|v| v == "true"),
+        leave: asks_to_leave(secret.annotations()),
     })
+}
+
+/// Whether an uninstall asks the agent to leave.
+fn asks_to_leave(annotations: &BTreeMap<String, String>) -> bool {
+    annotations.get(ANNOTATION_LEAVE).is_some_and(|value| value == "true")
 }
 
 /// A certificate signing request for `user`, signed by `key`, in PEM.

@@ -10,6 +10,8 @@
 //! What it says of its registration stands in an annotation of that Secret, see [`crate::api::registration`]; an
 //! uninstall sets the annotation `fleet-scheduler.io/leave: "true"` there and waits for the state `Left`.
 
+#[cfg(test)]
+mod fake;
 pub mod health;
 pub mod heartbeat;
 pub mod hub;
@@ -33,7 +35,7 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use rand::RngExt as _;
 
 use crate::api::init_kubeconfig::Init;
-use crate::api::registration::state as said;
+use crate::api::registration::{gone, state as said};
 use crate::daemon::admin::Admin;
 use crate::daemon::backoff::Backoff;
 use crate::daemon::client::{CallError, call};
@@ -153,8 +155,14 @@ impl Agent {
                 Ok(End::Stopped) => return,
                 Ok(End::Left) => {
                     self.state.blocked("Left", "this cluster has left the control plane");
-                    self.stop.wait().await;
-                    return;
+                    tokio::select! {
+                        () = self.keeper.stays() => {}
+                        () = self.stop.wait() => return,
+                    }
+                    // An uninstall that did not wait for our answer, or an install anew.
+                    tracing::info!("registering again: the request to leave was taken back");
+                    let _ = self.keeper.disown().await;
+                    continue;
                 }
                 Err(blocked) => blocked,
             };
@@ -219,7 +227,12 @@ impl Agent {
     async fn withdraw(&self, init: &Init, identity: &Identity, id: &str) -> Result<End, Blocked> {
         let failed = |why: String| Blocked::new("LeaveFailed", &why);
         let hub = init.token_client().map_err(|e| failed(e.to_string()))?;
-        match register::withdraw(&hub, &self.args, id, &identity.key).await {
+        let withdrawn = tokio::select! {
+            withdrawn = register::withdraw(&hub, &self.args, id, &identity.key) => withdrawn,
+            // That request cannot be taken out again. Where it is heard all the same, we register once more.
+            () = self.keeper.stays() => return Ok(End::Again),
+        };
+        match withdrawn {
             Ok(()) => {}
             Err(RegisterError::Call(error)) if error.code() == Some(401) => {
                 return Err(failed(
@@ -258,7 +271,11 @@ impl Agent {
             blocked = changed => return Err(blocked),
         };
         let certificate = answer.map_err(|error| match error {
-            RegisterError::Denied { reason, message } => Blocked { reason, message, soon: false },
+            RegisterError::Denied { reason, message } => {
+                // A wish to leave that was taken back and heard later: nothing of us is there that would be in our way.
+                let soon = reason == gone::CLUSTER_LEFT;
+                Blocked { reason, message, soon }
+            }
             RegisterError::Call(e) if e.code() == Some(401) => Blocked {
                 reason: "InitTokenExpired".to_owned(),
                 message: "the control plane does not accept the init token; copy the Secret fleet-cluster-init-kubeconfig again"

@@ -24,6 +24,7 @@ use crate::api::condition::find;
 use crate::api::keys::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
 use crate::api::version::ServiceVersion;
 use crate::api::{Cluster, Condition};
+use crate::daemon::backoff::jittered;
 use crate::daemon::client::{CallError, call};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
@@ -34,6 +35,12 @@ const LOOK: Duration = Duration::from_secs(2);
 const ASK: Duration = Duration::from_secs(5);
 /// How often the slow facts are looked up: version, autoscaler.
 const SLOW: Duration = Duration::from_secs(300);
+/// Owns the wish to leave, so that it can be taken back.
+const LEAVE_MANAGER: &str = "fleet-agent-leave";
+/// How often a cluster that leaves is looked at, and how often taking that back is tried.
+const LEAVE_LOOK: Duration = Duration::from_secs(1);
+/// How much later than its sender gave it up a request may still be carried out.
+const HEARD_LATE: Duration = Duration::from_secs(70);
 /// Owns the condition, so that it can be written without the inventory.
 const HEALTH_MANAGER: &str = "fleet-agent-health";
 
@@ -61,6 +68,8 @@ pub struct Reporter {
 pub enum Goodbye {
     /// The cluster is gone.
     Forgotten,
+    /// An uninstall has taken its request back: the cluster stays.
+    TakenBack,
     /// Our certificate is not good for that, and never was while we asked: the cluster may be gone or there.
     Refused,
 }
@@ -213,11 +222,19 @@ impl Reporter {
         Ok(find(&conditions, READY).filter(|ready| ready.is_true()).map(|ready| ready.reason.clone()))
     }
 
-    /// Asks the control plane to forget this cluster, and waits until it has: our rights are gone then.
-    pub async fn leave(&self) -> Result<Goodbye, CallError> {
+    /// Asks the control plane to forget this cluster, and waits until it has: our rights are gone then. It ends sooner
+    /// when `stays` does, which says that the request was taken back; what was asked here is not, see [`Self::stay`].
+    pub async fn leave(&self, stays: impl Future<Output = ()>) -> Result<Goodbye, CallError> {
+        tokio::select! {
+            goodbye = self.say_goodbye() => goodbye,
+            () = stays => Ok(Goodbye::TakenBack),
+        }
+    }
+
+    async fn say_goodbye(&self) -> Result<Goodbye, CallError> {
         let mut heard = false;
         loop {
-            match self.patch("fleet-agent-leave", &json!({ "leaveRequested": true })).await {
+            match self.patch(LEAVE_MANAGER, &json!({ "leaveRequested": true })).await {
                 Ok(_) => heard = true,
                 Err(e) if e.is_not_found() => return Ok(Goodbye::Forgotten),
                 Err(e) if [Some(401), Some(403)].contains(&e.code()) => {
@@ -225,8 +242,34 @@ impl Reporter {
                 }
                 Err(e) => return Err(e),
             }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            tokio::time::sleep(LEAVE_LOOK).await;
         }
+    }
+
+    /// Takes back what an uninstall that was given up has asked of the control plane, which would else forget this
+    /// cluster whenever it comes to that. Ends when nothing of it stands there, or we may not say so.
+    pub async fn stay(self) {
+        // What timed out for us may be heard up to a minute later.
+        for wait in [None, Some(HEARD_LATE)] {
+            tokio::time::sleep(wait.unwrap_or_default()).await;
+            while let Err(error) = self.take_back().await {
+                if [Some(401), Some(403), Some(404)].contains(&error.code()) {
+                    return;
+                }
+                tracing::debug!(%error, "whether a wish to leave stands there");
+                tokio::time::sleep(jittered(5 * LEAVE_LOOK, 0.5)).await;
+            }
+        }
+    }
+
+    async fn take_back(&self) -> Result<(), CallError> {
+        let found = call(self.api().get(&self.name)).await?;
+        if found.status.and_then(|status| status.leave_requested) == Some(true) {
+            // What a manager no longer applies, and nobody else does, the server removes.
+            self.patch(LEAVE_MANAGER, &json!({})).await?;
+            tracing::info!("the cluster stays: the request to leave was taken back");
+        }
+        Ok(())
     }
 }
 
@@ -263,8 +306,46 @@ fn status_of(snapshot: &Snapshot, version: Option<&ServiceVersion>, now: Timesta
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+    use crate::agent::fake;
     use crate::agent::inventory::nodes::Amounts;
+
+    #[tokio::test]
+    async fn a_wish_to_leave_is_taken_back_from_the_control_plane() {
+        let wish = Arc::new(Mutex::new((String::new(), Value::Null)));
+        let heard = Arc::clone(&wish);
+        let hub = fake::api(move |uri, brought| {
+            let mut wish = heard.lock().unwrap();
+            if brought.is_object() {
+                *wish = (uri.query().unwrap_or_default().to_owned(), brought["status"].clone());
+            }
+            json!({
+                "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+                "metadata": { "name": "west" }, "spec": { "name": "west" }, "status": wish.1,
+            })
+        });
+        let reporter = Reporter {
+            hub: hub.clone(),
+            local: hub,
+            name: "west".to_owned(),
+            overrides: Overrides::default(),
+            version: None,
+            pulse: watch::channel(Pulse::Beating).1,
+            metrics: Metrics::default(),
+        };
+        let stays = tokio::time::sleep(Duration::from_millis(200));
+        assert_eq!(reporter.leave(stays).await.unwrap(), Goodbye::TakenBack);
+        let (by, status) = wish.lock().unwrap().clone();
+        assert_eq!(status, json!({ "leaveRequested": true }));
+        reporter.take_back().await.unwrap();
+        // The same manager applies nothing now: that is how the server removes it.
+        assert_eq!(*wish.lock().unwrap(), (by.clone(), json!({})));
+        *wish.lock().unwrap() = (String::new(), json!({ "leaveRequested": false }));
+        reporter.take_back().await.unwrap();
+        assert_eq!(wish.lock().unwrap().0, "", "nothing is written where nothing stands");
+    }
 
     fn snapshot(nodes: usize) -> Snapshot {
         let all: std::collections::BTreeMap<_, _> =

@@ -88,6 +88,7 @@ impl Term {
         let mut tasks = JoinSet::new();
         tasks.spawn(reporter.clone().inventory(self.observed.clone()));
         tasks.spawn(reporter.clone().health());
+        tasks.spawn(reporter.clone().stay());
         tasks.spawn(tell_readiness(reporter.clone(), pulse.clone(), self.keeper.clone()));
         let end = {
             let beating = heart.run();
@@ -104,8 +105,10 @@ impl Term {
         tasks.shutdown().await;
         if end == End::Left {
             tracing::info!("leaving the control plane");
-            match reporter.leave().await {
+            match reporter.leave(self.keeper.stays()).await {
                 Ok(Goodbye::Forgotten) => {}
+                // The next term says so to the control plane, first of all.
+                Ok(Goodbye::TakenBack) => return Ok(End::Again),
                 Ok(Goodbye::Refused) => {
                     tracing::warn!(reason = "CertificateRefused", "leaving with the init token, and the key as proof");
                     self.keeper.disown().await?;
@@ -242,43 +245,30 @@ async fn tell_readiness(reporter: Reporter, mut pulse: watch::Receiver<Pulse>, k
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
     use std::sync::Mutex;
 
-    use kube::client::Body;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::agent::fake;
     use crate::api::registration::ANNOTATION_STATE;
 
     /// An API in which every Cluster is Ready, with a Secret that remembers what is said.
     fn api(said: Arc<Mutex<Value>>) -> Client {
-        let answer = move |request: http::Request<Body>| {
-            let said = Arc::clone(&said);
-            async move {
-                let cluster = request.uri().path().contains("/clusters/");
-                if let Ok(bytes) = request.into_body().collect_bytes().await
-                    && let Ok(change) = serde_json::from_slice::<Value>(&bytes)
-                {
-                    *said.lock().unwrap() = change["metadata"]["annotations"].clone();
-                }
-                let answer = if cluster {
-                    let ready = json!({ "type": "Ready", "status": "True", "reason": "ClusterReady", "message": "" });
-                    json!({
-                        "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
-                        "metadata": { "name": "west" }, "spec": { "name": "west" }, "status": { "conditions": [ready] },
-                    })
-                } else {
-                    let annotations = said.lock().unwrap().clone();
-                    json!({
-                        "apiVersion": "v1", "kind": "Secret",
-                        "metadata": { "name": "fleet-agent-identity", "annotations": annotations },
-                    })
-                };
-                Ok::<_, Infallible>(http::Response::new(Body::from(answer.to_string().into_bytes())))
+        fake::api(move |uri, brought| {
+            if let Some(annotations) = brought["metadata"].get("annotations") {
+                *said.lock().unwrap() = annotations.clone();
             }
-        };
-        Client::new(tower::service_fn(answer), "default")
+            if uri.path().contains("/clusters/") {
+                let ready = json!({ "type": "Ready", "status": "True", "reason": "ClusterReady", "message": "" });
+                return json!({
+                    "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+                    "metadata": { "name": "west" }, "spec": { "name": "west" }, "status": { "conditions": [ready] },
+                });
+            }
+            let metadata = json!({ "name": "fleet-agent-identity", "annotations": *said.lock().unwrap() });
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata })
+        })
     }
 
     async fn until(said: &Mutex<Value>, word: &str) {

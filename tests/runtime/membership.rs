@@ -78,7 +78,16 @@ impl Scene {
 
     /// Asks the agent to leave, as an uninstall does it.
     pub(crate) async fn ask_to_leave(&self) {
-        let leave = json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: "true" } } });
+        self.annotate_leave(Some("true")).await;
+    }
+
+    /// Takes the request to leave back.
+    pub(crate) async fn ask_to_stay(&self) {
+        self.annotate_leave(None).await;
+    }
+
+    async fn annotate_leave(&self, value: Option<&str>) {
+        let leave = json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: value } } });
         self.secrets().patch(IDENTITY_SECRET, &PatchParams::default(), &Patch::Merge(&leave)).await.unwrap();
     }
 

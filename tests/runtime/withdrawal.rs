@@ -62,6 +62,48 @@ fn forget_token(init: &Path) {
 }
 
 #[tokio::test]
+async fn an_uninstall_that_is_given_up_while_nobody_hears_the_agent_changes_nothing_later() {
+    let mut scene = Scene::set().await;
+    let mut agent = scene.agent("pod-1");
+    agent.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    let uid = scene.clusters().get(&scene.name).await.unwrap().metadata.uid;
+    end(scene.control_plane.scheduler.pid());
+    scene.ask_to_leave().await;
+    let asked = async || {
+        let status = scene.clusters().get(&scene.name).await.unwrap().status.unwrap_or_default();
+        status.leave_requested == Some(true)
+    };
+    wait("the control plane is asked", &asked).await;
+    scene.ask_to_stay().await;
+    wait("the control plane is asked no more", async || !asked().await).await;
+    let config = format!("agentEndpoint: {}", scene.stage.hub.url);
+    scene.control_plane.scheduler = Program::scheduler(&scene.stage.hub.kubeconfig, &config, "two");
+    scene.control_plane.scheduler.ready(Duration::from_secs(60)).await;
+    agent.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(scene.clusters().get(&scene.name).await.unwrap().metadata.uid, uid, "it left and came again");
+}
+
+#[tokio::test]
+async fn an_agent_that_has_left_registers_again_when_it_is_asked_to_stay() {
+    let scene = Scene::set().await;
+    let mut agent = scene.agent("pod-1");
+    agent.ready(Duration::from_secs(60)).await;
+    scene.ask_to_leave().await;
+    scene.until_said("\"Left\"").await;
+    scene.ask_to_stay().await;
+    agent.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+}
+
+/// Ends a program at once.
+fn end(pid: u32) {
+    assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+}
+
+#[tokio::test]
 async fn an_agent_whose_certificate_is_refused_leaves_with_the_init_token() {
     let (scene, _agent) = refused_member().await;
     scene.ask_to_leave().await;
