@@ -108,7 +108,13 @@ impl Heart {
     }
 
     fn say(&self, pulse: &Pulse) {
-        let result = if *pulse == Pulse::Beating { "ok" } else { "failed" };
+        let result = match pulse {
+            Pulse::Beating => "ok",
+            Pulse::Passive { .. } => "passive",
+            _ => "failed",
+        };
+        let passive = f64::from(u8::from(result == "passive"));
+        self.metrics.gauge("fleet_agent_identity_conflict", "Whether another agent holds the Lease.", &[], passive);
         self.metrics.count("fleet_agent_heartbeats_total", "Renewals of the Lease.", &[("result", result)]);
         let news = match pulse {
             Pulse::Failing { hop, .. } => format!("failing {hop}"),

@@ -24,6 +24,8 @@ use crate::daemon::client::{CallError, call};
 
 /// Keys of the Secret; the other two are known to installers as well.
 const KEY: &str = "tls.key";
+/// Annotation in which an agent that stands by says whose cluster's Lease it waits for.
+const ANNOTATION_CONFLICT: &str = "fleet-scheduler.io/identity-conflict";
 /// How often a request to leave is looked at.
 const LOOK: Duration = Duration::from_secs(3);
 
@@ -177,6 +179,12 @@ impl Keeper {
             at: Timestamp::now().to_string(),
         };
         self.merge(&json!({ "metadata": { "annotations": { ANNOTATION_STATE: json!(said).to_string() } } })).await
+    }
+
+    /// Says that an agent stands by, and why, apart from [`Self::say`]: replicas share the Secret, and the word there is
+    /// that of the one that works. `None` when it works itself.
+    pub async fn stand_by(&self, why: Option<&str>) -> Result<(), CallError> {
+        self.merge(&json!({ "metadata": { "annotations": { ANNOTATION_CONFLICT: why } } })).await
     }
 
     async fn merge(&self, change: &serde_json::Value) -> Result<(), CallError> {

@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_secs(5);
 const READY_LOOK: Duration = Duration::from_secs(1);
 /// It is asked ever more seldom while it does not: after an outage all its agents ask.
 const READY_LOOK_AT_LEAST: Duration = Duration::from_secs(10);
+/// How often an agent that stands by says so, as the one that works does away with what others said before it.
+const STAND_BY: Duration = Duration::from_secs(60);
 /// A certificate that is refused for this long is not coming back; ask for another with the init token.
 const REFUSED: Duration = Duration::from_secs(120);
 /// Time to the next attempt at a renewal that failed.
@@ -132,6 +134,7 @@ impl Term {
     /// Passes the heartbeat on to `/readyz`. Returns when our certificate has been refused for too long.
     async fn follow(&self, pulse: &mut watch::Receiver<Pulse>) {
         let mut refused_since: Option<Instant> = None;
+        let mut stood_by: Option<Instant> = None;
         loop {
             let now = pulse.borrow_and_update().clone();
             match now {
@@ -140,12 +143,17 @@ impl Term {
                     refused_since = None;
                     if self.state.set(Stage::Connected) {
                         let _ = self.keeper.say(said::CONNECTED, "HeartbeatTaken", "").await;
+                        // Whoever still stands by says so again.
+                        let _ = self.keeper.stand_by(None).await;
                     }
                 }
                 Pulse::Passive { holder } => {
-                    let message = format!("another agent ({holder}) holds this cluster's Lease");
-                    // The word in the Secret is that of the agent that works: replicas share it.
-                    self.state.blocked("IdentityConflict", message);
+                    let message = format!("agent {} stands by: {holder} holds this cluster's Lease", self.holder);
+                    let new = self.state.set(Stage::Standby { holder });
+                    if new || stood_by.is_none_or(|at| at.elapsed() > STAND_BY) {
+                        stood_by = Some(Instant::now());
+                        let _ = self.keeper.stand_by(Some(&message)).await;
+                    }
                 }
                 Pulse::Failing { hop, error, refused } => {
                     self.state.blocked("ControlPlaneUnreachable", format!("{hop}: {error}"));

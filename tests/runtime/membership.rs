@@ -64,7 +64,7 @@ impl Scene {
         first.ready(Duration::from_secs(60)).await;
         self.until_ready().await;
         let mut second = self.agent("pod-2");
-        wait("the second is passive", async || second.ask("/readyz").await.1.contains("IdentityConflict")).await;
+        wait("the second is passive", async || second.ask("/readyz").await.1.contains("standing by")).await;
         (first, second)
     }
 
@@ -260,13 +260,20 @@ async fn of_two_agents_with_one_identity_one_works_and_the_other_waits() {
     let (mut first, mut second) = scene.twins().await;
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(first.ask("/readyz").await.0, 200);
-    assert_eq!(second.ask("/readyz").await.0, 503);
+    // Ready as well, or a Deployment of two never were; but it says that it does nothing.
+    let (code, body) = second.ask("/readyz").await;
+    assert!(code == 200 && body.contains("standing by: pod-1"), "{code} {body}");
+    assert!(second.log().contains("IdentityConflict"), "{}", second.log());
+    assert!(second.ask("/metrics").await.1.contains("fleet_agent_identity_conflict 1"));
+    let secret = scene.secrets().get(IDENTITY_SECRET).await.unwrap();
+    let conflict = &secret.annotations()["fleet-scheduler.io/identity-conflict"];
+    assert!(conflict.contains("pod-2 stands by: pod-1"), "{conflict}");
     // The word in the Secret that they share is that of the one that works.
     scene.until_said("\"Ready\"").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     scene.until_said("\"Ready\"").await;
     assert!(first.terminate().await.1);
-    let took = second.ready(Duration::from_secs(20)).await;
+    let took = wait("the second works", async || second.ask("/readyz").await.1.contains("connected")).await;
     assert!(took < Duration::from_secs(10), "a released Lease needs no waiting: {took:?}");
     assert_eq!(scene.readiness().await.0, "True", "READY did not flip");
 }
@@ -277,7 +284,7 @@ async fn the_twin_of_an_agent_that_died_takes_over_before_anybody_calls_the_clus
     let (first, mut second) = scene.twins().await;
     first.kill();
     let died = Instant::now();
-    while second.ask("/readyz").await.0 != 200 {
+    while !second.ask("/readyz").await.1.contains("connected") {
         assert_eq!(scene.readiness().await.0, "True", "lost after {:?}", died.elapsed());
         assert!(died.elapsed() < Duration::from_secs(60), "{}", second.log());
         tokio::time::sleep(Duration::from_millis(500)).await;
