@@ -138,7 +138,10 @@ impl Reporter {
                     publisher.told(snapshot.clone(), started.elapsed());
                     "ok".to_owned()
                 }
-                Err(error) => error.to_string(),
+                Err(error) => {
+                    publisher.failed(started.elapsed());
+                    error.to_string()
+                }
             };
             if said.news("inventory", &outcome) {
                 tracing::info!(outcome, "inventory");

@@ -6,11 +6,14 @@ use std::time::Duration;
 use super::facts::Facts;
 use super::nodes::Amounts;
 use crate::api::cluster::Taint;
+use crate::daemon::backoff::Backoff;
 
 /// Never more often than this.
 const AT_MOST_EVERY: Duration = Duration::from_secs(60);
 /// At least this often.
 pub(super) const AT_LEAST_EVERY: Duration = Duration::from_secs(300);
+/// Time to the next attempt after the first that failed, at most.
+const AGAIN: Duration = Duration::from_secs(5);
 /// Changes that come together are told together.
 const DEBOUNCE: Duration = Duration::from_secs(5);
 
@@ -51,7 +54,7 @@ pub fn matters(told: &Snapshot, now: &Snapshot) -> bool {
 }
 
 /// Decides when to tell.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Publisher {
     told: Option<Snapshot>,
     /// Since when something that matters is waiting.
@@ -59,17 +62,31 @@ pub struct Publisher {
     told_at: Duration,
     /// How much sooner the second report comes if nothing happens.
     sooner: Duration,
+    /// The waits after reports that failed.
+    backoff: Backoff,
+    /// Until when nothing is told after one that failed.
+    not_before: Duration,
 }
 
 impl Publisher {
     /// One whose second report comes sooner by a `share` of the time, from 0 to 1. A control plane that comes back hears
     /// of all its agents at once; with a share of its own each, it does not hear of them at once ever after.
     pub fn with_share(share: f64) -> Self {
-        Self { sooner: AT_LEAST_EVERY.saturating_sub(AT_MOST_EVERY).mul_f64(share.clamp(0.0, 1.0)), ..Self::default() }
+        Self {
+            told: None,
+            waiting: None,
+            told_at: Duration::ZERO,
+            sooner: AT_LEAST_EVERY.saturating_sub(AT_MOST_EVERY).mul_f64(share.clamp(0.0, 1.0)),
+            backoff: Backoff::new(AGAIN, AT_MOST_EVERY),
+            not_before: Duration::ZERO,
+        }
     }
 
     /// Whether to tell `snapshot` at the time `now`, counted from any beginning.
     pub fn is_due(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
+        if now < self.not_before {
+            return false;
+        }
         let Some(told) = &self.told else { return true };
         let since = now.saturating_sub(self.told_at);
         if since >= AT_LEAST_EVERY.saturating_sub(self.sooner) {
@@ -86,7 +103,13 @@ impl Publisher {
     /// Notes that `snapshot` was told.
     pub fn told(&mut self, snapshot: Snapshot, now: Duration) {
         let sooner = if self.told.is_none() { self.sooner } else { Duration::ZERO };
-        *self = Self { told: Some(snapshot), waiting: None, told_at: now, sooner };
+        *self = Self { told: Some(snapshot), told_at: now, sooner, ..Self::with_share(0.0) };
+    }
+
+    /// Notes that a report failed: the next attempt waits, each time longer, as one of a large cluster is no small thing
+    /// for a control plane that is busy.
+    pub fn failed(&mut self, now: Duration) {
+        self.not_before = now + self.backoff.next_wait();
     }
 }
 
@@ -104,7 +127,7 @@ mod tests {
     }
 
     fn told(free: i128) -> Publisher {
-        let mut publisher = Publisher::default();
+        let mut publisher = Publisher::with_share(0.0);
         assert!(publisher.is_due(&snapshot(free), at(0)), "the first time at once");
         publisher.told(snapshot(free), at(0));
         publisher
@@ -128,6 +151,22 @@ mod tests {
             assert!(!publisher.is_due(&snapshot(500), at(second + 299)), "{share}");
             assert!(publisher.is_due(&snapshot(500), at(second + 300)), "{share}");
         }
+    }
+
+    #[test]
+    fn reports_that_fail_are_sent_again_ever_more_seldom_until_one_gets_through() {
+        let mut publisher = told(500);
+        let mut now = at(300);
+        for longest in [5, 10, 20, 40, 60, 60] {
+            assert!(publisher.is_due(&snapshot(500), now));
+            publisher.failed(now);
+            assert!(!publisher.is_due(&snapshot(0), now + at(longest).mul_f64(0.49)), "{longest}");
+            now += at(longest);
+        }
+        publisher.told(snapshot(500), now);
+        now += at(300);
+        publisher.failed(now);
+        assert!(publisher.is_due(&snapshot(500), now + at(5)), "the waits start anew");
     }
 
     #[test]
