@@ -97,8 +97,7 @@ impl Reporter {
     pub async fn inventory(self, observed: Observed) {
         let started = Instant::now();
         let said = OnChange::default();
-        let own_time = || Publisher::with_share(rand::random());
-        let mut publisher = own_time();
+        let mut publisher = Publisher::default();
         let mut looked: Option<(u64, Snapshot)> = None;
         let mut reports = NodeReports::new(&self.hub, &self.name);
         let mut slow: Option<(Instant, String, bool)> = None;
@@ -107,7 +106,7 @@ impl Reporter {
             let pulse = self.pulse.borrow().clone();
             if let Pulse::Passive { .. } = pulse {
                 // Whoever works now tells in our place.
-                publisher = own_time();
+                publisher = Publisher::default();
                 reports.forget();
             }
             if pulse != Pulse::Beating {
@@ -135,7 +134,7 @@ impl Reporter {
             self.metrics.count("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
             let outcome = match written {
                 Ok(()) => {
-                    publisher.told(snapshot.clone(), started.elapsed());
+                    publisher.told(snapshot.clone(), started.elapsed(), rand::random());
                     "ok".to_owned()
                 }
                 Err(error) => {

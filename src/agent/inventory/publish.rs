@@ -12,6 +12,8 @@ use crate::daemon::backoff::Backoff;
 const AT_MOST_EVERY: Duration = Duration::from_secs(60);
 /// At least this often.
 pub(super) const AT_LEAST_EVERY: Duration = Duration::from_secs(300);
+/// A report that comes later than this after it was due was held up, and so, most likely, were those of others.
+const LATE: Duration = Duration::from_secs(30);
 /// Time to the next attempt after the first that failed, at most.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Changes that come together are told together.
@@ -60,7 +62,7 @@ pub struct Publisher {
     /// Since when something that matters is waiting.
     waiting: Option<Duration>,
     told_at: Duration,
-    /// How much sooner the second report comes if nothing happens.
+    /// How much sooner the next report comes if nothing happens.
     sooner: Duration,
     /// The waits after reports that failed.
     backoff: Backoff,
@@ -68,20 +70,20 @@ pub struct Publisher {
     not_before: Duration,
 }
 
-impl Publisher {
-    /// One whose second report comes sooner by a `share` of the time, from 0 to 1. A control plane that comes back hears
-    /// of all its agents at once; with a share of its own each, it does not hear of them at once ever after.
-    pub fn with_share(share: f64) -> Self {
+impl Default for Publisher {
+    fn default() -> Self {
         Self {
             told: None,
             waiting: None,
             told_at: Duration::ZERO,
-            sooner: AT_LEAST_EVERY.saturating_sub(AT_MOST_EVERY).mul_f64(share.clamp(0.0, 1.0)),
+            sooner: Duration::ZERO,
             backoff: Backoff::new(AGAIN, AT_MOST_EVERY),
             not_before: Duration::ZERO,
         }
     }
+}
 
+impl Publisher {
     /// Whether to tell `snapshot` at the time `now`, counted from any beginning.
     pub fn is_due(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
         if now < self.not_before {
@@ -101,9 +103,21 @@ impl Publisher {
     }
 
     /// Notes that `snapshot` was told.
-    pub fn told(&mut self, snapshot: Snapshot, now: Duration) {
-        let sooner = if self.told.is_none() { self.sooner } else { Duration::ZERO };
-        *self = Self { told: Some(snapshot), told_at: now, sooner, ..Self::with_share(0.0) };
+    ///
+    /// After the first report, and after one that came late, the next comes sooner by a `share` of the time, from 0 to 1.
+    /// A control plane that comes back hears of all its agents at once; with a share of its own each, it does not hear of
+    /// them at once ever after.
+    pub fn told(&mut self, snapshot: Snapshot, now: Duration, share: f64) {
+        let apart = AT_LEAST_EVERY.saturating_sub(AT_MOST_EVERY).mul_f64(share.clamp(0.0, 1.0));
+        let sooner = if self.told.is_none() || self.is_late(now) { apart } else { Duration::ZERO };
+        *self = Self { told: Some(snapshot), told_at: now, sooner, ..Self::default() };
+    }
+
+    /// Whether a report at the time `now` could have been made well before.
+    fn is_late(&self, now: Duration) -> bool {
+        let quiet = self.told_at + AT_LEAST_EVERY.saturating_sub(self.sooner);
+        let due = self.waiting.map_or(quiet, |at| quiet.min((at + DEBOUNCE).max(self.told_at + AT_MOST_EVERY)));
+        now.saturating_sub(due) > LATE
     }
 
     /// Notes that a report failed: the next attempt waits, each time longer, as one of a large cluster is no small thing
@@ -127,9 +141,9 @@ mod tests {
     }
 
     fn told(free: i128) -> Publisher {
-        let mut publisher = Publisher::with_share(0.0);
+        let mut publisher = Publisher::default();
         assert!(publisher.is_due(&snapshot(free), at(0)), "the first time at once");
-        publisher.told(snapshot(free), at(0));
+        publisher.told(snapshot(free), at(0), 0.0);
         publisher
     }
 
@@ -143,14 +157,27 @@ mod tests {
     #[test]
     fn agents_that_begin_together_report_apart_from_the_second_report_on() {
         for (share, second) in [(0.0, 300), (0.5, 180), (1.0, 60)] {
-            let mut publisher = Publisher::with_share(share);
-            publisher.told(snapshot(500), at(0));
+            let mut publisher = Publisher::default();
+            publisher.told(snapshot(500), at(0), share);
             assert!(!publisher.is_due(&snapshot(500), at(second - 1)), "{share}");
             assert!(publisher.is_due(&snapshot(500), at(second)), "{share}");
-            publisher.told(snapshot(500), at(second));
+            publisher.told(snapshot(500), at(second), share);
             assert!(!publisher.is_due(&snapshot(500), at(second + 299)), "{share}");
             assert!(publisher.is_due(&snapshot(500), at(second + 300)), "{share}");
         }
+    }
+
+    #[test]
+    fn agents_that_an_outage_held_up_report_apart_after_the_first_report_that_follows_it() {
+        let next = |publisher: &mut Publisher, told: u64| {
+            publisher.told(snapshot(500), at(told), 0.5);
+            (told..told + 301).find(|second| publisher.is_due(&snapshot(500), at(*second))).unwrap() - told
+        };
+        assert_eq!(next(&mut told(500), 400), 180, "due at 300");
+        assert_eq!(next(&mut told(500), 310), 300, "that is no delay");
+        let mut changed = told(500);
+        assert!(!changed.is_due(&snapshot(100), at(100)));
+        assert_eq!(next(&mut changed, 200), 180, "a change waited since 105");
     }
 
     #[test]
@@ -163,7 +190,7 @@ mod tests {
             assert!(!publisher.is_due(&snapshot(0), now + at(longest).mul_f64(0.49)), "{longest}");
             now += at(longest);
         }
-        publisher.told(snapshot(500), now);
+        publisher.told(snapshot(500), now, 0.0);
         now += at(300);
         publisher.failed(now);
         assert!(publisher.is_due(&snapshot(500), now + at(5)), "the waits start anew");
