@@ -5,6 +5,9 @@ use std::time::Duration;
 /// How long a new answer has to hold.
 const WINDOW: Duration = Duration::from_secs(30);
 
+/// After how long an opinion is told again.
+const AGAIN: Duration = Duration::from_secs(300);
+
 /// An opinion that changes only when the evidence stays the same for a while.
 #[derive(Debug, Default)]
 pub struct Smooth {
@@ -33,9 +36,50 @@ impl Smooth {
     }
 }
 
+/// What the control plane was told last, and when that is to be said again.
+#[derive(Debug, Default)]
+pub struct Told {
+    opinion: Option<bool>,
+    again: Duration,
+}
+
+impl Told {
+    /// Whether the opinion `well` is to be told at the time `now`.
+    pub fn is_due(&self, well: bool, now: Duration) -> bool {
+        self.opinion != Some(well) || now >= self.again
+    }
+
+    /// Notes that it was told, to be said again after about `spread` times five minutes: what the control plane knew may
+    /// be lost to it, and all who were told together need not be so for ever. Returns whether it is another opinion.
+    pub fn note(&mut self, well: bool, now: Duration, spread: f64) -> bool {
+        let before = self.opinion.replace(well);
+        self.again = now + AGAIN.mul_f64(spread);
+        before != Some(well)
+    }
+
+    /// Notes that another agent may have told something else since.
+    pub fn forget(&mut self) {
+        self.opinion = None;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_opinion_is_told_when_it_is_new_and_again_every_five_minutes() {
+        let mut told = Told::default();
+        assert!(told.is_due(true, at(0)));
+        assert!(told.note(true, at(0), 1.0));
+        assert!(!told.is_due(true, at(299)) && told.is_due(false, at(1)));
+        assert!(told.is_due(true, at(300)));
+        assert!(!told.note(true, at(300), 0.9), "that is no news");
+        assert!(!told.is_due(true, at(569)) && told.is_due(true, at(570)));
+        told.note(true, at(570), 1.0);
+        told.forget();
+        assert!(told.is_due(true, at(571)), "another agent worked in between");
+    }
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

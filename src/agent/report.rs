@@ -7,11 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::health::Smooth;
+use super::health::{Smooth, Told};
 use super::heartbeat::Pulse;
 use super::inventory::facts::Overrides;
 use super::inventory::nodes::{printed, totals};
@@ -33,6 +34,8 @@ use crate::daemon::metrics::Metrics;
 const LOOK: Duration = Duration::from_secs(2);
 /// How often our API server is asked.
 const ASK: Duration = Duration::from_secs(5);
+/// The same until the control plane was told for the first time: it waits for that.
+const ASK_FIRST: Duration = Duration::from_secs(1);
 /// How often the slow facts are looked up: version, autoscaler.
 const SLOW: Duration = Duration::from_secs(300);
 /// Owns the wish to leave, so that it can be taken back.
@@ -173,25 +176,33 @@ impl Reporter {
         matches!(call(api.get_metadata_opt("cluster-autoscaler-status")).await, Ok(Some(_)))
     }
 
-    /// Judges our API server and reports a change until dropped.
+    /// Judges our API server and reports what it thinks until dropped. A passive agent does not.
     pub async fn health(self) {
         let started = Instant::now();
         let mut smooth = Smooth::default();
-        let mut told: Option<bool> = None;
+        let mut told = Told::default();
+        let mut asked = ASK_FIRST;
         loop {
             let (answer, message) = self.ask_readyz().await;
             let well = smooth.hear(answer, started.elapsed());
-            if told != Some(well) && *self.pulse.borrow() == Pulse::Beating {
-                match self.tell_health(well, &message).await {
-                    Ok(()) => {
-                        tracing::info!(well, detail = message, "this cluster's API server");
-                        told = Some(well);
+            let pulse = self.pulse.borrow().clone();
+            match pulse {
+                // Whoever works now tells in our place.
+                Pulse::Passive { .. } => told.forget(),
+                Pulse::Beating if told.is_due(well, started.elapsed()) => {
+                    match self.tell_health(well, &message).await {
+                        Ok(()) => {
+                            if told.note(well, started.elapsed(), rand::rng().random_range(0.9..1.1)) {
+                                tracing::info!(well, detail = message, "this cluster's API server");
+                            }
+                        }
+                        Err(error) => tracing::debug!(%error, "health could not be reported"),
                     }
-                    Err(error) => tracing::debug!(%error, "health could not be reported"),
+                    asked = ASK;
                 }
+                _ => {}
             }
-            let wait = if told.is_some() { ASK } else { Duration::from_secs(1) };
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(asked).await;
         }
     }
 
