@@ -49,6 +49,13 @@ impl Certificate {
         Some(Self { pem: pem.to_owned(), from: validity.not_before.timestamp(), until: validity.not_after.timestamp() })
     }
 
+    /// Whether it is of `key`, and so can be used with it.
+    fn is_of(&self, key: &KeyPair) -> bool {
+        let Ok((_, block)) = x509_parser::pem::parse_x509_pem(self.pem.as_bytes()) else { return false };
+        x509_parser::certificate::X509Certificate::from_der(&block.contents)
+            .is_ok_and(|(_, found)| key.public_key_raw() == found.public_key().subject_public_key.as_ref())
+    }
+
     /// Whether it can still be used, with a minute to spare.
     pub fn is_valid(&self, now: i64) -> bool {
         now + 60 < self.until
@@ -132,9 +139,11 @@ impl Keeper {
         read(&secret).ok_or(CallError::TimedOut)
     }
 
-    /// Saves a certificate and whose it is.
-    pub async fn save(&self, certificate: &Certificate, hub: &str) -> Result<(), CallError> {
+    /// Saves a certificate, its key and whose it is. The key as well, as the Secret may have been made anew since it was
+    /// read.
+    pub async fn save(&self, key: &str, certificate: &Certificate, hub: &str) -> Result<(), CallError> {
         let data = BTreeMap::from([
+            (KEY, ByteString(key.as_bytes().to_vec())),
             (CERTIFICATE, ByteString(certificate.pem.clone().into_bytes())),
             (HUB, ByteString(hub.as_bytes().to_vec())),
         ]);
@@ -196,10 +205,11 @@ impl Keeper {
 fn read(secret: &Secret) -> Option<Identity> {
     let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
     let key = text(KEY)?;
-    KeyPair::from_pem(&key).ok()?;
+    let pair = KeyPair::from_pem(&key).ok()?;
     Some(Identity {
         key,
-        certificate: text(CERTIFICATE).and_then(|pem| Certificate::parse(&pem)),
+        // One of another key cannot be used, however long it is valid.
+        certificate: text(CERTIFICATE).and_then(|pem| Certificate::parse(&pem)).filter(|found| found.is_of(&pair)),
         hub: text(HUB).unwrap_or_default(),
         leave: asks_to_leave(secret.annotations()),
     })
@@ -222,7 +232,10 @@ pub fn signing_request(key: &str, user: &str) -> Result<String, rcgen::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+    use crate::agent::fake;
 
     #[test]
     fn a_certificate_is_renewed_between_seven_and_eight_tenths_of_its_life() {
@@ -232,6 +245,36 @@ mod tests {
             assert!((1700..1800).contains(&at), "{at}");
         }
         assert!(certificate.is_valid(1900) && !certificate.is_valid(1940));
+    }
+
+    #[test]
+    fn a_certificate_of_another_key_is_none() {
+        let [own, other] = [KeyPair::generate().unwrap(), KeyPair::generate().unwrap()];
+        for (signer, fits) in [(&own, true), (&other, false)] {
+            let certificate = CertificateParams::default().self_signed(signer).unwrap();
+            let data = [(KEY, own.serialize_pem()), (CERTIFICATE, certificate.pem())];
+            let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes())));
+            let secret = Secret { data: Some(data.into()), ..Secret::default() };
+            assert_eq!(read(&secret).unwrap().certificate.is_some(), fits);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_saved_with_the_key_that_it_is_of() {
+        let saved = Arc::new(Mutex::new(serde_json::Value::Null));
+        let there = Arc::clone(&saved);
+        let local = fake::api(move |_, brought| {
+            *there.lock().unwrap() = brought["data"].clone();
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "fleet-agent-identity" } })
+        });
+        let pair = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::default().self_signed(&pair).unwrap();
+        let certificate = Certificate::parse(&certificate.pem()).unwrap();
+        let keeper = Keeper::new(local, "fleet", "fleet-agent-identity");
+        keeper.save(&pair.serialize_pem(), &certificate, "hub").await.unwrap();
+        let data = serde_json::from_value(saved.lock().unwrap().clone()).unwrap();
+        let identity = read(&Secret { data: Some(data), ..Secret::default() }).unwrap();
+        assert!(identity.certificate == Some(certificate) && identity.key == pair.serialize_pem());
     }
 
     #[test]

@@ -285,7 +285,7 @@ impl Agent {
             RegisterError::Call(e) => Blocked::hub(&e),
             other => Blocked::new("RegistrationFailed", &other),
         })?;
-        self.keeper.save(&certificate, &init.hub()).await.map_err(|e| Blocked::local(&e))?;
+        self.keeper.save(&identity.key, &certificate, &init.hub()).await.map_err(|e| Blocked::local(&e))?;
         tracing::info!(until = certificate.until, "registered");
         Ok(certificate)
     }

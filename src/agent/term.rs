@@ -221,7 +221,7 @@ impl Term {
     async fn renew(&self, hub: &Client) -> Result<(), RegisterError> {
         let quiet = async |_: &'static str, _: String| {};
         let certificate = register::certificate(hub, &self.args, &self.cluster_id, &self.identity.key, quiet).await?;
-        self.keeper.save(&certificate, &self.init.hub()).await?;
+        self.keeper.save(&self.identity.key, &certificate, &self.init.hub()).await?;
         tracing::info!(until = certificate.until, "certificate renewed");
         Ok(())
     }
