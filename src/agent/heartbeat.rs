@@ -25,6 +25,9 @@ use crate::daemon::metrics::Metrics;
 const INTERVAL: Duration = Duration::from_secs(10);
 /// A holder that did not renew for this long has lost the Lease.
 const DURATION: Duration = Duration::from_secs(40);
+/// How much of that may have passed before we looked: what clocks claim, or what happened while we saw nothing. The rest,
+/// longer than a live holder is silent, is to be seen.
+const UNSEEN: Duration = Duration::from_secs(28);
 /// Time to the next attempt after one that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -73,6 +76,8 @@ pub struct Heart {
     api: Api<Lease>,
     identity: String,
     seen: Option<Seen>,
+    /// Whether the last call went well, so that what was seen then was seen without a break.
+    sees: bool,
     pulse: watch::Sender<Pulse>,
     metrics: Metrics,
     said: OnChange,
@@ -82,7 +87,7 @@ impl Heart {
     /// A heart that beats for the cluster `name` by `client`.
     pub fn new(client: Client, name: &str, identity: String, pulse: watch::Sender<Pulse>, metrics: Metrics) -> Self {
         let api = Api::namespaced(client, &cluster_namespace(name));
-        Self { api, identity, seen: None, pulse, metrics, said: OnChange::default() }
+        Self { api, identity, seen: None, sees: false, pulse, metrics, said: OnChange::default() }
     }
 
     /// Beats until dropped.
@@ -138,15 +143,21 @@ impl Heart {
     }
 
     async fn beat(&mut self) -> Result<Pulse, CallError> {
-        let seen = match self.seen.take() {
+        let beaten = self.try_beat().await;
+        self.sees = beaten.is_ok();
+        beaten
+    }
+
+    /// What was seen stays through errors: whoever forgot it would believe the clocks once more.
+    async fn try_beat(&mut self) -> Result<Pulse, CallError> {
+        let seen = match self.seen.clone() {
             // While we hold it, our own last write is the newest version, unless somebody interferes.
-            Some(seen) if holder(&seen.lease) == self.identity => seen,
+            Some(seen) if self.sees && holder(&seen.lease) == self.identity => seen,
             before => self.look(before).await?,
         };
+        self.seen = Some(seen.clone());
         if !may_take(&seen.lease, seen.since, &self.identity, Instant::now()) {
-            let holder = holder(&seen.lease).to_owned();
-            self.seen = Some(seen);
-            return Ok(Pulse::Passive { holder });
+            return Ok(Pulse::Passive { holder: holder(&seen.lease).to_owned() });
         }
         let lease = renewed(&seen.lease, &self.identity, Timestamp::now());
         let started = Instant::now();
@@ -159,8 +170,7 @@ impl Heart {
             }
             // Somebody wrote in between: look who, next time.
             Err(e) if e.is_conflict() => {
-                let before = Some(seen);
-                let now = self.look(before).await?;
+                let now = self.look(Some(seen)).await?;
                 let theirs = !may_take(&now.lease, now.since, &self.identity, Instant::now());
                 let holder = holder(&now.lease).to_owned();
                 self.seen = Some(now);
@@ -174,13 +184,13 @@ impl Heart {
         let lease = call(self.api.get(AGENT_LEASE)).await?;
         let now = Instant::now();
         Ok(match before {
-            Some(seen) if seen.lease.metadata.resource_version == lease.metadata.resource_version => seen,
-            Some(_) => Seen { lease, since: now },
-            // The successor of an agent that died long ago need not watch its Lease grow old again.
-            None => {
-                let since = now.checked_sub(age(&lease, Timestamp::now())).unwrap_or(now);
-                Seen { lease, since }
+            Some(seen) if seen.lease.metadata.resource_version == lease.metadata.resource_version => {
+                let since = if self.sees { seen.since } else { seen.since.max(unseen(now, UNSEEN)) };
+                Seen { since, ..seen }
             }
+            Some(_) => Seen { lease, since: now },
+            // The successor of an agent that died long ago need not watch the whole of its Lease grow old again.
+            None => Seen { since: unseen(now, age(&lease, Timestamp::now())), lease },
         })
     }
 
@@ -198,8 +208,12 @@ impl Heart {
     }
 }
 
-/// How old a Lease says that it is. Clocks can differ, so it is believed once, at the first look: of two agents whose
-/// clocks disagree, at most one takes over, and only once.
+/// When a Lease was renewed that has not been for `age`, as far as that may be believed without having seen it.
+fn unseen(now: Instant, age: Duration) -> Instant {
+    now.checked_sub(age.min(UNSEEN)).unwrap_or(now)
+}
+
+/// How old a Lease says that it is. Clocks can differ, so it is believed at the first look alone, and in part.
 fn age(lease: &Lease, now: Timestamp) -> Duration {
     let renewed = lease.spec.as_ref().and_then(|s| s.renew_time.as_ref());
     renewed.map_or(Duration::ZERO, |at| Duration::try_from(now.duration_since(at.0)).unwrap_or_default())
@@ -223,7 +237,13 @@ fn renewed(lease: &Lease, identity: &str, now: Timestamp) -> Lease {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use k8s_openapi::jiff::SignedDuration;
+    use serde_json::json;
+
     use super::*;
+    use crate::agent::fake;
 
     fn held_by(identity: &str) -> Lease {
         let spec = LeaseSpec { holder_identity: Some(identity.to_owned()), ..LeaseSpec::default() };
@@ -248,6 +268,44 @@ mod tests {
         lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(at(100)));
         assert_eq!(age(&lease, at(150)), Duration::from_secs(50));
         assert_eq!(age(&lease, at(50)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_fast_clock_takes_no_lease_from_a_live_holder() {
+        let start = Instant::now() + Duration::from_secs(3600);
+        let since = unseen(start, Duration::from_secs(600));
+        // A live holder renews within this time, which is seen.
+        assert!(!may_take(&held_by("you"), since, "me", start + INTERVAL.mul_f64(1.1)));
+        assert!(may_take(&held_by("you"), since, "me", start + DURATION), "a dead one is followed all the same");
+        assert_eq!(unseen(start, Duration::from_secs(5)), start.checked_sub(Duration::from_secs(5)).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_look_that_fails_does_not_make_a_fast_clock_believed() {
+        // The holder's clock is ten minutes behind ours; every second answer is an error.
+        let asked = AtomicUsize::new(0);
+        let renewed = Timestamp::now().checked_sub(SignedDuration::from_secs(600)).unwrap();
+        let client = fake::api(move |_, brought| {
+            assert!(brought.is_null(), "it takes over");
+            let count = asked.fetch_add(1, Ordering::Relaxed);
+            if count % 2 == 1 {
+                return json!("no Lease");
+            }
+            json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": { "name": "fleet-agent", "resourceVersion": count.to_string() },
+                "spec": { "holderIdentity": "you", "renewTime": MicroTime(renewed) },
+            })
+        });
+        let sender = watch::channel(Pulse::Starting).0;
+        let mut heart = Heart::new(client, "west", "me".to_owned(), sender, Metrics::default());
+        for _ in 0..3 {
+            assert_eq!(heart.beat().await.unwrap(), Pulse::Passive { holder: "you".to_owned() });
+            let seen = heart.seen.clone().unwrap().since;
+            assert!(heart.beat().await.is_err());
+            assert_eq!(heart.seen.clone().unwrap().since, seen, "what was seen is kept");
+        }
+        assert!(heart.seen.unwrap().since.elapsed() < Duration::from_secs(1), "renewed since the first look");
     }
 
     #[test]
