@@ -252,6 +252,7 @@ impl Flow<'_> {
         }
         self.stages(&rendered, &objects, facts.agents.is_empty(), &identity, &before).await?;
         self.ready(&identity).await?;
+        self.course.commit().await?;
         let control_plane = hub.map(|hub| hub.name);
         Ok(Installed { unchanged, control_plane, server })
     }
@@ -376,7 +377,11 @@ impl Flow<'_> {
         let refused = match outcome {
             Ok(Ok(())) => {
                 self.course.progress.done("connected");
-                return Ok(self.course.commit().await?);
+                // What is to be undone if the cluster does not become Ready is not recorded before that.
+                if !self.options.rollback {
+                    self.course.commit().await?;
+                }
+                return Ok(());
             }
             Ok(Err(stopped)) => {
                 let said = identity.look().await.ok().and_then(|seen| seen.said);
