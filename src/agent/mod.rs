@@ -35,7 +35,7 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use rand::RngExt as _;
 
 use crate::api::init_kubeconfig::Init;
-use crate::api::registration::{gone, state as said};
+use crate::api::registration::{Registration, gone, state as said};
 use crate::daemon::admin::Admin;
 use crate::daemon::backoff::Backoff;
 use crate::daemon::client::{CallError, call};
@@ -50,6 +50,9 @@ use register::RegisterError;
 use settings::{Args, Cli, Command};
 use state::State;
 use term::{End, Term};
+
+/// The reason for which an agent cannot leave.
+const LEAVE_FAILED: &str = "LeaveFailed";
 
 /// Runs until SIGTERM or SIGINT, or probes once. Returns whether all is well.
 ///
@@ -140,6 +143,18 @@ impl Blocked {
     fn local(error: &CallError) -> Self {
         Self::new("WorkloadClusterUnreachable", &format!("{}: {error}", hop(error).as_str()))
     }
+
+    /// As what it is said after the last `word`. A request that was under way still is: the control plane may have a
+    /// Cluster by it, which an uninstall has to know.
+    fn state(&self, word: Option<&Registration>) -> &'static str {
+        let asked = word.is_some_and(|word| word.is(said::REGISTERING));
+        match self {
+            Self { soon: false, .. } => said::REFUSED,
+            // By this an uninstall hears that it is not met.
+            Self { reason, .. } if reason == LEAVE_FAILED || !asked => said::BLOCKED,
+            Self { .. } => said::REGISTERING,
+        }
+    }
 }
 
 impl Agent {
@@ -169,7 +184,8 @@ impl Agent {
             if self.state.blocked(&blocked.reason, &blocked.message) {
                 tracing::warn!(reason = blocked.reason, detail = blocked.message, "not connected");
                 // Whoever installs reads it there; without the Secret, the log and /readyz have it.
-                let state = if blocked.soon { said::BLOCKED } else { said::REFUSED };
+                let word = self.keeper.word().await.unwrap_or_default();
+                let state = blocked.state(word.as_ref());
                 let _ = self.keeper.say(state, &blocked.reason, &blocked.message).await;
             }
             let wait = if blocked.soon { backoff.next_wait() } else { Duration::from_secs(30) };
@@ -225,7 +241,7 @@ impl Agent {
     /// Leaves without a certificate that the control plane accepts: what this cluster has there, if anything, is taken
     /// back.
     async fn withdraw(&self, init: &Init, identity: &Identity, id: &str) -> Result<End, Blocked> {
-        let failed = |why: String| Blocked::new("LeaveFailed", &why);
+        let failed = |why: String| Blocked::new(LEAVE_FAILED, &why);
         let hub = init.token_client().map_err(|e| failed(e.to_string()))?;
         let withdrawn = tokio::select! {
             withdrawn = register::withdraw(&hub, &self.args, id, &identity.key) => withdrawn,
@@ -288,5 +304,28 @@ impl Agent {
         self.keeper.save(&identity.key, &certificate, &init.hub()).await.map_err(|e| Blocked::local(&e))?;
         tracing::info!(until = certificate.until, "registered");
         Ok(certificate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_under_way_stays_so_while_something_is_in_the_way() {
+        let word = |state: &str| Registration {
+            state: state.to_owned(),
+            reason: String::new(),
+            message: String::new(),
+            at: String::new(),
+        };
+        let asked = word(said::REGISTERING);
+        let unreachable = Blocked::new("ControlPlaneUnreachable", "tcp: refused");
+        assert_eq!(unreachable.state(Some(&asked)), said::REGISTERING);
+        assert_eq!(unreachable.state(Some(&word(said::CONNECTED))), said::BLOCKED);
+        assert_eq!(unreachable.state(None), said::BLOCKED);
+        assert_eq!(Blocked::new(LEAVE_FAILED, "tcp: refused").state(Some(&asked)), said::BLOCKED);
+        let denied = Blocked { soon: false, ..Blocked::new("ClusterNameInUse", "another has it") };
+        assert_eq!(denied.state(Some(&asked)), said::REFUSED);
     }
 }

@@ -12,7 +12,7 @@ use super::probe;
 use super::registration::Identity;
 use crate::api::keys::LABEL_INSTANCE;
 use crate::api::names::ClusterName;
-use crate::api::registration::state;
+use crate::api::registration::{Registration, state};
 use crate::apply::{self, Engine, Removal, Removed};
 use crate::install;
 use crate::install::progress::Progress;
@@ -34,6 +34,12 @@ pub enum Leave {
     Stays(String),
 }
 
+/// Whether the control plane may have a request of an agent without a certificate: one that is under way, or that could
+/// not be taken back.
+fn has_asked(said: &Registration) -> bool {
+    said.is(state::REGISTERING) || said.is(state::BLOCKED) && said.reason == "LeaveFailed"
+}
+
 fn deployments(client: &Client, namespace: &str) -> Api<Deployment> {
     Api::namespaced(client.clone(), namespace)
 }
@@ -50,8 +56,7 @@ pub async fn leave(client: &Client, namespace: &str, limit: Duration) -> Result<
         return Ok(Leave::Left);
     }
     // Without a certificate it may be waiting to be let in: the control plane has a Cluster then.
-    let asks = before.said.as_ref().is_some_and(|said| said.is(state::REGISTERING));
-    if !before.registered && !asks {
+    if !before.registered && !before.said.as_ref().is_some_and(has_asked) {
         return Ok(Leave::NotRegistered);
     }
     let agent = deployments(client, namespace).get_opt("fleet-agent").await?;
@@ -106,5 +111,25 @@ impl Target<'_> {
 
     fn worker(&self, progress: &Arc<dyn Progress>) -> Engine {
         self.engine(OWNER_KIND, self.home.agent_journal(self.name), progress)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_in_or_could_not_be_taken_back_is_not_forgotten() {
+        let said = |state: &str, reason: &str| Registration {
+            state: state.to_owned(),
+            reason: reason.to_owned(),
+            message: String::new(),
+            at: String::new(),
+        };
+        assert!(has_asked(&said(state::REGISTERING, "RequestPosted")));
+        assert!(has_asked(&said(state::REGISTERING, "ControlPlaneUnreachable")));
+        assert!(has_asked(&said(state::BLOCKED, "LeaveFailed")));
+        assert!(!has_asked(&said(state::BLOCKED, "InitSecretMissing")));
+        assert!(!has_asked(&said(state::REFUSED, "ClusterNameInUse")));
     }
 }
