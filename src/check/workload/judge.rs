@@ -38,21 +38,61 @@ fn rights(facts: &WorkloadFacts) -> Finding {
     access::judge(&facts.forbidden, facts.wanted.writes.len(), &source)
 }
 
+/// The namespace of the Secret in a control plane that was installed as is usual.
+const HUB_NAMESPACE: &str = "fleet";
+
+/// The option of kubectl that leads to the workload cluster.
+fn here(facts: &WorkloadFacts) -> String {
+    facts.wanted.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default()
+}
+
+/// The context that leads to the control plane.
+fn there(facts: &WorkloadFacts) -> &str {
+    facts.wanted.control_plane.as_deref().unwrap_or("CONTROL_PLANE")
+}
+
 /// The two commands of the operator workflow, each on its line.
 fn copy_commands(facts: &WorkloadFacts) -> [String; 2] {
-    let wanted = &facts.wanted;
-    let here = wanted.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
-    let there = wanted.control_plane.as_deref().unwrap_or("CONTROL_PLANE");
-    let namespace = &wanted.namespace;
+    let (here, there, namespace) = (here(facts), there(facts), &facts.wanted.namespace);
+    // What is printed there says where it is, and would be applied there.
+    let moved = if namespace == HUB_NAMESPACE {
+        String::new()
+    } else {
+        format!("sed 's/^  namespace: {HUB_NAMESPACE}$/  namespace: {namespace}/' | ")
+    };
     [
         format!("kubectl{here} create namespace {namespace}"),
-        format!("kubectl --context {there} -n {namespace} get secret {INIT_SECRET} -o yaml | kubectl{here} apply -f -"),
+        format!(
+            "kubectl --context {there} -n {HUB_NAMESPACE} get secret {INIT_SECRET} -o yaml | {moved}kubectl{here} apply -f -"
+        ),
     ]
 }
 
+fn delete_command(facts: &WorkloadFacts) -> String {
+    let namespace = &facts.wanted.namespace;
+    format!("kubectl{} -n {namespace} delete secret {INIT_SECRET} --ignore-not-found", here(facts))
+}
+
 fn short_way(facts: &WorkloadFacts) -> String {
-    let there = facts.wanted.control_plane.as_deref().unwrap_or("CONTROL_PLANE");
-    format!("or let this program copy it: `--control-plane {there}`")
+    format!("or let this program copy it: `--control-plane {}`", there(facts))
+}
+
+/// How a Secret that is here already comes to be another. Over the former one it cannot be applied: what is printed in the
+/// control plane carries the UID and the version that it has there.
+fn copy_again(facts: &WorkloadFacts) -> String {
+    if facts.wanted.copies {
+        return format!(
+            "let this program copy it again: `--control-plane {}`; if it did, `fleetctl status` tells why the control plane \
+             has no better one",
+            there(facts)
+        );
+    }
+    let [_, copy] = copy_commands(facts);
+    format!(
+        "remove it and copy it again:\n  {}\n  {copy}\n{} in place of the second command",
+        delete_command(facts),
+        short_way(facts)
+    )
 }
 
 fn namespace(facts: &WorkloadFacts) -> Finding {
@@ -90,13 +130,11 @@ fn init_secret(facts: &WorkloadFacts) -> Finding {
         ),
         InitFacts::Malformed(why) => Finding::bad(
             format!("the Secret {INIT_SECRET} in namespace {namespace} cannot be used: {why}"),
-            format!("copy it again:\n  {copy}"),
+            copy_again(facts),
         ),
         InitFacts::Elsewhere(server) => Finding::bad(
             format!("the Secret {INIT_SECRET} in namespace {namespace} leads to another control plane, {server}"),
-            format!(
-                "if that control plane is not meant, remove the Secret first: `kubectl -n {namespace} delete secret {INIT_SECRET}`"
-            ),
+            format!("if that control plane is not meant, remove the Secret first: `{}`", delete_command(facts)),
         ),
     }
 }
@@ -110,11 +148,11 @@ fn init_token(facts: &WorkloadFacts) -> Finding {
         // An agent that is registered already has a certificate and needs no token.
         TokenFacts::Refused if facts.registered_with == init.hub() => Finding::doubtful(
             "the token in the init Secret has expired; the agent that is here goes on with its certificate",
-            format!("copy the Secret again before that agent is replaced:\n  {}", copy_commands(facts)[1]),
+            format!("before that agent is replaced, {}", copy_again(facts)),
         ),
         TokenFacts::Refused => Finding::bad(
             format!("the control plane at {} does not take the token in the Secret: it has expired", init.server),
-            format!("copy the Secret again:\n  {}", copy_commands(facts)[1]),
+            copy_again(facts),
         ),
     }
 }
@@ -263,6 +301,9 @@ mod tests {
         facts.namespace_exists = false;
         let (id, _, remedy) = failure(&facts);
         assert!(id == "namespace" && remedy.contains(create) && remedy.contains(copy), "{remedy}");
+        facts.wanted.namespace = "agents".to_owned();
+        let moved = "-n fleet get secret fleet-cluster-init-kubeconfig -o yaml | sed 's/^  namespace: fleet$/  namespace: agents/' | kubectl";
+        assert!(failure(&facts).2.contains(moved), "{:?}", failure(&facts));
         facts.wanted.copies = true;
         facts.init = fit().init;
         assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
@@ -272,7 +313,19 @@ mod tests {
     fn an_expired_token_stops_only_an_agent_that_needs_it() {
         let mut facts = fit();
         facts.init = InitFacts::Usable { init: Box::new(init()), version: None, token: TokenFacts::Refused };
-        assert_eq!(failure(&facts).0, "init-token");
+        let (id, _, remedy) = failure(&facts);
+        assert_eq!(id, "init-token");
+        // Applied over the one that is there, the copy would be refused.
+        let delete = "kubectl --context west -n fleet delete secret fleet-cluster-init-kubeconfig --ignore-not-found\n";
+        let (first, then) = remedy.split_once(delete).unwrap();
+        assert!(
+            first.ends_with("copy it again:\n  ") && then.contains("| kubectl --context west apply -f -\n"),
+            "{remedy}"
+        );
+        facts.wanted.copies = true;
+        let (_, _, remedy) = failure(&facts);
+        assert!(remedy.contains("`--control-plane CONTROL_PLANE`") && !remedy.contains("delete"), "{remedy}");
+        facts.wanted.copies = false;
         facts.registered_with = init().hub();
         assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
         assert_eq!(run(&CHECKS, &facts, &[]).warnings().count(), 1);
