@@ -247,6 +247,18 @@ mod tests {
         assert!(certificate.is_valid(1900) && !certificate.is_valid(1940));
     }
 
+    #[tokio::test]
+    async fn a_request_to_leave_stands_until_the_secret_is_there_without_it() {
+        for (secret, stays) in [
+            (json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: "true" } } }), false),
+            (json!({ "metadata": { "annotations": { "other": "true" } } }), true),
+            (json!("no Secret"), false),
+        ] {
+            let keeper = Keeper::new(fake::api(move |_, _| secret.clone()), "fleet", "fleet-agent-identity");
+            assert_eq!(keeper.may_stay().await, stays);
+        }
+    }
+
     #[test]
     fn a_certificate_of_another_key_is_none() {
         let [own, other] = [KeyPair::generate().unwrap(), KeyPair::generate().unwrap()];

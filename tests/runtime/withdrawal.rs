@@ -8,7 +8,7 @@ use clap::Parser as _;
 use fleetctl::agent::register::withdraw;
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::Cluster;
-use fleetctl::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_SECRET};
+use fleetctl::api::registration::{ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_SECRET};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams};
@@ -84,6 +84,39 @@ async fn an_uninstall_that_is_given_up_while_nobody_hears_the_agent_changes_noth
     scene.until_ready().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(scene.clusters().get(&scene.name).await.unwrap().metadata.uid, uid, "it left and came again");
+}
+
+#[tokio::test]
+async fn an_agent_that_waits_to_be_let_in_goes_on_waiting_when_an_uninstall_is_given_up() {
+    let mut scene = Scene::set_with("registration: manual").await;
+    let agent = scene.agent("pod-1");
+    let clusters = scene.clusters();
+    wait("the Cluster is there", async || clusters.get_opt(&scene.name).await.unwrap().is_some()).await;
+    end(scene.control_plane.scheduler.pid());
+    let requests: Api<CertificateSigningRequest> = Api::all(scene.stage.hub.client.clone());
+    let prefix = format!("fleet-{}-", scene.name);
+    // How many requests take it back, and how many do not; of each, those that are answered.
+    let count = async || {
+        let mut counts = [0; 4];
+        for request in requests.list(&ListParams::default()).await.unwrap() {
+            if request.name_any().starts_with(&prefix) {
+                let kind = usize::from(!request.annotations().contains_key(ANNOTATION_LEAVE));
+                counts[kind] += 1;
+                counts[kind + 2] += usize::from(request.status.is_some_and(|status| status.conditions.is_some()));
+            }
+        }
+        counts
+    };
+    scene.ask_to_leave().await;
+    wait("it takes it back", async || count().await == [1, 1, 0, 0]).await;
+    scene.ask_to_stay().await;
+    wait("it asks again", async || count().await == [1, 2, 0, 0]).await;
+    let config = format!("agentEndpoint: {}\nregistration: manual", scene.stage.hub.url);
+    scene.control_plane.scheduler = Program::scheduler(&scene.stage.hub.kubeconfig, &config, "two");
+    // What is in cannot be taken out again: it is heard, and the agent asks once more.
+    wait("it is heard, and asks once more", async || count().await == [1, 3, 1, 2]).await;
+    wait("it waits", async || clusters.get_opt(&scene.name).await.unwrap().is_some()).await;
+    assert!(!agent.log().contains("\"left\""), "{}", agent.log());
 }
 
 #[tokio::test]
