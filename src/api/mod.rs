@@ -15,6 +15,7 @@ pub mod digest;
 pub mod group;
 pub mod init_kubeconfig;
 pub mod keys;
+pub mod lenient;
 pub mod names;
 pub mod pod_values;
 pub mod policy;

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::clock::Clock;
 use crate::api::keys::{AGENT_LEASE, CLUSTER_NAMESPACE_PREFIX, LABEL_CLUSTER};
+use crate::api::lenient::Lenient;
 use crate::api::{Cluster, Schedule};
 
 /// When a Lease was last seen to change.
@@ -263,11 +264,12 @@ pub async fn watch(client: Client, view: Arc<View>) {
     let config = watcher::Config::default().any_semantic();
     let clusters = async {
         let mut relist = BTreeSet::new();
-        let mut stream =
-            std::pin::pin!(watcher::watcher(Api::<Cluster>::all(client.clone()), config.clone()).default_backoff());
+        let mut stream = std::pin::pin!(
+            watcher::watcher(Api::<Lenient<Cluster>>::all(client.clone()), config.clone()).default_backoff()
+        );
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => view.on_cluster(map(event, strip), &mut relist),
+                Ok(Some(event)) => view.on_cluster(map(event, |read| strip(read.0)), &mut relist),
                 Ok(None) => return,
                 Err(error) => tracing::debug!(%error, "watch of clusters"),
             }
@@ -275,17 +277,18 @@ pub async fn watch(client: Client, view: Arc<View>) {
     };
     let leases = async {
         let config = config.clone().labels(LABEL_CLUSTER).fields(&format!("metadata.name={AGENT_LEASE}"));
-        let mut stream = std::pin::pin!(watcher::watcher(Api::<Lease>::all(client.clone()), config).default_backoff());
+        let mut stream =
+            std::pin::pin!(watcher::watcher(Api::<Lenient<Lease>>::all(client.clone()), config).default_backoff());
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => view.on_lease(&event, Instant::now(), Timestamp::now()),
+                Ok(Some(event)) => view.on_lease(&map(event, |read| read.0), Instant::now(), Timestamp::now()),
                 Ok(None) => return,
                 Err(error) => tracing::debug!(%error, "watch of leases"),
             }
         }
     };
     let schedules = async {
-        let api = Api::<PartialObjectMeta<Schedule>>::all(client.clone());
+        let api = Api::<Lenient<PartialObjectMeta<Schedule>>>::all(client.clone());
         let mut stream = std::pin::pin!(watcher::watcher(api, config.clone()).default_backoff());
         loop {
             match stream.try_next().await {
@@ -298,7 +301,7 @@ pub async fn watch(client: Client, view: Arc<View>) {
     tokio::join!(clusters, leases, schedules);
 }
 
-fn map<K>(event: Event<K>, change: impl FnOnce(K) -> K) -> Event<K> {
+fn map<K, L>(event: Event<K>, change: impl FnOnce(K) -> L) -> Event<L> {
     match event {
         Event::Apply(object) => Event::Apply(change(object)),
         Event::Delete(object) => Event::Delete(change(object)),

@@ -15,6 +15,7 @@ use super::{Format, formatted, list_failed, selection};
 use crate::api::Cluster;
 use crate::api::cluster::conditions::{IDLE, READY, STANDBY};
 use crate::api::condition::find;
+use crate::api::lenient::Lenient;
 use crate::chart::output;
 use crate::cli::Global;
 use crate::cli::cluster_access::hub_client;
@@ -100,13 +101,14 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Res
 }
 
 async fn list(hub: &Client, args: &GetClustersArgs) -> Result<Vec<Cluster>, CliError> {
-    let api: Api<Cluster> = Api::all(hub.clone());
+    let api: Api<Lenient<Cluster>> = Api::all(hub.clone());
     let failed = |error: kube::Error| list_failed("clusters", &error);
     let Some(name) = &args.name else {
-        return Ok(api.list(&selection(args.selector.as_deref())).await.map_err(failed)?.items);
+        let found = api.list(&selection(args.selector.as_deref())).await.map_err(failed)?;
+        return Ok(found.into_iter().map(|read| read.0).collect());
     };
     match api.get_opt(name).await.map_err(failed)? {
-        Some(cluster) => Ok(vec![cluster]),
+        Some(cluster) => Ok(vec![cluster.0]),
         None => {
             // Not there, or nothing of the kind is there at all.
             api.list(&selection(None)).await.map_err(failed)?;
@@ -172,7 +174,7 @@ async fn watch(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster])
         Some(View::Yaml) => format!("---\n{}", output::yaml(&cluster)),
         Some(View::Name) => formatted(Format::Name, &[cluster], RESOURCE),
     };
-    let api: Api<Cluster> = Api::all(hub.clone());
+    let api: Api<Lenient<Cluster>> = Api::all(hub.clone());
     let mut config = watcher::Config::default();
     if let Some(name) = &args.name {
         config = config.fields(&format!("metadata.name={name}"));
@@ -188,7 +190,7 @@ async fn watch(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster])
             Ok(Event::InitApply(cluster) | Event::Apply(cluster)) => {
                 let version = cluster.resource_version();
                 if shown.insert(cluster.name_any(), version.clone()) != Some(version) {
-                    ui.out(&show(cluster).await)?;
+                    ui.out(&show(cluster.0).await)?;
                 }
             }
             Ok(Event::Delete(cluster)) => {

@@ -23,6 +23,7 @@ use super::view::{View, cluster_of_namespace};
 use crate::api::cluster::conditions;
 use crate::api::condition::find;
 use crate::api::keys::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER};
+use crate::api::lenient::Lenient;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, Condition};
 use crate::daemon::client::{CallError, call};
@@ -138,7 +139,7 @@ impl Monitor {
     /// Looks whether a cluster whose status could not be written is gone, or another one has its name.
     async fn look_for(&self, cluster: &Cluster) {
         let name = cluster.name_any();
-        match call(Api::<Cluster>::all(self.client.clone()).get_opt(&name)).await {
+        match self.find(&name).await {
             Ok(None) => self.view.forget(cluster),
             Ok(Some(now)) if now.metadata.uid != cluster.metadata.uid => self.view.put(now),
             // It was written by many at once; the next look tries again.
@@ -147,13 +148,19 @@ impl Monitor {
         }
     }
 
+    /// The cluster of a name, as it is now.
+    async fn find(&self, name: &str) -> Result<Option<Cluster>, CallError> {
+        let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
+        Ok(call(api.get_opt(name)).await?.map(|read| read.0))
+    }
+
     fn pulse(&self, name: &str, now: Instant) -> readiness::Pulse {
         readiness::pulse(self.view.beat(name).as_ref(), self.view.known_since(name), now)
     }
 
     async fn judge(&self, cluster: Arc<Cluster>, now: Instant) -> Result<(), CallError> {
         let name = cluster.name_any();
-        let api: Api<Cluster> = Api::all(self.client.clone());
+        let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
         if cluster.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
@@ -165,7 +172,7 @@ impl Monitor {
         let cluster = match mirror::update(&cluster) {
             Some(update) => {
                 let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-                let written = call(api.patch(&name, &params, &Patch::Apply(&update))).await?;
+                let written = call(api.patch(&name, &params, &Patch::Apply(&update))).await?.0;
                 self.view.put(written.clone());
                 Arc::new(written)
             }
@@ -188,7 +195,7 @@ impl Monitor {
             "status": { "conditions": all },
         });
         let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-        let written = call(api.patch_status(&name, &params, &Patch::Apply(&status))).await?;
+        let written = call(api.patch_status(&name, &params, &Patch::Apply(&status))).await?.0;
         self.view.put(written);
         self.say_ready(&cluster, &before, &all).await;
         self.say_clock(&cluster, &before, &all).await;

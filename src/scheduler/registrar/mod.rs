@@ -27,6 +27,7 @@ use super::membership::{self, EnsureError};
 use super::settings::{Registration, Settings};
 use super::view::View;
 use crate::api::keys::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, LABEL_NAME, SCHEDULER_MANAGER};
+use crate::api::lenient::Lenient;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, ClusterSpec};
 use crate::daemon::client::{CallError, call};
@@ -45,8 +46,8 @@ pub struct Registrar {
     settings: watch::Receiver<Option<Settings>>,
     metrics: Metrics,
     recorder: Recorder,
-    requests: Api<CertificateSigningRequest>,
-    clusters: Api<Cluster>,
+    requests: Api<Lenient<CertificateSigningRequest>>,
+    clusters: Api<Lenient<Cluster>>,
     /// Requests without an answer.
     waiting: BTreeMap<String, CertificateSigningRequest>,
     /// When names were given in the last minute.
@@ -91,7 +92,7 @@ impl Registrar {
         loop {
             tokio::select! {
                 event = stream.try_next() => match event {
-                    Ok(Some(Event::Apply(request) | Event::InitApply(request))) => self.notice(request).await,
+                    Ok(Some(Event::Apply(request) | Event::InitApply(request))) => self.notice(request.0).await,
                     Ok(Some(Event::Delete(request))) => { self.waiting.remove(&request.name_any()); }
                     Ok(Some(Event::Init)) => self.waiting.clear(),
                     Ok(Some(Event::InitDone)) => {}
@@ -158,7 +159,7 @@ impl Registrar {
         let view = self.view.clone();
         let _turn = view.names.lock().await;
         // Read anew: the watch may be behind, and this is about who owns a name.
-        let found = call(self.clusters.get_opt(name)).await?;
+        let found = call(self.clusters.get_opt(name)).await?.map(|read| read.0);
         let same_id = self.view.same_id_elsewhere(&request.id, name).map(|c| self.known(&c));
         let decision = decide(&request, found.as_ref().map(|c| self.known(c)).as_ref(), same_id.as_ref());
         let cluster = match (decision, found) {
@@ -177,7 +178,7 @@ impl Registrar {
                 )));
             }
             // The watch may be behind about the request as well: one that its cluster took back must not bring it back.
-            (Decision::Create, _) if is_answered(&call(self.requests.get(&csr.name_any())).await?) => {
+            (Decision::Create, _) if is_answered(&call(self.requests.get(&csr.name_any())).await?.0) => {
                 return Ok(Outcome::Answered);
             }
             (Decision::Create, found) => match self.create(&request, found, settings.registration).await {
@@ -229,12 +230,13 @@ impl Registrar {
         registration: Registration,
     ) -> Result<Cluster, CallError> {
         let name = request.cluster.as_str();
+        let clusters: Api<Cluster> = Api::all(self.client.clone());
         let key = (ANNOTATION_KEY_FINGERPRINT.to_owned(), request.fingerprint.clone());
         let cluster = if let Some(mut cluster) = found {
             cluster.spec.cluster_id = Some(request.id.clone());
             cluster.annotations_mut().extend([key]);
             // With the version that was read: a second claim to the same name loses.
-            call(self.clusters.replace(name, &PostParams::default(), &cluster)).await?
+            call(clusters.replace(name, &PostParams::default(), &cluster)).await?
         } else {
             let spec = ClusterSpec {
                 name: name.to_owned(),
@@ -250,7 +252,7 @@ impl Registrar {
                 ..ObjectMeta::default()
             };
             let params = PostParams { field_manager: Some(SCHEDULER_MANAGER.to_owned()), ..PostParams::default() };
-            call(self.clusters.create(&params, &cluster)).await?
+            call(clusters.create(&params, &cluster)).await?
         };
         self.given.push(Instant::now());
         tracing::info!(cluster = name, id = request.id, accepted = cluster.spec.accepted, "new cluster");
@@ -269,7 +271,7 @@ impl Registrar {
             ANNOTATION_ALLOW_NEW_KEY: null,
         }}});
         let name = request.cluster.as_str();
-        let changed = call(self.clusters.patch(name, &PatchParams::default(), &Patch::Merge(&change))).await?;
+        let changed = call(self.clusters.patch(name, &PatchParams::default(), &Patch::Merge(&change))).await?.0;
         tracing::info!(cluster = name, "the cluster has a new key");
         self.note(&changed, EventType::Normal, "ClusterKeyChanged", "the agent registered with a new key").await;
         Ok(changed)
@@ -308,7 +310,8 @@ impl Registrar {
         settings: &Settings,
     ) -> Result<Outcome, CallError> {
         let message = format!("the agent of cluster {} took its registration back", request.cluster);
-        for open in call(self.requests.list(&ListParams::default())).await?.items.iter().filter(|r| !is_answered(r)) {
+        let requests = call(self.requests.list(&ListParams::default())).await?.items;
+        for open in requests.iter().map(|read| &read.0).filter(|r| !is_answered(r)) {
             let Some(requester) = request::requester(open) else { continue };
             let read = request::read(open, requester, settings.agent_certificate_ttl);
             let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
@@ -342,7 +345,8 @@ impl Registrar {
             "metadata": { "resourceVersion": csr.resource_version() },
             "status": { "conditions": [condition] },
         });
-        call(self.requests.patch_approval(&csr.name_any(), &PatchParams::default(), &Patch::Merge(&change))).await?;
+        let (name, params) = (csr.name_any(), PatchParams::default());
+        call(self.requests.patch_subresource("approval", &name, &params, &Patch::Merge(&change))).await?;
         Ok(())
     }
 
