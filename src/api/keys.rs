@@ -23,7 +23,8 @@ pub const LABEL_INSTANCE: &str = "app.kubernetes.io/instance";
 pub const LABEL_APP_VERSION: &str = "app.kubernetes.io/version";
 /// Kubernetes' label: the larger thing, which is always `fleet`.
 pub const LABEL_PART_OF: &str = "app.kubernetes.io/part-of";
-/// Label on the namespace and Lease that belong to one registered cluster; the value is the cluster's name.
+/// Label on the namespace and Lease that belong to one registered cluster; the value is the cluster's name. On the
+/// Lease it is for people only, because the agent may write it.
 pub const LABEL_CLUSTER: &str = "fleet-scheduler.io/cluster";
 /// Label on placed source objects and on groups: where they went.
 pub const LABEL_TARGET_CLUSTER: &str = "fleet-scheduler.io/target-cluster";

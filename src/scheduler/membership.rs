@@ -104,7 +104,7 @@ pub async fn ensure(client: &Client, cluster: &Cluster, user: &str) -> Result<()
         "roleRef": reference("Role", ROLE), "subjects": subjects,
     });
     apply(&own_bindings, ROLE, &binding).await?;
-    // The agent writes its spec; the label is what the monitor finds it by.
+    // The agent writes its spec. The monitor finds it by its place: labels are the agent's to write as well.
     let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
     let mut meta = in_namespace(&namespace, AGENT_LEASE);
     meta["labels"] = json!({ LABEL_CLUSTER: name });

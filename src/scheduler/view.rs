@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::clock::Clock;
-use crate::api::keys::{AGENT_LEASE, CLUSTER_NAMESPACE_PREFIX, LABEL_CLUSTER};
+use crate::api::keys::{AGENT_LEASE, CLUSTER_NAMESPACE_PREFIX};
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, Schedule};
 
@@ -195,12 +195,12 @@ impl View {
     fn on_lease(&self, event: &Event<Lease>, now: Instant, wall: Timestamp) {
         self.with(|inner| match event {
             Event::InitApply(lease) | Event::Apply(lease) => {
-                let Some(name) = lease.labels().get(LABEL_CLUSTER) else { return };
+                let Some(name) = cluster_of_lease(lease) else { return };
                 // Only a renewal counts, not any edit of the object: the version stands for the time in it.
                 let Some(renewed) = lease.spec.as_ref().and_then(|s| s.renew_time.as_ref()) else { return };
                 let version = renewed.0.to_string();
                 let heard = matches!(event, Event::Apply(_));
-                let beat = match inner.beats.get_mut(name) {
+                let beat = match inner.beats.get_mut(&name) {
                     Some(beat) if beat.version == version => return,
                     Some(beat) => {
                         *beat = Beat { version, since: now, moved: true, clock: std::mem::take(&mut beat.clock) };
@@ -208,7 +208,7 @@ impl View {
                     }
                     None => {
                         let beat = Beat { version, since: now, moved: heard, clock: Clock::default() };
-                        inner.beats.entry(name.clone()).or_insert(beat)
+                        inner.beats.entry(name).or_insert(beat)
                     }
                 };
                 // What was found by a list was written any time ago.
@@ -217,8 +217,8 @@ impl View {
                 }
             }
             Event::Delete(lease) => {
-                if let Some(name) = lease.labels().get(LABEL_CLUSTER) {
-                    inner.beats.remove(name);
+                if let Some(name) = cluster_of_lease(lease) {
+                    inner.beats.remove(&name);
                 }
             }
             Event::InitDone => inner.synced[1] = true,
@@ -276,7 +276,7 @@ pub async fn watch(client: Client, view: Arc<View>) {
         }
     };
     let leases = async {
-        let config = config.clone().labels(LABEL_CLUSTER).fields(&format!("metadata.name={AGENT_LEASE}"));
+        let config = config.clone().fields(&format!("metadata.name={AGENT_LEASE}"));
         let mut stream =
             std::pin::pin!(watcher::watcher(Api::<Lenient<Lease>>::all(client.clone()), config).default_backoff());
         loop {
@@ -311,6 +311,11 @@ fn map<K, L>(event: Event<K>, change: impl FnOnce(K) -> L) -> Event<L> {
     }
 }
 
+/// The cluster that a Lease speaks for. Its agent may write labels on it, but cannot move it to another namespace.
+fn cluster_of_lease(lease: &Lease) -> Option<String> {
+    cluster_of_namespace(lease.metadata.namespace.as_deref()?).map(ToOwned::to_owned)
+}
+
 /// The cluster that a namespace of the hub belongs to.
 pub fn cluster_of_namespace(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(CLUSTER_NAMESPACE_PREFIX)
@@ -326,10 +331,7 @@ mod tests {
 
     fn lease(second: i64) -> Lease {
         Lease {
-            metadata: ObjectMeta {
-                labels: Some([(LABEL_CLUSTER.to_owned(), "a".to_owned())].into()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { namespace: Some("fleet-c-a".to_owned()), ..ObjectMeta::default() },
             spec: Some(LeaseSpec {
                 renew_time: Some(MicroTime(Timestamp::from_second(second).unwrap())),
                 ..LeaseSpec::default()
@@ -349,6 +351,18 @@ mod tests {
         view.on_lease(&Event::Apply(lease(1)), later, wall);
         let beat = view.beat("a").unwrap();
         assert!(beat.moved && beat.since == later, "a clock that went backwards is still alive");
+    }
+
+    #[test]
+    fn a_lease_speaks_for_the_cluster_whose_namespace_it_is_in_whatever_its_labels_say() {
+        let view = View::default();
+        let mut faked = lease(1);
+        faked.labels_mut().insert(crate::api::keys::LABEL_CLUSTER.to_owned(), "b".to_owned());
+        view.on_lease(&Event::Apply(faked.clone()), Instant::now(), Timestamp::now());
+        assert!(view.beat("b").is_none() && view.beat("a").is_some());
+        faked.metadata.namespace = Some("kube-system".to_owned());
+        view.on_lease(&Event::Delete(faked), Instant::now(), Timestamp::now());
+        assert!(view.beat("a").is_some(), "only what is in the namespace of a cluster counts");
     }
 
     #[test]
