@@ -4,7 +4,7 @@
 //! `kubectl delete cluster`. Rights are bound to the agent's user name, which holds the cluster's ID: an old
 //! certificate regains nothing when the name is used again.
 
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 use std::fmt::Debug;
@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::api::keys::{
     AGENT_LEASE, ANNOTATION_ORIGINAL_NAME, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
 };
+use crate::api::lenient::Lenient;
 use crate::api::{Cluster, keys};
 use crate::daemon::client::{CallError, call};
 
@@ -114,14 +115,25 @@ pub async fn ensure(client: &Client, cluster: &Cluster, user: &str) -> Result<()
 }
 
 /// Takes a cluster's rights away, then everything else that it has here, the Cluster itself last.
-pub async fn remove(client: &Client, name: &str) -> Result<(), CallError> {
+///
+/// Whoever calls this or [`clear`] holds the lock of names, and has just read who has the name.
+pub async fn remove(client: &Client, cluster: &Cluster) -> Result<(), CallError> {
+    let name = cluster.name_any();
+    clear(client, &name).await?;
+    // Another one may have been made by hand meanwhile.
+    let this = Preconditions { uid: cluster.metadata.uid.clone(), ..Preconditions::default() };
+    let clusters: Api<Lenient<Cluster>> = Api::all(client.clone());
+    delete_as(&clusters, &name, &DeleteParams::background().preconditions(this)).await
+}
+
+/// Takes away what a cluster that is not there any more has left here, its rights first.
+pub async fn clear(client: &Client, name: &str) -> Result<(), CallError> {
     revoke(client, name).await?;
-    delete(&Api::<Namespace>::all(client.clone()), &cluster_namespace(name)).await?;
-    delete(&Api::<Cluster>::all(client.clone()), name).await
+    delete(&Api::<Namespace>::all(client.clone()), &cluster_namespace(name)).await
 }
 
 /// Takes a cluster's rights away: its certificate is worth nothing from then on.
-pub async fn revoke(client: &Client, name: &str) -> Result<(), CallError> {
+async fn revoke(client: &Client, name: &str) -> Result<(), CallError> {
     let wide = cluster_role(name);
     delete(&Api::<ClusterRoleBinding>::all(client.clone()), &wide).await?;
     delete(&namespaced::<RoleBinding>(client, name), ROLE).await?;
@@ -162,10 +174,17 @@ async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), CallError>
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    match call(api.delete(name, &DeleteParams::background())).await {
+    delete_as(api, name, &DeleteParams::background()).await
+}
+
+async fn delete_as<K>(api: &Api<K>, name: &str, params: &DeleteParams) -> Result<(), CallError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    match call(api.delete(name, params)).await {
         Ok(_) => Ok(()),
         Err(e) if e.is_not_found() => Ok(()),
-        // A namespace that is on its way out already answers so.
+        // A namespace that is on its way out already answers so, and what is not the object that was meant.
         Err(e) if e.is_conflict() => Ok(()),
         Err(e) => Err(e),
     }

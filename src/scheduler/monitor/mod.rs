@@ -164,10 +164,8 @@ impl Monitor {
         if cluster.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        if cluster.status.as_ref().is_some_and(|s| s.leave_requested == Some(true)) {
-            tracing::info!(cluster = name, "the cluster leaves");
-            self.note(&cluster, EventType::Normal, CLUSTER_LEFT, "the agent asked to be forgotten").await;
-            return membership::remove(&self.client, &name).await;
+        if leaves(&cluster) {
+            return self.let_go(&cluster).await;
         }
         let cluster = match mirror::update(&cluster) {
             Some(update) => {
@@ -199,6 +197,22 @@ impl Monitor {
         self.view.put(written);
         self.say_ready(&cluster, &before, &all).await;
         self.say_clock(&cluster, &before, &all).await;
+        Ok(())
+    }
+
+    /// Lets a cluster go that asked for it, unless it changed its mind or another one has its name by now.
+    async fn let_go(&self, cluster: &Cluster) -> Result<(), CallError> {
+        let name = cluster.name_any();
+        let _turn = self.view.names.lock().await;
+        match self.find(&name).await? {
+            Some(now) if now.metadata.uid == cluster.metadata.uid && leaves(&now) => {
+                tracing::info!(cluster = name, "the cluster leaves");
+                self.note(&now, EventType::Normal, CLUSTER_LEFT, "the agent asked to be forgotten").await;
+                membership::remove(&self.client, &now).await?;
+            }
+            Some(now) => self.view.put(now),
+            None => self.view.forget(cluster),
+        }
         Ok(())
     }
 
@@ -276,7 +290,13 @@ impl Monitor {
             if self.view.cluster(&name).is_some() {
                 continue;
             }
-            match membership::remove(&self.client, &name).await {
+            // The list that it was missing in may have been an old one.
+            let cleared = match self.find(&name).await {
+                Ok(Some(_)) => continue,
+                Ok(None) => membership::clear(&self.client, &name).await,
+                Err(error) => Err(error),
+            };
+            match cleared {
                 Ok(()) => tracing::info!(cluster = name, "rights of a deleted cluster taken away"),
                 Err(error) => {
                     tracing::warn!(cluster = name, %error, "rights of a deleted cluster are still there");
@@ -301,8 +321,12 @@ impl Monitor {
 
 /// Whether the cluster may have its rights: accepted, and neither leaving nor going.
 fn is_member(cluster: &Cluster) -> bool {
-    let leaving = cluster.status.as_ref().is_some_and(|s| s.leave_requested == Some(true));
-    cluster.spec.accepted && !leaving && cluster.metadata.deletion_timestamp.is_none()
+    cluster.spec.accepted && !leaves(cluster) && cluster.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether its agent asked to be forgotten.
+fn leaves(cluster: &Cluster) -> bool {
+    cluster.status.as_ref().is_some_and(|s| s.leave_requested == Some(true))
 }
 
 fn is_ready(cluster: &Cluster) -> bool {
@@ -316,4 +340,100 @@ fn differ(before: &[Condition], after: &[Condition]) -> bool {
         find(before, &new.type_)
             .is_none_or(|old| (&old.status, &old.reason, &old.message) != (&new.status, &new.reason, &new.message))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use kube::client::Body;
+    use kube::runtime::events::Reporter;
+
+    use super::*;
+    use crate::api::{ClusterSpec, ClusterStatus};
+
+    /// A monitor of a hub that has this cluster or none, and what else than reading it asked for.
+    fn monitor(found: Option<&Cluster>) -> (Monitor, Arc<Mutex<Vec<String>>>) {
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (log, found) = (asked.clone(), found.map(|cluster| json!(cluster).to_string()));
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (log, found) = (log.clone(), found.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = String::from_utf8(body.collect_bytes().await.unwrap().to_vec()).unwrap();
+                let reads = parts.method == http::Method::GET;
+                if !reads {
+                    log.lock().unwrap().push(format!("{} {} {body}", parts.method, parts.uri.path()));
+                }
+                let status = |result: &str, code: u16| {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": result,
+                        "code": code, "message": "", "reason": if code == 404 { "NotFound" } else { "" }});
+                    (code, status.to_string())
+                };
+                let (code, text) = match found {
+                    Some(found) if reads => (200, found),
+                    Some(_) => status("Success", 200),
+                    None => status("Failure", 404),
+                };
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(Body::from(text.into_bytes())).unwrap())
+            }
+        });
+        let client = Client::new(service, "default");
+        let recorder = Recorder::new(client.clone(), Reporter { controller: "test".to_owned(), instance: None });
+        let view = Arc::new(View::default());
+        (Monitor { client, view, metrics: Metrics::default(), recorder }, asked)
+    }
+
+    fn leaving(uid: &str) -> Cluster {
+        let mut cluster = Cluster::new("a", ClusterSpec { name: "a".to_owned(), ..ClusterSpec::default() });
+        cluster.metadata.uid = Some(uid.to_owned());
+        cluster.status = Some(ClusterStatus { leave_requested: Some(true), ..ClusterStatus::default() });
+        cluster
+    }
+
+    fn deleted(asked: &Mutex<Vec<String>>) -> Vec<String> {
+        asked.lock().unwrap().iter().filter_map(|line| line.strip_prefix("DELETE ").map(str::to_owned)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_only_an_old_list_does_not_know_keeps_what_it_has() {
+        let (monitor, asked) = monitor(Some(&leaving("1")));
+        monitor.view.add_gone(["a".to_owned()]);
+        monitor.revoke_gone().await;
+        assert!(asked.lock().unwrap().is_empty() && monitor.view.take_gone().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_is_gone_loses_its_rights_and_whatever_comes_after_it_is_left_alone() {
+        let (monitor, asked) = monitor(None);
+        monitor.view.add_gone(["a".to_owned()]);
+        monitor.revoke_gone().await;
+        let deleted = deleted(&asked);
+        assert!(deleted[0].contains("/clusterrolebindings/fleet:agent:a "), "{deleted:?}");
+        assert!(deleted.iter().any(|line| line.contains("/namespaces/fleet-c-a ")), "{deleted:?}");
+        assert!(!deleted.iter().any(|line| line.contains("/clusters/")), "{deleted:?}");
+    }
+
+    #[tokio::test]
+    async fn who_asks_to_leave_takes_along_no_other_cluster_of_its_name() {
+        let (monitor, asked) = monitor(Some(&leaving("2")));
+        monitor.judge(Arc::new(leaving("1")), Instant::now()).await.unwrap();
+        assert!(asked.lock().unwrap().is_empty());
+        monitor.judge(Arc::new(leaving("2")), Instant::now()).await.unwrap();
+        let deleted = deleted(&asked);
+        let cluster = deleted.last().unwrap();
+        assert!(cluster.contains("/clusters/a ") && cluster.contains(r#""preconditions":{"uid":"2"}"#), "{cluster}");
+    }
+
+    #[tokio::test]
+    async fn nobody_is_removed_while_a_name_is_being_given() {
+        let (monitor, asked) = monitor(Some(&leaving("1")));
+        let view = monitor.view.clone();
+        let turn = view.names.lock().await;
+        let judged = monitor.judge(Arc::new(leaving("1")), Instant::now());
+        assert!(tokio::time::timeout(Duration::from_millis(50), judged).await.is_err());
+        drop(turn);
+        assert!(asked.lock().unwrap().is_empty());
+    }
 }

@@ -321,8 +321,8 @@ impl Registrar {
         }
         if let Some(cluster) = cluster {
             self.note(cluster, EventType::Normal, CLUSTER_LEFT, &message).await;
+            membership::remove(&self.client, cluster).await?;
         }
-        membership::remove(&self.client, request.cluster.as_str()).await?;
         self.decide_on(csr, "Denied", CLUSTER_LEFT, &message).await?;
         tracing::info!(cluster = request.cluster.as_str(), "the registration was taken back");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", CLUSTER_LEFT)]);
