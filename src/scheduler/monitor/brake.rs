@@ -25,7 +25,8 @@ impl Brake {
 
     /// Whether nothing may be moved, given how many clusters are ready now. Returns `Some` when that changed.
     ///
-    /// The brake is released when the lost ones are no longer the majority: they came back, or others did.
+    /// The brake is released when the lost ones are no longer the majority: they came back, others did, or they were
+    /// deleted.
     pub fn judge(&mut self, ready: usize, now: Instant) -> Option<bool> {
         if !self.on {
             self.lost.retain(|_, at| now.duration_since(*at) < WINDOW);
@@ -35,6 +36,11 @@ impl Brake {
         let changed = on != self.on;
         self.on = on;
         changed.then_some(on)
+    }
+
+    /// Drops lost clusters that are not there any more: they never come back, and there is nothing to move from them.
+    pub fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.lost.retain(|name, _| is_there(name));
     }
 
     /// Notes that a cluster is ready again.
@@ -58,6 +64,18 @@ mod tests {
         assert_eq!(brake.judge(2, start + WINDOW * 10), None, "time alone does not release it");
         brake.back("a");
         assert_eq!(brake.judge(3, start), Some(false));
+    }
+
+    #[test]
+    fn lost_clusters_that_were_deleted_release_the_brake() {
+        let start = Instant::now();
+        let mut brake = Brake::default();
+        for name in ["a", "b", "c"] {
+            brake.lost(name, start);
+        }
+        assert_eq!(brake.judge(1, start), Some(true));
+        brake.keep(|name| name == "a");
+        assert_eq!(brake.judge(1, start + WINDOW * 10), Some(false));
     }
 
     #[test]

@@ -103,6 +103,8 @@ impl Monitor {
     async fn judge_all(&self, brake: &mut Brake) {
         let now = Instant::now();
         let clusters = self.view.clusters();
+        let names: BTreeSet<_> = clusters.iter().map(|c| c.name_any()).collect();
+        brake.keep(|name| names.contains(name));
         let mut ready = 0;
         for cluster in &clusters {
             let was = is_ready(cluster);
