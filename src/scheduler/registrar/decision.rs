@@ -56,16 +56,12 @@ pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>)
         };
     }
     let Some(known) = named else {
-        return match (&request.requester, same_id) {
-            (Requester::Agent { .. }, _) => Decision::Deny(Denial::new(
+        return match &request.requester {
+            Requester::Agent { .. } => Decision::Deny(Denial::new(
                 "ClusterUnknown",
                 format!("no cluster {} is registered here; register it again with an init token", request.cluster),
             )),
-            (Requester::Token, Some(other)) if !other.deleting => Decision::Deny(Denial::new(
-                "ClusterAlreadyRegistered",
-                format!("this cluster is already registered as {}; uninstall that agent first", other.name),
-            )),
-            (Requester::Token, _) => Decision::Create,
+            Requester::Token => create(same_id),
         };
     };
     if known.deleting {
@@ -73,7 +69,7 @@ pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>)
     }
     if known.id.is_empty() && known.fingerprint.is_empty() {
         // Made by an operator beforehand, for whoever comes first with a token.
-        return if request.requester == Requester::Token { Decision::Create } else { deny_in_use(request) };
+        return if request.requester == Requester::Token { create(same_id) } else { deny_in_use(request) };
     }
     if known.id != request.id {
         return deny_in_use(request);
@@ -90,6 +86,17 @@ pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>)
         return Decision::Deny(Denial::new("IdentityInUse", message));
     }
     if known.accepted { Decision::Reissue } else { Decision::Wait("an operator has to accept the cluster") }
+}
+
+/// Gives a name, unless the requester has another one already.
+fn create(same_id: Option<&Known>) -> Decision {
+    match same_id {
+        Some(other) if !other.deleting => Decision::Deny(Denial::new(
+            "ClusterAlreadyRegistered",
+            format!("this cluster is already registered as {}; uninstall that agent first", other.name),
+        )),
+        _ => Decision::Create,
+    }
 }
 
 fn deny_in_use(request: &Request) -> Decision {
@@ -163,7 +170,11 @@ mod tests {
     fn one_cluster_has_one_name_unless_the_old_one_is_going() {
         let elsewhere = Known { name: "b".to_owned(), ..known() };
         assert_eq!(by_token(None, Some(elsewhere.clone())), "ClusterAlreadyRegistered");
-        assert_eq!(by_token(None, Some(Known { deleting: true, ..elsewhere })), "Create");
+        assert_eq!(by_token(None, Some(Known { deleting: true, ..elsewhere.clone() })), "Create");
+        let beforehand = Known { id: String::new(), fingerprint: String::new(), ..known() };
+        assert_eq!(by_token(Some(beforehand.clone()), None), "Create");
+        assert_eq!(by_token(Some(beforehand.clone()), Some(elsewhere.clone())), "ClusterAlreadyRegistered");
+        assert_eq!(by_token(Some(beforehand), Some(Known { deleting: true, ..elsewhere })), "Create");
     }
 
     #[test]
