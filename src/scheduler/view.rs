@@ -122,9 +122,15 @@ impl View {
         })
     }
 
-    /// Takes over what a write returned, so that the next look need not wait for the watch.
+    /// Takes over what a request returned, so that the next look need not wait for the watch; not if the watch was faster
+    /// and knows something newer.
     pub fn put(&self, cluster: Cluster) {
-        self.with(|inner| inner.clusters.insert(cluster.name_any(), Arc::new(strip(cluster))));
+        self.with(|inner| {
+            let name = cluster.name_any();
+            if inner.clusters.get(&name).is_none_or(|known| !is_older(&cluster, known)) {
+                inner.clusters.insert(name, Arc::new(strip(cluster)));
+            }
+        });
     }
 
     /// Drops a cluster that is not there any more. The answer to a write may come after the news of its end and bring it
@@ -243,6 +249,12 @@ impl View {
             Event::InitDone => inner.synced[2] = true,
         });
     }
+}
+
+/// Whether one state was written before another one. Versions that are no numbers say nothing.
+fn is_older(one: &Cluster, other: &Cluster) -> bool {
+    let version = |cluster: &Cluster| cluster.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+    version(one).zip(version(other)).is_some_and(|(one, other)| one < other)
 }
 
 /// Drops what only readers of the API need: for a thousand clusters the inventories would be most of our memory.
@@ -396,6 +408,21 @@ mod tests {
         }
         assert_eq!(view.take_gone().into_iter().collect::<Vec<_>>(), ["a"]);
         assert!(view.cluster("b").is_some() && view.cluster("a").is_none());
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_does_not_replace_what_the_watch_said_since() {
+        let cluster = |version: &str| {
+            let mut cluster = Cluster::new("a", crate::api::ClusterSpec::default());
+            cluster.metadata.resource_version = Some(version.to_owned());
+            cluster
+        };
+        for (heard, answered, known) in [("10", "9", "10"), ("9", "10", "10"), ("x", "9", "9"), ("10", "x", "x")] {
+            let view = View::default();
+            view.on_cluster(Event::Apply(cluster(heard)), &mut BTreeSet::new());
+            view.put(cluster(answered));
+            assert_eq!(view.cluster("a").unwrap().resource_version().as_deref(), Some(known), "{heard} {answered}");
+        }
     }
 
     #[test]
