@@ -47,7 +47,7 @@ struct Inner {
     beats: BTreeMap<String, Beat>,
     /// Names of Schedules by namespace.
     schedules: BTreeMap<String, BTreeSet<String>>,
-    /// When a cluster was first seen, by our clock.
+    /// When a cluster was first seen, or was accepted if that was later, by our clock.
     known_since: BTreeMap<String, Instant>,
     /// Clusters that disappeared and whose rights may still be there.
     gone: BTreeSet<String>,
@@ -56,6 +56,18 @@ struct Inner {
 }
 
 impl Inner {
+    /// Takes over a state of a cluster. Another one of its name, or one that may take part only now, begins anew.
+    fn take(&mut self, cluster: Cluster) {
+        let name = cluster.name_any();
+        let begins = self.clusters.get(&name).is_none_or(|known| {
+            known.metadata.uid != cluster.metadata.uid || cluster.spec.accepted && !known.spec.accepted
+        });
+        if begins {
+            self.known_since.insert(name.clone(), Instant::now());
+        }
+        self.clusters.insert(name, Arc::new(cluster));
+    }
+
     /// Drops a cluster that is gone, unless one that came after it has its name by now.
     fn lose(&mut self, cluster: &Cluster) {
         let name = cluster.name_any();
@@ -76,7 +88,6 @@ pub struct View {
     /// Held by whoever gives a name, or takes away what a name had: a new cluster must not lose its rights in the place of
     /// an old one.
     pub names: tokio::sync::Mutex<()>,
-    started: Instant,
 }
 
 impl Default for View {
@@ -90,7 +101,7 @@ impl Default for View {
             synced: [false; 3],
         };
         let names = tokio::sync::Mutex::default();
-        Self { inner: Mutex::new(inner), changed: Notify::new(), names, started: Instant::now() }
+        Self { inner: Mutex::new(inner), changed: Notify::new(), names }
     }
 }
 
@@ -128,9 +139,16 @@ impl View {
         self.with(|inner| {
             let name = cluster.name_any();
             if inner.clusters.get(&name).is_none_or(|known| !is_older(&cluster, known)) {
-                inner.clusters.insert(name, Arc::new(strip(cluster)));
+                inner.take(strip(cluster));
             }
         });
+    }
+
+    /// Takes over what was read of a cluster that is known; one that is not may be gone again.
+    pub fn refresh(&self, cluster: &Cluster) {
+        if self.cluster(&cluster.name_any()).is_some_and(|known| known.metadata.uid == cluster.metadata.uid) {
+            self.put(cluster.clone());
+        }
     }
 
     /// Drops a cluster that is not there any more. The answer to a write may come after the news of its end and bring it
@@ -144,15 +162,16 @@ impl View {
         self.with(|inner| inner.beats.get(name).cloned())
     }
 
-    /// How long the agent of a cluster has been silent for sure: not longer than we have been looking.
+    /// How long the agent of a cluster has been silent for sure: not longer than it could have been heard.
     pub fn silent(&self, name: &str, now: Instant) -> Duration {
-        let since = self.beat(name).map_or(self.started, |b| b.since);
+        let known = self.known_since(name);
+        let since = self.beat(name).map_or(known, |beat| beat.since.max(known));
         now.duration_since(since)
     }
 
     /// Since when we have known a cluster, by our clock: the beginning of its first grace.
     pub fn known_since(&self, name: &str) -> Instant {
-        self.with(|inner| inner.known_since.get(name).copied()).unwrap_or(self.started)
+        self.with(|inner| inner.known_since.get(name).copied()).unwrap_or_else(Instant::now)
     }
 
     /// Whether anything is placed on a cluster.
@@ -172,14 +191,11 @@ impl View {
     }
 
     fn on_cluster(&self, event: Event<Cluster>, relist: &mut BTreeSet<String>) {
-        if let Event::Apply(cluster) | Event::InitApply(cluster) = &event {
-            self.with(|inner| inner.known_since.entry(cluster.name_any()).or_insert_with(Instant::now).to_owned());
-        }
         self.with(|inner| match event {
             Event::Init => relist.clear(),
             Event::InitApply(cluster) => {
                 relist.insert(cluster.name_any());
-                inner.clusters.insert(cluster.name_any(), Arc::new(cluster));
+                inner.take(cluster);
             }
             Event::InitDone => {
                 let lost: Vec<_> = inner.clusters.keys().filter(|name| !relist.contains(*name)).cloned().collect();
@@ -190,9 +206,7 @@ impl View {
                 }
                 inner.synced[0] = true;
             }
-            Event::Apply(cluster) => {
-                inner.clusters.insert(cluster.name_any(), Arc::new(cluster));
-            }
+            Event::Apply(cluster) => inner.take(cluster),
             Event::Delete(cluster) => inner.lose(&cluster),
         });
         self.changed.notify_one();
@@ -423,6 +437,46 @@ mod tests {
             view.put(cluster(answered));
             assert_eq!(view.cluster("a").unwrap().resource_version().as_deref(), Some(known), "{heard} {answered}");
         }
+    }
+
+    #[test]
+    fn a_cluster_is_silent_only_since_it_could_have_been_heard() {
+        let cluster = |uid: &str, accepted| {
+            let spec = crate::api::ClusterSpec { accepted, ..crate::api::ClusterSpec::default() };
+            let mut cluster = Cluster::new("a", spec);
+            cluster.metadata.uid = Some(uid.to_owned());
+            cluster
+        };
+        let view = View::default();
+        let wait = || {
+            std::thread::sleep(Duration::from_millis(2));
+            Instant::now()
+        };
+        let unknown = wait();
+        assert_eq!(view.silent("a", unknown), Duration::ZERO);
+        let mut beginnings = Vec::new();
+        for (uid, accepted) in [("1", false), ("1", true), ("2", true)] {
+            beginnings.push(wait());
+            view.put(cluster(uid, accepted));
+            assert_eq!(view.silent("a", beginnings[beginnings.len() - 1]), Duration::ZERO, "{uid} {accepted}");
+        }
+        let later = wait();
+        view.on_cluster(Event::Apply(cluster("2", true)), &mut BTreeSet::new());
+        assert!(view.silent("a", later) > Duration::ZERO, "no news of the same cluster ends its silence");
+        view.on_lease(&Event::InitApply(lease(1)), beginnings[0], Timestamp::now());
+        assert!(view.silent("a", later) < later - beginnings[2], "an older heartbeat was another cluster's");
+    }
+
+    #[test]
+    fn what_was_read_of_a_cluster_that_is_gone_by_now_does_not_bring_it_back() {
+        let view = View::default();
+        let mut cluster = Cluster::new("a", crate::api::ClusterSpec::default());
+        view.refresh(&cluster);
+        assert!(view.cluster("a").is_none());
+        view.put(cluster.clone());
+        cluster.spec.accepted = true;
+        view.refresh(&cluster);
+        assert!(view.cluster("a").unwrap().spec.accepted);
     }
 
     #[test]

@@ -160,6 +160,9 @@ impl Registrar {
         let _turn = view.names.lock().await;
         // Read anew: the watch may be behind, and this is about who owns a name.
         let found = call(self.clusters.get_opt(name)).await?.map(|read| read.0);
+        if let Some(cluster) = &found {
+            self.view.refresh(cluster);
+        }
         let same_id = self.view.same_id_elsewhere(&request.id, name).map(|c| self.known(&c));
         let decision = decide(&request, found.as_ref().map(|c| self.known(c)).as_ref(), same_id.as_ref());
         let cluster = match (decision, found) {
