@@ -96,10 +96,13 @@ fn random_text(length: usize) -> String {
     rand::rng().sample_iter(indexes).take(length).map(|i| char::from(ALPHABET[i])).collect()
 }
 
-/// The token to hand out: the one that ends last, if more than half of its life is left.
+/// The token to hand out: the one that ends last, if more than half of its life is left, and not more than all of it: one
+/// that was made to live longer would be handed out until only half of the shorter life is left.
 fn usable(tokens: Vec<Token>, ttl: Duration, now: Timestamp) -> Option<Token> {
     let half = SignedDuration::try_from(ttl / 2).ok()?;
-    tokens.into_iter().filter(|t| t.expires > now + half).max_by_key(|t| t.expires)
+    let whole = SignedDuration::try_from(ttl).ok()?;
+    let fits = |token: &Token| token.expires > now + half && token.expires <= now + whole;
+    tokens.into_iter().filter(fits).max_by_key(|t| t.expires)
 }
 
 /// The token to hand out now; a new one is made when there is none with more than half of its life left.
@@ -150,8 +153,15 @@ mod tests {
         assert_eq!(usable(vec![], TTL, at(0)), None);
         assert!(usable(vec![ending(30)], TTL, at(14)).is_some());
         assert!(usable(vec![ending(30)], TTL, at(15)).is_none());
-        let (old, new) = (ending(20), ending(40));
+        let (old, new) = (ending(20), ending(30));
         assert_eq!(usable(vec![old, new.clone()], TTL, at(0)), Some(new));
+    }
+
+    #[test]
+    fn a_token_that_lives_longer_than_is_wanted_by_now_is_not_handed_out_any_more() {
+        let (long, short) = (ending(30), ending(2));
+        assert_eq!(usable(vec![long.clone()], TTL / 10, at(0)), None);
+        assert_eq!(usable(vec![long, short.clone()], TTL / 10, at(0)), Some(short));
     }
 
     #[test]
