@@ -31,7 +31,6 @@ use crate::api::lenient::Lenient;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, ClusterSpec};
 use crate::daemon::client::{CallError, call};
-use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use decision::{Decision, Known, decide};
 use request::{Denial, Request};
@@ -52,7 +51,18 @@ pub struct Registrar {
     waiting: BTreeMap<String, CertificateSigningRequest>,
     /// When names were given in the last minute.
     given: Vec<Instant>,
-    said: OnChange,
+    said: Said,
+}
+
+/// What was last said of each request that waits: it is looked at often, and said once.
+#[derive(Debug, Default)]
+struct Said(BTreeMap<String, String>);
+
+impl Said {
+    /// Whether `why` is news of a request; it is remembered.
+    fn news(&mut self, request: &str, why: &str) -> bool {
+        self.0.insert(request.to_owned(), why.to_owned()).is_none_or(|before| before != why)
+    }
 }
 
 /// What a request needs before it can be answered, if not an error.
@@ -80,7 +90,7 @@ impl Registrar {
             recorder,
             waiting: BTreeMap::new(),
             given: Vec::new(),
-            said: OnChange::default(),
+            said: Said::default(),
         }
     }
 
@@ -93,9 +103,9 @@ impl Registrar {
             tokio::select! {
                 event = stream.try_next() => match event {
                     Ok(Some(Event::Apply(request) | Event::InitApply(request))) => self.notice(request.0).await,
-                    Ok(Some(Event::Delete(request))) => { self.waiting.remove(&request.name_any()); }
+                    Ok(Some(Event::Delete(request))) => self.settle(&request.name_any()),
                     Ok(Some(Event::Init)) => self.waiting.clear(),
-                    Ok(Some(Event::InitDone)) => {}
+                    Ok(Some(Event::InitDone)) => self.said.0.retain(|name, _| self.waiting.contains_key(name)),
                     Ok(None) => return,
                     Err(error) => tracing::debug!(%error, "watch of certificate signing requests"),
                 },
@@ -104,10 +114,16 @@ impl Registrar {
         }
     }
 
+    /// A request waits no longer.
+    fn settle(&mut self, name: &str) {
+        self.waiting.remove(name);
+        self.said.0.remove(name);
+    }
+
     async fn notice(&mut self, request: CertificateSigningRequest) {
         let name = request.name_any();
         if is_answered(&request) || request::requester(&request).is_none() {
-            self.waiting.remove(&name);
+            self.settle(&name);
             return;
         }
         self.waiting.insert(name.clone(), request);
@@ -130,18 +146,14 @@ impl Registrar {
     async fn handle(&mut self, name: &str) {
         let Some(request) = self.waiting.get(name).cloned() else { return };
         match self.answer(&request).await {
-            Ok(Outcome::Answered) => {
-                self.waiting.remove(name);
-            }
+            Ok(Outcome::Answered) => self.settle(name),
             Ok(Outcome::Waits(why)) => {
-                if self.said.news("waiting", &format!("{name} {why}")) {
+                if self.said.news(name, &why) {
                     tracing::info!(request = name, why, "registration waits");
                 }
             }
             // The request is gone: cleaned up, or withdrawn.
-            Err(e) if e.is_not_found() => {
-                self.waiting.remove(name);
-            }
+            Err(e) if e.is_not_found() => self.settle(name),
             Err(error) => tracing::warn!(request = name, %error, "registration failed for now"),
         }
     }
@@ -371,4 +383,18 @@ impl Registrar {
 fn is_answered(csr: &CertificateSigningRequest) -> bool {
     let conditions = csr.status.as_ref().and_then(|s| s.conditions.as_ref());
     conditions.into_iter().flatten().any(|c| ["Approved", "Denied", "Failed"].contains(&c.type_.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_request_that_waits_it_is_said_once_why() {
+        let mut said = Said::default();
+        let mut news = |request, why| said.news(request, why);
+        assert!(news("a", "not accepted") && news("b", "not accepted"));
+        assert!(!news("a", "not accepted") && !news("b", "not accepted"));
+        assert!(news("a", "too many") && !news("b", "not accepted"));
+    }
 }
