@@ -14,15 +14,16 @@ use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestSpec, CertificateSigningRequestStatus,
 };
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, MicroTime, OwnerReference, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use kube::api::{ObjectMeta, PartialObjectMeta};
 use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value, json};
 
 use super::cluster::Taint;
+use super::keys::SCHEDULER_MANAGER;
 use super::{Cluster, ClusterSpec, ClusterStatus, Schedule};
 
 /// What is read only if it has the right shape.
@@ -116,6 +117,19 @@ impl Shape for Taint {
     }
 }
 
+/// The names in an object, without what is in them.
+struct Names(Vec<String>);
+
+impl Shape for Names {
+    fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
+        let mut found = Vec::new();
+        while let Some((name, IgnoredAny)) = entries.next_entry()? {
+            found.push(name);
+        }
+        Ok(Some(Self(found)))
+    }
+}
+
 struct Maybe<T>(Option<T>);
 
 impl<'de, T: Shape> Deserialize<'de> for Maybe<T> {
@@ -176,7 +190,43 @@ pub(super) fn or_empty<'de, T: Shape + Default, D: Deserializer<'de>>(deserializ
     Maybe::deserialize(deserializer).map(|read| read.0.unwrap_or_default())
 }
 
-/// The metadata that is read; managed fields are not.
+/// Names of fields as managed fields have them, as deep as labels are.
+type Fields = BTreeMap<String, BTreeMap<String, Names>>;
+
+/// What one manager set.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Managed {
+    #[serde(default)]
+    manager: String,
+    #[serde(default)]
+    operation: String,
+    #[serde(default)]
+    subresource: String,
+    #[serde(rename = "fieldsV1", default, deserialize_with = "or_empty")]
+    fields: Fields,
+}
+
+/// Of the managed fields, those that the scheduler applied.
+fn applied<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<ManagedFieldsEntry>>, D::Error> {
+    let all = Option::<Vec<Managed>>::deserialize(deserializer)?.unwrap_or_default();
+    let ours = all.into_iter().filter(|entry| {
+        entry.manager == SCHEDULER_MANAGER && entry.operation == "Apply" && entry.subresource.is_empty()
+    });
+    let names = |Names(names)| names.into_iter().map(|name| (name, json!({}))).collect::<Value>();
+    let inner =
+        |fields: BTreeMap<_, _>| fields.into_iter().map(|(name, below)| (name, names(below))).collect::<Value>();
+    let entry = |managed: Managed| ManagedFieldsEntry {
+        manager: Some(managed.manager),
+        operation: Some(managed.operation),
+        fields_v1: Some(FieldsV1(managed.fields.into_iter().map(|(name, below)| (name, inner(below))).collect())),
+        ..ManagedFieldsEntry::default()
+    };
+    let ours: Vec<_> = ours.map(entry).collect();
+    Ok((!ours.is_empty()).then_some(ours))
+}
+
+/// The metadata that is read.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Meta {
@@ -188,6 +238,8 @@ struct Meta {
     finalizers: Option<Vec<String>>,
     generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "applied")]
+    managed_fields: Option<Vec<ManagedFieldsEntry>>,
     name: Option<String>,
     namespace: Option<String>,
     owner_references: Option<Vec<OwnerReference>>,
@@ -205,6 +257,7 @@ impl From<Meta> for ObjectMeta {
             finalizers: meta.finalizers,
             generation: meta.generation,
             labels: meta.labels,
+            managed_fields: meta.managed_fields,
             name: meta.name,
             namespace: meta.namespace,
             owner_references: meta.owner_references,
@@ -271,7 +324,8 @@ impl Readable for PartialObjectMeta<Schedule> {
     }
 }
 
-/// An object from a list or a watch that nothing in it can fail. It comes without managed fields.
+/// An object from a list or a watch that nothing in it can fail. Of its managed fields it keeps what the
+/// scheduler applied.
 #[derive(Debug, Clone)]
 pub struct Lenient<K>(pub K);
 
@@ -329,8 +383,6 @@ impl<K: Resource> Resource for Lenient<K> {
 mod tests {
     use super::*;
     use kube::core::{ObjectList, WatchEvent};
-    use serde_json::json;
-
     /// Deeper than any reader follows.
     fn deep() -> String {
         format!("{}{}", r#"{"x":"#.repeat(200), "1".to_owned() + &"}".repeat(200))
@@ -388,6 +440,20 @@ mod tests {
         let observed = status.observed.unwrap();
         assert_eq!((observed.node_count, json!(observed.totals)), (Some(3), json!({"cpu": "1", "pods": 2})));
         assert!(status.last_update_time.is_some());
+    }
+
+    #[test]
+    fn of_the_managed_fields_those_are_kept_that_the_scheduler_applied() {
+        let entry = |manager: &str, operation: &str, subresource: &str| {
+            json!({"manager": manager, "operation": operation, "subresource": subresource, "fieldsV1": {
+                "f:metadata": {"f:labels": {"f:fleet-scheduler.io/cluster.region": {}}}, "f:spec": {"f:region": {}}}})
+        };
+        let all = [("fleet-scheduler", "Apply", ""), ("fleet-scheduler", "Apply", "status"), ("x", "Apply", "")];
+        let all: Vec<_> = all.iter().map(|(manager, operation, part)| entry(manager, operation, part)).collect();
+        let cluster = json!({"metadata": {"name": "a", "managedFields": all}, "spec": {"name": "a"}}).to_string();
+        let cluster: Lenient<Cluster> = serde_json::from_str(&cluster).unwrap();
+        let [kept] = cluster.0.metadata.managed_fields.unwrap().try_into().unwrap();
+        assert_eq!(kept.fields_v1.unwrap().0, all[0]["fieldsV1"]);
     }
 
     #[test]

@@ -273,7 +273,6 @@ fn is_older(one: &Cluster, other: &Cluster) -> bool {
 
 /// Drops what only readers of the API need: for a thousand clusters the inventories would be most of our memory.
 fn strip(mut cluster: Cluster) -> Cluster {
-    cluster.metadata.managed_fields = None;
     if let Some(status) = &mut cluster.status {
         status.available_resources = None;
         status.capacity_resources = None;

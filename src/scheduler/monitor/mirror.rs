@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::api::keys::{
-    API_VERSION, CLUSTER_GROUP, LABEL_NAME, LABEL_PROVIDER, LABEL_REGION, LABEL_VERSION, LABEL_ZONE,
+    API_VERSION, CLUSTER_GROUP, LABEL_NAME, LABEL_PROVIDER, LABEL_REGION, LABEL_VERSION, LABEL_ZONE, SCHEDULER_MANAGER,
 };
 use crate::api::version::KubeMinor;
 use crate::api::{Cluster, ClusterSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
 use kube::ResourceExt as _;
 
 /// The fields that are copied.
@@ -49,6 +50,21 @@ fn fits_label(value: &str) -> bool {
         && value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
+/// Whether a field is there because it was applied here. One that an operator set stays when it is not applied, so it is
+/// no difference where nothing was observed.
+fn is_ours(cluster: &Cluster, path: &[&str]) -> bool {
+    let mut applied = cluster.managed_fields().iter().filter(|entry| {
+        let subresource = entry.subresource.as_deref().unwrap_or_default();
+        entry.manager.as_deref() == Some(SCHEDULER_MANAGER)
+            && entry.operation.as_deref() == Some("Apply")
+            && subresource.is_empty()
+    });
+    applied.any(|entry| {
+        let Some(FieldsV1(fields)) = &entry.fields_v1 else { return false };
+        path.iter().try_fold(fields, |fields, name| fields.get(format!("f:{name}"))).is_some()
+    })
+}
+
 /// The object to apply when spec or labels differ from what was observed. It holds the UID, without which applying it
 /// would make a Cluster anew that is gone.
 pub fn update(cluster: &Cluster) -> Option<Value> {
@@ -64,9 +80,14 @@ pub fn update(cluster: &Cluster) -> Option<Value> {
             labels.insert(label, value.clone());
         }
     }
-    let same_spec = fields.iter().all(|(field, _, value)| value_of(&cluster.spec, field) == value);
+    let same_spec = fields.iter().all(|(field, _, value)| {
+        value_of(&cluster.spec, field) == value || value.is_empty() && !is_ours(cluster, &["spec", field])
+    });
     let ours = [LABEL_NAME, LABEL_PROVIDER, LABEL_REGION, LABEL_ZONE, LABEL_VERSION];
-    let same_labels = ours.iter().all(|label| cluster.labels().get(*label) == labels.get(label));
+    let same_labels = ours.iter().all(|label| match (cluster.labels().get(*label), labels.get(label)) {
+        (Some(_), None) => !is_ours(cluster, &["metadata", "labels", label]),
+        (there, wanted) => there == wanted,
+    });
     if same_spec && same_labels {
         return None;
     }
@@ -118,6 +139,27 @@ mod tests {
         same.spec.provider = "gce".to_owned();
         same.metadata.labels = serde_json::from_value(update_once["metadata"]["labels"].clone()).unwrap();
         assert_eq!(update(&same), None);
+    }
+
+    #[test]
+    fn what_an_operator_set_is_no_difference_where_nothing_is_observed_and_what_was_applied_is_taken_back() {
+        let mut set = cluster(Observed { provider: "gce".to_owned(), ..Observed::default() });
+        set.spec = ClusterSpec { provider: "gce".to_owned(), region: "r".to_owned(), ..set.spec };
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let labels = [label(LABEL_NAME, "a"), label(LABEL_PROVIDER, "gce"), label(LABEL_ZONE, "z")];
+        set.metadata.labels = Some(labels.into());
+        assert_eq!(update(&set), None, "applying it would change nothing, again and again");
+        for fields in
+            [json!({"f:spec": {"f:region": {}}}), json!({"f:metadata": {"f:labels": {format!("f:{LABEL_ZONE}"): {}}}})]
+        {
+            let entry = json!([{"manager": SCHEDULER_MANAGER, "operation": "Apply", "fieldsV1": fields}]);
+            set.metadata.managed_fields = serde_json::from_value(entry).unwrap();
+            let update = update(&set).unwrap();
+            assert_eq!(update["spec"], json!({"name": "a", "provider": "gce"}));
+            assert_eq!(update["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "gce"}));
+        }
+        set.spec.provider = "other".to_owned();
+        assert_eq!(update(&set).unwrap()["spec"]["provider"], "gce", "what is observed is always applied");
     }
 
     #[test]
