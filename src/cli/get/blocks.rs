@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 
 use kube::ResourceExt;
 
+use super::shown;
 use crate::api::Cluster;
-use crate::api::cluster::conditions;
+use crate::api::cluster::{Taint, conditions};
 
 const TITLES: [&str; 5] = ["CLUSTER NAME", "K8S VERSION", "CLOUD PROVIDER", "REGION", "STATUS"];
 const WIDTHS: [usize; 5] = [30, 12, 15, 14, 14];
@@ -35,7 +36,7 @@ fn node_row(node: &str, resources: &BTreeMap<String, String>) -> [String; 4] {
     let quantity = |name: &str| resources.get(name).cloned().unwrap_or_default();
     let gpus = resources.iter().filter(|(name, _)| is_gpu(name));
     let gpus: i64 = gpus.filter_map(|(_, count)| count.parse::<i64>().ok()).sum();
-    [node.to_owned(), quantity("cpu"), quantity("memory"), gpus.to_string()]
+    [shown(node), shown(&quantity("cpu")), shown(&quantity("memory")), gpus.to_string()]
 }
 
 /// A row a node; for a large cluster whose nodes could not be read, one row with the sums.
@@ -56,9 +57,9 @@ fn taint_lines(cluster: &Cluster) -> Vec<String> {
     let taints = cluster.status.as_ref().and_then(|status| status.node_taints.as_ref());
     let mut lines = Vec::new();
     for (node, list) in taints.into_iter().flatten().filter(|(_, list)| !list.is_empty()) {
-        lines.push(node.clone());
+        lines.push(shown(node));
         let entry =
-            |taint: &crate::api::cluster::Taint| format!("    - {}:{}:{}", taint.key, taint.value, taint.effect);
+            |taint: &Taint| format!("    - {}:{}:{}", shown(&taint.key), shown(&taint.value), shown(&taint.effect));
         let mut entries: Vec<String> = list.iter().map(entry).collect();
         entries.sort();
         lines.extend(entries);
@@ -105,7 +106,7 @@ impl Frame {
 pub(super) fn block(cluster: &Cluster) -> String {
     let spec = &cluster.spec;
     let facts = [&cluster.name_any(), &spec.kubernetesversion, &spec.provider, &spec.region, state(cluster)];
-    let facts = facts.map(str::to_owned);
+    let facts = facts.map(shown);
     let titles = TITLES.map(str::to_owned);
     let nodes = node_rows(cluster);
     let taints = taint_lines(cluster);
@@ -200,6 +201,25 @@ mod tests {
                    "nodeTaints": {"t": [{"key": "k".repeat(140), "value": "v", "effect": "NoSchedule"}]}}),
         ));
         assert!(wide.contains(&long));
+    }
+
+    #[test]
+    fn what_an_agent_reports_breaks_neither_the_terminal_nor_the_frame() {
+        let bad = "a\u{1b}[31m\nb\u{7f}";
+        let mut cluster = cluster(
+            "west",
+            json!({
+                "conditions": [{"type": "Ready", "status": "True", "reason": bad}],
+                "availableResources": {bad: {"cpu": bad, "memory": bad}},
+                "nodeTaints": {bad: [{"key": bad, "value": bad, "effect": bad}]}
+            }),
+        );
+        for field in [&mut cluster.spec.kubernetesversion, &mut cluster.spec.provider, &mut cluster.spec.region] {
+            bad.clone_into(field);
+        }
+        let shown = framed(&cluster);
+        assert_eq!(shown.matches(r"a\u{1b}[31m\nb\u{7f}").count(), 11, "{shown}");
+        assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 
 use super::blocks::{block, state};
 use super::node_reports::with_nodes;
-use super::{Format, formatted, list_failed, selection};
+use super::{Format, formatted, list_failed, selection, shown};
 use crate::api::Cluster;
 use crate::api::cluster::conditions::{IDLE, READY, STANDBY};
 use crate::api::condition::find;
@@ -158,6 +158,9 @@ fn wide(cluster: &Cluster) -> Vec<String> {
         agent,
         state(cluster),
     ])
+    .iter()
+    .map(|cell| shown(cell))
+    .collect()
 }
 
 /// What is there first, then each cluster as it changes. Ends only with an error or by a signal.
@@ -218,6 +221,9 @@ mod tests {
                 {"type": "Idle", "status": "True", "reason": "x", "message": ""}]}
         }))
         .unwrap();
+        let mut bad = cluster.clone();
+        bad.spec.zone = "z\u{1b}[2J\n".to_owned();
+        assert_eq!(wide(&bad)[4], r"z\u{1b}[2J\n");
         let rows = [titles(), wide(&cluster)];
         insta::assert_snapshot!(Columns::of(&rows).lines(&rows));
     }

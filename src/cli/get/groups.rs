@@ -6,7 +6,7 @@ use clap::Args;
 use kube::ResourceExt;
 use kube::api::Api;
 
-use super::{Format, formatted, list_failed, selection};
+use super::{Format, formatted, list_failed, selection, shown};
 use crate::api::ScheduleGroup;
 use crate::api::keys::LABEL_TARGET_CLUSTER;
 use crate::cli::Global;
@@ -49,7 +49,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetGroupsArgs) -> Resul
 fn cells(group: &ScheduleGroup) -> [String; 3] {
     let cluster = group.labels().get(LABEL_TARGET_CLUSTER);
     let cluster = cluster.cloned().unwrap_or_else(|| "Not assigned yet.".to_owned());
-    [group.name_any(), cluster, group.spec.policy.name.clone()]
+    [group.name_any(), shown(&cluster), shown(&group.spec.policy.name)]
 }
 
 /// A rule below the titles and at the end, a blank line between two groups.
