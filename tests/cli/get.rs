@@ -60,3 +60,50 @@ fn the_nodes_of_a_large_cluster_are_shown_from_its_reports_and_its_sums_where_th
     assert!(sums.len() == 1 && sums[0].contains("1000"), "{shown}");
     assert!(ran.stderr.contains("the nodes of the large cluster closed cannot be listed"), "{}", ran.stderr);
 }
+
+#[test]
+fn one_cluster_that_was_asked_for_by_name_is_an_object_and_all_of_them_are_a_list() {
+    let sandbox = Sandbox::new();
+    let west = || {
+        json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "west"},
+            "spec": {"name": "west"}})
+    };
+    let server = serve(move |_, path| match path.split('?').next().unwrap() {
+        "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters" => list(&[west()]),
+        "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters/west" => (200, west()),
+        _ => forbidden(),
+    });
+    use_cluster(&sandbox, &server);
+    let kind = |args: &[&str]| {
+        let shown = sandbox.run(&[&["get", "clusters", "-o", "json"], args].concat());
+        let shown: serde_json::Value = serde_json::from_str(shown.succeeds()).unwrap();
+        shown["kind"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(kind(&["west"]), "Cluster");
+    assert_eq!(kind(&[]), "List");
+    assert!(sandbox.run(&["get", "clusters", "west", "-o", "yaml"]).succeeds().contains("kind: Cluster\n"));
+    assert_eq!(
+        sandbox.run(&["get", "clusters", "west", "-o", "name"]).succeeds(),
+        "cluster.cluster.fleet-scheduler.io/west\n"
+    );
+}
+
+#[test]
+fn clusters_whose_agents_report_nonsense_are_listed_beside_the_others() {
+    let sandbox = Sandbox::new();
+    let server = serve(|_, path| {
+        let cluster = |name: &str, available: serde_json::Value| {
+            json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+                "spec": {"name": name}, "status": {"availableResources": available}})
+        };
+        match path.split('?').next().unwrap() {
+            "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters" => {
+                list(&[cluster("bad", json!({"n": 5})), cluster("good", json!({"node-of-good": {"cpu": "399m"}}))])
+            }
+            _ => forbidden(),
+        }
+    });
+    use_cluster(&sandbox, &server);
+    let shown = sandbox.run(&["get", "clusters"]).succeeds().to_owned();
+    assert!(shown.contains("| bad ") && shown.contains("node-of-good "), "{shown}");
+}

@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 
 use super::blocks::{block, state};
 use super::node_reports::with_nodes;
-use super::{Format, formatted, list_failed, selection, shown};
+use super::{Format, formatted, formatted_alone, list_failed, selection, shown};
 use crate::api::Cluster;
 use crate::api::cluster::conditions::{IDLE, READY, STANDBY};
 use crate::api::condition::find;
@@ -81,7 +81,10 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Res
         return watch(ui, &hub, args, &found).await;
     }
     let text = match args.output.map(|view| (view, view.for_programs())) {
-        Some((_, Some(format))) => formatted(format, &found, RESOURCE),
+        Some((_, Some(format))) => match (&args.name, found.as_slice()) {
+            (Some(_), [one]) => formatted_alone(format, one, RESOURCE),
+            _ => formatted(format, &found, RESOURCE),
+        },
         _ if found.is_empty() => {
             ui.out("No workload clusters are registered.\n")?;
             ui.note(&format!("Register one with `{} install agent NAME --context CONTEXT`", ui.program));
@@ -105,10 +108,10 @@ async fn list(hub: &Client, args: &GetClustersArgs) -> Result<Vec<Cluster>, CliE
     let failed = |error: kube::Error| list_failed("clusters", &error);
     let Some(name) = &args.name else {
         let found = api.list(&selection(args.selector.as_deref())).await.map_err(failed)?;
-        return Ok(found.into_iter().map(|read| read.0).collect());
+        return Ok(found.into_iter().map(whole).collect());
     };
     match api.get_opt(name).await.map_err(failed)? {
-        Some(cluster) => Ok(vec![cluster.0]),
+        Some(cluster) => Ok(vec![whole(cluster)]),
         None => {
             // Not there, or nothing of the kind is there at all.
             api.list(&selection(None)).await.map_err(failed)?;
@@ -116,6 +119,13 @@ async fn list(hub: &Client, args: &GetClustersArgs) -> Result<Vec<Cluster>, CliE
                 .hint("list them all with `get clusters`"))
         }
     }
+}
+
+/// A cluster as it is shown: as kubectl does, without managed fields.
+fn whole(read: Lenient<Cluster>) -> Cluster {
+    let mut cluster = read.0;
+    cluster.metadata.managed_fields = None;
+    cluster
 }
 
 fn titles() -> Vec<String> {
@@ -193,7 +203,7 @@ async fn watch(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster])
             Ok(Event::InitApply(cluster) | Event::Apply(cluster)) => {
                 let version = cluster.resource_version();
                 if shown.insert(cluster.name_any(), version.clone()) != Some(version) {
-                    ui.out(&show(cluster.0).await)?;
+                    ui.out(&show(whole(cluster)).await)?;
                 }
             }
             Ok(Event::Delete(cluster)) => {

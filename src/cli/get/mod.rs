@@ -65,6 +65,15 @@ fn formatted<K: Serialize + ResourceExt>(format: Format, objects: &[K], resource
     }
 }
 
+/// One object in a format for programs, not as a list of one.
+fn formatted_alone<K: Serialize + ResourceExt>(format: Format, object: &K, resource: &str) -> String {
+    match format {
+        Format::Json => output::json(object),
+        Format::Yaml => output::yaml(object),
+        Format::Name => formatted(format, std::slice::from_ref(object), resource),
+    }
+}
+
 /// Text for a terminal: agents write much of what is shown, and what could move the cursor, break a line or turn its
 /// direction is shown escaped.
 fn shown(text: &str) -> String {
