@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::condition::Condition;
-use super::{lenient, schema};
+use super::{schema, shape};
 
 /// What the control plane holds about a workload cluster.
 ///
@@ -108,22 +108,22 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Observed>,
     /// What is free, by node and resource, as quantities.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::field")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
     #[schemars(schema_with = "schema::opaque_map")]
     pub available_resources: Option<NodeResources>,
     /// What there is, by node and resource, as quantities.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::field")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
     #[schemars(schema_with = "schema::opaque_map")]
     pub capacity_resources: Option<NodeResources>,
     /// Taints by node; nodes without taints are left out.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::field")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
     #[schemars(schema_with = "schema::opaque_map")]
     pub node_taints: Option<BTreeMap<String, Vec<Taint>>>,
     /// Whether an autoscaler adds nodes there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaled: Option<bool>,
     /// When the agent last wrote the inventory.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::field")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
     #[schemars(schema_with = "schema::time")]
     pub last_update_time: Option<Time>,
     /// Set by an agent that is being uninstalled: the control plane then forgets the cluster.
@@ -167,10 +167,10 @@ pub struct Observed {
     #[schemars(length(max = 128))]
     pub agent_build: String,
     /// Nodes in all.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::field")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
     pub node_count: Option<i32>,
     /// Sums over all nodes, when the maps by node are left out because the cluster is large.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::field")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
     #[schemars(schema_with = "schema::opaque_map")]
     pub totals: Option<Map<String, Value>>,
 }

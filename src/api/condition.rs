@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{lenient, schema};
+use super::{schema, shape};
 
 /// One observed aspect of an object. Readers select by `type`, never by position.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -30,11 +30,11 @@ pub struct Condition {
     #[schemars(schema_with = "schema::generation")]
     pub observed_generation: Option<i64>,
     /// When the observed thing last gave a sign of life.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::field")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
     #[schemars(schema_with = "schema::time")]
     pub last_heartbeat_time: Option<Time>,
     /// When `status` last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::field")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
     #[schemars(schema_with = "schema::time")]
     pub last_transition_time: Option<Time>,
 }

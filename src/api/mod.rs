@@ -25,6 +25,7 @@ pub mod registration;
 pub mod rights;
 pub mod schedule;
 mod schema;
+mod shape;
 pub mod version;
 
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus};

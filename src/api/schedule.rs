@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::cluster::{NodeResources, Taint};
 use super::condition::Condition;
-use super::{lenient, schema};
+use super::{schema, shape};
 
 /// One object that one cluster has to hold.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -117,19 +117,19 @@ pub struct ScheduleStatus {
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReportSpec {
     /// What is free, by node and resource.
-    #[serde(deserialize_with = "lenient::or_empty")]
+    #[serde(deserialize_with = "shape::or_empty")]
     #[schemars(schema_with = "schema::opaque_map")]
     pub available_resources: NodeResources,
     /// What there is, by node and resource.
-    #[serde(deserialize_with = "lenient::or_empty")]
+    #[serde(deserialize_with = "shape::or_empty")]
     #[schemars(schema_with = "schema::opaque_map")]
     pub capacity_resources: NodeResources,
     /// Taints by node; nodes without taints are left out.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "lenient::or_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "shape::or_empty")]
     #[schemars(schema_with = "schema::opaque_map")]
     pub node_taints: BTreeMap<String, Vec<Taint>>,
     /// When the agent wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::field")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
     #[schemars(schema_with = "schema::time")]
     pub last_update_time: Option<Time>,
 }
