@@ -9,6 +9,7 @@ mod isolation;
 mod large;
 mod late;
 mod membership;
+mod nonsense;
 mod registration;
 mod simulated;
 mod subjects;

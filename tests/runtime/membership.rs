@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
 use fleetctl::api::condition::find;
+use fleetctl::api::lenient::Lenient;
 use fleetctl::api::registration::{ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_SECRET};
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -125,9 +126,9 @@ async fn forget(hub: &Client, member: &Client) {
     for client in [hub, member] {
         ids.push(Api::<Namespace>::all(client.clone()).get("kube-system").await.unwrap().uid());
     }
-    let clusters: Api<Cluster> = Api::all(hub.clone());
+    let clusters: Api<Lenient<Cluster>> = Api::all(hub.clone());
     for cluster in clusters.list(&ListParams::default()).await.unwrap() {
-        if ids.contains(&cluster.spec.cluster_id) {
+        if ids.contains(&cluster.0.spec.cluster_id) {
             clusters.delete(&cluster.name_any(), &DeleteParams::default()).await.unwrap();
         }
     }
@@ -148,7 +149,7 @@ async fn traces(hub: &Client, name: &str) -> BTreeSet<String> {
         names.into_iter().filter(|n| n.contains(name)).map(|n| format!("{kind}/{n}")).collect()
     };
     let names = |items: Vec<String>| items;
-    let clusters = Api::<Cluster>::all(hub.clone()).list(&all).await.unwrap();
+    let clusters = Api::<Lenient<Cluster>>::all(hub.clone()).list(&all).await.unwrap();
     found.extend(keep("Cluster", names(clusters.iter().map(kube::ResourceExt::name_any).collect())));
     let spaces = Api::<Namespace>::all(hub.clone()).list(&all).await.unwrap();
     found.extend(keep("Namespace", names(spaces.iter().map(kube::ResourceExt::name_any).collect())));
