@@ -106,7 +106,7 @@ pub async fn ensure(client: &Client, cluster: &Cluster, user: &str) -> Result<()
     });
     apply(&own_bindings, ROLE, &binding).await?;
     // The agent writes its spec. The monitor finds it by its place: labels are the agent's to write as well.
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
+    let leases: Api<Lenient<Lease>> = Api::namespaced(client.clone(), &namespace);
     let mut meta = in_namespace(&namespace, AGENT_LEASE);
     meta["labels"] = json!({ LABEL_CLUSTER: name });
     apply(&leases, AGENT_LEASE, &json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta }))
