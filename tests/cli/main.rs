@@ -1,5 +1,6 @@
 //! The command line as a user meets it, without any cluster.
 
+mod access;
 mod agent;
 mod completion;
 mod diff;

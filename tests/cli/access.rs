@@ -1,0 +1,137 @@
+//! How a command comes to a cluster: through proxies, and with what a plugin of the kubeconfig gives it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::server::{kubeconfig, list, serve};
+use crate::{Ran, Sandbox};
+
+/// A server that no name server knows: only a proxy reaches it.
+const SERVER: &str = "http://hub.invalid:6443";
+
+/// Starts what `one` does with each connection; its address, and what it says of them.
+fn listen(one: fn(TcpStream, &Sender<String>) -> Option<()>) -> (String, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (say, said) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let say = say.clone();
+            std::thread::spawn(move || one(stream, &say));
+        }
+    });
+    (address, said)
+}
+
+/// The first line of a request and its headers.
+fn head(reader: &mut BufReader<&TcpStream>) -> Option<Vec<String>> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        match line.trim() {
+            "" => return Some(lines),
+            line => lines.push(line.to_owned()),
+        }
+    }
+}
+
+/// Joins a client with a server that has no clusters, as a proxy does with the one that was asked for.
+fn join(client: &TcpStream) -> Option<()> {
+    let server = serve(|_, _| list(&[]));
+    let server = TcpStream::connect(server.trim_start_matches("http://")).ok()?;
+    let (mut from, mut to) = (client.try_clone().ok()?, server.try_clone().ok()?);
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+    });
+    std::io::copy(&mut &server, &mut &*client).ok()?;
+    client.shutdown(Shutdown::Both).ok()
+}
+
+fn http_proxy() -> (String, Receiver<String>) {
+    listen(|stream, say| {
+        let head = head(&mut BufReader::new(&stream))?;
+        say.send(head.join("\n")).ok()?;
+        (&stream).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").ok()?;
+        join(&stream)
+    })
+}
+
+/// Says the name of the host that was asked for.
+fn socks_proxy() -> (String, Receiver<String>) {
+    listen(|stream, say| {
+        let bytes = |count: usize| {
+            let mut bytes = vec![0; count];
+            (&stream).read_exact(&mut bytes).ok().map(|()| bytes)
+        };
+        let methods = bytes(2)?[1];
+        bytes(methods.into())?;
+        (&stream).write_all(&[5, 0]).ok()?;
+        let host = bytes(5)?[4];
+        say.send(String::from_utf8(bytes(host.into())?).ok()?).ok()?;
+        bytes(2)?;
+        (&stream).write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).ok()?;
+        join(&stream)
+    })
+}
+
+fn clusters(sandbox: &Sandbox, config: &str, variables: &[(&str, &str)]) -> Ran {
+    let file = sandbox.file("config", config);
+    let args = ["get", "clusters", "-o", "name", "--kubeconfig", &file];
+    Ran::of(sandbox.command().args(args).envs(variables.iter().copied()).output().unwrap())
+}
+
+#[test]
+fn a_cluster_is_reached_through_the_proxy_of_the_environment() {
+    let (proxy, said) = http_proxy();
+    for variable in ["HTTPS_PROXY", "https_proxy"] {
+        let ran =
+            clusters(&Sandbox::new(), &kubeconfig("x", SERVER), &[(variable, &format!("http://me:secret@{proxy}"))]);
+        ran.succeeds();
+        let asked = said.recv().unwrap();
+        assert!(asked.starts_with("CONNECT hub.invalid:6443 "), "{asked}");
+        assert!(asked.to_lowercase().contains("proxy-authorization: basic"), "{asked}");
+    }
+}
+
+#[test]
+fn the_proxy_of_a_kubeconfig_goes_before_that_of_the_environment() {
+    let through = |proxy: &str| {
+        let proxied = format!("server: \"{SERVER}\", proxy-url: \"{proxy}\"");
+        let config = kubeconfig("x", SERVER).replace(&format!("server: \"{SERVER}\""), &proxied);
+        clusters(&Sandbox::new(), &config, &[("HTTPS_PROXY", "http://127.0.0.1:2")]).succeeds();
+    };
+    let (proxy, said) = http_proxy();
+    through(&format!("http://{proxy}"));
+    assert!(said.recv().unwrap().starts_with("CONNECT hub.invalid:6443 "));
+    let (proxy, said) = socks_proxy();
+    through(&format!("socks5://{proxy}"));
+    assert_eq!(said.recv().unwrap(), "hub.invalid");
+}
+
+#[test]
+fn the_token_of_an_exec_plugin_is_what_the_cluster_is_asked_with() {
+    let sandbox = Sandbox::new();
+    let (server, said) = listen(|stream, say| {
+        let head = head(&mut BufReader::new(&stream))?;
+        say.send(head.into_iter().find(|line| line.to_lowercase().starts_with("authorization:"))?).ok()?;
+        let body = list(&[]).1.to_string();
+        let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}", body.len());
+        write!(&stream, "{head}\r\n\r\n{body}").ok()
+    });
+    let script = sandbox.file(
+        "log-in",
+        "#!/bin/sh\necho '{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", \
+         \"status\": {\"token\": \"'\"$1\"'\"}}'\n",
+    );
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let user = format!(
+        "user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: \"{script}\", args: [from-plugin], \
+         interactiveMode: Never}}}}"
+    );
+    let config = kubeconfig("x", &format!("http://{server}")).replace("user: {}", &user);
+    clusters(&sandbox, &config, &[]).succeeds();
+    assert!(said.recv().unwrap().ends_with("Bearer from-plugin"));
+}
