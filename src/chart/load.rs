@@ -11,11 +11,11 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::version::ServiceLine;
+use crate::api::version::{ServiceLine, ServiceVersion};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::files::Documents;
-use super::node::{Node, Sources, merge};
+use super::node::{Data, Node, Origin, Sources, merge};
 use super::render::{Part, Renderer};
 use super::values::ValuesBuilder;
 use super::versions::{Row, Versions, VersionsError};
@@ -345,6 +345,19 @@ impl Chart {
             }
         }
         builder
+    }
+
+    /// The same for one version of the line: the service's own images are of that version. Those are the images whose
+    /// tag in the table is the newest version of the line; what comes from elsewhere, such as etcd, stays.
+    pub fn values_of(&self, version: &ServiceVersion) -> ValuesBuilder {
+        let builder = self.values();
+        let Some(row) = self.row().filter(|row| row.default != *version) else { return builder };
+        let (newest, text) = (row.default.to_string(), version.to_string());
+        let end = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let tag = Node::new(Data::Text(text.clone()), Origin { source: 0, start: 0, end });
+        let own = |name: &String| row.images.get(name).is_some_and(|image| image.tag == newest);
+        let paths = self.image_paths().into_iter().filter(|(name, _)| own(name));
+        paths.fold(builder, |builder, (_, path)| builder.default_at("--version", &text, &format!("{path}.tag"), &tag))
     }
 
     /// The defaults of `values.yaml` alone, merged over all lines.

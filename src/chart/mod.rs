@@ -12,10 +12,10 @@
 //! // Values: chart defaults < files < sets < dedicated flags, in the order of the calls within each group.
 //! // Errors of all of them come at once, out of `build`, as `Diagnostics` that print like a compiler's.
 //! let values = chart
-//!     .values()
+//!     .values_of(&selection.version)
 //!     .file_result("my.yaml", read_file("my.yaml"))
 //!     .set(SetKind::Value, "etcd.replicas=3")
-//!     .flag("--image-tag", "images.scheduler.tag", &selection.image_tag)
+//!     .flag("--image-tag", "images.scheduler.tag", "v0.6.1")
 //!     .build(schema)?; // a closure: the JSON Schema of the type below, only made if the user gave values
 //! // let typed: control_plane::values::Values = values.deserialize()?;
 //!

@@ -38,8 +38,6 @@ pub struct Selection<'t> {
     pub row: &'t Row,
     /// The version: as asked for, or the newest patch of the line.
     pub version: ServiceVersion,
-    /// The image tag to run: that of `--image-tag` as typed, else the version.
-    pub image_tag: String,
     /// What decided it.
     pub by: SelectedBy,
 }
@@ -213,8 +211,7 @@ pub fn select<'t>(table: &'t Versions, request: Request<'_>) -> Result<Selection
             tag_line: tag.line(),
         });
     }
-    let image_tag = request.image_tag.map_or_else(|| version.to_string(), ToOwned::to_owned);
-    Ok(Selection { row, version, image_tag, by })
+    Ok(Selection { row, version, by })
 }
 
 /// Checks that the chosen row supports a cluster.
@@ -253,22 +250,22 @@ mod tests {
         let table = table();
         let server = server.map(|minor| KubeMinor::new(1, minor));
         let chosen = select(&table, Request { version, image_tag, server })?;
-        Ok(format!("{} {} {} {:?}", chosen.row.version, chosen.version, chosen.image_tag, chosen.by))
+        Ok(format!("{} {} {:?}", chosen.row.version, chosen.version, chosen.by))
     }
 
     #[test]
     fn the_row_is_that_of_the_version_else_of_the_tag_else_of_the_default() {
         let cases = [
-            (None, None, "v0.6 v0.6.1 v0.6.1 Default"),
-            (Some("v0.7"), None, "v0.7 v0.7.2 v0.7.2 Version"),
-            (Some("0.7.0"), None, "v0.7 v0.7.0 v0.7.0 Version"),
-            (None, Some("v0.8.0"), "v0.8 v0.8.0 v0.8.0 ImageTag"),
-            (None, Some("0.6"), "v0.6 v0.6.1 0.6 ImageTag"),
-            (None, Some("v1.1.0-rc.1"), "v1.1 v1.1.0-rc.1 v1.1.0-rc.1 ImageTag"),
-            (None, Some("v0.8.0@sha256:abc"), "v0.8 v0.8.0 v0.8.0@sha256:abc ImageTag"),
-            (Some("v0.6"), Some("latest"), "v0.6 v0.6.1 latest Version"),
-            (Some("v0.6"), Some("sha256:abc"), "v0.6 v0.6.1 sha256:abc Version"),
-            (Some("v0.6.1"), Some("v0.6.0"), "v0.6 v0.6.1 v0.6.0 Version"),
+            (None, None, "v0.6 v0.6.1 Default"),
+            (Some("v0.7"), None, "v0.7 v0.7.2 Version"),
+            (Some("0.7.0"), None, "v0.7 v0.7.0 Version"),
+            (None, Some("v0.8.0"), "v0.8 v0.8.0 ImageTag"),
+            (None, Some("0.6"), "v0.6 v0.6.1 ImageTag"),
+            (None, Some("v1.1.0-rc.1"), "v1.1 v1.1.0-rc.1 ImageTag"),
+            (None, Some("v0.8.0@sha256:abc"), "v0.8 v0.8.0 ImageTag"),
+            (Some("v0.6"), Some("latest"), "v0.6 v0.6.1 Version"),
+            (Some("v0.6"), Some("sha256:abc"), "v0.6 v0.6.1 Version"),
+            (Some("v0.6.1"), Some("v0.6.0"), "v0.6 v0.6.1 Version"),
         ];
         for (version, tag, expected) in cases {
             assert_eq!(choose(version, tag, None).unwrap(), expected, "{version:?} {tag:?}");
@@ -277,8 +274,8 @@ mod tests {
 
     #[test]
     fn auto_takes_the_newest_line_that_supports_the_cluster() {
-        assert_eq!(choose(Some("auto"), None, Some(31)).unwrap(), "v1.1 v1.1.0 v1.1.0 Auto");
-        assert_eq!(choose(Some("auto"), None, Some(25)).unwrap(), "v0.7 v0.7.2 v0.7.2 Auto");
+        assert_eq!(choose(Some("auto"), None, Some(31)).unwrap(), "v1.1 v1.1.0 Auto");
+        assert_eq!(choose(Some("auto"), None, Some(25)).unwrap(), "v0.7 v0.7.2 Auto");
         assert_eq!(choose(Some("auto"), None, None), Err(SelectError::AutoNeedsCluster));
         for minor in [23, 32, 37] {
             let error = choose(Some("auto"), None, Some(minor)).unwrap_err().to_string();

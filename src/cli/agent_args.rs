@@ -25,7 +25,7 @@ impl AgentPlanArgs {
     /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
     pub(super) fn plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
         let (selection, chart) = self.package.chart(chart::Kind::Agent, server)?;
-        let values = self.package.values(chart.values(), "image")?;
+        let values = self.package.values(chart.values_of(&selection.version), "image")?;
         let Some(name) = package_args::name(self.name.as_deref(), &values)? else {
             return Err(CliError::usage("NoName", "the workload cluster has no name")
                 .hint("give it as argument (`install agent NAME`) or as `name:` in the values"));

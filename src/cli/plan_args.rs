@@ -62,7 +62,7 @@ impl PlanArgs {
     /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
     pub(super) fn plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
         let (selection, chart) = self.package.chart(chart::Kind::ControlPlane, server)?;
-        let values = self.values(chart.values())?;
+        let values = self.values(chart.values_of(&selection.version))?;
         let name = self.name(&values)?;
         let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);
         let plan = plan.map_err(|problems| wrong_values(&problems))?;

@@ -55,7 +55,7 @@ pub(super) fn preview(
     add: impl FnOnce(ValuesBuilder) -> Result<ValuesBuilder, CliError>,
 ) -> Result<Preview, NoPreview> {
     let chart = chart_choice::load(kind, selection)?;
-    let builder = add(chart.values())?;
+    let builder = add(chart.values_of(&selection.version))?;
     let (rendered, warnings) = match kind {
         Kind::ControlPlane => {
             let name: ControlPlaneName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;

@@ -36,7 +36,7 @@ pub(super) fn newest(kind: Kind) -> Result<String, CliError> {
 
 fn text(kind: Kind, selection: &Selection<'_>) -> Result<String, CliError> {
     let chart = chart_choice::load(kind, selection)?;
-    let (_, values) = typed(kind, chart.values()).map_err(|problems| wrong_values(&problems))?;
+    let (_, values) = typed(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
     let presets = show_presets::fitting(&chart);
     let schema = chart_choice::schema(kind);
     Ok(readme(&Readme { chart: &chart, row: selection.row, schema: &schema, values: &values, presets: &presets }))

@@ -23,7 +23,7 @@ pub(super) fn run(ui: &Ui, args: &ShowValuesArgs) -> Result<Exit, CliError> {
     let kind = args.chart.kind();
     let selection = args.chart.selection()?;
     let chart = chart_choice::load(kind, &selection)?;
-    let (_, values) = typed(kind, chart.values()).map_err(|problems| wrong_values(&problems))?;
+    let (_, values) = typed(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
     // The name under which `show schema` is meant to be kept beside the values.
     let location = format!("{kind}.schema.json");
     ui.out(&commented_values(&chart_choice::schema(kind), &values, &location, Some(selection.row.version)))?;

@@ -41,6 +41,32 @@ fn an_undecided_exposure_is_a_usage_error_with_the_flags_that_decide() {
 }
 
 #[test]
+fn the_patch_that_is_asked_for_is_the_tag_of_the_services_own_images_only() {
+    let sandbox = Sandbox::new();
+    let images = |more: &[&str]| -> Vec<String> {
+        let ran = template(&sandbox, more);
+        let containers = documents(ran.succeeds()).into_iter().filter_map(|object| {
+            let image = object["spec"]["template"]["spec"]["containers"][0]["image"].as_str()?;
+            Some(image.rsplit('/').next()?.to_owned())
+        });
+        containers.filter(|image| image.starts_with("etcd:") || image.starts_with("fleet-scheduler")).collect()
+    };
+    let etcd = || "etcd:3.5.21-0".to_owned();
+    assert_eq!(images(&["--version", "v0.9.3"]), [etcd(), "fleet-scheduler:v0.9.3".to_owned()]);
+    assert_eq!(images(&["--version", "v0.9"]), [etcd(), "fleet-scheduler:v0.9.0".to_owned()]);
+    for more in [["--image-tag", "v0.9.1"], ["--set", "scheduler.image.tag=v0.9.1"]] {
+        let images = images(&[&["--version", "v0.9.3"][..], &more].concat());
+        assert_eq!(images, [etcd(), "fleet-scheduler:v0.9.1".to_owned()]);
+    }
+    let agent = sandbox.run(&["template", "agent", "west", "--version", "v0.9.3"]);
+    assert!(agent.succeeds().contains("fleetscheduler/fleet-agent:v0.9.3"), "{agent:?}");
+    let listed = sandbox.run(&["show", "images", "--version", "v0.9.3", "-o", "name"]);
+    assert!(listed.succeeds().contains("fleet-agent:v0.9.3\n") && listed.stdout.contains("fleet-scheduler:v0.9.3\n"));
+    let values = sandbox.run(&["show", "values", "--version", "v0.9.3"]);
+    assert!(values.succeeds().contains("tag: v0.9.3"), "{values:?}");
+}
+
+#[test]
 fn a_kubernetes_version_outside_the_row_is_refused() {
     let sandbox = Sandbox::new();
     template(&sandbox, &["--kube-version", "v1.25.4-gke.1"]).succeeds();
