@@ -67,6 +67,23 @@ fn the_patch_that_is_asked_for_is_the_tag_of_the_services_own_images_only() {
 }
 
 #[test]
+fn a_digest_as_tag_is_joined_to_the_repository_as_a_digest() {
+    let sandbox = Sandbox::new();
+    let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+    let plane = |tag: &str| template(&sandbox, &["--version", "v1.1", "--image-tag", tag]);
+    assert!(plane(&digest).succeeds().contains(&format!("image: fleetscheduler/fleet-scheduler@{digest}\n")));
+    let both = format!("v1.1.0@{digest}");
+    assert!(plane(&both).succeeds().contains(&format!("fleetscheduler/fleet-scheduler:{both}\n")));
+    let agent = |more: &[&str]| {
+        let args = [&["template", "agent", "west", "--version", "v1.1", "--image-tag", &digest][..], more].concat();
+        sandbox.run(&args).succeeds().to_owned()
+    };
+    assert!(agent(&[]).contains(&format!("image: fleetscheduler/fleet-agent@{digest}\n")));
+    let mirrored = agent(&["--image-registry", "mirror.example:5000"]);
+    assert!(mirrored.contains(&format!("image: mirror.example:5000/fleetscheduler/fleet-agent@{digest}\n")));
+}
+
+#[test]
 fn a_kubernetes_version_outside_the_row_is_refused() {
     let sandbox = Sandbox::new();
     template(&sandbox, &["--kube-version", "v1.25.4-gke.1"]).succeeds();
