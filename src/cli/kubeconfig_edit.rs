@@ -1,10 +1,12 @@
 //! `kubeconfig --merge` and `--remove`: the entries of a control plane in the file that kubectl reads.
 
+use std::path::PathBuf;
+
 use super::Global;
 use super::error::{CliError, Exit};
 use super::ui::Ui;
 use crate::api::names::ControlPlaneName;
-use crate::control_plane::kubeconfig_file::{FileError, change, target};
+use crate::control_plane::kubeconfig_file::{self, Changed, FileError, Readers, change};
 use crate::install::home::Home;
 use crate::pki::{self, EditError, SecretText};
 
@@ -17,17 +19,21 @@ pub(super) fn merge(
     text: &SecretText,
     make_current: bool,
 ) -> Result<Exit, CliError> {
-    let file = file(global, home, name)?;
+    let files = files(global, home, name)?;
+    let file = place(&files, name, text).map_err(|error| refused(&error))?;
     let mut current = false;
-    let changed = change(&file, |before| {
+    let changed = change(&file, Readers::OwnerOnly, |before| {
         let edited = pki::merge_kubeconfig(before, text.expose(), name.as_str(), make_current)?;
         current = edited.current;
         Ok(Some(edited.text))
     });
-    let backup = changed.map_err(|error| refused(&error))?;
+    let changed = changed.map_err(|error| refused(&error))?;
     let mut said = format!("The context {name} is in {}\n", file.display());
-    if let Some(backup) = backup {
+    if let Some(backup) = changed.backup {
         said.push_str(&format!("What the file was before is in {}\n", backup.display()));
+    }
+    if changed.closed {
+        said.push_str("It holds a private key now, so nobody but its owner can read it any more\n");
     }
     let context = if current { String::new() } else { format!(" --context {name}") };
     said.push_str(&format!("\n  kubectl get clusters{context}\n"));
@@ -35,33 +41,71 @@ pub(super) fn merge(
     Ok(Exit::Ok)
 }
 
-/// Takes the entries out of the file.
-pub(super) fn remove(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Exit, CliError> {
-    let file = file(global, home, name)?;
-    let (mut found, mut current) = (false, false);
-    let changed = change(&file, |before| {
-        let edited = pki::remove_from_kubeconfig(before, name.as_str())?;
-        found = edited.is_some();
-        current = edited.as_ref().is_some_and(|edited| edited.current);
-        Ok(edited.map(|edited| edited.text))
-    });
-    changed.map_err(|error| refused(&error))?;
-    if !found {
-        ui.out(&format!("There is no context {name} in {}; nothing to remove.\n", file.display()))?;
-        return Ok(Exit::Ok);
+/// The file of the list that has the entries, else the one that gets new ones. kubectl takes each name from the first
+/// file that has it, so none of the others may have one of ours.
+fn place(files: &[PathBuf], name: &ControlPlaneName, text: &SecretText) -> Result<PathBuf, FileError> {
+    let mut texts = Vec::with_capacity(files.len());
+    for file in files {
+        texts.push((file, kubeconfig_file::text(file)?));
     }
-    ui.out(&format!("The context {name} is no longer in {}\n", file.display()))?;
+    let has = |text: &str| matches!(pki::remove_from_kubeconfig(text, name.as_str()), Ok(Some(_)));
+    let known = texts.iter().find(|(_, text)| has(text)).map(|(file, _)| *file);
+    let place = known.or_else(|| kubeconfig_file::target(files)).cloned().unwrap_or_default();
+    for (file, before) in texts.into_iter().filter(|(file, _)| **file != place) {
+        // Whether such a file could be edited does not matter.
+        if let Err(source @ EditError::Taken { .. }) =
+            pki::merge_kubeconfig(&before, text.expose(), name.as_str(), false)
+        {
+            return Err(FileError::Edit { file: file.clone(), source });
+        }
+    }
+    Ok(place)
+}
+
+/// Takes the entries out of every file of the list that has them.
+pub(super) fn remove(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Exit, CliError> {
+    let files = files(global, home, name)?;
+    let (mut found, mut current, mut foreign) = (false, false, None);
+    for file in files.iter().filter(|file| file.exists()) {
+        let changed = change(file, Readers::AsBefore, |before| {
+            let Some(edited) = pki::remove_from_kubeconfig(before, name.as_str())? else { return Ok(None) };
+            current |= edited.current;
+            Ok(Some(edited.text))
+        });
+        match changed {
+            Ok(Changed { backup: None, .. }) => {}
+            Ok(_) => {
+                found = true;
+                ui.out(&format!("The context {name} is no longer in {}\n", file.display()))?;
+            }
+            // Another file may have ours all the same.
+            Err(error @ FileError::Edit { source: EditError::Taken { .. }, .. }) => foreign = foreign.or(Some(error)),
+            Err(error) => return Err(refused(&error)),
+        }
+    }
+    match foreign {
+        Some(error) if !found => return Err(refused(&error)),
+        None if !found => {
+            let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+            ui.out(&format!("There is no context {name} in {}; nothing to remove.\n", files.join(", ")))?;
+        }
+        _ => {}
+    }
     if current {
         ui.warn("it was the current one; choose another with `kubectl config use-context CONTEXT`");
     }
     Ok(Exit::Ok)
 }
 
-fn file(global: &Global, home: &Home, name: &ControlPlaneName) -> Result<std::path::PathBuf, CliError> {
-    let found = target(global.kubeconfig.as_deref(), &home.kubeconfig(name));
-    found.ok_or_else(|| {
-        CliError::usage("NoKubeconfig", "there is no kubeconfig to change").hint("name it with `--kubeconfig`")
-    })
+/// The files that kubectl reads.
+fn files(global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Vec<PathBuf>, CliError> {
+    let files = kubeconfig_file::listed(global.kubeconfig.as_deref(), &home.kubeconfig(name));
+    if files.is_empty() {
+        return Err(
+            CliError::usage("NoKubeconfig", "there is no kubeconfig to change").hint("name it with `--kubeconfig`")
+        );
+    }
+    Ok(files)
 }
 
 fn refused(error: &FileError) -> CliError {

@@ -62,30 +62,69 @@ impl Drop for Lock {
     }
 }
 
-/// Where new entries go, as kubectl has it: the file that was named, else the first of `KUBECONFIG` that exists, else
-/// its last, else `~/.kube/config`. Never `own`, the file that an install writes.
-pub fn target(named: Option<&Path>, own: &Path) -> Option<PathBuf> {
+/// The files that kubectl puts together, in its order: the one that was named, else those of `KUBECONFIG`, else
+/// `~/.kube/config`. Never `own`, the file that an install writes.
+pub fn listed(named: Option<&Path>, own: &Path) -> Vec<PathBuf> {
     if let Some(file) = named {
-        return Some(file.to_owned());
+        return vec![file.to_owned()];
     }
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let mut listed: Vec<PathBuf> = std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()).collect();
-    listed.retain(|path| path != own);
-    let existing = listed.iter().find(|path| path.exists());
-    let default = || std::env::home_dir().map(|home| home.join(".kube").join("config"));
-    existing.or(listed.last()).cloned().or_else(default)
+    let is_own = |path: &Path| {
+        path == own || fs::canonicalize(path).is_ok_and(|path| fs::canonicalize(own).is_ok_and(|own| path == own))
+    };
+    listed.retain(|path| !is_own(path));
+    if listed.is_empty() {
+        listed.extend(std::env::home_dir().map(|home| home.join(".kube").join("config")));
+    }
+    listed
+}
+
+/// Where new entries go, as kubectl has it: the first of the files that exists, else the last.
+pub fn target(listed: &[PathBuf]) -> Option<&PathBuf> {
+    listed.iter().find(|path| path.exists()).or(listed.last())
+}
+
+/// The text of a file; empty where there is none.
+///
+/// # Errors
+/// [`FileError::Io`].
+pub fn text(file: &Path) -> Result<String, FileError> {
+    match fs::read_to_string(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(FileError::Io { file: file.to_owned(), source: error })
+        }
+        read => Ok(read.unwrap_or_default()),
+    }
+}
+
+/// Who may read a file after a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readers {
+    /// Whoever could before.
+    AsBefore,
+    /// Its owner alone, for a key is put into it.
+    OwnerOnly,
+}
+
+/// What a change did besides.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Where the former text is kept, when there was one and it changed.
+    pub backup: Option<PathBuf>,
+    /// Whether others could read the file before and no longer can.
+    pub closed: bool,
 }
 
 /// Changes the file by `edit`, from its text (empty where there is none) to its new text; nothing leaves it alone.
-///
-/// The former text is kept beside it under the name that is returned, when anything changed.
 ///
 /// # Errors
 /// [`FileError`]; the file is then as it was.
 pub fn change(
     file: &Path,
+    readers: Readers,
     edit: impl FnOnce(&str) -> Result<Option<String>, EditError>,
-) -> Result<Option<PathBuf>, FileError> {
+) -> Result<Changed, FileError> {
     // A link is followed: the file behind it is what others use.
     let file = &fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let failed = |source| FileError::Io { file: file.clone(), source };
@@ -99,22 +138,44 @@ pub fn change(
     };
     let text = before.as_deref().unwrap_or_default();
     let after = edit(text).map_err(|source| FileError::Edit { file: file.clone(), source })?;
-    let Some(after) = after.filter(|after| after != text) else { return Ok(None) };
+    let permissions = fs::metadata(file).ok().map(|meta| meta.permissions());
+    let closed = permissions.clone().filter(|_| readers == Readers::OwnerOnly).and_then(without_others);
+    let Some(after) = after.filter(|after| after != text) else {
+        // An earlier release left a key in it that others can read.
+        if let Some(closed) = &closed {
+            fs::set_permissions(file, closed.clone()).map_err(failed)?;
+        }
+        return Ok(Changed { backup: None, closed: closed.is_some() });
+    };
     let mut backup = file.as_os_str().to_owned();
     backup.push(".before-fleetctl");
     let backup = PathBuf::from(backup);
     if let Some(before) = &before {
         replace(&backup, folder, before, None).map_err(failed)?;
     }
-    replace(file, folder, &after, Some(file)).map_err(failed)?;
-    Ok(before.map(|_| backup))
+    let is_closed = closed.is_some();
+    replace(file, folder, &after, closed.or(permissions)).map_err(failed)?;
+    Ok(Changed { backup: before.map(|_| backup), closed: is_closed })
 }
 
-/// Writes a file beside its place and renames it; the mode is that of `like`, else 0600.
-fn replace(file: &Path, folder: &Path, text: &str, like: Option<&Path>) -> io::Result<()> {
+/// The permissions without those of group and others; nothing where they have none.
+#[cfg(unix)]
+fn without_others(permissions: std::fs::Permissions) -> Option<std::fs::Permissions> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = permissions.mode();
+    (mode & 0o077 != 0).then(|| std::fs::Permissions::from_mode(mode & !0o077))
+}
+
+#[cfg(not(unix))]
+fn without_others(_: std::fs::Permissions) -> Option<std::fs::Permissions> {
+    None
+}
+
+/// Writes a file beside its place and renames it; without permissions its owner alone can read it.
+fn replace(file: &Path, folder: &Path, text: &str, permissions: Option<std::fs::Permissions>) -> io::Result<()> {
     let mut fresh = tempfile::Builder::new().prefix(".kubeconfig-").tempfile_in(folder)?;
-    if let Some(meta) = like.and_then(|like| fs::metadata(like).ok()) {
-        fs::set_permissions(fresh.path(), meta.permissions())?;
+    if let Some(permissions) = permissions {
+        fs::set_permissions(fresh.path(), permissions)?;
     }
     fresh.write_all(text.as_bytes())?;
     fresh.as_file().sync_all()?;
@@ -134,12 +195,26 @@ mod tests {
         fs::write(&file, "a: 1\n").unwrap();
         fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        let backup = change(&link, |text| Ok(Some(format!("{text}b: 2\n")))).unwrap().unwrap();
+        let change = |file: &Path, add: &str| change(file, Readers::AsBefore, |text| Ok(Some(format!("{text}{add}"))));
+        let backup = change(&link, "b: 2\n").unwrap().backup.unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "a: 1\nb: 2\n");
         assert_eq!(fs::read_to_string(backup).unwrap(), "a: 1\n");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert!(link.is_symlink() && !folder.path().join("config.lock").exists());
-        assert_eq!(change(&file, |text| Ok(Some(text.to_owned()))).unwrap(), None, "nothing changed, nothing written");
+        assert_eq!(change(&file, "").unwrap(), Changed::default(), "nothing changed, nothing written");
+    }
+
+    #[test]
+    fn a_file_that_gets_a_key_is_its_owners_alone_whether_its_text_changes_or_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        for after in ["a: 1\nb: 2\n", "a: 1\n"] {
+            fs::write(&file, "a: 1\n").unwrap();
+            fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+            let change = || change(&file, Readers::OwnerOnly, |_| Ok(Some(after.to_owned()))).unwrap().closed;
+            assert!(change() && !change(), "it is said once");
+            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        }
     }
 
     #[test]
@@ -147,7 +222,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config");
         fs::write(folder.path().join("config.lock"), "").unwrap();
-        let error = change(&file, |_| Ok(Some("x".to_owned()))).unwrap_err();
+        let error = change(&file, Readers::AsBefore, |_| Ok(Some("x".to_owned()))).unwrap_err();
         assert!(matches!(error, FileError::Locked { .. }), "{error}");
         assert!(!file.exists() && folder.path().join("config.lock").exists());
     }
@@ -158,7 +233,7 @@ mod tests {
         let file = folder.path().join("config");
         fs::write(&file, "a: 1\n").unwrap();
         let refuse = |_: &str| Err(EditError::Unusable("x"));
-        assert!(matches!(change(&file, refuse), Err(FileError::Edit { .. })));
+        assert!(matches!(change(&file, Readers::OwnerOnly, refuse), Err(FileError::Edit { .. })));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -1,8 +1,9 @@
 //! `kubeconfig --merge` and `--remove`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
-use crate::Sandbox;
+use crate::{Ran, Sandbox};
 
 const THEIRS: &str = "# mine\napiVersion: v1\nkind: Config\nclusters:\n- cluster: {server: \"https://127.0.0.1:1\"} # one\n  name: one\ncontexts:\n- context: {cluster: one, user: u}\n  name: one\ncurrent-context: one\nusers:\n- name: u\n  user: {}\n";
 
@@ -58,4 +59,44 @@ fn a_name_that_is_taken_and_a_lock_are_refused() {
     fs::write(sandbox.path().join(".kube/config.lock"), "").unwrap();
     sandbox.run(&["kubeconfig", "demo", "--merge"]).fails(6, &["another program", "config.lock"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), taken);
+}
+
+#[test]
+fn a_file_that_others_can_read_is_closed_when_the_key_is_put_into_it() {
+    let sandbox = home();
+    let file = sandbox.path().join(".kube/config");
+    fs::write(&file, THEIRS).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let merged = sandbox.run(&["kubeconfig", "demo", "--merge"]);
+    assert_eq!(merged.succeeds().matches("nobody but its owner").count(), 1, "{merged:?}");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(!sandbox.run(&["kubeconfig", "demo", "--merge"]).succeeds().contains("nobody but its owner"));
+}
+
+#[test]
+fn every_file_of_the_list_is_looked_through_for_the_name() {
+    let sandbox = home();
+    let first = sandbox.file("first", &THEIRS.replace("name: u", "name: other").replace("user: u", "user: other"));
+    let theirs = sandbox.file("theirs", &THEIRS.replace("one", "demo"));
+    let before = fs::read_to_string(&first).unwrap();
+    let run = |list: &[&str], args: &[&str]| {
+        let variable = list.join(":");
+        let args = [&["kubeconfig", "demo"], args].concat();
+        Ran::of(sandbox.command().args(args).env("KUBECONFIG", variable).output().unwrap())
+    };
+    // kubectl takes a name from the first file that has it, so ours would hide theirs.
+    run(&[&first, &theirs], &["--merge"]).fails(6, &["theirs", "`demo`", "rename"]);
+    assert_eq!(fs::read_to_string(&first).unwrap(), before);
+    // Ours are changed and removed where they are, be that not the first file.
+    let second = sandbox.file("second", THEIRS);
+    run(&[&second], &["--merge"]).succeeds();
+    let merged = run(&[&first, &second], &["--merge"]);
+    assert!(merged.succeeds().contains("is in ") && merged.stdout.contains("/second"), "{merged:?}");
+    assert_eq!(fs::read_to_string(&first).unwrap(), before);
+    let removed = run(&[&first, &second], &["--remove"]);
+    assert!(removed.succeeds().contains("/second") && !removed.stdout.contains("/first"), "{removed:?}");
+    assert_eq!(fs::read_to_string(&second).unwrap(), THEIRS);
+    let nothing = run(&[&first, &second], &["--remove"]);
+    assert!(nothing.succeeds().contains("/first, ") && nothing.stdout.contains("nothing to remove"), "{nothing:?}");
+    run(&[&first, &theirs], &["--remove"]).fails(6, &["theirs", "context `demo`"]);
 }
