@@ -40,7 +40,7 @@ pub(super) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
     let plugin = folder.join(PLUGIN);
     let ours = is_ours(&plugin, &program)?;
     if args.uninstall {
-        return uninstall(ui, &plugin, ours);
+        return uninstall(ui, &plugin, &program, ours);
     }
     if plugin.symlink_metadata().is_ok() && !ours {
         return Err(CliError::new(
@@ -59,7 +59,7 @@ pub(super) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
     Ok(Exit::Ok)
 }
 
-fn uninstall(ui: &Ui, plugin: &Path, ours: bool) -> Result<Exit, CliError> {
+fn uninstall(ui: &Ui, plugin: &Path, program: &Path, ours: bool) -> Result<Exit, CliError> {
     if plugin.symlink_metadata().is_err() {
         ui.out(&format!("Nothing to remove: {} does not exist\n", plugin.display()))?;
         return Ok(Exit::Ok);
@@ -70,8 +70,8 @@ fn uninstall(ui: &Ui, plugin: &Path, ours: bool) -> Result<Exit, CliError> {
     }
     fs_err::remove_file(plugin).map_err(|error| no_rights(&error, plugin, ui))?;
     let helper = completer(plugin.parent().unwrap_or(Path::new("/")));
-    let program = std::env::current_exe().and_then(fs_err::canonicalize)?;
-    if is_ours(&helper, &program)? {
+    // The program may be the plugin itself, a copy that is gone now.
+    if is_ours(&helper, program)? {
         fs_err::remove_file(&helper).map_err(|error| no_rights(&error, &helper, ui))?;
     }
     ui.out(&format!("Removed {}\n", plugin.display()))?;

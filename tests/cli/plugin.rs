@@ -41,6 +41,17 @@ fn kubectl_finds_the_copied_plugin_and_its_version() {
 }
 
 #[test]
+fn a_copied_plugin_removes_itself_and_what_completes_it() {
+    let sandbox = Sandbox::new();
+    let bin = bin_dir(&sandbox);
+    sandbox.run(&["kubectl-install", "--copy", "--bin-dir", &bin]).succeeds();
+    let plugin = sandbox.path().join("bin/kubectl-fleet");
+    let ran = std::process::Command::new(&plugin).args(["kubectl-install", "--uninstall"]).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(fs::read_dir(&bin).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
 fn what_is_not_ours_is_neither_overwritten_nor_removed() {
     let sandbox = Sandbox::new();
     let bin = bin_dir(&sandbox);
