@@ -1,5 +1,7 @@
 //! The preflight checks: pure judgements over the facts of a hosting cluster.
 
+use std::ops::RangeInclusive;
+
 use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, is_cloud};
 use crate::api::quantity::print;
 use crate::check::{Check, Finding, access, autopilot};
@@ -241,9 +243,21 @@ fn storage(facts: &HostingFacts) -> Finding {
     }
 }
 
+/// What an API server takes node ports from when its `--service-node-port-range` says nothing else.
+const USUAL_NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
+
 fn node_port(facts: &HostingFacts) -> Finding {
     match (facts.wanted.node_port, facts.node_port_holders.first()) {
         (None, _) => Finding::Good("chosen by the cluster".to_owned()),
+        (Some(port), None) if !USUAL_NODE_PORTS.contains(&port) => Finding::doubtful(
+            format!(
+                "node port {port} is outside of the usual {} to {}",
+                USUAL_NODE_PORTS.start(),
+                USUAL_NODE_PORTS.end()
+            ),
+            "choose one of these with `--set exposure.nodePort=PORT`, unless the API server of this cluster was given \
+             another `--service-node-port-range`",
+        ),
         (Some(port), None) => Finding::Good(format!("{port} is free")),
         (Some(port), Some(holder)) => Finding::bad(
             format!("node port {port} is held by Service {holder}"),

@@ -93,6 +93,16 @@ fn missing_rights_taken_ports_dead_nodes_and_autopilot_are_refused() {
 }
 
 #[test]
+fn a_node_port_outside_of_the_usual_range_is_doubted() {
+    let mut facts = fit();
+    for (port, warnings) in [(80, 1), (29_999, 1), (30_000, 0), (32_767, 0), (32_768, 1)] {
+        facts.wanted.node_port = Some(port);
+        let report = run(&CHECKS, &facts, &[]);
+        assert_eq!((report.failures().count(), report.warnings().count()), (0, warnings), "{port}");
+    }
+}
+
+#[test]
 fn a_load_balancer_is_expected_only_where_nodes_name_a_cloud() {
     assert!(is_cloud("aws:///eu-west-1a/i-0") && is_cloud("gce://p/z/i"));
     assert!(!is_cloud("") && !is_cloud("kind://docker/kind/x") && !is_cloud("k3s://n"));
