@@ -58,6 +58,18 @@ impl CliError {
         Self::new(Exit::Usage, reason, headline)
     }
 
+    /// Wrong arguments, from what the parser says of them: the error, what was probably meant, the usage, where help is.
+    pub(super) fn wrong_usage(text: &str) -> Self {
+        let mut paragraphs = text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+        let first = paragraphs.next().unwrap_or_default();
+        // Without arguments there is no error but the whole help.
+        let Some(headline) = first.strip_prefix("error: ") else {
+            return Self::usage("Usage", "a command is missing").hint("list the commands with `--help`");
+        };
+        let said = paragraphs.filter(|part| !part.is_empty());
+        said.fold(Self::usage("Usage", headline), |error, part| error.hint(part.trim_start_matches("tip: ")))
+    }
+
     /// Adds the chain of `error` as causes, without repeating what an outer message already says.
     pub(super) fn because(mut self, error: &(dyn StdError + 'static)) -> Self {
         for said in sentences(error) {
@@ -135,6 +147,15 @@ impl CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_parser_says_becomes_a_headline_and_hints() {
+        let text = "error: unexpected argument '--x' found\n\n  tip: a similar argument exists: '--xy'\n\nUsage: fleetctl a\n    [B]\n";
+        let error = CliError::wrong_usage(text);
+        assert_eq!(error.headline, "unexpected argument '--x' found");
+        assert_eq!(error.hints, ["a similar argument exists: '--xy'", "Usage: fleetctl a [B]"]);
+        assert_eq!(CliError::wrong_usage("Install, check\n\nUsage: x\n").headline, "a command is missing");
+    }
 
     #[test]
     fn causes_that_repeat_the_headline_are_left_out() {

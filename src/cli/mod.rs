@@ -228,7 +228,7 @@ pub fn main() -> ExitCode {
     });
     let (mut cli, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return clap_ended(&error),
+        Err(error) => return clap_ended(&error, name, wants_json(&argv)),
     };
     cli.global.namespace_given =
         matches.value_source("namespace").is_some_and(|from| from != ValueSource::DefaultValue);
@@ -303,8 +303,21 @@ fn asks_for_json(matches: &clap::ArgMatches) -> bool {
     output.is_some_and(|mut given| given.next_back().is_some_and(|format| format == "json"))
 }
 
+/// The same where the command line cannot be parsed, from its words.
+fn wants_json(argv: &[OsString]) -> bool {
+    let words = || argv.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    let joined = |word: &str| ["-o=json", "-ojson", "--output=json"].contains(&word);
+    let apart = words().zip(words().skip(1)).any(|pair| matches!(pair, ("-o" | "--output", "json")));
+    apart || words().any(joined)
+}
+
 /// Help and version are results; everything else that clap says is a usage error.
-fn clap_ended(error: &clap::Error) -> ExitCode {
+fn clap_ended(error: &clap::Error, name: &'static str, json: bool) -> ExitCode {
+    if json && error.use_stderr() {
+        let error = CliError::wrong_usage(&error.render().to_string());
+        Ui::new(false, name, json).error(&error);
+        return ExitCode::from(error.exit as u8);
+    }
     // Help into a closed pipe is not an error.
     let _ = error.print();
     ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { Exit::Ok as u8 })

@@ -56,6 +56,31 @@ fn the_plugin_speaks_of_itself_as_kubectl_fleet() {
 }
 
 #[test]
+fn wrong_usage_is_an_error_document_where_json_is_asked_for() {
+    let sandbox = Sandbox::new();
+    for args in [
+        &["status", "-o", "json", "--foo"][..],
+        &["lint", "-o=json", "--bogus"],
+        &["install", "cp", "--output=json", "--dryrun"],
+        &["show", "-ojson"],
+    ] {
+        let ran = sandbox.run(args);
+        ran.fails(2, &[]);
+        let line: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+        assert_eq!((&line["type"], &line["sequence"]), (&"error".into(), &1.into()), "{line}");
+        assert_eq!((&line["error"]["reason"], &line["error"]["exitCode"]), (&"Usage".into(), &2.into()), "{line}");
+        let message = line["error"]["message"].as_str().unwrap();
+        assert!(!message.starts_with("error") && message.contains('\''), "{line}");
+    }
+    let near = sandbox.run(&["install", "cp", "-o", "json", "--dryrun"]);
+    near.fails(2, &["a similar argument exists: '--dry-run'", "Usage: fleetctl install"]);
+    let missing: serde_json::Value = serde_json::from_str(&sandbox.run(&["-o", "json"]).stderr).unwrap();
+    assert_eq!(missing["error"]["reason"], "Usage");
+    sandbox.run(&["status", "-o", "text", "--", "-o", "json"]).fails(2, &["error: ", "For more information"]);
+    assert!(sandbox.run(&["explain", "Usage"]).succeeds().contains("The command line cannot be read."));
+}
+
+#[test]
 fn what_every_command_takes_stands_below_what_is_a_commands_own() {
     let sandbox = Sandbox::new();
     for (command, own) in
