@@ -45,6 +45,7 @@ impl Words {
             })
         };
         let context = given("--context").or_else(|| std::env::var("FLEET_CONTEXT").ok());
+        let context = context.filter(|context| !context.is_empty());
         Self { context, kubeconfig: given("--kubeconfig").map(PathBuf::from) }
     }
 

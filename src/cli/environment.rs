@@ -1,6 +1,8 @@
 //! Variables that stand for flags and values. Precedence: defaults of the chart < environment < `--values` < `--set` <
 //! flags of their own; for global flags: environment < flag.
 
+use clap::Command;
+
 use crate::chart::ValuesBuilder;
 use crate::chart::values::suggest;
 
@@ -16,6 +18,14 @@ const VALUES: [(&str, &str); 5] = [
 /// The variables that stand for a global flag.
 pub(super) const CONTEXT: &str = "FLEET_CONTEXT";
 pub(super) const NAMESPACE: &str = "FLEET_NAMESPACE";
+
+/// The tree of commands in which a variable that is empty does not stand for its flag: a script that has nothing to say
+/// leaves it so.
+pub(super) fn without_empty(tree: Command) -> Command {
+    let empty = |name: &str| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let flags = [("context", CONTEXT), ("namespace", NAMESPACE)].into_iter().filter(|(_, name)| empty(name));
+    flags.fold(tree, |tree, (flag, _)| tree.mut_arg(flag, |arg| arg.env(None::<&str>)))
+}
 
 /// What the end of `--help` says about them.
 pub(super) const HELP: &str = "\

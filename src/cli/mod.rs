@@ -218,7 +218,8 @@ pub fn main() -> ExitCode {
     let color = color_of(&argv);
     stream_color(color).write_global();
     let parse = |tree: clap::Command| -> Result<_, clap::Error> {
-        let matches = tree.name(name).bin_name(name).color(color).try_get_matches_from(&argv)?;
+        let tree = environment::without_empty(tree).name(name).bin_name(name).color(color);
+        let matches = tree.try_get_matches_from(&argv)?;
         Ok((Cli::from_arg_matches(&matches)?, matches))
     };
     // Help and mistakes are told by the whole tree; its order of flags is another.
@@ -230,6 +231,8 @@ pub fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return clap_ended(&error, name, wants_json(&argv)),
     };
+    // As kubectl has it: an empty name is none.
+    cli.global.context = cli.global.context.filter(|context| !context.is_empty());
     cli.global.namespace_given =
         matches.value_source("namespace").is_some_and(|from| from != ValueSource::DefaultValue);
     let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches));

@@ -1,6 +1,6 @@
 //! Variables, colour and the log.
 
-use crate::server::{list, serve};
+use crate::server::{list, serve, use_cluster};
 use crate::{Ran, Sandbox};
 
 const PORT: &str = "APISERVER_SERVICE_NODEPORT";
@@ -27,6 +27,26 @@ fn the_namespace_of_the_environment_goes_behind_the_flag() {
     };
     assert!(run(&[]).succeeds().contains("namespace: from-env"));
     assert!(!run(&["-n", "from-flag"]).succeeds().contains("from-env"));
+}
+
+#[test]
+fn an_empty_variable_is_as_none() {
+    let sandbox = Sandbox::new();
+    let server = serve(|_, path| {
+        list(&[serde_json::json!({"metadata": {"name": path.split('/').nth(5).unwrap_or_default()},
+        "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"selector": {}, "template": {}}})])
+    });
+    use_cluster(&sandbox, &server);
+    let run = |args: &[&str]| {
+        let variables = [("FLEET_CONTEXT", ""), ("FLEET_NAMESPACE", "")];
+        Ran::of(sandbox.command().args(args).envs(variables).output().unwrap())
+    };
+    assert!(run(&["install", "cp", "demo", "--dry-run"]).succeeds().contains("namespace: fleet\n"));
+    // Neither a context that is named nor a namespace that is asked for: those of the current context.
+    let deployments = run(&["get", "deployments", "-o", "name"]);
+    assert_eq!(deployments.succeeds(), "deployment.apps/default\n");
+    assert_eq!(run(&["get", "deployments", "-o", "name", "--context", ""]).succeeds(), deployments.stdout);
+    assert_eq!(deployments.stderr, "");
 }
 
 #[test]
