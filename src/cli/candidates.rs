@@ -19,7 +19,9 @@ use super::{Global, pages};
 use crate::api::{Cluster, brief};
 use crate::apply::Target;
 use crate::chart;
+use crate::check::{hosting, workload};
 use crate::install::home::Home;
+use crate::workload_cluster::install::PROBE;
 
 /// How long a cluster may take to answer. With the start of the program this stays below 300 ms.
 const PATIENCE: Duration = Duration::from_millis(220);
@@ -89,9 +91,12 @@ fn completed(arg: Arg, words: &Words, parent: &str, command: &str) -> Arg {
         "context" => Box::new(move || words.target().contexts().into_iter().map(Candidate::from).collect()),
         "namespace" => Box::new(move || asked(namespaces, words.clone())),
         "name" if command == "clusters" => Box::new(move || asked(clusters, words.clone())),
-        "name" if names("CONTROL_PLANE_NAME") => Box::new(control_planes),
+        "name" | "control_plane" if names("CONTROL_PLANE_NAME") => Box::new(control_planes),
         "version" if names("VERSION") && !arg.is_global_set() => Box::new(versions),
-        "skip_preflight" => Box::new(|| explained(crate::check::hosting::CHECKS.iter().map(|check| check.id))),
+        "skip_preflight" if agent => {
+            Box::new(|| explained(workload::CHECKS.iter().map(|check| check.id).chain([PROBE])))
+        }
+        "skip_preflight" => Box::new(|| explained(hosting::CHECKS.iter().map(|check| check.id))),
         "id" if command == "explain" => Box::new(|| explained(pages::all().map(|page| page.id))),
         "name" | "preset" if parent == "show" && command.starts_with("preset") => Box::new(presets),
         "set" | "set-string" | "set-file" | "set-json" => Box::new(move || value_paths(agent)),

@@ -37,6 +37,8 @@ fn bash_completes_commands_flags_names_versions_values_and_ids() {
         (&["fleetctl", "install", "cp", "demo", "--version", ""], "auto"),
         (&["fleetctl", "install", "cp", "demo", "--set", "etcd.sto"], "etcd.storage.size="),
         (&["fleetctl", "install", "cp", "demo", "--skip-preflight", "sto"], "storage"),
+        (&["fleetctl", "install", "agent", "west", "--skip-preflight", "p"], "probe"),
+        (&["fleetctl", "install", "agent", "west", "--control-plane", ""], "demo"),
         (&["fleetctl", "explain", "crash"], "crash-loop"),
         (&["fleetctl", "show", "presets", "h"], "ha"),
         (&["fleetctl", "check", "-o", "j"], "junit"),
@@ -49,6 +51,14 @@ fn bash_completes_commands_flags_names_versions_values_and_ids() {
         let last = words.last().unwrap();
         assert!(found.iter().all(|word| word.starts_with(last)), "{words:?}: {found:?}");
     }
+}
+
+#[test]
+fn an_agents_install_is_offered_its_own_checks() {
+    let sandbox = Sandbox::new();
+    let found = offered(&sandbox, &["fleetctl", "install", "agent", "west", "--skip-preflight", ""]);
+    assert!(found.iter().any(|word| word.trim() == "access"), "{found:?}");
+    assert!(!found.iter().any(|word| ["storage", "node-port"].contains(&word.trim())), "{found:?}");
 }
 
 #[test]
