@@ -91,10 +91,18 @@ pub struct NetworkPolicyValues {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ImageValues {
     /// Registry and name, without a tag.
-    #[schemars(length(min = 1))]
+    #[schemars(
+        length(min = 1),
+        regex(
+            pattern = r"^((([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)?$"
+        )
+    )]
     pub repository: String,
-    /// Tag.
-    #[schemars(length(min = 1, max = 128))]
+    /// Tag, digest (`sha256:…`), or a tag with a digest behind it (`v1.1.0@sha256:…`).
+    #[schemars(
+        length(min = 1),
+        regex(pattern = r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(@sha256:[0-9a-f]{64})?|sha256:[0-9a-f]{64})?$")
+    )]
     pub tag: String,
 }
 

@@ -24,7 +24,10 @@ pub struct ControlPlaneValues {
     /// Registry that every image is pulled from, as `mirror.example/registry.k8s.io/etcd:3.5.21-0`. Without it each
     /// image comes from its own registry.
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(
+        length(min = 1),
+        regex(pattern = r"^(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)?$")
+    )]
     pub image_registry: Option<String>,
     /// When the nodes pull images.
     pub image_pull_policy: ImagePullPolicy,
@@ -116,6 +119,11 @@ pub struct ExposureValues {
     pub node_port: Option<i32>,
     /// Further addresses that the API server's certificate answers for: IP addresses or DNS names.
     #[serde(rename = "extraSANs")]
+    #[schemars(extend("items" = serde_json::json!({
+        "type": "string",
+        "description": "An IP address, or a DNS name, which may begin with `*.`.",
+        "pattern": r"^((\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)$"
+    })))]
     pub extra_sans: Vec<String>,
     /// `host:port` that agents use, where it is not the one that people use.
     #[serde(default)]

@@ -24,7 +24,10 @@ pub struct AgentValues {
     /// Registry that the image is pulled from, as `mirror.example/fleetscheduler/fleet-agent:v0.6.1`. Without it the
     /// image comes from its own registry.
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(
+        length(min = 1),
+        regex(pattern = r"^(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)?$")
+    )]
     pub image_registry: Option<String>,
     /// When the nodes pull the image.
     pub image_pull_policy: ImagePullPolicy,

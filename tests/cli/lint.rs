@@ -48,3 +48,37 @@ fn standard_input_is_a_file_of_values_for_all_versions_at_once() {
     assert_eq!(wrong.code, 2);
     assert_eq!(wrong.stdout.matches("standard input:1:27").count(), 6, "{}", wrong.stdout);
 }
+
+#[test]
+fn addresses_and_images_that_nothing_could_use_are_wrong_values() {
+    let sandbox = Sandbox::new();
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for (flag, value) in [
+        ("--set", "exposure.extraSANs={foo/}"),
+        ("--set", "exposure.extraSANs={192.0.2.1:6443}"),
+        ("--set", "scheduler.image.repository=foo bar:1@"),
+        ("--set", "etcd.image.repository=foo:5000/bar:v1"),
+        ("--set", "etcd.image.tag=v1 2"),
+        ("--set", "etcd.image.tag=sha256:abc"),
+        ("--image-registry", "http://x/"),
+    ] {
+        let ran = sandbox.run(&["lint", flag, value]);
+        assert!(ran.code == 2 && ran.stdout.contains("^ must match "), "{flag} {value}: {ran:?}");
+    }
+    let address = sandbox.run(&["lint", "--set", "exposure.extraSANs={foo/}"]);
+    assert!(address.stdout.contains("An IP address, or a DNS name"), "{address:?}");
+    for (flag, value) in [
+        ("--set", "exposure.extraSANs={foo.example,*.foo.example,192.0.2.1,2001:db8::1,::ffff:192.0.2.1}"),
+        ("--set", "etcd.image.repository=foo:5000/bar.example/etcd"),
+        ("--set", "etcd.image.repository=[2001:db8::1]:5000/a__b/c-d"),
+        ("--set", &format!("etcd.image.tag={digest}")),
+        ("--set", &format!("etcd.image.tag=v1@{digest}")),
+        ("--image-registry", "mirror.example:5000/proxy"),
+    ] {
+        sandbox.run(&["lint", flag, value]).succeeds();
+    }
+    for tag in ["v0.6.1 ", "v0.6.1/x"] {
+        let args = ["install", "agent", "west", "--dry-run", "--version", "v0.6", "--image-tag", tag];
+        sandbox.run(&args).fails(2, &["--image-tag", "must match"]);
+    }
+}
