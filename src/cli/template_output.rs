@@ -47,6 +47,13 @@ pub(super) struct OutputArgs {
     pub(super) explain: Option<String>,
 }
 
+/// What was printed, or written into the folder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Printed {
+    /// Whether there may be Secrets among it.
+    pub(super) secrets: bool,
+}
+
 impl OutputArgs {
     /// Refuses what cannot be meant, before anything is rendered or written.
     pub(super) fn check(&self) -> Result<(), CliError> {
@@ -59,13 +66,14 @@ impl OutputArgs {
         ui: &Ui,
         manifests: impl FnOnce() -> Result<Vec<String>, Diagnostics>,
         render: impl FnOnce() -> Result<Rendered, Diagnostics>,
-    ) -> Result<Exit, CliError> {
+    ) -> Result<Printed, CliError> {
         let filters = [&self.show_only, &self.include_kind, &self.exclude_kind];
         let all = filters.iter().all(|filter| filter.is_empty()) && !self.print_digest && self.output_dir.is_none();
         if all {
-            return objects::print(ui, self.output, manifests, render).map(|()| Exit::Ok);
+            return objects::print(ui, self.output, manifests, render).map(|()| Printed { secrets: true });
         }
         let objects = self.select(render().map_err(|problems| wrong_values(&problems))?)?;
+        let secrets = !self.print_digest && objects.iter().any(|object| object.kind() == "Secret");
         if self.print_digest {
             let digest = Rendered { objects, bootstrap: Vec::new() }.digest();
             ui.out(&format!("sha256:{digest}\n"))?;
@@ -74,7 +82,7 @@ impl OutputArgs {
         } else {
             ui.out(&objects::of(self.output, &objects))?;
         }
-        Ok(Exit::Ok)
+        Ok(Printed { secrets })
     }
 
     /// Prints where a field comes from.

@@ -140,6 +140,21 @@ fn objects_are_chosen_by_name_template_and_kind() {
 }
 
 #[test]
+fn an_output_without_secrets_is_not_said_to_hold_keys() {
+    let sandbox = Sandbox::new();
+    let holds = |more: &[&str]| {
+        let ran = template(&sandbox, more);
+        ran.succeeds();
+        assert!(ran.stderr.contains(".fleet/demo/fleet-kubeconfig"), "{ran:?}");
+        ran.stderr.contains("output holds private keys")
+    };
+    assert!(holds(&[]) && holds(&["--include-kind", "secret"]) && holds(&["--output-dir", "all"]));
+    assert!(
+        !holds(&["--print-digest"]) && !holds(&["-s", "service/apiserver"]) && !holds(&["--exclude-kind", "secret"])
+    );
+}
+
+#[test]
 fn a_folder_gets_a_file_for_each_object_in_the_order_of_applying() {
     let sandbox = Sandbox::new();
     let folder = sandbox.path().join("out");

@@ -66,13 +66,9 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     let file =
         pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", kubeconfig).map_err(|e| local(&e))?;
     let keys = &completed.files;
-    args.output.print(ui, || plan.manifests(&endpoint, keys), || plan.render(&endpoint, keys))?;
-    ui.note(&format!(
-        "The output holds private keys; they are kept in {}. The kubeconfig of {} is {}",
-        folder.display(),
-        plan.name,
-        file.display()
-    ));
+    let printed = args.output.print(ui, || plan.manifests(&endpoint, keys), || plan.render(&endpoint, keys))?;
+    let keys = if printed.secrets { "The output holds private keys; they" } else { "The private keys" };
+    ui.note(&format!("{keys} are kept in {}. The kubeconfig of {} is {}", folder.display(), plan.name, file.display()));
     Ok(Exit::Ok)
 }
 
