@@ -81,18 +81,36 @@ impl ValuesArgs {
     }
 }
 
-/// The end of a command's help: its examples, then the order in which values win.
+/// The end of a command's help: its examples, then the order in which values win. The commands of control planes that
+/// read the environment say so behind the examples.
 macro_rules! with_precedence {
     ($examples:literal) => {
+        with_precedence!(
+            $examples,
+            "2  --values FILE                                       in the order given
+  3  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
+  4  flags of their own, such as --image-tag             whatever their place"
+        )
+    };
+    ($examples:literal, environment) => {
+        with_precedence!(
+            $examples,
+            "2  environment, such as FLEET_NODE_IP                  `fleetctl --help` lists it
+  3  --values FILE                                       in the order given
+  4  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
+  5  flags of their own, such as --image-tag             whatever their place"
+        )
+    };
+    ($examples:literal, $rest:literal) => {
         concat!(
             $examples,
             "
 
 Values are laid over one another in this order, the last one wins:
   1  defaults of the chart                               `fleetctl show values` prints them
-  2  --values FILE                                       in the order given
-  3  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
-  4  flags of their own, such as --image-tag             whatever their place
+  ",
+            $rest,
+            "
 Mappings are merged key by key, lists and scalars replaced; `null` deletes what lies below."
         )
     };

@@ -94,6 +94,16 @@ fn what_every_command_takes_stands_below_what_is_a_commands_own() {
 }
 
 #[test]
+fn the_order_in_which_values_win_has_the_environment_where_it_is_read() {
+    let sandbox = Sandbox::new();
+    let help = |words: &[&str]| sandbox.run(&[words, &["--help"]].concat()).succeeds().to_owned();
+    for words in [["install", "cp"], ["template", "cp"]] {
+        assert!(help(&words).contains("  2  environment, such as FLEET_NODE_IP  "), "{words:?}");
+    }
+    assert!(help(&["template", "agent"]).contains("  2  --values FILE  "));
+}
+
+#[test]
 fn wrong_commands_and_flags_are_usage_errors_with_a_suggestion() {
     let sandbox = Sandbox::new();
     sandbox.run(&["instal"]).fails(2, &["instal", "install"]);

@@ -32,7 +32,8 @@ pub(super) const EXAMPLES: &str = with_precedence!(
   fleetctl install cp demo --context hosting --version auto
   fleetctl install cp demo --set exposure.type=NodePort --set exposure.nodePort=32222
   fleetctl install cp demo --dry-run
-  fleetctl install cp demo --dry-run=server"
+  fleetctl install cp demo --dry-run=server",
+    environment
 );
 
 pub(super) const REPOSITORY_HELP: &str = "Image repository of the scheduler [default: fleetscheduler/fleet-scheduler]";
