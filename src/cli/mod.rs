@@ -24,6 +24,7 @@ mod kubectl_install;
 mod late;
 mod lint;
 mod log;
+mod named;
 mod objects;
 mod outcome;
 mod package_args;
@@ -225,7 +226,7 @@ pub fn main() -> ExitCode {
     // Help and mistakes are told by the whole tree; its order of flags is another.
     let parsed = parse(late(tree)).or_else(|error| match error.kind() {
         ErrorKind::DisplayVersion => Err(error),
-        _ => parse(grouped(tree().name(name).bin_name(name))),
+        _ => parse(grouped(named::tree(tree(), name).name(name).bin_name(name))),
     });
     let (mut cli, matches) = match parsed {
         Ok(parsed) => parsed,

@@ -13,7 +13,8 @@ use crate::chart::{self, Chart, Kind, Preset, output};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   fleetctl show presets
-  fleetctl show presets ha > ha.yaml && fleetctl install cp demo --version v1.1 --values ha.yaml")]
+  fleetctl show presets ha > ha.yaml
+  fleetctl install cp demo --version v1.1 --values ha.yaml")]
 pub(super) struct ShowPresetsArgs {
     /// The preset to print, ready for `--values`
     #[arg(value_name = "PRESET")]

@@ -44,9 +44,12 @@ enum Other {
 const AGENT_HELP: &str = "Nobody can grant what he may not do himself, so all that the agent may do is among the rights. What \
 `--control-plane`\nneeds in the control plane, to read the init Secret, is not.\n\nExamples:\n  \
 fleetctl show rbac agent west | kubectl --context west apply -f -\n  \
-kubectl --context west create clusterrolebinding fleetctl-agent-west --clusterrole fleetctl-agent-west --user jane\n  \
-kubectl --context west -n fleet create rolebinding fleetctl-agent-west --role fleetctl-agent-west --user jane\n  \
-kubectl --context west -n kube-system create rolebinding fleetctl-agent-west --role fleetctl-agent-west --user jane";
+kubectl --context west create clusterrolebinding fleetctl-agent-west \\\n    \
+--clusterrole fleetctl-agent-west --user jane\n  \
+kubectl --context west -n fleet create rolebinding fleetctl-agent-west \\\n    \
+--role fleetctl-agent-west --user jane\n  \
+kubectl --context west -n kube-system create rolebinding fleetctl-agent-west \\\n    \
+--role fleetctl-agent-west --user jane";
 
 pub(super) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit, CliError> {
     if let Some(Other::Agent(args)) = &args.of {

@@ -10,8 +10,8 @@ use crate::chart::values::schema_of_line;
 
 /// Print the JSON Schema of the values, for editors
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  fleetctl show schema > control-plane.schema.json   # where the first line of `show values` looks for it")]
+#[command(after_help = "Example, where the first line of `show values` looks for it:
+  fleetctl show schema > control-plane.schema.json")]
 pub(super) struct ShowSchemaArgs {
     #[command(flatten)]
     chart: ChartArgs,

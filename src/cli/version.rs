@@ -148,7 +148,7 @@ fn skew(control_planes: &[Installed], agents: &[Installed]) -> Vec<String> {
 
 fn text(ui: &Ui, found: &Document) -> String {
     let client = &found.client;
-    let mut text = format!("fleetctl {} (git: {}) built: {}\n", client.version, client.git_commit, client.built);
+    let mut text = format!("{} {} (git: {}) built: {}\n", ui.program, client.version, client.git_commit, client.built);
     for (what, installed) in [("control plane", &found.control_planes), ("agent", &found.agents)] {
         for one in installed {
             let version = if one.version.is_empty() { "of an unknown version" } else { &one.version };

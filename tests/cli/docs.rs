@@ -34,10 +34,11 @@ fn commands(page: &str) -> BTreeSet<String> {
         }
         let ends = [" | ", " > ", " >> ", " && ", "   #", "  "];
         let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
-        found.insert(rest[..end].trim_end_matches([')', '…']).trim().to_owned());
+        found.insert(rest[..end].trim_end_matches([')', '…', '|']).trim().to_owned());
     };
     let mut in_block = false;
-    for line in page.lines() {
+    let whole = page.split(" \\\n").map(str::trim_start).collect::<Vec<_>>().join(" ");
+    for line in whole.lines() {
         if line.starts_with("```") {
             in_block = !in_block;
         } else if in_block {
@@ -89,9 +90,9 @@ fn every_command_in_the_documentation_is_one_that_the_program_reads() {
 
 #[test]
 fn commands_are_found_in_blocks_and_spans_and_end_where_the_shell_goes_on() {
-    let page = "See `fleetctl explain ID` and `x`.\n```console\nfleetctl show values > a.yaml\nsource <(fleetctl completion bash)\nsudo fleetctl kubectl-install   # as root\n```\n";
+    let page = "See `fleetctl explain ID` and `x`.\n```console\nfleetctl show values > a.yaml\nsource <(fleetctl completion bash)\nsudo fleetctl kubectl-install   # as root\nfleetctl status \\\n    demo\n```\n";
     let found: Vec<String> = commands(page).into_iter().collect();
-    assert_eq!(found, ["completion bash", "explain ID", "kubectl-install", "show values"]);
+    assert_eq!(found, ["completion bash", "explain ID", "kubectl-install", "show values", "status demo"]);
     assert_eq!(words("a 'b c' --d=\"e\""), ["a", "b c", "--d=e"]);
 }
 

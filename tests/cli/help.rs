@@ -53,6 +53,11 @@ fn the_plugin_speaks_of_itself_as_kubectl_fleet() {
     std::os::unix::fs::symlink(assert_cmd::cargo::cargo_bin!("fleetctl"), &plugin).unwrap();
     let help = Ran::of(std::process::Command::new(&plugin).args(["install", "--help"]).output().unwrap());
     assert!(help.succeeds().contains("Usage: kubectl fleet install"), "{help:?}");
+    for args in [&["install", "cp", "--help"][..], &["help", "version"], &["version", "--client"]] {
+        let ran = Ran::of(std::process::Command::new(&plugin).args(args).output().unwrap());
+        assert!(ran.succeeds().contains("kubectl fleet "), "{ran:?}");
+        assert!(!ran.stdout.contains("fleetctl "), "{ran:?}");
+    }
 }
 
 #[test]

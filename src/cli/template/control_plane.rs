@@ -17,9 +17,12 @@ use crate::pki;
 
 pub(super) const EXAMPLES: &str = with_precedence!(
     "Examples:
-  fleetctl template cp demo --values values/nodeport.yaml --set exposure.host=192.0.2.10 | kubectl apply -f -
-  fleetctl template cp demo --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com -o json
-  fleetctl template cp demo --explain 'statefulset/etcd#spec.template.spec.containers[0].image'",
+  fleetctl template cp demo --values values/nodeport.yaml --set exposure.host=192.0.2.10 |
+    kubectl apply -f -
+  fleetctl template cp demo -o json \\
+    --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com
+  fleetctl template cp demo \\
+    --explain 'statefulset/etcd#spec.template.spec.containers[0].image'",
     environment
 );
 
