@@ -250,6 +250,8 @@ impl Registrar {
         let cluster = if let Some(mut cluster) = found {
             cluster.spec.cluster_id = Some(request.id.clone());
             cluster.annotations_mut().extend([key]);
+            // Only a part of them was read, and what is sent would count as the whole.
+            cluster.metadata.managed_fields = None;
             // With the version that was read: a second claim to the same name loses.
             call(clusters.replace(name, &PostParams::default(), &cluster)).await?
         } else {
