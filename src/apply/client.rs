@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
@@ -145,7 +146,12 @@ impl Target {
             files: files.clone(),
             source,
         };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| unusable(Box::new(e)))?;
+        let own_proxy = names_a_proxy(&kubeconfig, &context);
+        let mut config =
+            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| unusable(Box::new(e)))?;
+        if !own_proxy {
+            heed_no_proxy(&mut config);
+        }
         finish(config, Some(context.clone())).map_err(|e| unusable(Box::new(e)))
     }
 
@@ -194,10 +200,37 @@ pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientErr
         files: "the generated kubeconfig".to_owned(),
         source,
     };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let own_proxy = names_a_proxy(&kubeconfig, &context);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|e| unusable(Box::new(e)))?;
+    if !own_proxy {
+        heed_no_proxy(&mut config);
+    }
     finish(config, Some(context.clone())).map_err(|e| unusable(Box::new(e)))
+}
+
+/// Whether the cluster of a context has a proxy of its own, which counts whatever the environment says.
+fn names_a_proxy(kubeconfig: &Kubeconfig, context: &str) -> bool {
+    let context = kubeconfig.contexts.iter().find(|named| named.name == context);
+    let cluster = context.and_then(|named| named.context.as_ref()).map(|context| &context.cluster);
+    let cluster = kubeconfig.clusters.iter().find(|named| Some(&named.name) == cluster);
+    let proxy = cluster.and_then(|named| named.cluster.as_ref()?.proxy_url.as_ref());
+    proxy.is_some_and(|proxy| !proxy.is_empty())
+}
+
+/// Goes through the environment's proxy but where `NO_PROXY` names the server. The library holds that list against the
+/// proxy's own address.
+fn heed_no_proxy(config: &mut Config) {
+    let named = |name| std::env::var(name).ok().filter(|proxy| !proxy.is_empty());
+    let proxy = named("HTTPS_PROXY").or_else(|| named("https_proxy")).and_then(|proxy| proxy.parse().ok());
+    let server = config.cluster_url.authority().map_or("", http::uri::Authority::as_str);
+    let asked = http::Uri::builder().scheme("https").authority(server).path_and_query("/").build();
+    // The matcher takes `*` for a name, not for an address.
+    let all =
+        named("NO_PROXY").or_else(|| named("no_proxy")).is_some_and(|list| list.split(',').any(|e| e.trim() == "*"));
+    let is_meant = !all && asked.is_ok_and(|server| Matcher::from_env().intercept(&server).is_some());
+    config.proxy_url = proxy.filter(|_| is_meant);
 }
 
 fn finish(mut config: Config, context: Option<String>) -> Result<Connected, kube::Error> {

@@ -97,6 +97,22 @@ fn a_cluster_is_reached_through_the_proxy_of_the_environment() {
 }
 
 #[test]
+fn a_cluster_that_no_proxy_names_is_reached_without_one_and_every_other_through_it() {
+    let nowhere = ("HTTPS_PROXY", "http://proxy.invalid:2");
+    let server = serve(|_, _| list(&[]));
+    for direct in ["127.0.0.1", "other.invalid,127.0.0.0/8", "*"] {
+        clusters(&Sandbox::new(), &kubeconfig("x", &server), &[nowhere, ("NO_PROXY", direct)]).succeeds();
+    }
+    clusters(&Sandbox::new(), &kubeconfig("x", &server), &[nowhere, ("NO_PROXY", "other.invalid")])
+        .fails(1, &["cannot list clusters"]);
+    // It is about servers: where the proxy itself is does not matter.
+    let (proxy, said) = http_proxy();
+    let through = [("HTTPS_PROXY", &*format!("http://{proxy}")), ("NO_PROXY", "127.0.0.1")];
+    clusters(&Sandbox::new(), &kubeconfig("x", SERVER), &through).succeeds();
+    assert!(said.recv().unwrap().starts_with("CONNECT hub.invalid:6443 "));
+}
+
+#[test]
 fn the_proxy_of_a_kubeconfig_goes_before_that_of_the_environment() {
     let through = |proxy: &str| {
         let proxied = format!("server: \"{SERVER}\", proxy-url: \"{proxy}\"");
