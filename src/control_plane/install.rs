@@ -1,6 +1,7 @@
 //! The install of a control plane, from preflight to a healthy API; a second run changes only what differs.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -111,14 +112,20 @@ pub async fn install(
 ) -> Result<Installed, Failure<InstallError>> {
     let deadline = Instant::now() + options.timeout;
     let engine = options.engine(client, plan.package.owner(), deadline, Some(home.journal(&plan.name)), progress);
-    let mut flow = Flow { plan, client, home, options, course: Course::new(&engine, progress, deadline) };
-    let outcome = tokio::select! {
-        outcome = flow.run() => outcome,
-        () = interrupted => Err(InstallError::Interrupted),
-    };
-    match outcome {
-        Ok(installed) => Ok(installed),
-        Err(error) => Err(Failure { aftermath: flow.course.wind_up(options.rollback).await, error }),
+    let mut interrupted = pin!(interrupted);
+    let mut waited = options.lock_wait.is_zero();
+    loop {
+        let mut flow = Flow { plan, client, home, options, course: Course::new(&engine, progress, deadline) };
+        let outcome = tokio::select! {
+            outcome = flow.run() => outcome,
+            () = &mut interrupted => Err(InstallError::Interrupted),
+        };
+        match outcome {
+            Ok(installed) => return Ok(installed),
+            // Who was asked to wait for another run goes on from what that one left.
+            Err(InstallError::Engine(stopped)) if stopped.is_outdated() && !waited => waited = true,
+            Err(error) => return Err(Failure { aftermath: flow.course.wind_up(options.rollback).await, error }),
+        }
     }
 }
 

@@ -82,6 +82,14 @@ pub struct Stopped {
     pub source: Box<apply::Error>,
 }
 
+impl Stopped {
+    /// Whether another run came and went while its lock was waited for: what was planned before that is out of date, and
+    /// nothing was written.
+    pub fn is_outdated(&self) -> bool {
+        matches!(*self.source, apply::Error::PlanOutdated)
+    }
+}
+
 /// A run as it goes: the engine, what is told about it, and how far it got.
 pub struct Course<'a> {
     /// The engine.

@@ -1,5 +1,6 @@
 //! The install of an agent, from preflight to a registered cluster that is Ready; a second run changes only what differs.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -115,14 +116,20 @@ pub async fn install(
     let deadline = Instant::now() + options.timeout;
     let journal = place.home.agent_journal(&plan.name);
     let engine = options.engine(client, plan.package.owner(), deadline, Some(journal), progress);
-    let mut flow = Flow::new(plan, client, place, options, Course::new(&engine, progress, deadline));
-    let outcome = tokio::select! {
-        outcome = flow.run() => outcome,
-        () = interrupted => Err(InstallError::Interrupted),
-    };
-    let error = match outcome {
-        Ok(installed) => return Ok(installed),
-        Err(error) => error,
+    let mut interrupted = pin!(interrupted);
+    let mut waited = options.lock_wait.is_zero();
+    let (flow, error) = loop {
+        let mut flow = Flow::new(plan, client, place, options, Course::new(&engine, progress, deadline));
+        let outcome = tokio::select! {
+            outcome = flow.run() => outcome,
+            () = &mut interrupted => Err(InstallError::Interrupted),
+        };
+        match outcome {
+            Ok(installed) => return Ok(installed),
+            // Who was asked to wait for another run goes on from what that one left.
+            Err(InstallError::Engine(stopped)) if stopped.is_outdated() && !waited => waited = true,
+            Err(error) => break (flow, error),
+        }
     };
     if flow.probing {
         // Its life is limited, so a cluster that no longer answers gets rid of it, too.
