@@ -6,7 +6,7 @@ use bed::proxy::Proxy;
 
 use crate::limited::Limited;
 use crate::member::{COLUMNS, Member, rewrite};
-use crate::support::{Site, eventually};
+use crate::support::{Ran, Site, eventually};
 
 #[test]
 fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
@@ -246,31 +246,50 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
 }
 
-#[test]
-fn two_agents_are_ready_together_and_a_rollback_takes_back_what_connects_and_does_not_become_ready() {
-    let site = Site::on("host");
-    site.install(&[]).succeeds();
-    let member = Member::beside(&site, "member-1");
+/// A control plane of the newest line, and an install of two agents of one cluster.
+fn two_agents<'s>(site: &'s Site, member: &'s Member<'s>) -> impl Fn(&[&str]) -> Ran + use<'s> {
+    site.install(&["--version", "auto"]).succeeds();
     member.copy_secret(|_| {});
-    member.install(&["--set", "replicas=2"]).succeeds();
-    let names = |kind: &str| member.kubectl(&["-n", "fleet", "get", kind, "-o", "name"]);
+    move |more| member.install(&[&["--version", "auto", "--set", "replicas=2"], more].concat())
+}
+
+#[test]
+fn two_agents_of_one_cluster_are_ready_together() {
+    let site = Site::on("new");
+    let member = Member::beside(&site, "member-2");
+    two_agents(&site, &member)(&[]).succeeds();
     let ready = "jsonpath={.items[*].status.readyReplicas}";
     assert_eq!(member.kubectl(&["-n", "fleet", "get", "deployments", "-o", ready]).trim(), "2");
-
-    // The agent goes, and then whoever could call its cluster Ready again.
-    member.kubectl(&["-n", "fleet", "delete", "deployment", "fleet-agent"]);
-    eventually("the loss of the agent", || member.row()["READY"] == "False");
-    let scale = |count: &str| site.kubectl(&["-n", "fleet", "scale", "deployment", "fleet-scheduler", count]);
-    scale("--replicas=0");
-    let failed = member.install(&["--set", "replicas=2", "--timeout", "90s", "--rollback"]);
-    failed.fails(4, &["does not call the cluster Ready", "was undone"]);
-    assert!(!names("deployments").contains("fleet-agent"), "{}", names("deployments"));
-
-    // Without the option it stays, and the same install goes on.
-    member.install(&["--set", "replicas=2", "--timeout", "90s"]).fails(4, &["does not call the cluster Ready"]);
-    assert!(names("deployments").contains("fleet-agent"));
-    scale("--replicas=1");
-    member.install(&["--set", "replicas=2"]).succeeds();
     member.uninstall(&[]).succeeds();
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+}
+
+mod exhaustive {
+    use super::*;
+
+    #[test]
+    fn a_rollback_takes_back_what_connects_and_does_not_become_ready() {
+        let site = Site::on("new");
+        let member = Member::beside(&site, "member-2");
+        let install = two_agents(&site, &member);
+        install(&[]).succeeds();
+        let names = |kind: &str| member.kubectl(&["-n", "fleet", "get", kind, "-o", "name"]);
+
+        // The agent goes, and then whoever could call its cluster Ready again.
+        member.kubectl(&["-n", "fleet", "delete", "deployment", "fleet-agent"]);
+        eventually("the loss of the agent", || member.row()["READY"] == "False");
+        let scale = |count: &str| site.kubectl(&["-n", "fleet", "scale", "deployment", "fleet-scheduler", count]);
+        scale("--replicas=0");
+        let failed = install(&["--timeout", "90s", "--rollback"]);
+        failed.fails(4, &["does not call the cluster Ready", "was undone"]);
+        assert!(!names("deployments").contains("fleet-agent"), "{}", names("deployments"));
+
+        // Without the option it stays, and the same install goes on.
+        install(&["--timeout", "90s"]).fails(4, &["does not call the cluster Ready"]);
+        assert!(names("deployments").contains("fleet-agent"));
+        scale("--replicas=1");
+        install(&[]).succeeds();
+        member.uninstall(&[]).succeeds();
+        site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    }
 }
