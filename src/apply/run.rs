@@ -61,6 +61,7 @@ impl Engine {
         "install".clone_into(&mut journal.command);
         let mut local = self.options.journal.as_deref().map(|path| LocalJournal::open(path, &journal)).transpose()?;
         let mut applied = BTreeMap::new();
+        let mut fresh = Journal::new("install", &plan.install_uid);
         let own = |step: &&Step| step.target.is("", "Namespace") && step.target.name == self.owner.namespace;
         if let Some(step) = plan.steps.iter().find(own).filter(|step| step.action == Action::Create) {
             let steps = [entry(step, Undo::Delete)];
@@ -68,23 +69,26 @@ impl Engine {
                 local.append(&steps)?;
             }
             let done = self.apply_one(&server, step).await.map_err(Failure::into_error)?;
-            journal.namespace_created =
-                done.done == Done::Created || plan.state.journal.as_ref().is_some_and(|j| j.namespace_created);
+            fresh.namespace_created = done.done == Done::Created;
+            journal.namespace_created |= fresh.namespace_created;
             applied.insert(step.target.clone(), done);
         }
         let ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |state| {
-            // Another run may have come and gone while the lock was waited for; its journal is closed then.
-            state.journal = Some(state.journal.clone().map_or_else(
-                || journal.clone(),
-                |mut found| {
-                    "install".clone_into(&mut found.command);
-                    found.namespace_created |= journal.namespace_created;
-                    found
+            // Another run may have come and gone while the lock was waited for: its journal is closed then, and what
+            // stood in it is not ours to undo.
+            state.journal = Some(match &state.journal {
+                None => fresh.clone(),
+                Some(found) => Journal {
+                    command: "install".to_owned(),
+                    namespace_created: found.namespace_created || journal.namespace_created,
+                    ..found.clone()
                 },
-            ));
+            });
         })
         .await?;
-        if ledger.state.record != plan.state.record {
+        let expected = plan.state.journal.as_ref().map_or(&fresh.run, |journal| &journal.run);
+        let same_journal = ledger.state.journal.as_ref().is_some_and(|journal| journal.run == *expected);
+        if ledger.state.record != plan.state.record || !same_journal {
             let mut ledger = ledger;
             ledger
                 .finish(|state| state.journal = state.journal.take().filter(|journal| !journal.steps.is_empty()))

@@ -79,6 +79,23 @@ async fn a_removal_that_was_cut_off_is_no_installation_and_no_undoing_takes_its_
 }
 
 #[tokio::test]
+async fn who_planned_while_another_run_was_at_work_undoes_nothing_of_it() {
+    let first = Case::with("late", |options| options.holder.pid = std::process::id()).await;
+    let mut run = first.engine.begin(first.engine.plan(&release(), &objects(&first)).await.unwrap()).await.unwrap();
+    run.apply().await.unwrap();
+    // The second process lives too: it is process 1 of this host.
+    let second = Case::again(&first.namespace, tempfile::tempdir().unwrap(), |options| options.holder.pid = 1).await;
+    let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
+    run.commit().await.unwrap();
+    assert_eq!(second.engine.begin(plan).await.unwrap_err().reason(), "PlanOutdated");
+    let state = second.engine.state().await.unwrap();
+    assert!(state.journal.is_none() && state.lock.is_none(), "{:?}", state.journal);
+    assert!(second.engine.rollback().await.unwrap().undone.is_empty());
+    assert!(second.engine.plan(&release(), &objects(&second)).await.unwrap().is_noop());
+    wipe(&second).await;
+}
+
+#[tokio::test]
 async fn keys_are_deleted_after_the_data_that_cannot_be_read_without_them() {
     let case = Case::new("keys").await;
     case.install(&objects(&case)).await.unwrap();
