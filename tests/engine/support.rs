@@ -345,13 +345,33 @@ async fn furnished(case: &Case) {
                 _ => return,
             }
             let account = case.get("", "ServiceAccount", "default").await;
-            if account.is_some() && case.get("", "ConfigMap", "kube-root-ca.crt").await.is_some() {
+            let bundle = case.get("", "ConfigMap", "kube-root-ca.crt").await;
+            if account.is_some() && bundle.is_some() && worked_on(case).await {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), furnished).await.expect("the controllers furnish a namespace");
+}
+
+/// Whether the controllers have looked at the workloads: they note a revision on a deployment, and make the claims of a set.
+async fn worked_on(case: &Case) -> bool {
+    let all = async |kind: &str| {
+        let kind = Kind::versions("apps", kind).remove(0);
+        let selection = Selection { namespace: Some(&case.namespace), ..Selection::default() };
+        let found = case.server().list(&kind, &selection).await.unwrap();
+        found.into_iter().filter(|object| object["metadata"]["deletionTimestamp"].is_null()).collect::<Vec<_>>()
+    };
+    for set in all("StatefulSet").await {
+        for template in set["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
+            let [template, set] = [template, &set].map(|object| object["metadata"]["name"].as_str().unwrap());
+            if case.get("", "PersistentVolumeClaim", &format!("{template}-{set}-0")).await.is_none() {
+                return false;
+            }
+        }
+    }
+    all("Deployment").await.iter().all(|d| d["status"]["observedGeneration"] == d["metadata"]["generation"])
 }
 
 /// Everything in a namespace and everything cluster-scoped that carries its name, without what moves by itself.
