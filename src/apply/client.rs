@@ -146,12 +146,7 @@ impl Target {
             files: files.clone(),
             source,
         };
-        let own_proxy = names_a_proxy(&kubeconfig, &context);
-        let mut config =
-            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| unusable(Box::new(e)))?;
-        if !own_proxy {
-            heed_no_proxy(&mut config);
-        }
+        let config = config_of(kubeconfig, &context, &options).await.map_err(|e| unusable(Box::new(e)))?;
         finish(config, Some(context.clone())).map_err(|e| unusable(Box::new(e)))
     }
 
@@ -200,14 +195,23 @@ pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientErr
         files: "the generated kubeconfig".to_owned(),
         source,
     };
-    let own_proxy = names_a_proxy(&kubeconfig, &context);
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(|e| unusable(Box::new(e)))?;
+    let options = KubeConfigOptions::default();
+    let config = config_of(kubeconfig, &context, &options).await.map_err(|e| unusable(Box::new(e)))?;
+    finish(config, Some(context.clone())).map_err(|e| unusable(Box::new(e)))
+}
+
+/// The configuration of a context, with the proxy that it is to go through.
+async fn config_of(
+    kubeconfig: Kubeconfig,
+    context: &str,
+    options: &KubeConfigOptions,
+) -> Result<Config, KubeconfigError> {
+    let own_proxy = names_a_proxy(&kubeconfig, context);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
     if !own_proxy {
         heed_no_proxy(&mut config);
     }
-    finish(config, Some(context.clone())).map_err(|e| unusable(Box::new(e)))
+    Ok(config)
 }
 
 /// Whether the cluster of a context has a proxy of its own, which counts whatever the environment says.

@@ -169,5 +169,8 @@ mod tests {
     fn a_claim_is_told_by_the_name_of_its_set() {
         assert!(claim_of("etcd-data-etcd-0", "etcd") && claim_of("etcd-data-etcd-12", "etcd"));
         assert!(!claim_of("etcd-data-etcd-x", "etcd") && !claim_of("etcd-data-other-0", "etcd"));
+        assert!(claim_of("data-etcd-0", "etcd") && claim_of("data-etcd-12", "etcd"));
+        assert!(!claim_of("data-etcd-backup", "etcd") && !claim_of("data-other-0", "etcd"));
+        assert!(!claim_of("etcd-0", "etcd"));
     }
 }

@@ -261,16 +261,3 @@ pub(crate) fn remove_file(path: &std::path::Path) -> Result<(), Error> {
         _ => Ok(()),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_claim_is_known_by_the_name_that_its_set_gives() {
-        assert!(claim_of("data-etcd-0", "etcd") && claim_of("data-etcd-12", "etcd"));
-        assert!(
-            !claim_of("data-etcd-backup", "etcd") && !claim_of("data-other-0", "etcd") && !claim_of("etcd-0", "etcd")
-        );
-    }
-}

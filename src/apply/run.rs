@@ -57,11 +57,11 @@ impl Engine {
             return Err(Error::NotOurs { objects: plan.foreign });
         }
         let server = self.server();
-        let mut journal = plan.state.journal.clone().unwrap_or_else(|| Journal::new("install", &plan.install_uid));
+        let mut fresh = Journal::new("install", &plan.install_uid);
+        let mut journal = plan.state.journal.clone().unwrap_or_else(|| fresh.clone());
         "install".clone_into(&mut journal.command);
         let mut local = self.options.journal.as_deref().map(|path| LocalJournal::open(path, &journal)).transpose()?;
         let mut applied = BTreeMap::new();
-        let mut fresh = Journal::new("install", &plan.install_uid);
         let own = |step: &&Step| step.target.is("", "Namespace") && step.target.name == self.owner.namespace;
         if let Some(step) = plan.steps.iter().find(own).filter(|step| step.action == Action::Create) {
             let steps = [entry(step, Undo::Delete)];
@@ -86,8 +86,7 @@ impl Engine {
             });
         })
         .await?;
-        let expected = plan.state.journal.as_ref().map_or(&fresh.run, |journal| &journal.run);
-        let same_journal = ledger.state.journal.as_ref().is_some_and(|journal| journal.run == *expected);
+        let same_journal = ledger.state.journal.as_ref().is_some_and(|found| found.run == journal.run);
         if ledger.state.record != plan.state.record || !same_journal {
             let mut ledger = ledger;
             ledger

@@ -79,12 +79,7 @@ impl Engine {
     pub async fn plan_removal(&self, removal: Removal) -> Result<Removed, Error> {
         let server = self.server();
         let state = super::ledger::load(&server, &self.owner).await?;
-        let labelled = self.find_labelled(&server, &state).await?;
-        if state.is_empty() {
-            labelled.not_only_others()?;
-        }
-        let claims = labelled.without_others(self.claims(&server).await?);
-        let found = labelled.ours;
+        let (found, claims) = self.what_is_ours(&server, &state).await?;
         let (doomed, mut kept) = sort_out(found, &state, &claims, removal);
         let (unbound, bound): (Vec<Found>, Vec<Found>) =
             claims.into_iter().partition(|c| removal.delete_data || !is_bound(&c.live));
@@ -113,12 +108,7 @@ impl Engine {
         let state = super::ledger::load(&server, &self.owner).await?;
         let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
         let mut result = Removed::default();
-        let labelled = self.find_labelled(&server, &state).await?;
-        if state.is_empty() {
-            labelled.not_only_others()?;
-        }
-        let claims = labelled.without_others(self.claims(&server).await?);
-        let found = labelled.ours;
+        let (found, claims) = self.what_is_ours(&server, &state).await?;
         let own_namespace = namespace.as_ref().is_some_and(|n| self.owner.labelled(n));
         if found.is_empty() && claims.is_empty() && state.is_empty() && !own_namespace {
             result.nothing_found = true;
@@ -142,6 +132,16 @@ impl Engine {
             result.elsewhere = searched.elsewhere;
         }
         Ok(result)
+    }
+
+    /// The objects and the claims of this installation; refused where all that there is was made by others.
+    async fn what_is_ours(&self, server: &Server, state: &State) -> Result<(Vec<Found>, Vec<Found>), Error> {
+        let labelled = self.find_labelled(server, state).await?;
+        if state.is_empty() {
+            labelled.not_only_others()?;
+        }
+        let claims = labelled.without_others(self.claims(server).await?);
+        Ok((labelled.ours, claims))
     }
 
     async fn open_for_removal(&self, server: &Server, install_uid: &str) -> Result<Shared, Error> {
@@ -179,8 +179,7 @@ impl Engine {
         let stays: Vec<Found> = stays.collect();
         result.kept = kept;
         let (workloads, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| is_workload(&f.object));
-        let (keys, rest): (Vec<Found>, Vec<Found>) =
-            rest.into_iter().partition(|f| stays_with_data(f, state) && !f.object.is("", "Namespace"));
+        let (keys, rest): (Vec<Found>, Vec<Found>) = rest.into_iter().partition(|f| stays_with_data(f, state));
         result.deleted.extend(self.delete_wave(server, workloads, end).await?);
         self.pods_gone(server, end).await?;
         result.deleted.extend(self.delete_wave(server, rest, end).await?);

@@ -37,8 +37,8 @@ fn engine(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -
     Engine::reader(client.clone(), owner)
 }
 
-/// The control planes that an install or a removal has begun here and not undone, the one that is named or all in the namespace:
-/// of one that was cut off there may be nothing but its record.
+/// The control planes of which an install or a removal was begun here and not undone: the one that is named, or all in the
+/// namespace. Of one that was cut off there may be nothing but its record.
 pub async fn begun(
     client: &Client,
     namespace: &NamespaceName,

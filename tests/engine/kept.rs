@@ -1,10 +1,11 @@
 //! What was there before a run outlives its undoing, and what is removed goes in an order that can be gone on with.
 
-use fleetctl::apply::{Done, Event, Kind, ObjectRef, Phase, Removal};
+use fleetctl::apply::{Done, Event, Phase, Removal, Run};
 use serde_json::json;
 
 use super::lifecycle::{bind, kubectl_made};
 use super::support::{Case, dump, objects, release};
+use super::{kill, rules};
 
 const CLAIM: &str = "data-etcd-0";
 
@@ -13,21 +14,25 @@ async fn is_bound(case: &Case) -> bool {
     claim.is_some_and(|claim| claim["status"]["phase"] == "Bound" && claim["metadata"]["deletionTimestamp"].is_null())
 }
 
-/// Deletes an object as somebody would by hand, and waits until it is gone.
+/// Deletes an object by hand, and waits until it is gone.
 async fn delete(case: &Case, group: &str, kind: &str, name: &str) {
-    let live = case.get(group, kind, name).await.unwrap();
-    let kind_of = Kind::versions(group, kind).remove(0);
-    let uid = live["metadata"]["uid"].as_str().unwrap();
-    case.server().delete(&kind_of, &ObjectRef::of(&live).unwrap(), uid).await.unwrap();
+    rules::delete(case, group, kind, name).await;
     while case.get(group, kind, name).await.is_some() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
 }
 
 async fn wipe(case: &Case) {
-    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
-    assert!(removed.kept.is_empty() && removed.leftovers.is_empty(), "{removed:?}");
+    kill::wipe(case).await.unwrap();
     assert!(dump(case).await.is_empty());
+}
+
+/// A run that has applied everything and has not ended.
+async fn applied(case: &Case) -> Run {
+    let plan = case.engine.plan(&release(), &objects(case)).await.unwrap();
+    let mut run = case.engine.begin(plan).await.unwrap();
+    run.apply().await.unwrap();
+    run
 }
 
 #[tokio::test]
@@ -36,15 +41,13 @@ async fn a_rollback_keeps_the_data_of_a_set_that_was_deleted_before_the_run() {
     case.install(&objects(&case)).await.unwrap();
     bind(&case, CLAIM).await;
     delete(&case, "apps", "StatefulSet", "etcd").await;
-    let mut run = case.engine.begin(case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
-    run.apply().await.unwrap();
+    let run = applied(&case).await;
     let undone = run.rollback().await.unwrap();
     assert!(undone.problems.is_empty(), "{:?}", undone.problems);
     assert!(is_bound(&case).await, "the data is gone");
     // The same where the process dies, and the record is lost besides.
     delete(&case, "", "Secret", &case.engine.owner().record_name()).await;
-    let mut run = case.engine.begin(case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
-    run.apply().await.unwrap();
+    let run = applied(&case).await;
     run.release().await.unwrap();
     let undone = case.engine.rollback().await.unwrap();
     assert!(undone.problems.is_empty(), "{:?}", undone.problems);
@@ -67,8 +70,7 @@ async fn a_removal_that_was_cut_off_is_no_installation_and_no_undoing_takes_its_
     let state = case.engine.state().await.unwrap();
     assert_eq!(state.record.unwrap().phase, Phase::Removed);
     assert!(state.journal.unwrap().is_removal());
-    let mut run = case.engine.begin(case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
-    run.apply().await.unwrap();
+    let run = applied(&case).await;
     run.rollback().await.unwrap();
     assert_eq!(case.engine.state().await.unwrap().record.unwrap().phase, Phase::Removed);
     assert!(is_bound(&case).await, "the data is gone");
@@ -81,8 +83,7 @@ async fn a_removal_that_was_cut_off_is_no_installation_and_no_undoing_takes_its_
 #[tokio::test]
 async fn who_planned_while_another_run_was_at_work_undoes_nothing_of_it() {
     let first = Case::with("late", |options| options.holder.pid = std::process::id()).await;
-    let mut run = first.engine.begin(first.engine.plan(&release(), &objects(&first)).await.unwrap()).await.unwrap();
-    run.apply().await.unwrap();
+    let run = applied(&first).await;
     // The second process lives too: it is process 1 of this host.
     let second = Case::again(&first.namespace, tempfile::tempdir().unwrap(), |options| options.holder.pid = 1).await;
     let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
@@ -118,8 +119,7 @@ async fn what_a_cut_off_install_took_over_is_given_back_by_an_uninstall() {
     case.install(&objects(&case)[..1]).await.unwrap();
     let data = json!({"a": "theirs", "old": "x"});
     kubectl_made(&case, "config", &data).await;
-    let mut run = case.engine.begin(case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
-    run.apply().await.unwrap();
+    let run = applied(&case).await;
     run.release().await.unwrap();
     for delete_data in [false, true] {
         let removed = case.engine.uninstall(Removal { delete_data, ..Removal::default() }).await.unwrap();

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::lifecycle::edit;
 use super::support::{Case, alone, dump, objects};
 
-async fn delete(case: &Case, group: &str, kind: &str, name: &str) {
+/// Deletes an object as somebody would by hand.
+pub(crate) async fn delete(case: &Case, group: &str, kind: &str, name: &str) {
     let live = case.get(group, kind, name).await.unwrap();
     let object = ObjectRef::of(&live).unwrap();
     let kind = Kind::versions(group, kind).remove(0);

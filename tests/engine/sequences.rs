@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::kill::TOGETHER;
 use super::lifecycle::edit;
+use super::rules::delete;
 use super::support::{Case, dump, objects, release};
 
 /// The number of sequences that every run tries.
@@ -196,10 +197,8 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
             }
         }
         Step::Delete => {
-            if let Some(live) = case.get("", "ConfigMap", "config").await {
-                let kind = fleetctl::apply::Kind::versions("", "ConfigMap").remove(0);
-                let object = fleetctl::apply::ObjectRef::of(&live).unwrap();
-                case.server().delete(&kind, &object, live["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+            if case.get("", "ConfigMap", "config").await.is_some() {
+                delete(&case, "", "ConfigMap", "config").await;
                 model.touched = true;
             }
         }
