@@ -35,7 +35,7 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use rand::RngExt as _;
 
 use crate::api::init_kubeconfig::Init;
-use crate::api::registration::{Registration, gone, state as said};
+use crate::api::registration::{LEAVE_FAILED, Registration, gone, state as said};
 use crate::daemon::admin::Admin;
 use crate::daemon::backoff::Backoff;
 use crate::daemon::client::{CallError, call};
@@ -50,9 +50,6 @@ use register::RegisterError;
 use settings::{Args, Cli, Command};
 use state::State;
 use term::{End, Term};
-
-/// The reason for which an agent cannot leave.
-const LEAVE_FAILED: &str = "LeaveFailed";
 
 /// Runs until SIGTERM or SIGINT, or probes once. Returns whether all is well.
 ///

@@ -86,6 +86,9 @@ pub struct NetworkPolicyValues {
     pub enabled: bool,
 }
 
+/// A registry, perhaps with a port and a path under which its images are.
+pub const REGISTRY: &str = r"^(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)?$";
+
 /// An image by repository and tag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

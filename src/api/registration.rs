@@ -31,6 +31,9 @@ pub mod state {
     pub const LEFT: &str = "Left";
 }
 
+/// The reason with which an agent is [`state::BLOCKED`] that was asked to leave and cannot.
+pub const LEAVE_FAILED: &str = "LeaveFailed";
+
 /// Why the control plane refuses a request by which an agent takes its registration back. Either says that nothing of the
 /// cluster is there now.
 pub mod gone {

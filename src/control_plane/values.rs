@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::pod_values::REGISTRY;
 pub use crate::api::pod_values::{
     Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, Quantity, Resources, SecretName, SecretValue,
     TaintEffect, Toleration, TolerationOperator,
@@ -24,10 +25,7 @@ pub struct ControlPlaneValues {
     /// Registry that every image is pulled from, as `mirror.example/registry.k8s.io/etcd:3.5.21-0`. Without it each
     /// image comes from its own registry.
     #[serde(default)]
-    #[schemars(
-        length(min = 1),
-        regex(pattern = r"^(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)?$")
-    )]
+    #[schemars(length(min = 1), regex(pattern = REGISTRY))]
     pub image_registry: Option<String>,
     /// When the nodes pull images.
     pub image_pull_policy: ImagePullPolicy,

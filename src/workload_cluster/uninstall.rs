@@ -12,7 +12,7 @@ use super::probe;
 use super::registration::Identity;
 use crate::api::keys::LABEL_INSTANCE;
 use crate::api::names::ClusterName;
-use crate::api::registration::{Registration, state};
+use crate::api::registration::{LEAVE_FAILED, Registration, state};
 use crate::apply::{self, Engine, Removal, Removed};
 use crate::install;
 use crate::install::progress::Progress;
@@ -37,7 +37,7 @@ pub enum Leave {
 /// Whether the control plane may have a request of an agent without a certificate: one that is under way, or that could
 /// not be taken back.
 fn has_asked(said: &Registration) -> bool {
-    said.is(state::REGISTERING) || said.is(state::BLOCKED) && said.reason == "LeaveFailed"
+    said.is(state::REGISTERING) || said.is(state::BLOCKED) && said.reason == LEAVE_FAILED
 }
 
 fn deployments(client: &Client, namespace: &str) -> Api<Deployment> {

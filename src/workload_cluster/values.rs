@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::pod_values::{
-    Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, Resources, SecretName, SecretValue, Toleration,
+    Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, REGISTRY, Resources, SecretName, SecretValue,
+    Toleration,
 };
 
 /// Values of an agent.
@@ -24,10 +25,7 @@ pub struct AgentValues {
     /// Registry that the image is pulled from, as `mirror.example/fleetscheduler/fleet-agent:v0.6.1`. Without it the
     /// image comes from its own registry.
     #[serde(default)]
-    #[schemars(
-        length(min = 1),
-        regex(pattern = r"^(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)?$")
-    )]
+    #[schemars(length(min = 1), regex(pattern = REGISTRY))]
     pub image_registry: Option<String>,
     /// When the nodes pull the image.
     pub image_pull_policy: ImagePullPolicy,
