@@ -38,6 +38,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether both stand at the same line and column of a source.
+    pub fn is(&self, other: &Self) -> bool {
+        (&self.source, self.line, self.column) == (&other.source, other.line, other.column)
+    }
+
     /// A place in a text by its byte range; a range over several lines ends with its first.
     pub fn in_text(source: &str, text: &str, start: usize, end: usize) -> Self {
         let start = floor(text, start);

@@ -53,7 +53,13 @@ pub struct Input {
     pub name: String,
     /// Where it was given, for values.
     pub origin: Option<OriginOf>,
+    /// The values that decide it, for facts; a cluster may have a say in them too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decided_by: Vec<Self>,
 }
+
+/// Which values decide a fact: its path below `facts`, and theirs below `values`, both as written: `exposure.host`.
+pub type DecidedBy = (&'static str, &'static [&'static str]);
 
 /// A part of a field: text of the template, or an expression.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -93,33 +99,33 @@ impl Explanation {
         for part in &self.parts {
             if let Some((expression, place)) = &part.expression {
                 let _ = writeln!(text, "  {expression} = {} at {}", part.text, place.short());
-                describe(&mut text, &part.inputs);
+                describe(&mut text, &part.inputs, 4);
             } else if self.parts.len() > 1 {
                 let _ = writeln!(text, "  {:?}: text of the template", part.text);
             }
         }
         if !self.presence.is_empty() {
             text.push_str("  is there because of\n");
-            describe(&mut text, &self.presence);
+            describe(&mut text, &self.presence, 4);
         }
         text
     }
 }
 
-fn describe(text: &mut String, inputs: &[Input]) {
+fn describe(text: &mut String, inputs: &[Input], indent: usize) {
     for input in inputs {
+        let _ = write!(text, "{:indent$}{}", "", input.name);
         match &input.origin {
             Some(origin) => {
-                let _ =
-                    writeln!(text, "    {} from {}: {}", input.name, origin.place.short(), origin.place.text.trim());
+                let _ = writeln!(text, " from {}: {}", origin.place.short(), origin.place.text.trim());
                 for place in &origin.overrode {
-                    let _ = writeln!(text, "      instead of {}: {}", place.short(), place.text.trim());
+                    let _ = writeln!(text, "{:indent$}  instead of {}: {}", "", place.short(), place.text.trim());
                 }
             }
-            None => {
-                let _ = writeln!(text, "    {}", input.name);
-            }
+            None if input.decided_by.is_empty() => text.push('\n'),
+            None => text.push_str(", decided by these and by the cluster:\n"),
         }
+        describe(text, &input.decided_by, indent + 2);
     }
 }
 
@@ -239,7 +245,18 @@ pub(super) fn replace(value: &mut Value, path: &[String], with: Value) {
     }
 }
 
-fn changes(input: &RenderInput, values: &ValuesTree) -> Vec<Change> {
+/// The values that decide a fact, those that were given.
+fn deciding(fact: &[String], decided_by: &[DecidedBy], values: &ValuesTree) -> Vec<Input> {
+    let named = |path: &str| parse_path(path).unwrap_or_default();
+    let rules = decided_by.iter().filter(|(name, _)| fact.starts_with(&named(name)));
+    let inputs = rules.flat_map(|(_, paths)| paths.iter()).filter_map(|path| {
+        let origin = values.origin(&named(path))?;
+        Some(Input { name: format!("values.{path}"), origin: Some(origin), decided_by: Vec::new() })
+    });
+    inputs.collect()
+}
+
+fn changes(input: &RenderInput, values: &ValuesTree, decided_by: &[DecidedBy]) -> Vec<Change> {
     type Pick = fn(&mut RenderInput) -> &mut Value;
     let roots: [(&str, &Value, Pick); 3] = [
         ("values", &input.values, |input| &mut input.values),
@@ -255,15 +272,16 @@ fn changes(input: &RenderInput, values: &ValuesTree) -> Vec<Change> {
             let mut full = vec![name.to_owned()];
             full.extend_from_slice(path);
             let origin = if is_value { values.origin(path) } else { None };
+            let decided_by = if name == "facts" { deciding(path, decided_by, values) } else { Vec::new() };
             let secret = is_value && values.is_secret(path);
-            found.push(Change { input: Input { name: show_path(&full), origin }, secret, changed });
+            found.push(Change { input: Input { name: show_path(&full), origin, decided_by }, secret, changed });
         });
     }
     for name in input.pki.keys() {
         let mut changed = input.clone();
         changed.pki.insert(name.clone(), "changed".to_owned());
         let name = show_path(&["pki".to_owned(), name.clone()]);
-        found.push(Change { input: Input { name, origin: None }, secret: true, changed });
+        found.push(Change { input: Input { name, origin: None, decided_by: Vec::new() }, secret: true, changed });
     }
     found
 }
@@ -279,7 +297,8 @@ fn known_below(value: &Value) -> String {
 /// Explains a field, `deployment/fleet-scheduler#spec.replicas`; for a mapping or list, every leaf of it.
 ///
 /// `values` must be what `input.values` was made of; build it with
-/// [`ValuesBuilder::build_checked`](super::ValuesBuilder::build_checked), so that secrets are known.
+/// [`ValuesBuilder::build_checked`](super::ValuesBuilder::build_checked), so that secrets are known. `decided_by` says for
+/// facts what templates cannot show: which values they were made of.
 ///
 /// # Errors
 /// [`ExplainError`].
@@ -287,6 +306,7 @@ pub fn explain(
     chart: &Chart,
     input: &RenderInput,
     values: &ValuesTree,
+    decided_by: &[DecidedBy],
     field: &str,
 ) -> Result<Vec<Explanation>, ExplainError> {
     let syntax = || ExplainError::Syntax(field.to_owned());
@@ -340,7 +360,7 @@ pub fn explain(
             }
         })
         .collect();
-    for change in changes(input, values) {
+    for change in changes(input, values, decided_by) {
         // A change that a template does not understand says nothing.
         let Ok(changed) = renderer.trace(&change.changed) else { continue };
         let changed = find(&changed, id);

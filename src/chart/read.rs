@@ -307,8 +307,15 @@ pub(super) fn text(name: &str, bytes: &[u8]) -> Result<String, Diagnostic> {
 /// The root is nothing for an empty document.
 ///
 /// # Errors
-/// A syntax error alone, or everything else that is wrong.
+/// Everything that is wrong, up to the first syntax error.
 pub(super) fn read(sources: &Sources, source: u32) -> Result<Option<Node>, Vec<Diagnostic>> {
+    let (root, problems) = read_on(sources, source);
+    if problems.is_empty() { Ok(root) } else { Err(problems) }
+}
+
+/// The same for who wants to look at the rest too: what could be read, without what is wrong, and everything that is wrong.
+/// After a syntax error nothing could be read.
+pub(super) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diagnostic>) {
     let whole = Origin { source, start: 0, end: 0 };
     let (name, text) = (sources.get(whole).name.as_str(), sources.get(whole).text.as_str());
     let options = granit_parser::options! {
@@ -319,17 +326,16 @@ pub(super) fn read(sources: &Sources, source: u32) -> Result<Option<Node>, Vec<D
     let parser = Parser::new_from_str_with_options(text, options);
     let mut reader = Reader { parser, text, name, source, anchors: HashMap::new(), aliased: 0, problems: Vec::new() };
     match reader.document() {
-        Ok(root) if reader.problems.is_empty() => Ok(root),
-        Ok(_) => Err(reader.problems),
+        Ok(root) => (root, reader.problems),
         Err(Stop(first)) => {
             // A few JSON texts are not YAML.
             if text.trim_start().starts_with('{')
                 && let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
             {
-                return Ok(Some(Node::from_json(&value, whole)));
+                return (Some(Node::from_json(&value, whole)), Vec::new());
             }
             reader.problems.push(first);
-            Err(reader.problems)
+            (None, reader.problems)
         }
     }
 }

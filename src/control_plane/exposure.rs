@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde::Serialize;
 
 use super::values::{ExposureType, ExposureValues};
+use crate::chart::explain::DecidedBy;
 use crate::check::hosting::{NodeFacts, is_cloud};
 
 /// The decision behind `exposure.type`, with the reason that is printed.
@@ -58,6 +59,16 @@ impl Endpoint {
         format!("https://{host}:{}", self.port)
     }
 }
+
+/// The values that decide each fact of [`Endpoint`]; without them the cluster does.
+pub const DECIDED_BY: &[DecidedBy] = &[
+    ("exposure.type", &["exposure.type"]),
+    ("exposure.host", &["exposure.host", "exposure.type"]),
+    ("exposure.port", &["exposure.port", "exposure.nodePort", "exposure.type"]),
+    ("exposure.nodePort", &["exposure.nodePort", "exposure.port", "exposure.type"]),
+    ("exposure.sans", &["exposure.host", "exposure.extraSANs", "exposure.agentEndpoint", "exposure.type"]),
+    ("server", &["exposure.host", "exposure.port", "exposure.nodePort", "exposure.type"]),
+];
 
 /// What is still missing before the endpoint is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -210,6 +221,32 @@ mod tests {
             provider_id: provider_id.to_owned(),
             addresses: addresses.iter().map(|address| (*address).to_owned()).collect(),
             ..NodeFacts::default()
+        }
+    }
+
+    #[test]
+    fn what_decides_a_fact_is_said_of_every_value_that_changes_it() {
+        let all = json!({"type": "NodePort", "host": "a.test", "port": 31000, "nodePort": 31001, "agentEndpoint": "b.test:1"});
+        let facts = |value: serde_json::Value| {
+            let endpoint = endpoint_from_values(&exposure(value)).unwrap();
+            json!({"exposure": endpoint, "server": endpoint.url()})
+        };
+        let others = json!({"type": "LoadBalancer", "host": "c.test", "port": 31002, "nodePort": 31003,
+            "agentEndpoint": "d.test:1", "extraSANs": ["e.test"]});
+        // Each alone, and with `port` left out, for which `nodePort` stands in.
+        for without in [None, Some("port"), Some("nodePort")] {
+            let mut from = all.clone();
+            without.map(|key| from.as_object_mut().unwrap().remove(key));
+            for (key, other) in others.as_object().unwrap() {
+                let mut changed = from.clone();
+                changed[key] = other.clone();
+                for (fact, values) in DECIDED_BY {
+                    let pointer = format!("/{}", fact.replace('.', "/"));
+                    let differ = facts(from.clone()).pointer(&pointer) != facts(changed.clone()).pointer(&pointer);
+                    let said = values.contains(&format!("exposure.{key}").as_str());
+                    assert!(said || !differ, "{fact} by {key}");
+                }
+            }
         }
     }
 

@@ -63,7 +63,7 @@ impl Plan {
         keys: &pki::Files,
         field: &str,
     ) -> Result<Vec<Explanation>, ExplainError> {
-        self.package.explain(&self.values, facts(endpoint), keys, field)
+        self.package.explain(&self.values, facts(endpoint), keys, exposure::DECIDED_BY, field)
     }
 
     /// Renders the chart. The same inputs give the same objects.

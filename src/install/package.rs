@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::names::NamespaceName;
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 use crate::apply::{KEEP_ANNOTATION, Kind, Owner, Planned, Release};
-use crate::chart::explain::{ExplainError, Explanation, explain};
+use crate::chart::explain::{DecidedBy, ExplainError, Explanation, explain};
 use crate::chart::select::Selection;
 use crate::chart::{self, Chart, ChartError, Diagnostic, Diagnostics, Object, RenderInput, Rendered, ValuesTree};
 use crate::check::support::Support;
@@ -140,9 +140,10 @@ impl Package {
         values: &impl Serialize,
         facts: Value,
         keys: &pki::Files,
+        decided_by: &[DecidedBy],
         field: &str,
     ) -> Result<Vec<Explanation>, ExplainError> {
-        explain(&self.chart, &self.input(values, facts, keys), &self.tree, field)
+        explain(&self.chart, &self.input(values, facts, keys), &self.tree, decided_by, field)
     }
 
     /// Renders the chart. The same inputs give the same objects.

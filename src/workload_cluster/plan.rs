@@ -70,7 +70,7 @@ impl Plan {
     /// # Errors
     /// A field that is not there, or values that the templates cannot be rendered with.
     pub fn explain(&self, field: &str) -> Result<Vec<Explanation>, ExplainError> {
-        self.package.explain(&self.values, json!({}), &pki::Files::new(), field)
+        self.package.explain(&self.values, json!({}), &pki::Files::new(), &[], field)
     }
 
     /// The objects as the engine takes them: `first` before those of the chart.

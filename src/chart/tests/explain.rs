@@ -9,7 +9,7 @@ fn explained(
 ) -> Result<Vec<Explanation>, ExplainError> {
     let chart = chart("v0.6");
     let values = build(chart.values()).build_checked(schema()).unwrap();
-    explain(&chart, &input(values.to_json()), &values, field)
+    explain(&chart, &input(values.to_json()), &values, &[], field)
 }
 
 #[test]

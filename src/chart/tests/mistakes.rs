@@ -141,6 +141,26 @@ fn wrong_bytes_and_wrong_paths_are_explained() {
     );
 }
 
+#[test]
+fn what_one_source_has_wrong_hides_nothing_of_the_others() {
+    let several = build(|values| {
+        values
+            .file(
+                "twice.yaml",
+                b"logLevel: 3\nlogLevel: 4\netcd: {replicas: three}\nsecretKey: {token: hunter2, token: hunter2}\n",
+            )
+            .file("syntax.yaml", b"etcd:\n\treplicas: 3\n")
+            .file_result("gone.yaml", read_file("gone.yaml"))
+            .file("wrong.yaml", b"exposure: Loadbalancer\n")
+            .set(SetKind::Value, "paused")
+            .set(SetKind::Value, "logLevl=3")
+    });
+    insta::assert_snapshot!(shown(several));
+    // What could not be read may hold what is missing.
+    let missing = build(|values| values.file("a.yaml", b"a: 1\na: 2\n").set(SetKind::Value, "etcd=null"));
+    assert!(!shown(missing).contains("missing"));
+}
+
 /// How long this thread has been computing; on a busy machine time by the clock says nothing.
 fn busy() -> Duration {
     let of_thread = std::fs::read_to_string("/proc/thread-self/schedstat").ok();

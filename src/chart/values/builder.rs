@@ -9,6 +9,7 @@ use crate::api::version::ServiceLine;
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
 use crate::chart::node::{Data, Entry, Node, Origin, Sources, merge};
 use crate::chart::read;
+use crate::chart::secret_line::hide_behind_secret_key;
 
 use super::assign::{self, Assignment};
 use super::tree::ValuesTree;
@@ -107,10 +108,10 @@ impl ValuesBuilder {
 
     fn document(&mut self, name: &str, text: String) -> Option<Node> {
         let source = self.sources.add(name, text);
-        match read::read(&self.sources, source) {
-            Ok(None) => None,
-            Ok(Some(node)) if matches!(node.data, Data::Map(_)) => Some(node),
-            Ok(Some(node)) => {
+        let (root, problems) = read::read_on(&self.sources, source);
+        self.problems.extend(problems);
+        match root {
+            Some(node) if !matches!(node.data, Data::Map(_)) => {
                 self.problems.push(
                     Diagnostic::error(
                         "not-a-mapping",
@@ -121,10 +122,7 @@ impl ValuesBuilder {
                 );
                 None
             }
-            Err(problems) => {
-                self.problems.extend(problems);
-                None
-            }
+            root => root,
         }
     }
 
@@ -295,9 +293,22 @@ impl ValuesBuilder {
             let (errors, notes): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|problem| problem.severity == crate::chart::Severity::Error);
             warnings = notes;
-            // What could not be read is missing in the tree, so what the schema says about it is noise.
-            if self.problems.is_empty() {
-                self.problems.extend(errors);
+            // What could not be read may be what is missing, and what is wrong at a place is said once.
+            let unread = !self.problems.is_empty();
+            let said: Vec<Place> = self.problems.iter().filter_map(|problem| problem.place.clone()).collect();
+            for mut error in errors {
+                if let Some(place) = &mut error.place {
+                    if said.iter().any(|at| at.is(place)) {
+                        continue;
+                    }
+                    if unread {
+                        // What was not read is not masked by the schema either.
+                        hide_behind_secret_key(place);
+                    }
+                }
+                if !(unread && error.code == "missing-key") {
+                    self.problems.push(error);
+                }
             }
         }
         if self.problems.is_empty() {
