@@ -79,14 +79,14 @@ pub(crate) fn read(error: &ApiError, target: &ObjectRef, manifest: &Value, live:
 }
 
 /// Whether the user allowed to take a field: a bare path allows it on every object, `Kind/name:path` on one.
-pub(crate) fn allowed(conflict: &Conflict, take: &[String]) -> bool {
+pub(crate) fn allowed(object: &ObjectRef, field: &str, take: &[String]) -> bool {
     take.iter().any(|wanted| {
         let (scope, path) = wanted
             .split_once(':')
             .filter(|(s, _)| s.contains('/'))
             .map_or((None, wanted.as_str()), |(s, p)| (Some(s), p));
-        let in_scope = scope.is_none_or(|scope| scope == format!("{}/{}", conflict.object.kind, conflict.object.name));
-        in_scope && path.trim_start_matches('.') == conflict.field.trim_start_matches('.')
+        let in_scope = scope.is_none_or(|scope| scope == format!("{}/{}", object.kind, object.name));
+        in_scope && path.trim_start_matches('.') == field.trim_start_matches('.')
     })
 }
 
@@ -208,7 +208,7 @@ mod tests {
             (".spec", false),
             (".spec.paused", false),
         ] {
-            assert_eq!(allowed(&conflict, &[take.to_owned()]), expected, "{take}");
+            assert_eq!(allowed(&conflict.object, &conflict.field, &[take.to_owned()]), expected, "{take}");
         }
     }
 }

@@ -105,6 +105,17 @@ pub struct Foreign {
     pub install: Option<String>,
 }
 
+impl Foreign {
+    /// Whose it is, for people: `made by kubectl-create`.
+    pub fn owner(&self) -> String {
+        match (&self.install, self.managers.as_slice()) {
+            (Some(install), _) => format!("of control plane {install}"),
+            (None, []) => "of unknown origin".to_owned(),
+            (None, managers) => format!("made by {}", managers.join(", ")),
+        }
+    }
+}
+
 /// An object that does not go away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StuckObject {

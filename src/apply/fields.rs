@@ -41,6 +41,24 @@ pub(crate) fn managers(object: &Value) -> Vec<String> {
     names
 }
 
+/// The field that an autoscaler holds.
+pub(crate) const REPLICAS: &str = ".spec.replicas";
+
+/// Who scales an object by itself and not by hand: the manager that holds `spec.replicas` by way of subresource `scale`, as a
+/// HorizontalPodAutoscaler does.
+pub(crate) fn autoscaler(object: &Value) -> Option<&str> {
+    let scales = |entry: &&Value| {
+        text(entry, "/subresource") == Some("scale") && entry.pointer("/fieldsV1/f:spec/f:replicas").is_some()
+    };
+    let entries = list(object, "/metadata/managedFields").iter().filter(scales);
+    entries.filter_map(|entry| text(entry, "/manager")).find(|manager| !by_hand(manager))
+}
+
+/// Whether a manager is a person: kubectl, whichever of its commands.
+pub(crate) fn by_hand(manager: &str) -> bool {
+    manager == "kubectl" || manager.starts_with("kubectl-")
+}
+
 /// The paths of a manifest that are not in a manager's entry: what others took or removed since we applied.
 pub(crate) fn not_owned(manifest: &Value, fields: &Value) -> Vec<String> {
     let mut missing = Vec::new();

@@ -10,6 +10,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use super::absence::Doomed;
+use super::conflict;
 use super::engine::Engine;
 use super::error::{Error, Foreign};
 use super::fields;
@@ -89,6 +90,13 @@ impl Plan {
     /// The number of objects that would be written.
     pub fn writes(&self) -> usize {
         self.steps.iter().filter(|step| step.action.writes()).count()
+    }
+
+    /// Objects that others made and that will be taken over, which was allowed.
+    pub fn adopted(&self) -> impl Iterator<Item = Foreign> {
+        let adopted = self.steps.iter().filter(|step| step.action == Action::Adopt);
+        let found = adopted.filter_map(|step| Some(foreign(&step.target, step.live.as_ref()?)));
+        found.filter(|found| !self.foreign.contains(found))
     }
 
     /// The number of objects with an action.
@@ -185,7 +193,7 @@ impl Engine {
             known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.labelled(n))).unwrap_or_else(random_id);
         let mut steps = self.steps(&server, objects).await?;
         let live = self.live(&server, &steps, namespace.as_ref()).await?;
-        let mut foreign = Vec::new();
+        let mut in_the_way = Vec::new();
         for step in &mut steps {
             step.live = live.get(&step.target).cloned();
             if step.target.is("", "Namespace") {
@@ -198,17 +206,18 @@ impl Engine {
                 }
                 step.manifest["metadata"]["annotations"][NAMESPACE_CREATED_ANNOTATION] = install_uid.clone().into();
             }
+            self.let_go(step);
             step.digest = digest(&install_uid, &step.manifest);
             let Some(live) = &step.live else { continue };
             if text(live, "/metadata/deletionTimestamp").is_some() {
                 continue;
             }
             if !self.is_ours(live, &step.target, &state) {
-                let install = label(live, INSTALL_LABEL).map(str::to_owned);
-                let other = install.as_deref().is_some_and(|name| name != self.owner.name);
                 step.action = Action::Adopt;
+                let found = foreign(&step.target, live);
+                let other = found.install.as_deref().is_some_and(|name| name != self.owner.name);
                 if other || !self.options.adopt {
-                    foreign.push(Foreign { object: step.target.clone(), managers: fields::managers(live), install });
+                    in_the_way.push(found);
                 }
                 continue;
             }
@@ -220,7 +229,23 @@ impl Engine {
             step.action = if same && intact { Action::Unchanged } else { Action::Change };
         }
         steps.sort_by_key(|step| step.stage);
-        Ok(Plan { steps, prune: Vec::new(), foreign, release: None, install_uid, record_changes: false, state })
+        Ok(Plan {
+            steps,
+            prune: Vec::new(),
+            foreign: in_the_way,
+            release: None,
+            install_uid,
+            record_changes: false,
+            state,
+        })
+    }
+
+    /// Leaves the number of replicas to whoever scales the object, unless the user wants it back.
+    fn let_go(&self, step: &mut Step) {
+        let scaled = step.live.as_ref().and_then(fields::autoscaler).is_some();
+        if scaled && !conflict::allowed(&step.target, fields::REPLICAS, &self.options.take_fields) {
+            step.manifest["spec"].as_object_mut().map(|spec| spec.remove("replicas"));
+        }
     }
 
     async fn namespace_gone(&self, server: &Server, live: &Value) -> Result<(), Error> {
@@ -340,6 +365,11 @@ impl Engine {
         let recorded = state.record.as_ref().is_some_and(|record| record.has(target, uid(live)));
         recorded || (self.owner.labelled(live) && fields::ours(live).is_some())
     }
+}
+
+fn foreign(object: &ObjectRef, live: &Value) -> Foreign {
+    let install = label(live, INSTALL_LABEL).map(str::to_owned);
+    Foreign { object: object.clone(), managers: fields::managers(live), install }
 }
 
 /// Data, keys and definitions are never pruned; a namespace is never deleted by a prune.

@@ -101,11 +101,11 @@ impl Engine {
     ///
     /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold.
     pub(crate) fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
-        let by_hand = conflict.manager == "kubectl" || conflict.manager.starts_with("kubectl-");
+        let by_hand = fields::by_hand(&conflict.manager);
         // What an object had before anyone applied it server-side, and what Helm wrote: adopting was asked for.
         let former = by_hand || matches!(conflict.manager.as_str(), "before-first-apply" | "helm");
-        conflict::allowed(conflict, &self.options.take_fields)
-            || (step.action == Action::Change && by_hand && conflict.field != ".spec.replicas")
+        conflict::allowed(&conflict.object, &conflict.field, &self.options.take_fields)
+            || (step.action == Action::Change && by_hand && conflict.field != fields::REPLICAS)
             || (step.action == Action::Adopt && former)
     }
 

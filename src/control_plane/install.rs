@@ -180,8 +180,10 @@ impl Flow<'_> {
         let changes = |step: &&apply::Step| step.action == Action::Change && step.target.is("apps", "StatefulSet");
         for step in whole.steps.iter().filter(changes).filter(|step| step.target.name == "etcd") {
             let live = self.course.engine.read(&step.target).await.map_err(self.course.stopped())?;
-            let members = |object: &Value| object.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
-            let (now, wanted) = (members(&live), members(&step.manifest));
+            let members = |object: &Value| object.pointer("/spec/replicas").and_then(Value::as_u64);
+            let now = members(&live).unwrap_or(1);
+            // None where an autoscaler has them.
+            let wanted = members(&step.manifest).unwrap_or(now);
             if now != wanted {
                 return Err(InstallError::Members { now, wanted });
             }

@@ -8,6 +8,15 @@ use crate::chart::Object;
 use crate::check::hosting::{Collision, HostingFacts};
 use crate::install::package;
 
+/// What the cluster holds of the plan.
+#[derive(Debug)]
+pub struct Compared {
+    /// What is known of earlier runs.
+    pub state: State,
+    /// Objects of others that the install takes over, if it may.
+    pub adopted: Vec<Foreign>,
+}
+
 /// Reads all that the checks need, and what is known of earlier runs. `objects` are any rendering of the plan.
 ///
 /// The second part fails where something may not be read, or while the namespace is being deleted; the checks then
@@ -17,24 +26,20 @@ pub async fn examine(
     client: &Client,
     engine: &Engine,
     objects: &[Object],
-) -> Result<(HostingFacts, Result<State, apply::Error>), kube::Error> {
+) -> Result<(HostingFacts, Result<Compared, apply::Error>), kube::Error> {
     let mut facts = HostingFacts::collect(client, plan.wanted(objects)).await?;
     if facts.namespace.terminating {
         // A comparison would wait for its end.
-        return Ok((facts, engine.state().await));
+        let state = engine.state().await;
+        return Ok((facts, state.map(|state| Compared { state, adopted: Vec::new() })));
     }
     let compared = engine.plan_part(&package::planned(objects)).await.map(|compared| {
         facts.collisions = compared.foreign.iter().map(collision).collect();
-        compared.state
+        Compared { adopted: compared.adopted().collect(), state: compared.state }
     });
     Ok((facts, compared))
 }
 
 fn collision(foreign: &Foreign) -> Collision {
-    let owner = match (&foreign.install, foreign.managers.as_slice()) {
-        (Some(install), _) => format!("of control plane {install}"),
-        (None, []) => "of unknown origin".to_owned(),
-        (None, managers) => format!("made by {}", managers.join(", ")),
-    };
-    Collision { object: format!("{}/{}", foreign.object.kind, foreign.object.name), owner }
+    Collision { object: format!("{}/{}", foreign.object.kind, foreign.object.name), owner: foreign.owner() }
 }

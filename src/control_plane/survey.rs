@@ -7,7 +7,7 @@ use kube::Client;
 use super::exposure::{self, Decision};
 use super::install::{InstallError, unknown};
 use super::plan::Plan;
-use super::preflight;
+use super::preflight::{self, Compared};
 use super::upgrade;
 use super::values::ExposureType;
 use crate::api::version::KubeMinor;
@@ -15,7 +15,7 @@ use crate::apply::{Engine, State};
 use crate::chart;
 use crate::check;
 use crate::check::hosting::{CHECKS, HostingFacts};
-use crate::install::progress::Progress;
+use crate::install::progress::{Progress, preview_adoption};
 use crate::pki;
 
 /// What was seen.
@@ -42,8 +42,9 @@ pub(super) async fn survey(
     stopped: impl FnOnce(crate::apply::Error) -> InstallError,
 ) -> Result<Survey, InstallError> {
     let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
-    let (facts, state) = preflight::examine(plan, client, engine, &provisional.objects).await?;
-    if let Some(installed) = state.as_ref().ok().and_then(|state| installed_version(plan, state, &facts)) {
+    let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects).await?;
+    let known = compared.as_ref().ok().map(|compared| &compared.state);
+    if let Some(installed) = known.and_then(|state| installed_version(plan, state, &facts)) {
         upgrade::check(chart::versions(), &installed, &plan.package.version).map_err(|refused| {
             InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() }
         })?;
@@ -55,7 +56,8 @@ pub(super) async fn survey(
     for (judged, problem) in report.warnings() {
         progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
     }
-    let state = state.map_err(stopped)?;
+    let Compared { state, adopted } = compared.map_err(stopped)?;
+    preview_adoption(progress, adopted);
     let decision = exposure::decide(&plan.values.exposure, &facts.nodes);
     Ok(Survey { facts, state, decision })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::apply::{Event, Events};
+use crate::apply::{Event, Events, Foreign};
 
 /// Steps, what they wait for, and warnings. One step is under way at a time.
 pub trait Progress: Send + Sync {
@@ -24,6 +24,13 @@ pub trait Progress: Send + Sync {
 pub fn events(progress: &Arc<dyn Progress>) -> Events {
     let progress = Arc::clone(progress);
     Events::new(move |numbered| progress.event(&numbered.event))
+}
+
+/// Tells, before anything is written, what others made and the run will take over.
+pub fn preview_adoption(progress: &dyn Progress, adopted: impl IntoIterator<Item = Foreign>) {
+    for foreign in adopted {
+        progress.warn(&format!("{} is {} and will be taken over", foreign.object, foreign.owner()));
+    }
 }
 
 /// An event of the engine in words: what is waited for, and what somebody should know.

@@ -74,6 +74,34 @@ async fn a_field_edited_by_hand_is_shown_as_drift_and_repaired() {
 }
 
 #[tokio::test]
+async fn replicas_are_left_to_an_autoscaler_and_taken_back_on_request() {
+    let case = Case::new("scaled").await;
+    case.install(&objects(&case)).await.unwrap();
+    // As a HorizontalPodAutoscaler writes them.
+    let two = json!({"spec": {"replicas": 2}});
+    edit(&case, "kube-controller-manager", "apps", "Deployment", "d/scale", two).await;
+    assert_eq!(case.engine.drift().await.unwrap(), []);
+    let replicas = async || case.get("apps", "Deployment", "d").await.unwrap()["spec"]["replicas"].clone();
+    for _ in 0..2 {
+        case.install(&objects(&case)).await.unwrap();
+        assert_eq!(replicas().await, 2);
+        assert_eq!(case.engine.drift().await.unwrap(), []);
+    }
+    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    let taking = Case::again(&case.namespace, tempfile::tempdir().unwrap(), |options| {
+        options.take_fields = vec!["Deployment/d:.spec.replicas".to_owned()];
+    });
+    let taking = taking.await;
+    taking.install(&objects(&taking)).await.unwrap();
+    assert_eq!(replicas().await, 1);
+    // What a person scales is for that person to say.
+    edit(&case, "kubectl", "apps", "Deployment", "d/scale", json!({"spec": {"replicas": 3}})).await;
+    let error = case.install(&objects(&case)).await.unwrap_err();
+    assert!(matches!(&error, Error::Conflicts { .. }), "{error}");
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_diff_is_the_servers_own_and_shows_no_secret() {
     let case = Case::new("diff").await;
     let fresh = case.engine.diff(&case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
