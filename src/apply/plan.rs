@@ -71,6 +71,8 @@ pub struct Plan {
     pub prune: Vec<Item>,
     /// Objects that are in the way. An apply refuses when there are any, unless adopting is allowed.
     pub foreign: Vec<Foreign>,
+    /// Objects of others that will be taken over, which was allowed.
+    pub adopted: Vec<Foreign>,
     /// What will be recorded; none for a part of an installation.
     pub release: Option<Release>,
     /// What the cluster knew when the plan was made.
@@ -90,13 +92,6 @@ impl Plan {
     /// The number of objects that would be written.
     pub fn writes(&self) -> usize {
         self.steps.iter().filter(|step| step.action.writes()).count()
-    }
-
-    /// Objects that others made and that will be taken over, which was allowed.
-    pub fn adopted(&self) -> impl Iterator<Item = Foreign> {
-        let adopted = self.steps.iter().filter(|step| step.action == Action::Adopt);
-        let found = adopted.filter_map(|step| Some(foreign(&step.target, step.live.as_ref()?)));
-        found.filter(|found| !self.foreign.contains(found))
     }
 
     /// The number of objects with an action.
@@ -193,7 +188,7 @@ impl Engine {
             known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.labelled(n))).unwrap_or_else(random_id);
         let mut steps = self.steps(&server, objects).await?;
         let live = self.live(&server, &steps, namespace.as_ref()).await?;
-        let mut in_the_way = Vec::new();
+        let (mut foreign, mut adopted) = (Vec::new(), Vec::new());
         for step in &mut steps {
             step.live = live.get(&step.target).cloned();
             if step.target.is("", "Namespace") {
@@ -214,11 +209,11 @@ impl Engine {
             }
             if !self.is_ours(live, &step.target, &state) {
                 step.action = Action::Adopt;
-                let found = foreign(&step.target, live);
-                let other = found.install.as_deref().is_some_and(|name| name != self.owner.name);
-                if other || !self.options.adopt {
-                    in_the_way.push(found);
-                }
+                // Labels of this name say nothing: `template` prints them too.
+                let install = label(live, INSTALL_LABEL).filter(|name| *name != self.owner.name).map(str::to_owned);
+                let others = install.is_some() || !self.options.adopt;
+                let list = if others { &mut foreign } else { &mut adopted };
+                list.push(Foreign { object: step.target.clone(), managers: fields::managers(live), install });
                 continue;
             }
             let recorded = state.record.as_ref().and_then(|record| record.item(&step.target));
@@ -232,7 +227,8 @@ impl Engine {
         Ok(Plan {
             steps,
             prune: Vec::new(),
-            foreign: in_the_way,
+            foreign,
+            adopted,
             release: None,
             install_uid,
             record_changes: false,
@@ -365,11 +361,6 @@ impl Engine {
         let recorded = state.record.as_ref().is_some_and(|record| record.has(target, uid(live)));
         recorded || (self.owner.labelled(live) && fields::ours(live).is_some())
     }
-}
-
-fn foreign(object: &ObjectRef, live: &Value) -> Foreign {
-    let install = label(live, INSTALL_LABEL).map(str::to_owned);
-    Foreign { object: object.clone(), managers: fields::managers(live), install }
 }
 
 /// Data, keys and definitions are never pruned; a namespace is never deleted by a prune.

@@ -35,7 +35,7 @@ pub async fn examine(
     }
     let compared = engine.plan_part(&package::planned(objects)).await.map(|compared| {
         facts.collisions = compared.foreign.iter().map(collision).collect();
-        Compared { adopted: compared.adopted().collect(), state: compared.state }
+        Compared { adopted: compared.adopted, state: compared.state }
     });
     Ok((facts, compared))
 }

@@ -57,7 +57,7 @@ pub(super) async fn survey(
         progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
     }
     let Compared { state, adopted } = compared.map_err(stopped)?;
-    preview_adoption(progress, adopted);
+    preview_adoption(progress, &adopted);
     let decision = exposure::decide(&plan.values.exposure, &facts.nodes);
     Ok(Survey { facts, state, decision })
 }

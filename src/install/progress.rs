@@ -27,7 +27,7 @@ pub fn events(progress: &Arc<dyn Progress>) -> Events {
 }
 
 /// Tells, before anything is written, what others made and the run will take over.
-pub fn preview_adoption(progress: &dyn Progress, adopted: impl IntoIterator<Item = Foreign>) {
+pub fn preview_adoption(progress: &dyn Progress, adopted: &[Foreign]) {
     for foreign in adopted {
         progress.warn(&format!("{} is {} and will be taken over", foreign.object, foreign.owner()));
     }

@@ -242,7 +242,7 @@ impl Flow<'_> {
         let objects = Plan::planned(first, &rendered);
         let whole =
             self.course.engine.plan(&self.plan.release(&server), &objects).await.map_err(self.course.stopped())?;
-        preview_adoption(self.course.progress.as_ref(), whole.adopted());
+        preview_adoption(self.course.progress.as_ref(), &whole.adopted);
         Ok(Prepared { facts, rendered, objects, copied, whole, server, hub: source.hub })
     }
 
