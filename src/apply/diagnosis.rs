@@ -216,9 +216,10 @@ impl WaitFailure {
         if self.timed_out { "TimedOut" } else { "CannotBecomeReady" }
     }
 
-    /// The root cause, when it is known.
+    /// The root cause, as far as there is evidence.
     pub fn cause(&self) -> Option<CauseId> {
-        self.diagnoses.first().map(|diagnosis| diagnosis.cause)
+        let slow = self.timed_out.then_some(CauseId::Slow);
+        self.diagnoses.first().map(|diagnosis| diagnosis.cause).or(slow)
     }
 
     /// What to do next.

@@ -83,4 +83,6 @@ pub use rollback::RolledBack;
 pub use run::{Applied, Run};
 pub use server::{ApplyOptions, Selection, Server, Written};
 pub use uninstall::{Kept, Removal, Removed};
+#[cfg(test)]
+pub(crate) use wait::deleted as deleted_example;
 pub use wait::{WaitOptions, WaitTarget};

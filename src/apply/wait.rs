@@ -127,6 +127,18 @@ impl Watched<'_> {
     }
 }
 
+/// The example of an object that somebody deletes.
+#[cfg(test)]
+pub(crate) fn deleted() -> Diagnosis {
+    let kind = Kind::known("apps", "Deployment");
+    let object = ObjectRef::new(&kind, Some("fleet"), "apiserver");
+    let target = WaitTarget { kind, object, generation: None };
+    let status = Status { state: State::InProgress, message: String::new() };
+    let mut watched = Watched { target: &target, live: None, seen: true, status, told: String::new() };
+    watched.judge();
+    watched.diagnosis(&Evidence::default()).unwrap()
+}
+
 impl Engine {
     /// Waits until all targets are current.
     ///

@@ -140,9 +140,12 @@ fn renewal(facts: &InstalledFacts) -> Finding {
 }
 
 #[cfg(test)]
+pub(super) use tests::examples;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Verdict, run};
+    use crate::check::{Judged, Verdict, run, unfit};
 
     fn good() -> InstalledFacts {
         InstalledFacts {
@@ -157,6 +160,20 @@ mod tests {
 
     fn expiry(file: &str, days: i64) -> Expiry {
         Expiry { file: file.to_owned(), days, date: "2027-01-31".to_owned() }
+    }
+
+    pub(in crate::check) fn examples() -> Vec<Judged> {
+        let strayed = "fields of Deployment fleet/apiserver were changed, last by kubectl-edit".to_owned();
+        let cut_off = Some(("install".to_owned(), "2026-01-31T12:00:00Z".to_owned()));
+        let ends = |days| vec![expiry("ca.crt", 3650), expiry("apiserver.crt", days)];
+        [
+            ("objects", InstalledFacts { drift: Ok(vec![strayed]), ..good() }),
+            ("last-run", InstalledFacts { cut_off, ..good() }),
+            ("certificates", InstalledFacts { certificates: ends(-1), ..good() }),
+            ("certificate-renewal", InstalledFacts { certificates: ends(30), ..good() }),
+        ]
+        .map(|(id, facts)| unfit(&CHECKS, id, &facts))
+        .into()
     }
 
     fn verdict(facts: &InstalledFacts, id: &str) -> Verdict {

@@ -206,6 +206,20 @@ fn only_failure<F>(checks: &[Check<F>], facts: &F) -> (&'static str, String, Str
     (failures[0].0.id, failures[0].1.what.clone(), failures[0].1.remedy.clone())
 }
 
+/// What a check says of facts for which it does not hold.
+#[cfg(test)]
+fn unfit<F>(checks: &[Check<F>], id: &str, facts: &F) -> Judged {
+    let judged = run(checks, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap();
+    assert!(matches!(judged.verdict, Verdict::Failed(_) | Verdict::Warned(_)), "{judged:?}");
+    judged
+}
+
+/// Of each check what it says where it does not hold: the examples of its page.
+#[cfg(test)]
+pub(crate) fn examples() -> Vec<Judged> {
+    [inside::examples(), installed::examples(), hosting::examples(), workload::examples()].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -90,13 +90,21 @@ fn listed(format: Option<Format>) -> String {
     }
 }
 
-/// The page for a terminal: headings in bold instead of their marks, links as the ids that they name.
+/// The page for a terminal: headings in bold instead of their marks, links as the ids that they name, what the program
+/// prints indented and not fenced.
 fn plain(markdown: &str) -> String {
     let bold = Style::new().bold();
     let mut text = String::new();
+    let mut fenced = false;
     for line in markdown.lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+            continue;
+        }
         let heading = line.trim_start_matches('#');
-        let shown = if heading.len() < line.len() {
+        let shown = if fenced {
+            format!("    {line}").trim_end().to_owned()
+        } else if heading.len() < line.len() {
             format!("{bold}{}{bold:#}", heading.trim_start())
         } else {
             without_links(line)
@@ -126,8 +134,9 @@ mod tests {
 
     #[test]
     fn a_page_for_the_terminal_has_no_marks_of_markdown() {
-        let shown = plain("# storage\n\nSee [etcd](etcd.md), [a] and [storage](storage.md).\n");
+        let shown =
+            plain("# storage\n\nSee [etcd](etcd.md), [a] and [storage](storage.md).\n\n```text\n# [x](y)\n\nz\n```\n");
         let shown = anstream::adapter::strip_str(&shown).to_string();
-        assert_eq!(shown, "storage\n\nSee etcd, [a] and storage.\n");
+        assert_eq!(shown, "storage\n\nSee etcd, [a] and storage.\n\n    # [x](y)\n\n    z\n");
     }
 }

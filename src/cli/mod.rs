@@ -331,16 +331,18 @@ fn ended(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
     match result {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(error) if error.reason == BROKEN_PIPE => ExitCode::from(Exit::Ok as u8),
-        Err(mut error) => {
-            // Where the error itself knows no way on, its page may.
-            let silent = error.hints.is_empty() && error.problems.is_none() && error.exit != Exit::Usage;
-            if silent && pages::find(error.reason).is_some() {
-                error = error.hint_of_reason();
-            }
+        Err(error) => {
+            let error = with_page(error);
             ui.error(&error);
             ExitCode::from(error.exit as u8)
         }
     }
+}
+
+/// Where an error itself knows no way on, its page may.
+fn with_page(error: CliError) -> CliError {
+    let silent = error.hints.is_empty() && error.problems.is_none() && error.exit != Exit::Usage;
+    if silent && pages::find(error.reason).is_some() { error.hint_of_reason() } else { error }
 }
 
 /// The reason of an error that only means that the reader has gone.

@@ -78,7 +78,8 @@ pub(super) fn flag(
 ) -> Result<ValuesBuilder, CliError> {
     match value {
         None => Ok(builder),
-        Some("") => Err(CliError::usage("EmptyFlag", format!("`{flag}` is empty"))),
+        Some("") => Err(CliError::usage("EmptyFlag", format!("`{flag}` is empty"))
+            .hint("leave it out, and the value of the chart or of your files counts")),
         // The builder keeps the flag's name as the origin of the value.
         Some(value) => Ok(builder.flag(flag, path, value)),
     }

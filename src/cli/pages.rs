@@ -54,6 +54,9 @@ pub(super) fn nearest(id: &str) -> Option<&'static str> {
 }
 
 #[cfg(test)]
+mod examples;
+
+#[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::fs;

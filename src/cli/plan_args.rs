@@ -93,16 +93,17 @@ impl PlanArgs {
 /// Reads an access key file. Neither its content nor a part of it is ever in an error.
 fn access_key(path: &Path) -> Result<String, CliError> {
     let shown = path.display().to_string();
-    let wrong = |what: &str| CliError::usage("InvalidAccessKey", format!("`--cloud-access-key {shown}`: {what}"));
+    let wrong = |what: &str| {
+        CliError::usage("InvalidAccessKey", format!("`--cloud-access-key {shown}`: {what}"))
+            .hint("give the path of the JSON key file that the cloud provider made")
+    };
     let bytes = read_file(&shown).map_err(|problem| wrong(&problem.message))?;
     if bytes.len() > ACCESS_KEY_LIMIT {
         return Err(wrong("the file is too large to be an access key"));
     }
     let text = String::from_utf8(bytes).map_err(|_| wrong("the file is not UTF-8 text"))?;
     // The parser's own message would quote what it met.
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| {
-        wrong(&format!("the file is not JSON (line {}, column {})", error.line(), error.column()))
-            .hint("give the path of the JSON key file that the cloud provider made")
-    })?;
+    let json: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|error| wrong(&format!("the file is not JSON (line {}, column {})", error.line(), error.column())))?;
     if json.is_object() { Ok(text) } else { Err(wrong("the file is not a JSON object")) }
 }

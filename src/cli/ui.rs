@@ -170,3 +170,11 @@ impl Ui {
         format!("{style}{sign}{style:#}")
     }
 }
+
+#[cfg(test)]
+impl Ui {
+    /// The same wherever tests run.
+    pub(super) fn plain() -> Self {
+        Self { program: "fleetctl", events: None, quiet: false, unicode: true, live: false }
+    }
+}

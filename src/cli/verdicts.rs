@@ -54,7 +54,7 @@ pub(super) fn table(ui: &Ui, subject: &str, report: &Report) -> String {
         };
         let _ = writeln!(text, "{} {} ({}): {message}", ui.mark(mark), shown.title, shown.id);
         if let Some(remedy) = shown.remedy {
-            let _ = writeln!(text, "    {}", ui.named(remedy));
+            let _ = writeln!(text, "    {}", ui.named(remedy).replace('\n', "\n    "));
         }
     }
     let (failed, warned) = (report.failures().count(), report.warnings().count());

@@ -6,6 +6,7 @@ mod completion;
 mod diff;
 mod docs;
 mod environment;
+mod examples;
 mod exit_codes;
 mod explain;
 mod fuzz;

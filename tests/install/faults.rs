@@ -211,7 +211,7 @@ fn a_node_that_is_stopped() {
             .contains("True")
     });
     let refused = site.install(&[]);
-    refused.fails(3, &["(nodes)", "none of the 1 nodes is ready", "hint: "]);
+    refused.fails(3, &["(nodes)", "the only node is not ready", "hint: "]);
     let skipped = site.install(&["--skip-preflight", "nodes", "--set", "exposure.type=NodePort"]);
     skipped.fails(4, &["no usable node has an address", "--set exposure.host=HOST", "hint: see which nodes are ready"]);
     assert!(refused.took < Duration::from_secs(10), "{:?}", refused.took);

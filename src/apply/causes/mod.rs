@@ -267,3 +267,5 @@ pub(super) fn event_time(event: &Value) -> &str {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::examples;

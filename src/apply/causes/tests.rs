@@ -64,6 +64,79 @@ fn found(object: &Value, evidence: &Evidence) -> (CauseId, String) {
     (diagnosis.cause, diagnosis.to_string())
 }
 
+/// Of each cause that a snapshot can show an example.
+pub(crate) fn examples() -> Vec<Diagnosis> {
+    let waiting = |reason: &str, message: &str| {
+        container(json!({"restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}))
+    };
+    let pulling = |answer: &str| {
+        let answer = format!("failed to pull image \"registry/etcd:1\": {answer}");
+        with_pod(waiting("ErrImagePull", &answer), vec![event("p", "Failed", &answer)])
+    };
+    let crashing = |why: &str, log: &str| {
+        let status = container(json!({"restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"reason": why, "exitCode": 1}}}));
+        let logs = [("fleet/etcd-0/c".to_owned(), vec![log.to_owned()])].into();
+        Evidence { logs, ..with_pod(status, vec![]) }
+    };
+    let refused = |message: &str| Evidence {
+        replica_sets: vec![deployment().1],
+        events: vec![event("r", "FailedCreate", &format!("pods \"api-1-x\" is forbidden: {message}"))],
+        ..Evidence::default()
+    };
+    let taint = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {gpu: true}.";
+    let unschedulable = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "message": taint}]});
+    let pending = || json!({"phase": "Pending"});
+    let csi = || (claim(Some("csi")), vec![class("csi", "disk.csi.example.com", true)]);
+    let volume = |reason: &str, message: &str| with_claim(csi().0, csi().1, vec![event("c", reason, message)]);
+    let of_the_set = [
+        with_claim(claim(None), vec![], vec![]),
+        with_claim(claim(None), vec![class("slow", "disk.csi.example.com", true)], vec![]),
+        with_claim(claim(Some("fast")), vec![class("slow", "disk.csi.example.com", true)], vec![]),
+        volume("ExternalProvisioning", "waiting for a volume to be created"),
+        volume("ProvisioningFailed", "no space left in pool ssd"),
+        pulling("not found"),
+        pulling("401 Unauthorized"),
+        pulling("dial tcp 192.0.2.7:443: i/o timeout"),
+        crashing("Error", "listen tcp 0.0.0.0:2379: bind: address already in use"),
+        crashing("OOMKilled", "compacting"),
+        crashing("Error", "dial tcp: lookup etcd-client.fleet.svc on 10.96.0.10:53: i/o timeout"),
+        crashing("Error", "remote error: tls: bad certificate"),
+        crashing("Error", "x509: certificate has expired or is not yet valid"),
+        with_pod(waiting("CreateContainerConfigError", "secret \"etcd-certs\" not found"), vec![]),
+        with_pod(pending(), vec![event("p", "FailedMount", "secret \"etcd-certs\" not found")]),
+        with_pod(unschedulable, vec![]),
+        with_pod(json!({"phase": "Running"}), vec![event("p", "Unhealthy", "Readiness probe failed: HTTP 503")]),
+    ];
+    let of_the_deployment = [
+        refused("exceeded quota: small, requested: pods=1, used: pods=5, limited: pods=5"),
+        refused("violates PodSecurity \"restricted:latest\": runAsNonRoot != true"),
+        refused("admission webhook \"policy.example.com\" denied the request"),
+    ];
+    let service = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "v"}, "spec": {"type": "LoadBalancer"}});
+    let cloud = Evidence {
+        events: vec![event("v", "SyncLoadBalancerFailed", "quota of load balancers exceeded")],
+        ..Evidence::default()
+    };
+    let failed = |kind: &str, version: &str, condition: Value| {
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": "api", "namespace": "fleet", "uid": "f",
+            "generation": 1}, "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "conditions": [condition]}})
+    };
+    let backoff = json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"});
+    let late = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded",
+        "message": "ReplicaSet \"api-1\" has timed out progressing."});
+    let cases = of_the_set.iter().map(|evidence| (set(), evidence.clone()));
+    let cases = cases.chain(of_the_deployment.iter().map(|evidence| (deployment().0, evidence.clone()))).chain([
+        (service.clone(), Evidence::default()),
+        (service, cloud),
+        (failed("Job", "batch/v1", backoff), Evidence::default()),
+        (failed("Deployment", "apps/v1", late), Evidence::default()),
+    ]);
+    cases.map(|(object, evidence)| diagnose(&object, &evaluate(&object, None), &evidence).expect("a cause")).collect()
+}
+
 #[test]
 fn a_claim_without_a_class_leads_from_the_set_to_the_missing_storage_class() {
     let (cause, chain) = found(&set(), &with_claim(claim(None), vec![], vec![]));

@@ -12,6 +12,8 @@ use needs::Needs;
 
 pub use collect::rights;
 pub use judge::CHECKS;
+#[cfg(test)]
+pub(super) use judge::tests::examples;
 
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];

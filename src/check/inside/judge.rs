@@ -91,10 +91,10 @@ fn policies(facts: &HealthFacts) -> Finding {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::check::inside::{COMPONENTS, Component, DEFINITIONS, Inside, Member, View};
-    use crate::check::{Verdict, run};
+    use crate::check::{Judged, Verdict, run, unfit};
 
     fn healthy() -> HealthFacts {
         let running = Component { installed: true, wanted: 1, ready: 1, trouble: None };
@@ -116,6 +116,44 @@ mod tests {
             components: Ok(COMPONENTS.iter().map(|(name, _)| (*name, running.clone())).collect()),
             inside: Ok(inside),
         }
+    }
+
+    pub(in crate::check) fn examples() -> Vec<Judged> {
+        let change = |change: &dyn Fn(&mut HealthFacts)| {
+            let mut facts = healthy();
+            change(&mut facts);
+            facts
+        };
+        let waiting = |workload: &'static str, trouble: &'static str| {
+            change(&|facts| {
+                let component = Component { installed: true, wanted: 1, ready: 0, trouble: Some(trouble.to_owned()) };
+                facts.components.as_mut().unwrap().insert(workload, component);
+            })
+        };
+        let inside = |within: &dyn Fn(&mut Inside)| change(&|facts| within(facts.inside.as_mut().unwrap()));
+        let undefined = |kind: &str| inside(&|inside| inside.definitions.retain(|known, _| known != kind));
+        let unready = inside(&|inside| {
+            inside.members[0].ready = false;
+            inside.members[0].reason = "AgentSilent".to_owned();
+        });
+        [
+            (HOSTING, change(&|facts| facts.components = Err("no route to host".to_owned()))),
+            ("apiserver", waiting("apiserver", "CrashLoopBackOff (pod apiserver-6d4b9c7f5-x2x7k)")),
+            (
+                "controller-manager",
+                waiting("kube-controller-manager", "ImagePullBackOff (pod kube-controller-manager-0)"),
+            ),
+            ("etcd", waiting("etcd", "Pending (pod etcd-0)")),
+            ("scheduler", waiting("fleet-scheduler", "CrashLoopBackOff (pod fleet-scheduler-5c9d8b6f4-q8w2z)")),
+            ("definition-cluster", undefined("Cluster")),
+            ("definition-schedulepolicy", undefined("SchedulePolicy")),
+            ("definition-schedulegroup", undefined("ScheduleGroup")),
+            ("init-secret", inside(&|inside| inside.init_secret = false)),
+            ("clusters", unready),
+            ("policies", inside(&|inside| inside.policies = 0)),
+        ]
+        .map(|(id, facts)| unfit(&CHECKS, id, &facts))
+        .into()
     }
 
     #[test]

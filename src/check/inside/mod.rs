@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 pub use collect::{components, inside, members, rights};
 pub use judge::CHECKS;
+#[cfg(test)]
+pub(super) use judge::tests::examples;
 
 /// One component as its controller and pods show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -239,13 +239,13 @@ fn cluster_name(facts: &WorkloadFacts) -> Finding {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::api::init_kubeconfig::Init;
     use crate::api::version::KubeMinor;
     use crate::check::support::Support;
     use crate::check::workload::{AgentFacts, MemberFacts, Wanted};
-    use crate::check::{Verdict, only_failure, run};
+    use crate::check::{Judged, Verdict, only_failure, run, unfit};
 
     fn init() -> Init {
         Init::parse(
@@ -282,6 +282,41 @@ mod tests {
 
     fn failure(facts: &WorkloadFacts) -> (&'static str, String, String) {
         only_failure(&CHECKS, facts)
+    }
+
+    pub(in crate::check) fn examples() -> Vec<Judged> {
+        let changed = |change: &dyn Fn(&mut WorkloadFacts)| {
+            let mut facts = fit();
+            change(&mut facts);
+            facts
+        };
+        let usable = |version: &str, token| InitFacts::Usable {
+            init: Box::new(init()),
+            version: Some(version.to_owned()),
+            token,
+        };
+        let agent = |name: &str| vec![AgentFacts { name: name.to_owned(), namespace: "fleet".to_owned() }];
+        let member = |id: &str| vec![MemberFacts { name: "m".to_owned(), id: id.to_owned() }];
+        [
+            ("kubernetes-version", changed(&|facts| facts.git_version = "v1.31.4".to_owned())),
+            ("autopilot", changed(&|facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
+            ("access", changed(&|facts| facts.forbidden = vec!["create clusterroles".to_owned()])),
+            ("namespace", changed(&|facts| facts.namespace_exists = false)),
+            ("init-secret", changed(&|facts| facts.init = InitFacts::Missing)),
+            ("init-token", changed(&|facts| facts.init = usable("v0.7.1", TokenFacts::Refused))),
+            ("skew", changed(&|facts| facts.init = usable("v1.1.0", TokenFacts::Accepted))),
+            ("existing-agent", changed(&|facts| facts.agents = agent("other"))),
+            (
+                "registered-elsewhere",
+                changed(&|facts| {
+                    facts.agents = agent("m");
+                    facts.registered_with = "another".to_owned();
+                }),
+            ),
+            ("cluster-name", changed(&|facts| facts.members = Some(member("other-id")))),
+        ]
+        .map(|(id, facts)| unfit(&CHECKS, id, &facts))
+        .into()
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::check::support::Support;
 
 pub use collect::rights;
 pub use judge::CHECKS;
+#[cfg(test)]
+pub(super) use judge::tests::examples;
 
 /// What the plan of an install asks of the cluster.
 #[derive(Debug, Clone, Default)]

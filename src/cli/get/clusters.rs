@@ -116,7 +116,7 @@ async fn list(hub: &Client, args: &GetClustersArgs) -> Result<Vec<Cluster>, CliE
             // Not there, or nothing of the kind is there at all.
             api.list(&selection(None)).await.map_err(failed)?;
             Err(CliError::new(Exit::Failed, "NoSuchCluster", format!("no workload cluster `{name}` is registered"))
-                .hint("list them all with `get clusters`"))
+                .hint("list them all with `fleetctl get clusters`"))
         }
     }
 }

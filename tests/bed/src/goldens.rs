@@ -6,15 +6,18 @@ use crate::Bed;
 use crate::run::cargo;
 
 /// The tests that compare with files of the checkout, by target and part of their names.
-const TESTS: [&[&str]; 2] =
-    [&["--lib", "--", "golden", "schema_beside", "chart::"], &["--test", "cli", "--", "mistakes::wrong"]];
+const TESTS: [&[&str]; 2] = [
+    &["--lib", "--", "golden", "schema_beside", "chart::", "examples::"],
+    &["--test", "cli", "--", "mistakes::wrong", "examples::"],
+];
 
 /// Runs them in the mode that writes.
 pub(crate) fn write(bed: &Bed) -> Result<()> {
     for test in TESTS {
         let mut command = cargo(bed.checkout());
         command.args(["test", "--quiet", "--package", "fleetctl"]).args(test);
-        let status = command.env("INSTA_UPDATE", "always").env("INSTA_FORCE_PASS", "1").status()?;
+        command.env("INSTA_UPDATE", "always").env("INSTA_FORCE_PASS", "1");
+        let status = command.env("UPDATE_EXAMPLES", "1").status()?;
         if !status.success() {
             bail!("a test failed for another reason than its golden file");
         }

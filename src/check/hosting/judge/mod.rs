@@ -68,7 +68,10 @@ fn nodes(facts: &HostingFacts) -> Finding {
         return Finding::Good(format!("{usable} ready"));
     }
     Finding::bad(
-        format!("none of the {} nodes is ready and schedulable", facts.nodes.len()),
+        match facts.nodes.len() {
+            1 => "the only node is not ready, or is cordoned".to_owned(),
+            count => format!("none of the {count} nodes is ready and schedulable"),
+        },
         "see `kubectl get nodes`; make one ready or uncordon it",
     )
 }
@@ -280,4 +283,4 @@ fn load_balancer(facts: &HostingFacts) -> Finding {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

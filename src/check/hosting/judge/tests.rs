@@ -5,7 +5,7 @@ use crate::api::version::KubeMinor;
 use crate::check::hosting::needs::Needs;
 use crate::check::hosting::{ClassFacts, Collision, NodeFacts, QuotaFacts, Wanted};
 use crate::check::support::Support;
-use crate::check::{Verdict, only_failure, run};
+use crate::check::{Judged, Verdict, only_failure, run, unfit};
 
 fn fit() -> HostingFacts {
     HostingFacts {
@@ -31,6 +31,50 @@ fn fit() -> HostingFacts {
 
 fn failure(facts: &HostingFacts) -> (&'static str, String, String) {
     only_failure(&CHECKS, facts)
+}
+
+pub(in crate::check) fn examples() -> Vec<Judged> {
+    let changed = |change: &dyn Fn(&mut HostingFacts)| {
+        let mut facts = fit();
+        change(&mut facts);
+        facts
+    };
+    let other_minor = changed(&|facts| {
+        facts.git_version = "v1.31.4".to_owned();
+        facts.wanted.support.alternatives.insert(KubeMinor::new(1, 31), vec!["v1.1".to_owned(), "v1.0".to_owned()]);
+    });
+    let quota = changed(&|facts| {
+        let resources = [("pods".to_owned(), (5000, 2000))].into();
+        facts.namespace.quotas = vec![QuotaFacts { name: "small".to_owned(), resources }];
+        facts.wanted.needs = Needs { amounts: [("pods".to_owned(), 4000)].into(), unstated: Vec::new() };
+    });
+    let taken = || Collision { object: "Service/etcd".to_owned(), owner: "made by helm".to_owned() };
+    let port = changed(&|facts| {
+        facts.wanted.node_port = Some(32222);
+        facts.node_port_holders = vec!["web/front".to_owned()];
+    });
+    [
+        ("kubernetes-version", other_minor),
+        ("autopilot", changed(&|facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
+        ("clock", changed(&|facts| facts.clock_ahead = Some(-400))),
+        ("nodes", changed(&|facts| facts.nodes[0].usable = false)),
+        ("architecture", changed(&|facts| facts.nodes[0].architecture = "s390x".to_owned())),
+        ("access", changed(&|facts| facts.forbidden = vec!["create secrets in namespace fleet".to_owned()])),
+        ("namespace", changed(&|facts| facts.namespace.terminating = true)),
+        ("pod-security", changed(&|facts| facts.namespace.pod_security = Some("strict".to_owned()))),
+        ("existing", changed(&|facts| facts.namespace.control_planes = vec!["other".to_owned()])),
+        (
+            "leftovers",
+            changed(&|facts| drop(facts.namespace.data_of.insert("data-etcd-0".to_owned(), "other".to_owned()))),
+        ),
+        ("names", changed(&|facts| facts.collisions = vec![taken()])),
+        ("quota", quota),
+        ("storage", changed(&|facts| facts.classes[0].is_default = false)),
+        ("node-port", port),
+        ("load-balancer", changed(&|facts| facts.wanted.load_balancer = true)),
+    ]
+    .map(|(id, facts)| unfit(&CHECKS, id, &facts))
+    .into()
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! The examples of the pages of `explain` that are whole runs of the program.
+//!
+//! `UPDATE_EXAMPLES=1` writes what is printed into the pages, as `cargo bed goldens` does.
+
+use std::path::{Path, PathBuf};
+
+use crate::server::{kubeconfig, list, not_found, serve, use_cluster};
+use crate::{Ran, Sandbox};
+
+const HEADING: &str = "\n## What it looks like\n\n```text\n";
+const END: &str = "\n```\n";
+
+/// What is there before a run.
+type Given = fn(&Sandbox);
+
+fn nothing(_: &Sandbox) {}
+
+fn with_kubeconfig(sandbox: &Sandbox, text: &str) {
+    std::fs::create_dir_all(sandbox.path().join(".kube")).unwrap();
+    sandbox.file(".kube/config", text);
+}
+
+/// A hosting cluster that is reached by nobody.
+fn unreachable(sandbox: &Sandbox) {
+    with_kubeconfig(sandbox, &kubeconfig("hosting", "http://127.0.0.1:1"));
+}
+
+/// A hosting cluster with nothing of ours in it.
+fn empty(sandbox: &Sandbox) {
+    use_cluster(sandbox, &serve(|_, path| if path.contains('?') { list(&[]) } else { not_found() }));
+}
+
+/// Each page with what is there, and the command.
+const RUNS: [(&str, Given, &str); 28] = [
+    ("AutoNeedsCluster", nothing, "fleetctl install control-plane demo --version auto --dry-run"),
+    ("BadKubeconfig", |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
+    ("ChartMissing", nothing, "fleetctl show images --set etcd.replicas=3"),
+    ("EmptyFlag", nothing, "fleetctl install control-plane demo --image-repository '' --dry-run"),
+    ("ExposureUndecided", nothing, "fleetctl template control-plane demo"),
+    (
+        "FolderInUse",
+        |sandbox| {
+            std::fs::create_dir(sandbox.path().join("out")).unwrap();
+            sandbox.file("out/notes.txt", "mine\n");
+        },
+        "fleetctl template agent west --output-dir out",
+    ),
+    ("InvalidAccessKey", nothing, "fleetctl install control-plane demo --cloud-access-key key.json --dry-run"),
+    ("InvalidName", nothing, "fleetctl install control-plane My_Name --dry-run"),
+    ("InvalidValues", nothing, "fleetctl install control-plane demo --set etcd.replica=3 --dry-run"),
+    ("KubernetesVersion", nothing, "fleetctl template agent west --kube-version 1.31"),
+    ("NoKubeconfig", nothing, "fleetctl status demo"),
+    ("NoKubeconfigFound", nothing, "fleetctl kubeconfig demo"),
+    ("NoName", nothing, "fleetctl install control-plane --dry-run"),
+    ("NoSuchCheck", nothing, "fleetctl install control-plane demo --skip-preflight storrage"),
+    ("NoSuchCluster", empty, "fleetctl get clusters wets"),
+    ("NoSuchContext", unreachable, "fleetctl status demo --context hostin"),
+    ("NoSuchField", nothing, "fleetctl template control-plane demo --explain 'statefulset/etcd#spec.replica'"),
+    ("NoSuchFolder", nothing, "fleetctl kubectl-install --bin-dir bin"),
+    ("NoSuchId", nothing, "fleetctl explain crashloop"),
+    ("NoSuchKind", nothing, "fleetctl template agent west --include-kind Deploymnt"),
+    ("NoSuchObject", nothing, "fleetctl template agent west --show-only deployment/agent"),
+    ("NoSuchPreset", nothing, "fleetctl show presets huge"),
+    ("NoSuchVersion", nothing, "fleetctl show values control-plane --version v3.0"),
+    ("NotInstalled", empty, "fleetctl status demo"),
+    ("OnlyWithPre", nothing, "fleetctl check demo --version v0.6"),
+    ("RequestFailed", unreachable, "fleetctl status demo"),
+    (
+        "UnusableContext",
+        |sandbox| {
+            let text = kubeconfig("hosting", "https://192.0.2.10:6443").replace("user: {}", "user: {tokenFile: gone}");
+            with_kubeconfig(sandbox, &text);
+        },
+        "fleetctl status demo",
+    ),
+    ("Usage", nothing, "fleetctl instal control-plane demo"),
+];
+
+fn page(id: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/explain/{id}.md"))
+}
+
+/// The run as a person sees it who is called ann, on a server of the documentation's network.
+fn run(given: Given, command: &str) -> String {
+    let sandbox = Sandbox::new();
+    given(&sandbox);
+    let program = assert_cmd::cargo::cargo_bin!("fleetctl");
+    let mut shell = assert_cmd::Command::new("bash");
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    shell.env_clear().envs([("PATH", path.as_str()), ("COLUMNS", "100"), ("LC_ALL", "C.UTF-8")]);
+    let ran =
+        Ran::of(shell.env("HOME", sandbox.path()).current_dir(sandbox.path()).args(["-c", command]).output().unwrap());
+    assert_ne!(ran.code, 0, "{command}: {ran:?}");
+    let text = format!("$ {command}\n{}{}", ran.stdout, ran.stderr);
+    let text = text.replace(&sandbox.path().display().to_string(), "/home/ann");
+    let mut parts = text.split("http://127.0.0.1:");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let text = parts.fold(first, |text, part| {
+        text + "https://192.0.2.10:6443" + part.trim_start_matches(|c: char| c.is_ascii_digit())
+    });
+    text.trim_end().to_owned()
+}
+
+#[test]
+fn a_run_on_a_page_gives_what_the_page_says() {
+    for (id, given, command) in RUNS {
+        let text = std::fs::read_to_string(page(id)).unwrap();
+        let now = run(given, command);
+        let (before, shown, after) = match text.split_once(HEADING) {
+            Some((before, rest)) => {
+                let (shown, after) = rest.split_once(END).unwrap();
+                (before, Some(shown), after)
+            }
+            None => {
+                let (before, after) = text.split_at(text.find("\n## ").unwrap());
+                (before, None, after)
+            }
+        };
+        if shown == Some(now.as_str()) {
+            continue;
+        }
+        assert!(std::env::var_os("UPDATE_EXAMPLES").is_some(), "{id}:\n{shown:?}\nand not\n{now}");
+        std::fs::write(page(id), format!("{before}{HEADING}{now}{END}{after}")).unwrap();
+    }
+}
+
+#[test]
+fn every_run_on_a_page_is_repeated_here() {
+    for entry in std::fs::read_dir(page("x").parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let is_run = text.contains(&format!("{HEADING}$ "));
+        let id = path.file_stem().unwrap().to_str().unwrap();
+        assert!(!is_run || RUNS.iter().any(|(known, ..)| *known == id), "{id}");
+    }
+}
