@@ -83,14 +83,23 @@ fn told(
         None => "Nothing is installed.".to_owned(),
     };
     match outcome {
-        Outcome::NothingToUndo { installed } => {
+        Outcome::NothingToUndo { installed, recorded } => {
             let installed = installed.as_deref();
+            let state = match installed {
+                Some(version) if !recorded => format!(
+                    "By its labels service version {version} is installed; its record is lost, and `{} install \
+                     control-plane {name}{}` makes it again.",
+                    ui.program,
+                    global.tail()
+                ),
+                installed => state(installed),
+            };
             ui.out(&match format {
                 Some(format) => format.of(&Document { name: name.as_str(), started: None, undone: &[], installed }),
                 None => format!(
                     "No run of control plane {name} in namespace {} was cut off; nothing to undo. {}\n",
                     global.namespace,
-                    state(installed)
+                    state
                 ),
             })?;
             Ok(Exit::Ok)

@@ -2,6 +2,7 @@
 //! and why components of it do not run.
 
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
@@ -9,6 +10,7 @@ use kube::{Client, ResourceExt as _};
 use super::health::chain;
 use super::keys;
 use super::plan::OWNER_KIND;
+use crate::api::keys::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::{self, Diagnosis, Engine, Owner, Phase, WaitTarget};
 use crate::check::inside::{Component, HOSTING, HealthFacts};
@@ -61,6 +63,14 @@ pub async fn begun(
         }
     }
     begun
+}
+
+/// The service version by the labels of the API server, for an installation whose record is lost.
+pub async fn labelled(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Option<String> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
+    let found = deployments.get_metadata_opt("apiserver").await.ok()??;
+    let label = |key| found.labels().get(key).map(String::as_str);
+    (label(LABEL_INSTANCE) == Some(name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
 }
 
 /// Looks at an installed control plane. Reads only; what may not be read is said so by its check.

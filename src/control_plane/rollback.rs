@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::installation;
 use super::uninstall::Target;
 use crate::apply::{self, RolledBack};
 use crate::install::progress::Progress;
@@ -13,6 +14,8 @@ pub enum Outcome {
     NothingToUndo {
         /// The service version that is installed.
         installed: Option<String>,
+        /// The record of it is there; without, its labels tell the version.
+        recorded: bool,
     },
     /// The run that was cut off was an uninstall: what it deleted is gone.
     WasUninstall {
@@ -48,7 +51,12 @@ impl Target<'_> {
         }
         let result = engine.rollback().await?;
         if before.journal.is_none() && result.undone.is_empty() && result.problems.is_empty() {
-            return Ok(Outcome::NothingToUndo { installed });
+            let recorded = installed.is_some();
+            let installed = match installed {
+                None => installation::labelled(self.client, self.name, self.namespace).await,
+                recorded => recorded,
+            };
+            return Ok(Outcome::NothingToUndo { installed, recorded });
         }
         if result.problems.is_empty() {
             // Only what is empty by now goes: keys that `template` made, or a kubeconfig, stay.
