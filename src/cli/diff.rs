@@ -33,7 +33,7 @@ pub(super) enum DiffCommand {
 }
 
 const EXAMPLES: &str = "fleetctl diff control-plane demo
-  fleetctl diff cp demo --set etcd.replicas=3 -o json";
+  fleetctl diff cp demo --version v0.7 -o json";
 
 const AGENT_EXAMPLES: &str = "fleetctl diff agent west --context west
   fleetctl diff agent west --context west --version v1.1 -o json";

@@ -136,3 +136,75 @@ fn manual_pages_are_written_for_every_command() {
     }
     assert!(!sandbox.path().join("man/fleetctl-docs.1").exists(), "hidden commands have no page");
 }
+
+/// The examples of all help pages, each as one command of a shell.
+fn help_examples() -> Vec<String> {
+    let reference = std::fs::read_to_string(root().join("docs/reference.md")).unwrap();
+    let mut found: Vec<String> = Vec::new();
+    let (mut inside, mut goes_on) = (false, false);
+    for line in reference.lines() {
+        if line == "Examples:" || line == "Example:" {
+            inside = true;
+        } else if !line.starts_with("  ") {
+            inside = false;
+        } else if inside && goes_on {
+            let last = found.last_mut().unwrap();
+            *last = format!("{} {}", last.trim_end_matches('\\').trim_end(), line.trim());
+        } else if inside {
+            found.push(line.trim().to_owned());
+        }
+        goes_on = inside && line.ends_with(['\\', '|']);
+    }
+    found
+}
+
+#[test]
+fn every_example_of_help_runs_as_far_as_it_gets_without_a_cluster() {
+    let sandbox = Sandbox::new();
+    let home = sandbox.path();
+    for folder in [".kube", "bin", ".zfunc", ".config/fish/completions", ".config/nushell/autoload"] {
+        std::fs::create_dir_all(home.join(folder)).unwrap();
+    }
+    std::fs::create_dir_all(home.join(".local/share/bash-completion/completions")).unwrap();
+    std::os::unix::fs::symlink(root().join("values"), home.join("values")).unwrap();
+    for name in ["my.yaml", "agent.yaml"] {
+        sandbox.file(name, "imagePullPolicy: Always\n");
+    }
+    let closed = "{name: c, cluster: {server: \"http://127.0.0.1:1\"}}";
+    let contexts =
+        ["hosting", "west", "demo"].map(|name| format!("{{name: {name}, context: {{cluster: c, user: u}}}}"));
+    let config = format!(
+        "apiVersion: v1\nkind: Config\nclusters: [{closed}]\nusers: [{{name: u, user: {{}}}}]\ncontexts: [{}]\ncurrent-context: hosting\n",
+        contexts.join(", ")
+    );
+    sandbox.file(".kube/config", &config);
+    // Whatever is given to kubectl is read, and counts as done.
+    let kubectl = sandbox.file("bin/kubectl", "#!/bin/sh\n[ -t 0 ] || cat >/dev/null\n");
+    std::fs::set_permissions(kubectl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let program = assert_cmd::cargo::cargo_bin!("fleetctl").parent().unwrap().display().to_string();
+    let path = format!("{}:{program}:{}", home.join("bin").display(), std::env::var("PATH").unwrap());
+    let examples = help_examples();
+    let mut reached = 0;
+    for example in &examples {
+        // What goes on until it is stopped, what would write beside the program under test, and what rightly leaves this
+        // sandbox's context `demo` alone; each has its own tests.
+        if ["--watch", "--wait", "kubectl-install", "--remove"].iter().any(|part| example.contains(part)) {
+            continue;
+        }
+        let mut shell = Command::new("bash");
+        shell.args(["-o", "pipefail", "-c", example]).env_clear().current_dir(home).stdin(std::process::Stdio::null());
+        shell
+            .envs([("PATH", path.as_str()), ("LC_ALL", "C.UTF-8")])
+            .env("HOME", home)
+            .env("PROFILE", home.join("profile"));
+        let output = shell.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if said.contains("onnection refused") || said.contains("no kubeconfig of control plane demo") {
+            reached += 1;
+            assert!(!output.status.success(), "{example}: {said}");
+        } else {
+            assert!(output.status.success(), "{example}: {said}");
+        }
+    }
+    assert!(examples.len() > 60 && reached > 25 && reached < examples.len() / 2, "{reached} of {}", examples.len());
+}
