@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::apply::sentences;
 use crate::chart::Diagnostics;
+use crate::chart::values::suggest;
 
 /// The exit codes that are promised to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +89,14 @@ impl CliError {
     pub(super) fn hint(mut self, text: impl Into<String>) -> Self {
         self.hints.push(text.into());
         self
+    }
+
+    /// Adds what was probably meant, if one of the candidates is near enough.
+    pub(super) fn did_you_mean(self, word: &str, candidates: &[&str]) -> Self {
+        match suggest::nearest(word, candidates.iter().copied()) {
+            Some(meant) => self.hint(format!("did you mean `{meant}`?")),
+            None => self,
+        }
     }
 
     /// Adds where the reason is explained.

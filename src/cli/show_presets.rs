@@ -53,6 +53,7 @@ fn one(name: &str) -> Result<Preset, CliError> {
     chart::presets().find(|preset| preset.name == name).ok_or_else(|| {
         let known: Vec<&str> = chart::presets().map(|preset| preset.name).collect();
         CliError::usage("NoSuchPreset", format!("there is no preset `{name}`"))
+            .did_you_mean(name, &known)
             .hint(format!("the presets are: {}", known.join(", ")))
     })
 }

@@ -87,11 +87,9 @@ impl<'r> Done<'r> {
 /// Refuses identifiers of checks that do not exist.
 pub(super) fn check_ids<'k>(ids: &[String], known: impl IntoIterator<Item = &'k str>) -> Result<(), CliError> {
     let known: Vec<&str> = known.into_iter().collect();
-    match ids.iter().find(|id| !known.contains(&id.as_str())) {
-        None => Ok(()),
-        Some(unknown) => Err(CliError::usage("NoSuchCheck", format!("there is no preflight check `{unknown}`"))
-            .hint(format!("the checks are: {}", known.join(", ")))),
-    }
+    let Some(unknown) = ids.iter().find(|id| !known.contains(&id.as_str())) else { return Ok(()) };
+    let error = CliError::usage("NoSuchCheck", format!("there is no preflight check `{unknown}`"));
+    Err(error.did_you_mean(unknown, &known).hint(format!("the checks are: {}", known.join(", "))))
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, command: InstallCommand) -> Result<Exit, CliError> {
