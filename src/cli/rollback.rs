@@ -71,7 +71,7 @@ struct Document<'r> {
     installed: Option<&'r str>,
 }
 
-fn told(
+pub(super) fn told(
     ui: &Ui,
     name: &ControlPlaneName,
     global: &Global,

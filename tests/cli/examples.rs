@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use crate::server::{kubeconfig, list, not_found, serve, use_cluster};
 use crate::{Ran, Sandbox};
 
@@ -30,8 +32,27 @@ fn empty(sandbox: &Sandbox) {
     use_cluster(sandbox, &serve(|_, path| if path.contains('?') { list(&[]) } else { not_found() }));
 }
 
+/// A workload cluster with the agent of `east`.
+fn other_agent(sandbox: &Sandbox) {
+    let labels = json!({"app.kubernetes.io/instance": "east"});
+    let agent =
+        json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "fleet-agent", "labels": labels}});
+    let server = serve(move |_, path| match path.split('?').next() {
+        Some(path) if path.ends_with("/deployments/fleet-agent") => (200, agent.clone()),
+        _ => not_found(),
+    });
+    use_cluster(sandbox, &server);
+}
+
+/// A cluster whose version is no version of Kubernetes.
+fn odd_version(sandbox: &Sandbox) {
+    let version = json!({"major": "", "minor": "", "gitVersion": "trunk", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+    use_cluster(sandbox, &serve(move |_, path| if path == "/version" { (200, version.clone()) } else { not_found() }));
+}
+
 /// Each page with what is there, and the command.
-const RUNS: [(&str, Given, &str); 28] = [
+const RUNS: [(&str, Given, &str); 32] = [
     ("AutoNeedsCluster", nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
     ("ChartMissing", nothing, "fleetctl show images --set etcd.replicas=3"),
@@ -48,6 +69,11 @@ const RUNS: [(&str, Given, &str); 28] = [
     ("InvalidAccessKey", nothing, "fleetctl install control-plane demo --cloud-access-key key.json --dry-run"),
     ("InvalidName", nothing, "fleetctl install control-plane My_Name --dry-run"),
     ("InvalidValues", nothing, "fleetctl install control-plane demo --set etcd.replica=3 --dry-run"),
+    (
+        "KubeconfigRefused",
+        |sandbox| with_kubeconfig(sandbox, &kubeconfig("demo", "https://192.0.2.10:6443")),
+        "fleetctl kubeconfig demo --remove",
+    ),
     ("KubernetesVersion", nothing, "fleetctl template agent west --kube-version 1.31"),
     ("NoKubeconfig", nothing, "fleetctl status demo"),
     ("NoKubeconfigFound", nothing, "fleetctl kubeconfig demo"),
@@ -62,9 +88,12 @@ const RUNS: [(&str, Given, &str); 28] = [
     ("NoSuchObject", nothing, "fleetctl template agent west --show-only deployment/agent"),
     ("NoSuchPreset", nothing, "fleetctl show presets huge"),
     ("NoSuchVersion", nothing, "fleetctl show values control-plane --version v3.0"),
+    ("NotAControlPlane", |sandbox| use_cluster(sandbox, &serve(|_, _| not_found())), "fleetctl get clusters"),
     ("NotInstalled", empty, "fleetctl status demo"),
     ("OnlyWithPre", nothing, "fleetctl check demo --version v0.6"),
+    ("OtherAgent", other_agent, "fleetctl uninstall agent west"),
     ("RequestFailed", unreachable, "fleetctl status demo"),
+    ("UnknownVersion", odd_version, "fleetctl install control-plane demo --version auto"),
     (
         "UnusableContext",
         |sandbox| {

@@ -12,7 +12,10 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use super::{Page, all};
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
-use crate::apply::{ApiError, Conflict, Diagnosis, Error, Foreign, Kind, Link, ObjectRef, StuckObject, WaitFailure};
+use crate::apply::{
+    ApiError, Conflict, Diagnosis, Error, Foreign, Kind, Leftover, Link, ObjectRef, Removed, RolledBack, StuckObject,
+    WaitFailure,
+};
 use crate::apply::{causes, deleted_example};
 use crate::chart::select::{Request, SelectedBy, Selection, select};
 use crate::chart::{self, ValuesBuilder};
@@ -20,8 +23,9 @@ use crate::check::{self, Report};
 use crate::cli::error::CliError;
 use crate::cli::outcome::{agent_failed, control_plane_failed, stopped};
 use crate::cli::ui::Ui;
-use crate::cli::{Cli, chart_choice, report, verdicts, with_page};
+use crate::cli::{Cli, chart_choice, report, rollback, uninstall, verdicts, with_page};
 use crate::control_plane::exposure::NotYet;
+use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::{self, upgrade};
 use crate::install::run::{Aftermath, Failure, Stopped};
 use crate::workload_cluster;
@@ -163,7 +167,7 @@ fn of_installs() -> Vec<CliError> {
     let name = "west".parse().unwrap();
     let agent = workload_cluster::plan::Plan::new(name, global.namespace.clone(), &chosen, chart, builder).unwrap();
     let jump = upgrade::check(chart::versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
-    let unreached = || C::Unreachable {
+    let closed = || C::Unreachable {
         url: "https://192.0.2.10:32222".to_owned(),
         why: "tcp connect error: Connection refused (os error 111)".to_owned(),
     };
@@ -179,6 +183,23 @@ fn of_installs() -> Vec<CliError> {
         message: "192.0.2.10:32222 does not answer: connection timed out".to_owned(),
         clock_skew: None,
     };
+    let removed = || Removed { nothing_found: true, elsewhere: vec!["west".to_owned()], ..Removed::default() };
+    let leftover = Leftover {
+        object: object("rbac.authorization.k8s.io", "ClusterRole", "fleet-agent"),
+        because: "it has our fields, and its labels were taken off".to_owned(),
+    };
+    let terminating =
+        serde_json::json!({"reason": "Forbidden", "message": "deployments.apps \"apiserver\" is forbidden"});
+    let problem = Error::on("delete", &object("apps", "Deployment", "apiserver"), answer(403, &terminating));
+    let undone = Undone::Undone {
+        started: "2026-01-31T12:00:00Z".to_owned(),
+        result: RolledBack { undone: Vec::new(), problems: vec![problem] },
+        installed: None,
+    };
+    let cut_off = Undone::WasUninstall { started: "2026-01-31T12:00:00Z".to_owned() };
+    let rolled_back = |outcome| rollback::told(&ui, &plan.name, &global, None, outcome).unwrap_err();
+    let unreached = "the control plane at https://192.0.2.10:32222 cannot be reached: connection timed out";
+    let west = "west".parse().unwrap();
     let of_control_plane =
         |error: C, aftermath| control_plane_failed(&ui, &plan, Failure { error, aftermath }, &global);
     let of_agent = |error: W, aftermath| agent_failed(&ui, &agent, Failure { error, aftermath }, &global);
@@ -191,13 +212,18 @@ fn of_installs() -> Vec<CliError> {
         ),
         of_control_plane(C::Members { now: 1, wanted: 3 }, Aftermath::NothingWritten),
         of_control_plane(C::NoAddress(NotYet::LoadBalancer { service: "apiserver".to_owned() }), Aftermath::Left),
-        of_control_plane(unreached(), Aftermath::Left),
+        of_control_plane(closed(), Aftermath::Left),
         of_control_plane(C::Upgrade { refused: jump, cluster: None }, Aftermath::NothingWritten),
         of_control_plane(C::Interrupted, Aftermath::Left),
         of_agent(W::NoInitSecret("demo".to_owned()), Aftermath::NothingWritten),
         of_agent(W::Probe(probe), Aftermath::NothingWritten),
         of_agent(W::Refused(said("NameTaken", taken)), Aftermath::Left),
         of_agent(W::NotReady(None), Aftermath::Left),
+        uninstall::elsewhere("control-plane", "demo", &global, &removed()).unwrap_err(),
+        uninstall::leftovers(&Removed { leftovers: vec![leftover], ..Removed::default() }).unwrap_err(),
+        uninstall::agent::stays(&west, unreached, &global),
+        rolled_back(undone),
+        rolled_back(cut_off),
         report::preflight_refused(&Report { judged: preflight }, true),
     ]
 }

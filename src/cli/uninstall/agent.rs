@@ -114,7 +114,7 @@ fn left_there(name: &ClusterName) -> String {
     format!("Cluster {name}, its namespace {} and its credentials", cluster_namespace(name.as_str()))
 }
 
-fn stays(name: &ClusterName, why: &str, global: &Global) -> CliError {
+pub(in crate::cli) fn stays(name: &ClusterName, why: &str, global: &Global) -> CliError {
     CliError::new(Exit::Refused, "CannotLeave", format!("workload cluster {name} could not leave its control plane"))
         .cause(why.to_owned())
         .hint(format!("nothing was removed; the control plane still has {}", left_there(name)))

@@ -1,6 +1,6 @@
 //! `uninstall`: removes a control plane or an agent.
 
-mod agent;
+pub(super) mod agent;
 mod control_plane;
 
 use clap::Subcommand;
@@ -30,7 +30,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> 
 
 /// Refuses to call a removal done that found nothing where it was told to look, while there is one of that name in another
 /// namespace; `what` is the command's object, such as `agent`.
-fn elsewhere(what: &str, name: &str, global: &Global, removed: &Removed) -> Result<(), CliError> {
+pub(super) fn elsewhere(what: &str, name: &str, global: &Global, removed: &Removed) -> Result<(), CliError> {
     if !removed.nothing_found || removed.elsewhere.is_empty() {
         return Ok(());
     }
@@ -47,12 +47,15 @@ fn elsewhere(what: &str, name: &str, global: &Global, removed: &Removed) -> Resu
 }
 
 /// Objects that are there against all intent make the removal part-done.
-fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
+pub(super) fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
     if removed.leftovers.is_empty() {
         return Ok(Exit::Ok);
     }
-    let mut error =
-        CliError::new(Exit::PartDone, "LeftoversFound", format!("{} objects are left over", removed.leftovers.len()));
+    let headline = match removed.leftovers.len() {
+        1 => "1 object is left over".to_owned(),
+        count => format!("{count} objects are left over"),
+    };
+    let mut error = CliError::new(Exit::PartDone, "LeftoversFound", headline);
     for leftover in &removed.leftovers {
         error = error.cause(format!("{}: {}", leftover.object, leftover.because));
     }
