@@ -8,6 +8,7 @@ use fleetctl::api::Cluster;
 use fleetctl::api::condition::find;
 use fleetctl::api::lenient::Lenient;
 use fleetctl::api::registration::{ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_SECRET};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -125,6 +126,15 @@ async fn forget(hub: &Client, member: &Client) {
     let mut ids = Vec::new();
     for client in [hub, member] {
         ids.push(Api::<Namespace>::all(client.clone()).get("kube-system").await.unwrap().uid());
+    }
+    // First what still asks: the control plane looks at it every few seconds, and would make the Cluster anew, whose ID would
+    // then keep this test's agent out.
+    let requests: Api<CertificateSigningRequest> = Api::all(hub.clone());
+    for request in requests.list(&ListParams::default()).await.unwrap() {
+        let is_open = request.status.as_ref().is_none_or(|status| status.conditions.is_none());
+        if is_open && request.name_any().starts_with("fleet-") {
+            let _ = requests.delete(&request.name_any(), &DeleteParams::default()).await;
+        }
     }
     let clusters: Api<Lenient<Cluster>> = Api::all(hub.clone());
     for cluster in clusters.list(&ListParams::default()).await.unwrap() {

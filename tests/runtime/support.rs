@@ -119,7 +119,13 @@ pub(crate) struct Program {
 }
 
 impl Drop for Program {
+    #[expect(clippy::print_stderr, reason = "a test that fails shows what its programs said")]
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let last: Vec<&str> = log.lines().rev().take(40).collect();
+            eprintln!("the last that it logged:\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+        }
         // Gently first: a scheduler that is killed leaves a Lease behind that the next test would have to wait out.
         let _ = Command::new("kill").arg(self.child.id().to_string()).stderr(Stdio::null()).status();
         let asked = Instant::now();
