@@ -90,4 +90,14 @@ async fn with_manual_registration_a_cluster_waits_for_an_operator() {
     };
     let (certificate, ()) = tokio::join!(applicant.ask(&control_plane.init), accept);
     certificate.expect("accepted in the end");
+
+    // To delete what waits is to say no: it does not come back while the request is open.
+    let unwanted = Applicant::new(&fresh("unwanted"));
+    let refuse = async {
+        wait("the Cluster is there", async || clusters.get_opt(&unwanted.name).await.unwrap().is_some()).await;
+        clusters.delete(&unwanted.name, &DeleteParams::default()).await.unwrap();
+    };
+    let (refused, ()) = tokio::join!(unwanted.ask(&control_plane.init), refuse);
+    assert_eq!(refused.err().as_deref(), Some("ClusterDeleted"));
+    assert!(clusters.get_opt(&unwanted.name).await.unwrap().is_none(), "it came back");
 }

@@ -6,7 +6,7 @@
 pub mod decision;
 pub mod request;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +49,8 @@ pub struct Registrar {
     clusters: Api<Lenient<Cluster>>,
     /// Requests without an answer.
     waiting: BTreeMap<String, CertificateSigningRequest>,
+    /// Those of them whose Cluster was seen: where it is gone since, somebody deleted it, and it is not made anew.
+    named: BTreeSet<String>,
     /// When names were given in the last minute.
     given: Vec<Instant>,
     said: Said,
@@ -89,6 +91,7 @@ impl Registrar {
             metrics,
             recorder,
             waiting: BTreeMap::new(),
+            named: BTreeSet::new(),
             given: Vec::new(),
             said: Said::default(),
         }
@@ -117,6 +120,7 @@ impl Registrar {
     /// A request waits no longer.
     fn settle(&mut self, name: &str) {
         self.waiting.remove(name);
+        self.named.remove(name);
         self.said.0.remove(name);
     }
 
@@ -179,8 +183,17 @@ impl Registrar {
         let decision = decide(&request, found.as_ref().map(|c| self.known(c)).as_ref(), same_id.as_ref());
         let cluster = match (decision, found) {
             (Decision::Deny(denial), found) => return self.deny(csr, found.as_ref(), &denial).await,
-            (Decision::Wait(why), _) => return Ok(Outcome::Waits(why.to_owned())),
+            (Decision::Wait(why), found) => {
+                // What goes away was another's: the name is free for this one then.
+                let stays = found.filter(|cluster| cluster.metadata.deletion_timestamp.is_none());
+                self.named.extend(stays.map(|_| csr.name_any()));
+                return Ok(Outcome::Waits(why.to_owned()));
+            }
             (Decision::Forget, found) => return self.forget(csr, &request, found.as_ref(), &settings).await,
+            (Decision::Create, None) if self.named.contains(&csr.name_any()) => {
+                let message = format!("cluster {name} was deleted while it waited to be let in");
+                return self.deny(csr, None, &Denial::new("ClusterDeleted", message)).await;
+            }
             (Decision::Create, _) if !self.may_give_a_name(settings.new_clusters_per_minute) => {
                 self.metrics.count(
                     "fleet_registrations_delayed_total",
@@ -206,6 +219,7 @@ impl Registrar {
             (Decision::Reissue, None) => return Ok(Outcome::Waits("the cluster is gone".to_owned())),
         };
         self.view.put(cluster.clone());
+        self.named.insert(csr.name_any());
         if !cluster.spec.accepted {
             return Ok(Outcome::Waits("an operator has to accept the cluster".to_owned()));
         }
