@@ -108,7 +108,10 @@ impl Registrar {
                     Ok(Some(Event::Apply(request) | Event::InitApply(request))) => self.notice(request.0).await,
                     Ok(Some(Event::Delete(request))) => self.settle(&request.name_any()),
                     Ok(Some(Event::Init)) => self.waiting.clear(),
-                    Ok(Some(Event::InitDone)) => self.said.0.retain(|name, _| self.waiting.contains_key(name)),
+                    Ok(Some(Event::InitDone)) => {
+                        self.said.0.retain(|name, _| self.waiting.contains_key(name));
+                        self.named.retain(|name| self.waiting.contains_key(name));
+                    }
                     Ok(None) => return,
                     Err(error) => tracing::debug!(%error, "watch of certificate signing requests"),
                 },
