@@ -59,11 +59,9 @@ pub(super) fn run(ui: &Ui, args: &ExplainArgs) -> Result<Exit, CliError> {
 }
 
 fn unknown(id: &str) -> CliError {
-    let error = CliError::usage("NoSuchId", format!("nothing is called `{id}`"));
-    match pages::nearest(id) {
-        Some(near) => error.hint(format!("did you mean `{near}`?")),
-        None => error.hint("`fleetctl explain` lists all"),
-    }
+    let ids: Vec<&str> = pages::all().map(|page| page.id).collect();
+    let error = CliError::usage("NoSuchId", format!("nothing is called `{id}`")).did_you_mean(id, &ids);
+    if error.hints.is_empty() { error.hint("`fleetctl explain` lists all") } else { error }
 }
 
 fn entry(page: Page, whole: bool) -> Entry {

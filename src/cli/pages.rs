@@ -1,7 +1,6 @@
 //! The pages of `explain`: one for each check, each cause of a failed wait and each reason of an error, from `docs/explain`.
 
 use crate::apply::CauseId;
-use crate::chart::values::suggest;
 use crate::check::{hosting, inside, installed, workload};
 
 mod embedded {
@@ -48,11 +47,8 @@ pub(super) fn find(id: &str) -> Option<Page> {
     all().find(|page| page.id == id).or_else(|| all().find(|page| page.id.eq_ignore_ascii_case(id)))
 }
 
-/// The id that was probably meant.
-pub(super) fn nearest(id: &str) -> Option<&'static str> {
-    suggest::nearest(id, all().map(|page| page.id))
-}
-
+#[cfg(test)]
+mod block;
 #[cfg(test)]
 mod examples;
 

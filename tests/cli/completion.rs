@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Instant;
 
+use crate::server::with_kubeconfig;
 use crate::{Ran, Sandbox};
 
 const CONFIG: &str = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"SERVER\"}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: hosting, context: {cluster: c, user: u}}, {name: other, context: {cluster: c, user: u}}]\ncurrent-context: hosting\n";
@@ -26,8 +27,7 @@ fn offered(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
 fn bash_completes_commands_flags_names_versions_values_and_ids() {
     let sandbox = Sandbox::new();
     std::fs::create_dir_all(sandbox.path().join(".fleet/demo")).unwrap();
-    std::fs::create_dir_all(sandbox.path().join(".kube")).unwrap();
-    sandbox.file(".kube/config", &CONFIG.replace("SERVER", "https://127.0.0.1:1"));
+    with_kubeconfig(&sandbox, &CONFIG.replace("SERVER", "https://127.0.0.1:1"));
     for (words, expected) in [
         (&["fleetctl", "kubectl-"][..], "kubectl-install"),
         (&["fleetctl", "install", "cp", "--dry"], "--dry-run"),
@@ -67,8 +67,7 @@ fn a_cluster_that_does_not_answer_is_not_waited_for() {
     // Connections are accepted by the system, and nobody ever answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", silent.local_addr().unwrap());
-    std::fs::create_dir_all(sandbox.path().join(".kube")).unwrap();
-    sandbox.file(".kube/config", &CONFIG.replace("SERVER", &server));
+    with_kubeconfig(&sandbox, &CONFIG.replace("SERVER", &server));
     let started = Instant::now();
     assert_eq!(offered(&sandbox, &["fleetctl", "get", "clusters", "x"]), Vec::<String>::new());
     // The limit is 300 ms; a busy machine starts bash and the program slowly.
@@ -121,8 +120,7 @@ fn answered(sandbox: &Sandbox, shell: &str, words: &[&str]) -> Vec<String> {
 fn the_scripts_of_other_shells_get_the_same_words_as_bash() {
     let sandbox = Sandbox::new();
     std::fs::create_dir_all(sandbox.path().join(".fleet/demo")).unwrap();
-    std::fs::create_dir_all(sandbox.path().join(".kube")).unwrap();
-    sandbox.file(".kube/config", &CONFIG.replace("SERVER", "https://127.0.0.1:1"));
+    with_kubeconfig(&sandbox, &CONFIG.replace("SERVER", "https://127.0.0.1:1"));
     let cases: [(&[&str], &[&str]); 5] = [
         (&["fleetctl", "status", "d"], &["demo"]),
         (&["fleetctl", "status", "--output", ""], &["wide", "json", "yaml"]),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Sandbox;
+use crate::server::with_kubeconfig;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -162,7 +163,7 @@ fn help_examples() -> Vec<String> {
 fn every_example_of_help_runs_as_far_as_it_gets_without_a_cluster() {
     let sandbox = Sandbox::new();
     let home = sandbox.path();
-    for folder in [".kube", "bin", ".zfunc", ".config/fish/completions", ".config/nushell/autoload"] {
+    for folder in ["bin", ".zfunc", ".config/fish/completions", ".config/nushell/autoload"] {
         std::fs::create_dir_all(home.join(folder)).unwrap();
     }
     std::fs::create_dir_all(home.join(".local/share/bash-completion/completions")).unwrap();
@@ -177,7 +178,7 @@ fn every_example_of_help_runs_as_far_as_it_gets_without_a_cluster() {
         "apiVersion: v1\nkind: Config\nclusters: [{closed}]\nusers: [{{name: u, user: {{}}}}]\ncontexts: [{}]\ncurrent-context: hosting\n",
         contexts.join(", ")
     );
-    sandbox.file(".kube/config", &config);
+    with_kubeconfig(&sandbox, &config);
     // Whatever is given to kubectl is read, and counts as done.
     let kubectl = sandbox.file("bin/kubectl", "#!/bin/sh\n[ -t 0 ] || cat >/dev/null\n");
     std::fs::set_permissions(kubectl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

@@ -2,29 +2,26 @@
 //!
 //! `UPDATE_EXAMPLES=1` writes what is printed into the pages, as `cargo bed goldens` does.
 
-use std::path::{Path, PathBuf};
+#[path = "../../src/cli/pages/block.rs"]
+mod block;
+
+use std::path::Path;
 
 use serde_json::json;
 
-use crate::server::{kubeconfig, list, not_found, serve, use_cluster};
-use crate::{Ran, Sandbox};
+use block::Block;
 
-const HEADING: &str = "\n## What it looks like\n\n```text\n";
-const END: &str = "\n```\n";
+use crate::server::{kubeconfig, list, not_found, serve, use_cluster, with_kubeconfig};
+use crate::{Ran, Sandbox};
 
 /// What is there before a run.
 type Given = fn(&Sandbox);
 
 fn nothing(_: &Sandbox) {}
 
-fn with_kubeconfig(sandbox: &Sandbox, text: &str) {
-    std::fs::create_dir_all(sandbox.path().join(".kube")).unwrap();
-    sandbox.file(".kube/config", text);
-}
-
 /// A hosting cluster that is reached by nobody.
 fn unreachable(sandbox: &Sandbox) {
-    with_kubeconfig(sandbox, &kubeconfig("hosting", "http://127.0.0.1:1"));
+    use_cluster(sandbox, "http://127.0.0.1:1");
 }
 
 /// A hosting cluster with nothing of ours in it.
@@ -105,10 +102,6 @@ const RUNS: [(&str, Given, &str); 32] = [
     ("Usage", nothing, "fleetctl instal control-plane demo"),
 ];
 
-fn page(id: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/explain/{id}.md"))
-}
-
 /// The run as a person sees it who is called ann, on a server of the documentation's network.
 fn run(given: Given, command: &str) -> String {
     let sandbox = Sandbox::new();
@@ -133,33 +126,16 @@ fn run(given: Given, command: &str) -> String {
 #[test]
 fn a_run_on_a_page_gives_what_the_page_says() {
     for (id, given, command) in RUNS {
-        let text = std::fs::read_to_string(page(id)).unwrap();
-        let now = run(given, command);
-        let (before, shown, after) = match text.split_once(HEADING) {
-            Some((before, rest)) => {
-                let (shown, after) = rest.split_once(END).unwrap();
-                (before, Some(shown), after)
-            }
-            None => {
-                let (before, after) = text.split_at(text.find("\n## ").unwrap());
-                (before, None, after)
-            }
-        };
-        if shown == Some(now.as_str()) {
-            continue;
-        }
-        assert!(std::env::var_os("UPDATE_EXAMPLES").is_some(), "{id}:\n{shown:?}\nand not\n{now}");
-        std::fs::write(page(id), format!("{before}{HEADING}{now}{END}{after}")).unwrap();
+        Block::read(id).hold(Some(&run(given, command)));
     }
 }
 
 #[test]
 fn every_run_on_a_page_is_repeated_here() {
-    for entry in std::fs::read_dir(page("x").parent().unwrap()).unwrap() {
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/explain");
+    for entry in std::fs::read_dir(pages).unwrap() {
         let path = entry.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        let is_run = text.contains(&format!("{HEADING}$ "));
         let id = path.file_stem().unwrap().to_str().unwrap();
-        assert!(!is_run || RUNS.iter().any(|(known, ..)| *known == id), "{id}");
+        assert!(!Block::read(id).is_run() || RUNS.iter().any(|(known, ..)| *known == id), "{id}");
     }
 }

@@ -76,6 +76,11 @@ pub(crate) fn kubeconfig(context: &str, server: &str) -> String {
 
 /// Makes `server` the current cluster of a sandbox, under the context `hosting`.
 pub(crate) fn use_cluster(sandbox: &Sandbox, server: &str) {
+    with_kubeconfig(sandbox, &kubeconfig("hosting", server));
+}
+
+/// Gives a sandbox this kubeconfig where kubectl looks for one.
+pub(crate) fn with_kubeconfig(sandbox: &Sandbox, text: &str) {
     std::fs::create_dir_all(sandbox.path().join(".kube")).unwrap();
-    sandbox.file(".kube/config", &kubeconfig("hosting", server));
+    sandbox.file(".kube/config", text);
 }

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::server::{Answer, forbidden, kubeconfig, list, not_found, serve, use_cluster};
+use crate::server::{Answer, forbidden, kubeconfig, list, not_found, serve, use_cluster, with_kubeconfig};
 use crate::{Ran, Sandbox};
 
 /// An address where nobody answers.
@@ -236,8 +236,7 @@ fn without_the_hosting_cluster_the_control_plane_is_judged_from_inside() {
     from_inside(&sandbox, &["--context", "demo"], "`demo` is the control plane's own context");
     // Its own context is one of the user's kubeconfig, under whatever name.
     let sandbox = Sandbox::new();
-    std::fs::create_dir(sandbox.path().join(".kube")).unwrap();
-    sandbox.file(".kube/config", &kubeconfig("demo@here", &hub));
+    with_kubeconfig(&sandbox, &kubeconfig("demo@here", &hub));
     from_inside(&sandbox, &["demo"], "`demo@here` is the control plane's own context");
 }
 
@@ -403,7 +402,6 @@ fn a_watch_looks_again_when_something_changes_and_not_before() {
 #[test]
 fn a_context_of_another_control_plane_is_not_taken_for_the_one_that_is_named() {
     let sandbox = Sandbox::new();
-    std::fs::create_dir(sandbox.path().join(".kube")).unwrap();
     let hub = serve(|_, path| {
         let (code, mut answer) = inside(path);
         if path.ends_with("/secrets/fleet-cluster-init-kubeconfig") {
@@ -411,7 +409,7 @@ fn a_context_of_another_control_plane_is_not_taken_for_the_one_that_is_named() {
         }
         (code, answer)
     });
-    sandbox.file(".kube/config", &kubeconfig("here", &hub));
+    with_kubeconfig(&sandbox, &kubeconfig("here", &hub));
     let expected = ["control plane `demo` is not installed", "`here` is the context of control plane `other`"];
     sandbox.run(&["status", "demo"]).fails(7, &expected);
     sandbox.run(&["check", "demo"]).fails(7, &expected);

@@ -4,12 +4,12 @@
 //! `$ ` is a whole run of the program, which the tests of the command line repeat.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use super::{Page, all};
+use super::all;
+use super::block::Block;
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::apply::{
@@ -29,16 +29,6 @@ use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::{self, upgrade};
 use crate::install::run::{Aftermath, Failure, Stopped};
 use crate::workload_cluster;
-
-/// The heading of the example on a page.
-const HEADING: &str = "\n## What it looks like\n\n```text\n";
-const END: &str = "```\n";
-
-/// The example of a page, without its fence.
-fn shown(page: Page) -> Option<&'static str> {
-    let (_, rest) = page.text.split_once(HEADING)?;
-    rest.split_once(&format!("\n{END}")).map(|(example, _)| example)
-}
 
 fn object(group: &str, kind: &str, name: &str) -> ObjectRef {
     ObjectRef::new(&Kind::known(group, kind), Some("fleet"), name)
@@ -242,21 +232,11 @@ fn printed() -> BTreeMap<String, String> {
 #[test]
 fn the_example_of_a_page_is_what_the_program_prints() {
     let printed = printed();
-    let write = std::env::var_os("UPDATE_EXAMPLES").is_some();
     for page in all() {
-        let now = printed.get(page.id).map(|text| text.trim_end());
-        let is_run = shown(page).is_some_and(|example| example.starts_with("$ "));
-        if now == shown(page) || is_run {
-            continue;
+        let block = Block::read(page.id);
+        if !block.is_run() {
+            block.hold(printed.get(page.id).map(|text| text.trim_end()));
         }
-        assert!(write, "docs/explain/{}.md has the example\n{:?}\nand not\n{now:?}", page.id, shown(page));
-        let before = match page.text.split_once(HEADING) {
-            Some((before, rest)) => (before, rest.split_once(&format!("\n{END}")).unwrap().1),
-            None => page.text.split_at(page.text.find("\n## ").unwrap()),
-        };
-        let example = now.map_or_else(String::new, |now| format!("{HEADING}{now}\n{END}"));
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/explain/{}.md", page.id));
-        std::fs::write(path, format!("{}{example}{}", before.0, before.1)).unwrap();
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) fn write(bed: &Bed) -> Result<()> {
     for test in TESTS {
         let mut command = cargo(bed.checkout());
         command.args(["test", "--quiet", "--package", "fleetctl"]).args(test);
-        command.env("INSTA_UPDATE", "always").env("INSTA_FORCE_PASS", "1");
-        let status = command.env("UPDATE_EXAMPLES", "1").status()?;
+        let update = [("INSTA_UPDATE", "always"), ("INSTA_FORCE_PASS", "1"), ("UPDATE_EXAMPLES", "1")];
+        let status = command.envs(update).status()?;
         if !status.success() {
             bail!("a test failed for another reason than its golden file");
         }
