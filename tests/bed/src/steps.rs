@@ -1,6 +1,7 @@
 //! Runs that consist of steps: each is named before it starts, and its duration told after.
 
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +13,16 @@ use crate::say::{say, seconds};
 pub struct Steps {
     began: Instant,
     done: Vec<(String, Duration)>,
+}
+
+/// A program that runs beside other steps, to be [joined](Steps::join) whatever becomes of them.
+#[must_use = "what it found would be lost"]
+#[derive(Debug)]
+pub struct Beside {
+    name: String,
+    began: Instant,
+    child: Child,
+    log: PathBuf,
 }
 
 impl Default for Steps {
@@ -49,6 +60,30 @@ impl Steps {
             }
             Ok(())
         })
+    }
+
+    /// Starts a step that is a program and runs beside those that follow. What it prints goes into the file `log`, and to the
+    /// user when it is [joined](Steps::join).
+    pub fn beside(&mut self, name: &str, command: &mut Command, log: &Path) -> Result<Beside> {
+        say(format!("── {name}, beside what follows"));
+        let output = fs_err::File::create(log)?.into_parts().0;
+        let child = command.stdout(output.try_clone()?).stderr(output).stdin(std::process::Stdio::null());
+        let child = child.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Beside { name: name.to_owned(), began: Instant::now(), child, log: log.to_owned() })
+    }
+
+    /// Waits for a step that runs beside others, and shows what it printed.
+    pub fn join(&mut self, mut beside: Beside) -> Result<()> {
+        let status = beside.child.wait()?;
+        // Its end, or that of the step before it, if that came later.
+        let took = beside.began.elapsed();
+        say(fs_err::read_to_string(&beside.log)?.trim_end());
+        say(format!("{} {}, at most {}", if status.success() { "ok" } else { "FAILED" }, beside.name, seconds(took)));
+        self.done.push((format!("{} (beside)", beside.name), took));
+        if !status.success() {
+            bail!("{} ended with {status}", beside.name);
+        }
+        Ok(())
     }
 
     /// A line a step, and the whole.

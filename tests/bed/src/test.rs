@@ -15,7 +15,10 @@ const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `carg
 const DENY: &str = "0.20.2";
 
 /// Test targets that need clusters; plain `cargo test` leaves them out.
-const ON_CLUSTERS: [&str; 4] = ["install", "runtime", "engine", "packager"];
+const ON_CLUSTERS: [&str; 3] = ["install", "runtime", "packager"];
+
+/// The target that has a cluster for itself, and runs beside the first of the others.
+const BESIDE: &str = "engine";
 
 /// Parts of those targets that take many minutes, because they wait for time-outs or try every case; they run with
 /// `cargo bed test --exhaustive`.
@@ -58,7 +61,7 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
         steps.program("lints", &mut clippy)?;
         // `--all-targets` means those that a plain `cargo test` runs.
         let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
-        for target in ON_CLUSTERS {
+        for target in [&ON_CLUSTERS[..], &[BESIDE]].concat() {
             clippy.args(["--test", target]);
         }
         steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
@@ -71,18 +74,30 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     }
     steps.run("build what the clusters are made of", || bed.build())?;
     steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
+    // Built before they run, for two at once would wait for one another.
+    let mut build = cargo(bed, &["test", "--package", "fleetctl", "--no-run", "--test", BESIDE]);
     for target in ON_CLUSTERS {
-        if target == "engine" {
-            steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;
-        }
-        // Each test of the engine has objects of its own, and mostly waits; the others share clusters.
-        let threads = if target == "engine" { "4" } else { "1" };
+        build.args(["--test", target]);
+    }
+    steps.program("build the tests on clusters", &mut build)?;
+    let tests = |target: &str, threads: &str| {
         let mut test =
             cargo(bed, &["test", "--package", "fleetctl", "--test", target, "--", "--test-threads", threads]);
         if !exhaustive {
             test.args(SLOW.iter().flat_map(|part| ["--skip", part]));
         }
-        steps.program(&format!("tests on clusters: {target}"), test.args(args))?;
+        test.args(args);
+        test
+    };
+    let name = |target: &str| format!("tests on clusters: {target}");
+    // Both mostly wait: the tests of installs for pods, those of the engine for a server of their own.
+    steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;
+    let log = bed.tools().join(format!("{BESIDE}.log"));
+    let mut beside = Some(steps.beside(&name(BESIDE), &mut tests(BESIDE, "2"), &log)?);
+    for target in ON_CLUSTERS {
+        let outcome = steps.program(&name(target), &mut tests(target, "1"));
+        let joined = beside.take().map_or(Ok(()), |beside| steps.join(beside));
+        outcome.and(joined)?;
         steps.run("stop the clusters", || bed.down(&[]))?;
     }
     if exhaustive {
