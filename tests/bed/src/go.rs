@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -28,9 +29,14 @@ pub(crate) fn build(place: &Place, cache: &Cache, parts: &[Part]) -> Result<()> 
     let go = crate::run::find("go").context(
         "`go` is not in PATH, and Kubernetes is built from source: install Go 1.24 or newer from https://go.dev/dl/",
     )?;
-    for part in &parts {
-        build_part(place, cache, &go, part)?;
-    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let rest = parts.iter().skip(1).take_while(|_| !over.load(Ordering::Relaxed));
+        scope.spawn(|| rest.for_each(|part| fetch(place, cache, &go, part)));
+        let built = parts.iter().try_for_each(|part| build_part(place, cache, &go, part));
+        over.store(true, Ordering::Relaxed);
+        built
+    })?;
     drop_caches(cache)
 }
 
@@ -45,29 +51,42 @@ fn drop_caches(cache: &Cache) -> Result<()> {
     remove_tree(&cache.work().join("gomod"))
 }
 
-fn build_part(place: &Place, cache: &Cache, go: &Path, part: &Part) -> Result<()> {
-    let staged = cache.work().join(format!("bin-{}", part.key()));
-    fs::create_dir_all(&staged)?;
-    let module = place.crate_dir().join("go").join(part.module);
-    let programs: Vec<_> = part.programs.iter().map(|(program, _)| *program).collect();
-    let what = format!("{} {}", programs.join(", "), part.version);
-    say(format!("building {what}"));
-    let began = Instant::now();
-    let log = cache.work().join("build.log");
+/// Downloads what the build of a part will read, for while one is built the network is idle. What fails here the build
+/// meets again, and reports.
+fn fetch(place: &Place, cache: &Cache, go: &Path, part: &Part) {
+    let mut list = on_module(place, cache, go, part, "list");
+    list.args(["-deps", "-tags", part.tags()]).args(part.programs.iter().map(|(_, package)| package));
+    let _ = list.stdout(Stdio::null()).stderr(Stdio::null()).status();
+}
+
+/// A command of Go on the module of a part, with the caches of the bed.
+fn on_module(place: &Place, cache: &Cache, go: &Path, part: &Part, subcommand: &str) -> Command {
     let mut command = Command::new(go);
-    // All at once: while one is linked, which keeps one core busy, others are compiled.
     command
-        .current_dir(&module)
-        .args(["build", "-trimpath", "-tags", part.tags(), "-ldflags", &part.linker_flags(), "-o"])
-        .arg(staged.join(""))
-        .args(part.programs.iter().map(|(_, package)| package))
+        .arg(subcommand)
+        .current_dir(place.crate_dir().join("go").join(part.module))
         .env("CGO_ENABLED", "0")
         .env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false")
         .env("GOTOOLCHAIN", "local")
         .env("GOMODCACHE", cache.work().join("gomod"))
         .env("GOCACHE", cache.work().join("gocache"))
-        .stdin(Stdio::null())
-        .stderr(fs::File::create(&log)?.into_parts().0);
+        .stdin(Stdio::null());
+    command
+}
+
+fn build_part(place: &Place, cache: &Cache, go: &Path, part: &Part) -> Result<()> {
+    let staged = cache.work().join(format!("bin-{}", part.key()));
+    fs::create_dir_all(&staged)?;
+    let programs: Vec<_> = part.programs.iter().map(|(program, _)| *program).collect();
+    let what = format!("{} {}", programs.join(", "), part.version);
+    say(format!("building {what}"));
+    let began = Instant::now();
+    let log = cache.work().join("build.log");
+    let mut command = on_module(place, cache, go, part, "build");
+    // All at once: while one is linked, which keeps one core busy, others are compiled.
+    command.args(["-trimpath", "-tags", part.tags(), "-ldflags", &part.linker_flags(), "-o"]);
+    command.arg(staged.join("")).args(part.programs.iter().map(|(_, package)| package));
+    command.stderr(fs::File::create(&log)?.into_parts().0);
     wait(command, &what, &log)?;
     for (program, package) in part.programs {
         let named = named_by_go(package).unwrap_or(program);

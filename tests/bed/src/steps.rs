@@ -1,7 +1,8 @@
 //! Runs that consist of steps: each is named before it starts, and its duration told after.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::fs::File;
+use std::io::Seek as _;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -22,7 +23,7 @@ pub struct Beside {
     name: String,
     began: Instant,
     child: Child,
-    log: PathBuf,
+    output: File,
 }
 
 impl Default for Steps {
@@ -62,14 +63,14 @@ impl Steps {
         })
     }
 
-    /// Starts a step that is a program and runs beside those that follow. What it prints goes into the file `log`, and to the
-    /// user when it is [joined](Steps::join).
-    pub fn beside(&mut self, name: &str, command: &mut Command, log: &Path) -> Result<Beside> {
+    /// Starts a step that is a program and runs beside those that follow. The user sees what it prints when it is
+    /// [joined](Steps::join).
+    pub fn beside(&mut self, name: &str, command: &mut Command) -> Result<Beside> {
         say(format!("── {name}, beside what follows"));
-        let output = fs_err::File::create(log)?.into_parts().0;
-        let child = command.stdout(output.try_clone()?).stderr(output).stdin(std::process::Stdio::null());
-        let child = child.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
-        Ok(Beside { name: name.to_owned(), began: Instant::now(), child, log: log.to_owned() })
+        let output = tempfile::tempfile()?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
+        let child = command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Beside { name: name.to_owned(), began: Instant::now(), child, output })
     }
 
     /// Waits for a step that runs beside others, and shows what it printed.
@@ -77,7 +78,8 @@ impl Steps {
         let status = beside.child.wait()?;
         // Its end, or that of the step before it, if that came later.
         let took = beside.began.elapsed();
-        say(fs_err::read_to_string(&beside.log)?.trim_end());
+        beside.output.rewind()?;
+        say(std::io::read_to_string(&beside.output)?.trim_end());
         say(format!("{} {}, at most {}", if status.success() { "ok" } else { "FAILED" }, beside.name, seconds(took)));
         self.done.push((format!("{} (beside)", beside.name), took));
         if !status.success() {

@@ -14,11 +14,12 @@ const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `carg
 /// The version of cargo-deny that the configuration was written for.
 const DENY: &str = "0.20.2";
 
-/// Test targets that need clusters; plain `cargo test` leaves them out.
-const ON_CLUSTERS: [&str; 3] = ["install", "runtime", "packager"];
+/// Test targets that need clusters with nodes, or those that [`BESIDE`] uses; plain `cargo test` leaves them out.
+const ON_CLUSTERS: [&str; 2] = ["install", "runtime"];
 
-/// The target that has a cluster for itself, and runs beside the first of the others.
-const BESIDE: &str = "engine";
+/// Test targets that need servers without nodes. They run one after the other beside the first of [`ON_CLUSTERS`], which
+/// mostly waits for pods and has none of these servers.
+const BESIDE: [&str; 2] = ["engine", "packager"];
 
 /// Parts of those targets that take many minutes, because they wait for time-outs or try every case; they run with
 /// `cargo bed test --exhaustive`.
@@ -28,6 +29,11 @@ fn cargo(bed: &Bed, args: &[&str]) -> Command {
     let mut cargo = run::cargo(bed.checkout());
     cargo.args(args);
     cargo
+}
+
+/// Arguments that choose these test targets.
+fn targets(names: &[&'static str]) -> impl Iterator<Item = &'static str> {
+    names.iter().flat_map(|name| ["--test", *name])
 }
 
 /// cargo-deny, installed once into the cache.
@@ -61,9 +67,7 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
         steps.program("lints", &mut clippy)?;
         // `--all-targets` means those that a plain `cargo test` runs.
         let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
-        for target in [&ON_CLUSTERS[..], &[BESIDE]].concat() {
-            clippy.args(["--test", target]);
-        }
+        clippy.args(targets(&[ON_CLUSTERS, BESIDE].concat()));
         steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
         let deny = steps.run("licence checker", || deny(bed))?;
         let mut check = Command::new(deny);
@@ -74,28 +78,24 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     }
     steps.run("build what the clusters are made of", || bed.build())?;
     steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
-    // Built before they run, for two at once would wait for one another.
-    let mut build = cargo(bed, &["test", "--package", "fleetctl", "--no-run", "--test", BESIDE]);
-    for target in ON_CLUSTERS {
-        build.args(["--test", target]);
-    }
-    steps.program("build the tests on clusters", &mut build)?;
-    let tests = |target: &str, threads: &str| {
-        let mut test =
-            cargo(bed, &["test", "--package", "fleetctl", "--test", target, "--", "--test-threads", threads]);
+    // All at once, for two builds would wait for one another.
+    let mut build = cargo(bed, &["test", "--package", "fleetctl", "--no-run"]);
+    steps.program("build the tests on clusters", build.args(targets(&[ON_CLUSTERS, BESIDE].concat())))?;
+    let tests = |names: &[&'static str], threads: &str| {
+        let mut test = cargo(bed, &["test", "--package", "fleetctl"]);
+        test.args(targets(names)).args(["--", "--test-threads", threads]);
         if !exhaustive {
             test.args(SLOW.iter().flat_map(|part| ["--skip", part]));
         }
         test.args(args);
-        test
+        (format!("tests on clusters: {}", names.join(" and ")), test)
     };
-    let name = |target: &str| format!("tests on clusters: {target}");
-    // Both mostly wait: the tests of installs for pods, those of the engine for a server of their own.
     steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;
-    let log = bed.tools().join(format!("{BESIDE}.log"));
-    let mut beside = Some(steps.beside(&name(BESIDE), &mut tests(BESIDE, "2"), &log)?);
+    let (name, mut test) = tests(&BESIDE, "2");
+    let mut beside = Some(steps.beside(&name, &mut test)?);
     for target in ON_CLUSTERS {
-        let outcome = steps.program(&name(target), &mut tests(target, "1"));
+        let (name, mut test) = tests(&[target], "1");
+        let outcome = steps.program(&name, &mut test);
         let joined = beside.take().map_or(Ok(()), |beside| steps.join(beside));
         outcome.and(joined)?;
         steps.run("stop the clusters", || bed.down(&[]))?;
