@@ -7,13 +7,19 @@ use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use tower::buffer::BufferLayer;
+use tower::retry::RetryLayer;
 
+use super::retry::OfReads;
 use super::trace::Trace;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may stay silent. Longer than a request of ours and than the life of a watch of ours.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many requests may wait for a connection before senders have to.
+const IN_FLIGHT: usize = 1024;
 
 /// Where to connect and as whom.
 #[derive(Debug, Clone, Default)]
@@ -27,7 +33,7 @@ pub struct Target {
 /// A client and what it was made from.
 #[derive(Clone)]
 pub struct Connected {
-    /// The client, with its own retries off.
+    /// The client; questions that a busy server sends away are asked again.
     pub client: Client,
     /// The name of the context, none inside a pod.
     pub context: Option<String>,
@@ -147,7 +153,7 @@ impl Target {
             source,
         };
         let config = config_of(kubeconfig, &context, &options).await.map_err(|e| unusable(Box::new(e)))?;
-        finish(config, Some(context.clone())).map_err(|e| unusable(Box::new(e)))
+        finish(config, Some(context.clone())).map_err(unusable)
     }
 
     /// The names of all contexts; none where the files cannot be read.
@@ -179,7 +185,7 @@ impl Target {
         finish(config, None).map_err(|source| ClientError::Unusable {
             context: "in-cluster".to_owned(),
             files: "the pod".to_owned(),
-            source: Box::new(source),
+            source,
         })
     }
 }
@@ -197,7 +203,7 @@ pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientErr
     };
     let options = KubeConfigOptions::default();
     let config = config_of(kubeconfig, &context, &options).await.map_err(|e| unusable(Box::new(e)))?;
-    finish(config, Some(context.clone())).map_err(|e| unusable(Box::new(e)))
+    finish(config, Some(context.clone())).map_err(unusable)
 }
 
 /// The configuration of a context, with the proxy that it is to go through.
@@ -237,7 +243,8 @@ fn heed_no_proxy(config: &mut Config) {
     config.proxy_url = proxy.filter(|_| is_meant);
 }
 
-fn finish(mut config: Config, context: Option<String>) -> Result<Connected, kube::Error> {
+fn finish(mut config: Config, context: Option<String>) -> Result<Connected, Box<dyn std::error::Error + Send + Sync>> {
+    // The library's would take writes, too, and wait for as long as a server says.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
@@ -248,7 +255,9 @@ fn finish(mut config: Config, context: Option<String>) -> Result<Connected, kube
     config.headers.push((http::header::USER_AGENT, agent));
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let namespace = config.default_namespace.clone();
-    let client = ClientBuilder::try_from(config)?.with_layer(&Trace).build();
+    let retry = RetryLayer::new(OfReads::new()?);
+    let builder = ClientBuilder::try_from(config)?.with_layer(&Trace);
+    let client = builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&retry).build();
     Ok(Connected { client, context, server, namespace })
 }
 

@@ -2,6 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use http::{Method, Request, Response, header};
+use kube::client::Body;
+use kube::client::retry::{InvalidBackoff, RetryPolicy};
+use tower::BoxError;
+use tower::retry::Policy;
+
 use super::api_error::ApiError;
 
 const TRIES: u32 = 6;
@@ -65,6 +71,50 @@ impl Backoff {
     }
 }
 
+/// The mark of a request whose sender tries it again by itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SelfRetrying;
+
+/// When the reads of others than the engine are sent again: those of checks, listings and the like, which want an answer and
+/// not its history. Only a server that asks for it (429, 503, 504) is asked again; one that is not there is told at once.
+#[derive(Clone)]
+pub(super) struct OfReads(RetryPolicy);
+
+impl OfReads {
+    pub(super) fn new() -> Result<Self, InvalidBackoff> {
+        Ok(Self(RetryPolicy::new(FIRST, CAP, TRIES - 1, true)?))
+    }
+}
+
+/// Questions, also where Kubernetes has them asked by POST.
+fn is_question<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    request.method() == Method::GET || path.starts_with("/apis/authorization.k8s.io/")
+}
+
+impl<B> Policy<Request<Body>, Response<B>, BoxError> for OfReads {
+    type Future = tokio::time::Sleep;
+
+    fn retry(
+        &mut self,
+        request: &mut Request<Body>,
+        result: &mut Result<Response<B>, BoxError>,
+    ) -> Option<Self::Future> {
+        let asked = result.as_ref().ok().and_then(|answer| answer.headers().get(header::RETRY_AFTER)?.to_str().ok());
+        let pause = asked.and_then(|seconds| seconds.trim().parse().ok()).map_or(Duration::ZERO, Duration::from_secs);
+        if pause > RETRY_AFTER_CAP { None } else { self.0.retry(request, result) }
+    }
+
+    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
+        let own = request.extensions().get::<SelfRetrying>().is_some();
+        if own || !is_question(request) {
+            None
+        } else {
+            Policy::<_, Response<B>, _>::clone_request(&mut self.0, request)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +163,44 @@ mod tests {
         assert_eq!(error.reason, "Tls");
         assert!(!can_heal(&error));
         assert!(can_heal(&ApiError::transport(&std::io::Error::other("connection refused"))));
+    }
+
+    /// Whether an answer with this code and `Retry-After` makes a read be sent again.
+    fn is_asked_again(code: u16, after: Option<&str>) -> bool {
+        let mut answer = Response::builder().status(code);
+        if let Some(after) = after {
+            answer = answer.header(header::RETRY_AFTER, after);
+        }
+        let mut result = Ok(answer.body(()).unwrap());
+        OfReads::new().unwrap().retry(&mut Request::new(Body::empty()), &mut result).is_some()
+    }
+
+    #[tokio::test]
+    async fn a_read_is_sent_again_where_the_server_asks_for_it_and_does_not_ask_for_minutes() {
+        for (code, after, again) in [
+            (503, None, true),
+            (429, Some("1"), true),
+            (429, Some("10"), true),
+            (429, Some("600"), false),
+            (500, None, false),
+            (403, None, false),
+        ] {
+            assert_eq!(is_asked_again(code, after), again, "{code} {after:?}");
+        }
+    }
+
+    #[test]
+    fn writes_and_what_is_retried_elsewhere_are_sent_once() {
+        let again = |method: &str, uri: &str, own: bool| {
+            let request = Request::builder().method(method).uri(uri);
+            let request = if own { request.extension(SelfRetrying) } else { request };
+            let request = request.body(Body::empty()).unwrap();
+            Policy::<_, Response<()>, _>::clone_request(&mut OfReads::new().unwrap(), &request).is_some()
+        };
+        assert!(again("GET", "/api/v1/nodes", false));
+        assert!(again("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", false));
+        assert!(!again("GET", "/api/v1/nodes", true));
+        assert!(!again("POST", "/api/v1/namespaces", false));
+        assert!(!again("PATCH", "/api/v1/namespaces/fleet", false));
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::api_error::ApiError;
 use super::event::Event;
-use super::retry::Backoff;
+use super::retry::{Backoff, SelfRetrying};
 use super::server::{Server, Written};
 
 /// One request, as data, so that it can be sent again.
@@ -104,6 +104,7 @@ impl Call {
             request = request.header("content-type", content_type);
         }
         request
+            .extension(SelfRetrying)
             .body(Body::from(self.body.clone()))
             .map_err(|error| ApiError::synthetic(0, "Invalid", format!("cannot ask for `{}`: {error}", self.path)))
     }

@@ -74,6 +74,9 @@ pub(super) fn request_failed(what: &str, error: &kube::Error) -> CliError {
         kube::Error::Api(status) if status.code == 401 => {
             shown.hint("the credentials of this context are not accepted")
         }
+        kube::Error::Api(status) if matches!(status.code, 429 | 503 | 504) => {
+            shown.hint("the API server is overloaded or starting; try again in a moment")
+        }
         kube::Error::Api(_) => shown,
         _ => shown.hint("check with `kubectl version` that the cluster answers in this context"),
     }

@@ -3,9 +3,11 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::server::{kubeconfig, list, serve};
+use crate::server::{busy, kubeconfig, list, serve, use_cluster};
 use crate::{Ran, Sandbox};
 
 /// A server that no name server knows: only a proxy reaches it.
@@ -150,4 +152,29 @@ fn the_token_of_an_exec_plugin_is_what_the_cluster_is_asked_with() {
     let config = kubeconfig("x", &format!("http://{server}")).replace("user: {}", &user);
     clusters(&sandbox, &config, &[]).succeeds();
     assert!(said.recv().unwrap().ends_with("Bearer from-plugin"));
+}
+
+#[test]
+fn a_server_that_is_too_busy_is_asked_again() {
+    let sandbox = Sandbox::new();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = serve(move |_, _| if count.fetch_add(1, Ordering::SeqCst) < 2 { busy() } else { list(&[]) });
+    use_cluster(&sandbox, &server);
+    sandbox.run(&["get", "clusters"]).succeeds();
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_server_that_stays_too_busy_is_asked_six_times_and_told() {
+    let sandbox = Sandbox::new();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = serve(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        busy()
+    });
+    use_cluster(&sandbox, &server);
+    sandbox.run(&["get", "clusters"]).fails(1, &["etcdserver: leader changed", "try again"]);
+    assert_eq!(asked.load(Ordering::SeqCst), 6);
 }

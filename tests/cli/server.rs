@@ -61,6 +61,12 @@ pub(crate) fn forbidden() -> Answer {
     (403, status)
 }
 
+/// The answer of a server that cannot answer now.
+pub(crate) fn busy() -> Answer {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "ServiceUnavailable", "message": "etcdserver: leader changed", "code": 503});
+    (503, status)
+}
+
 /// A list of these objects.
 pub(crate) fn list(items: &[Value]) -> Answer {
     (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
