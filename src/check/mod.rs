@@ -11,6 +11,8 @@ pub mod installed;
 pub mod support;
 pub mod workload;
 
+use std::collections::BTreeSet;
+
 /// How bad it is when a check does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
@@ -67,6 +69,8 @@ pub struct Check<F> {
     pub severity: Severity,
     /// Checks that must hold before this one can be judged.
     pub needs: &'static [&'static str],
+    /// Reads whose outcome it judges, where facts come from several that end at different times.
+    pub reads: &'static [&'static str],
     /// The judgement: a pure function of the facts.
     pub evaluate: fn(&F) -> Finding,
 }
@@ -80,7 +84,7 @@ impl<F> Check<F> {
         needs: &'static [&'static str],
         evaluate: fn(&F) -> Finding,
     ) -> Self {
-        Self { id, title, category, severity: Severity::Error, needs, evaluate }
+        Self { id, title, category, severity: Severity::Error, needs, reads: &[], evaluate }
     }
 
     /// A check that warns when it does not hold.
@@ -91,7 +95,13 @@ impl<F> Check<F> {
         needs: &'static [&'static str],
         evaluate: fn(&F) -> Finding,
     ) -> Self {
-        Self { id, title, category, severity: Severity::Warning, needs, evaluate }
+        Self { id, title, category, severity: Severity::Warning, needs, reads: &[], evaluate }
+    }
+
+    /// The same check, to be judged as soon as these reads have ended.
+    #[must_use]
+    pub const fn after(self, reads: &'static [&'static str]) -> Self {
+        Self { reads, ..self }
     }
 }
 
@@ -161,29 +171,59 @@ impl Report {
 
 /// Judges `facts`; a check named in `lenient` only warns.
 pub fn run<F>(checks: &[Check<F>], facts: &F, lenient: &[String]) -> Report {
-    let mut report = Report::default();
-    for check in checks {
-        let blocker = check.needs.iter().copied().find(|needed| {
-            report
-                .judged
-                .iter()
-                .any(|done| done.id == *needed && matches!(done.verdict, Verdict::Failed(_) | Verdict::Skipped(_)))
-        });
-        let verdict = match blocker {
+    Judging::new(checks, lenient).end(facts)
+}
+
+/// A run of checks over facts that are still being read: each is judged in its turn, as soon as it can be.
+#[derive(Debug)]
+pub struct Judging<'c, F> {
+    checks: &'c [Check<F>],
+    lenient: &'c [String],
+    report: Report,
+}
+
+impl<'c, F> Judging<'c, F> {
+    /// A run that has judged nothing yet; a check named in `lenient` only warns.
+    pub fn new(checks: &'c [Check<F>], lenient: &'c [String]) -> Self {
+        Self { checks, lenient, report: Report::default() }
+    }
+
+    /// Judges the next checks, up to the first of which a read is not among those that `ended`, and gives their verdicts.
+    pub fn go_on(&mut self, facts: &F, ended: &BTreeSet<&'static str>) -> &[Judged] {
+        let before = self.report.judged.len();
+        let left = self.checks.get(before..).unwrap_or_default();
+        for check in left.iter().take_while(|check| check.reads.iter().all(|read| ended.contains(read))) {
+            self.judge(check, facts);
+        }
+        self.report.judged.get(before..).unwrap_or_default()
+    }
+
+    /// Judges all that is left, by facts that will not change any more.
+    pub fn end(mut self, facts: &F) -> Report {
+        for check in self.checks.get(self.report.judged.len()..).unwrap_or_default() {
+            self.judge(check, facts);
+        }
+        self.report
+    }
+
+    fn judge(&mut self, check: &Check<F>, facts: &F) {
+        let judged = &mut self.report.judged;
+        let is_blocked = |done: &Judged| matches!(done.verdict, Verdict::Failed(_) | Verdict::Skipped(_));
+        let blocks = |needed: &str| judged.iter().any(|done| done.id == needed && is_blocked(done));
+        let verdict = match check.needs.iter().copied().find(|needed| blocks(needed)) {
             Some(needed) => Verdict::Skipped(needed),
             None => match (check.evaluate)(facts) {
                 Finding::Good(seen) => Verdict::Passed(seen),
                 Finding::Unseen(because) => Verdict::Skipped(because),
                 Finding::Doubtful(problem) => Verdict::Warned(problem),
                 Finding::Bad(problem) => {
-                    let warns = check.severity == Severity::Warning || lenient.iter().any(|id| id == check.id);
+                    let warns = check.severity == Severity::Warning || self.lenient.iter().any(|id| id == check.id);
                     if warns { Verdict::Warned(problem) } else { Verdict::Failed(problem) }
                 }
             },
         };
-        report.judged.push(Judged { id: check.id, title: check.title, category: check.category, verdict });
+        judged.push(Judged { id: check.id, title: check.title, category: check.category, verdict });
     }
-    report
 }
 
 /// The report of checks of which nothing was seen, for the reason that another check gives.
@@ -236,6 +276,22 @@ mod tests {
         let report = run(&CHECKS, &false, &[]);
         assert_eq!(report.failures().count(), 1);
         assert_eq!(report.judged[1].verdict, Verdict::Skipped("first"));
+    }
+
+    #[test]
+    fn a_check_is_judged_in_its_turn_once_its_reads_have_ended() {
+        let good = |(): &()| Finding::Good(String::new());
+        let checks = [
+            Check::required("a", "a", "k", &[], good).after(&["slow"]),
+            Check::required("b", "b", "k", &[], good),
+            Check::required("c", "c", "k", &[], good).after(&["slow", "slower"]),
+        ];
+        let ids = |judged: &[Judged]| judged.iter().map(|judged| judged.id).collect::<Vec<_>>();
+        let mut judging = Judging::new(&checks, &[]);
+        assert!(judging.go_on(&(), &BTreeSet::new()).is_empty());
+        assert_eq!(ids(judging.go_on(&(), &["slow"].into())), ["a", "b"]);
+        assert!(judging.go_on(&(), &["slow"].into()).is_empty());
+        assert_eq!(ids(&judging.end(&()).judged), ["a", "b", "c"]);
     }
 
     #[test]

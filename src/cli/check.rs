@@ -1,5 +1,7 @@
 //! `check`: what stands in the way of an install, or of an installed control plane; for people, scripts and CI.
 
+use std::io;
+
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -9,10 +11,11 @@ use super::package_args::wrong_values;
 use super::plan_args::PlanArgs;
 use super::status;
 use super::ui::Ui;
+use super::verdicts::Rows;
 use super::{Global, cluster_access, verdicts};
 use crate::apply::Engine;
-use crate::check::hosting::CHECKS;
-use crate::check::{self, Report};
+use crate::check::hosting::{CHECKS, HostingFacts};
+use crate::check::{Judged, Judging, Report};
 use crate::control_plane::{exposure, install::unknown, preflight};
 use crate::pki;
 
@@ -69,9 +72,10 @@ pub(super) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
                 "check before an install: `fleetctl check --pre …`; check what is installed: `fleetctl check NAME`",
             ));
     }
-    let seen = status::look(ui, global, args.plan.name_given()).await?;
+    let mut printer = Printer::new(ui, args.output);
+    let seen = status::look_telling(ui, global, args.plan.name_given(), &mut |judged| printer.print(judged)).await?;
     let exit = if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy };
-    show(ui, args.output, &format!("control plane {}", seen.name), &seen.report(), exit)
+    printer.end(&format!("control plane {}", seen.name), &seen.report(), exit)
 }
 
 async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, CliError> {
@@ -87,10 +91,13 @@ async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, 
     let shape = unknown(exposure::expected(&plan.values.exposure));
     let rendered = plan.render(&shape, &pki::placeholders()).map_err(|problems| wrong_values(&problems))?;
     let engine = Engine::reader(hosting.client.clone(), plan.package.owner());
-    let (facts, compared) = preflight::examine(&plan, &hosting.client, &engine, &rendered.objects)
+    let mut judging = Judging::new(&CHECKS, &args.skip_preflight);
+    let mut printer = Printer::new(ui, args.output);
+    let mut seen = |facts: &HostingFacts| printer.print(judging.go_on(facts, &facts.ended));
+    let (facts, compared) = preflight::examine(&plan, &hosting.client, &engine, &rendered.objects, &mut seen)
         .await
         .map_err(|error| cluster_access::request_failed("cannot read the hosting cluster", &error))?;
-    let report = check::run(&CHECKS, &facts, &args.skip_preflight);
+    let report = judging.end(&facts);
     let refused = report.failures().next().is_some();
     if let (Err(error), false) = (&compared, refused) {
         return Err(
@@ -98,7 +105,7 @@ async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, 
         );
     }
     let exit = if refused { Exit::Preflight } else { Exit::Ok };
-    show(ui, args.output, &format!("install of service version {}", plan.package.version), &report, exit)
+    printer.end(&format!("install of service version {}", plan.package.version), &report, exit)
 }
 
 /// All verdicts as programs read them.
@@ -110,15 +117,48 @@ struct Document<'r> {
     checks: Vec<verdicts::Entry<'r>>,
 }
 
-fn show(ui: &Ui, format: Format, subject: &str, report: &Report, exit: Exit) -> Result<Exit, CliError> {
-    let document =
-        || Document { subject, ok: exit == Exit::Ok, exit_code: exit as u8, checks: verdicts::entries(report) };
-    ui.out(&match format {
-        Format::Table => verdicts::table(ui, subject, report),
-        Format::Short => verdicts::short(report),
-        Format::Json => crate::chart::output::json(&document()),
-        Format::Yaml => crate::chart::output::yaml(&document()),
-        Format::Junit => verdicts::junit(subject, report),
-    })?;
-    Ok(exit)
+/// Shows verdicts as they are found, where the format says nothing of all of them before the first.
+struct Printer<'u> {
+    ui: &'u Ui,
+    format: Format,
+    rows: Rows<'u>,
+    printed: usize,
+    /// Why stdout takes no more.
+    failed: Option<io::Error>,
+}
+
+impl<'u> Printer<'u> {
+    const fn new(ui: &'u Ui, format: Format) -> Self {
+        Self { ui, format, rows: Rows::new(ui), printed: 0, failed: None }
+    }
+
+    fn print(&mut self, judged: &[Judged]) {
+        let text = match self.format {
+            Format::Table => self.rows.next(judged),
+            Format::Short => verdicts::short(judged),
+            Format::Json | Format::Yaml | Format::Junit => String::new(),
+        };
+        self.printed += judged.len();
+        if !text.is_empty() && self.failed.is_none() {
+            self.failed = self.ui.out(&text).err();
+        }
+    }
+
+    /// Shows what is left.
+    fn end(mut self, subject: &str, report: &Report, exit: Exit) -> Result<Exit, CliError> {
+        self.print(report.judged.get(self.printed..).unwrap_or_default());
+        if let Some(error) = self.failed {
+            return Err(error.into());
+        }
+        let checks = verdicts::entries(report);
+        let document = Document { subject, ok: exit == Exit::Ok, exit_code: exit as u8, checks };
+        self.ui.out(&match self.format {
+            Format::Table => self.rows.sum(subject, report),
+            Format::Short => String::new(),
+            Format::Json => crate::chart::output::json(&document),
+            Format::Yaml => crate::chart::output::yaml(&document),
+            Format::Junit => verdicts::junit(subject, report),
+        })?;
+        Ok(exit)
+    }
 }

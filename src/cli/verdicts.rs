@@ -36,35 +36,59 @@ fn entry(judged: &Judged) -> Entry<'_> {
     Entry { id: judged.id, category: judged.category, title: judged.title, verdict, message, remedy }
 }
 
-/// One line a check under the heading of its category, and a line that sums up.
-pub(super) fn table(ui: &Ui, subject: &str, report: &Report) -> String {
-    let mut text = String::new();
-    let mut category = "";
-    for judged in &report.judged {
-        if judged.category != category {
-            category = judged.category;
-            let _ = writeln!(text, "{}{category}", if text.is_empty() { "" } else { "\n" });
+/// Verdicts for people, under the headings of their categories, as many at a time as there are.
+#[derive(Debug)]
+pub(super) struct Rows<'u> {
+    ui: &'u Ui,
+    category: &'static str,
+}
+
+impl<'u> Rows<'u> {
+    pub(super) const fn new(ui: &'u Ui) -> Self {
+        Self { ui, category: "" }
+    }
+
+    /// A line for each of the next verdicts.
+    pub(super) fn next(&mut self, judged: &[Judged]) -> String {
+        let mut text = String::new();
+        for judged in judged {
+            if judged.category != self.category {
+                let gap = if self.category.is_empty() { "" } else { "\n" };
+                self.category = judged.category;
+                let _ = writeln!(text, "{gap}{}", self.category);
+            }
+            let shown = entry(judged);
+            let (mark, message) = match judged.verdict {
+                Verdict::Passed(_) => (Mark::Good, shown.message.to_owned()),
+                Verdict::Failed(_) => (Mark::Bad, shown.message.to_owned()),
+                Verdict::Warned(_) => (Mark::Warning, shown.message.to_owned()),
+                Verdict::Skipped(needed) => (Mark::Warning, format!("not judged, because of `{needed}`")),
+            };
+            let _ = writeln!(text, "{} {} ({}): {message}", self.ui.mark(mark), shown.title, shown.id);
+            if let Some(remedy) = shown.remedy {
+                let _ = writeln!(text, "    {}", self.ui.named(remedy).replace('\n', "\n    "));
+            }
         }
-        let shown = entry(judged);
-        let (mark, message) = match judged.verdict {
-            Verdict::Passed(_) => (Mark::Good, shown.message.to_owned()),
-            Verdict::Failed(_) => (Mark::Bad, shown.message.to_owned()),
-            Verdict::Warned(_) => (Mark::Warning, shown.message.to_owned()),
-            Verdict::Skipped(needed) => (Mark::Warning, format!("not judged, because of `{needed}`")),
-        };
-        let _ = writeln!(text, "{} {} ({}): {message}", ui.mark(mark), shown.title, shown.id);
-        if let Some(remedy) = shown.remedy {
-            let _ = writeln!(text, "    {}", ui.named(remedy).replace('\n', "\n    "));
+        text
+    }
+
+    /// The line that sums up, after a gap.
+    pub(super) fn sum(&self, subject: &str, report: &Report) -> String {
+        let (failed, warned) = (report.failures().count(), report.warnings().count());
+        match (failed, warned) {
+            (0, 0) => {
+                format!("\n{subject}: all {} checks passed {}\n", report.judged.len(), self.ui.mark(Mark::Good))
+            }
+            (0, n) => format!("\n{subject}: passed with {n} warning{} {}\n", plural(n), self.ui.mark(Mark::Warning)),
+            (n, _) => format!("\n{subject}: {n} check{} failed {}\n", plural(n), self.ui.mark(Mark::Bad)),
         }
     }
-    let (failed, warned) = (report.failures().count(), report.warnings().count());
-    let sum = match (failed, warned) {
-        (0, 0) => format!("{subject}: all {} checks passed {}", report.judged.len(), ui.mark(Mark::Good)),
-        (0, n) => format!("{subject}: passed with {n} warning{} {}", plural(n), ui.mark(Mark::Warning)),
-        (n, _) => format!("{subject}: {n} check{} failed {}", plural(n), ui.mark(Mark::Bad)),
-    };
-    let _ = writeln!(text, "\n{sum}");
-    text
+}
+
+/// All verdicts, and the line that sums up.
+pub(super) fn table(ui: &Ui, subject: &str, report: &Report) -> String {
+    let mut rows = Rows::new(ui);
+    rows.next(&report.judged) + &rows.sum(subject, report)
 }
 
 fn plural(count: usize) -> &'static str {
@@ -72,8 +96,8 @@ fn plural(count: usize) -> &'static str {
 }
 
 /// `verdict id: what is wrong`, for what does not hold; nothing when all is well.
-pub(super) fn short(report: &Report) -> String {
-    let unwell = entries(report).into_iter().filter(|entry| entry.verdict != "passed");
+pub(super) fn short(judged: &[Judged]) -> String {
+    let unwell = judged.iter().map(entry).filter(|entry| entry.verdict != "passed");
     unwell.map(|entry| format!("{} {}: {}\n", entry.verdict, entry.id, entry.message)).collect()
 }
 
@@ -149,7 +173,7 @@ mod tests {
 
     #[test]
     fn short_names_only_what_does_not_hold() {
-        let text = short(&report());
+        let text = short(&report().judged);
         assert_eq!(text.lines().count(), 3);
         assert!(text.starts_with("failed b: "), "{text}");
     }

@@ -5,7 +5,7 @@ use kube::Client;
 use super::plan::Plan;
 use crate::apply::{self, Engine, Foreign, State};
 use crate::chart::Object;
-use crate::check::hosting::{Collision, HostingFacts};
+use crate::check::hosting::{Collision, HostingFacts, read};
 use crate::install::package;
 
 /// What the cluster holds of the plan.
@@ -20,14 +20,16 @@ pub struct Compared {
 /// Reads all that the checks need, and what is known of earlier runs. `objects` are any rendering of the plan.
 ///
 /// The second part fails where something may not be read, or while the namespace is being deleted; the checks then
-/// tell so together with all else that is wrong, which is why it does not fail the first part.
+/// tell so together with all else that is wrong, which is why it does not fail the first part. `seen` is told what is known
+/// whenever that has become more.
 pub async fn examine(
     plan: &Plan,
     client: &Client,
     engine: &Engine,
     objects: &[Object],
+    seen: &mut dyn FnMut(&HostingFacts),
 ) -> Result<(HostingFacts, Result<Compared, apply::Error>), kube::Error> {
-    let mut facts = HostingFacts::collect(client, plan.wanted(objects)).await?;
+    let mut facts = HostingFacts::collect(client, plan.wanted(objects), &mut *seen).await?;
     if facts.namespace.terminating {
         // A comparison would wait for its end.
         let state = engine.state().await;
@@ -37,6 +39,11 @@ pub async fn examine(
         facts.collisions = compared.foreign.iter().map(collision).collect();
         Compared { adopted: compared.adopted, state: compared.state }
     });
+    if let Err(error) = &compared {
+        facts.unread.insert(read::NAMES, error.to_string());
+    }
+    facts.ended.insert(read::NAMES);
+    seen(&facts);
     Ok((facts, compared))
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn survey(
     stopped: impl FnOnce(crate::apply::Error) -> InstallError,
 ) -> Result<Survey, InstallError> {
     let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
-    let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects).await?;
+    let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects, &mut |_| ()).await?;
     let known = compared.as_ref().ok().map(|compared| &compared.state);
     if let Some(installed) = known.and_then(|state| installed_version(plan, state, &facts)) {
         upgrade::check(chart::versions(), &installed, &plan.package.version).map_err(|refused| {
@@ -53,10 +53,10 @@ pub(super) async fn survey(
     if report.failures().next().is_some() {
         return Err(InstallError::Preflight(Box::new(report)));
     }
+    let Compared { state, adopted } = compared.map_err(stopped)?;
     for (judged, problem) in report.warnings() {
         progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
     }
-    let Compared { state, adopted } = compared.map_err(stopped)?;
     preview_adoption(progress, &adopted);
     let decision = exposure::decide(&plan.values.exposure, &facts.nodes);
     Ok(Survey { facts, state, decision })

@@ -2,6 +2,7 @@
 
 mod access;
 mod agent;
+mod check;
 mod completion;
 mod diff;
 mod docs;
@@ -25,8 +26,9 @@ mod status;
 mod template;
 mod version;
 
+use std::io::BufReader;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, ChildStdout, Output, Stdio};
 
 use assert_cmd::Command;
 use tempfile::TempDir;
@@ -69,6 +71,27 @@ impl Sandbox {
 
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
         Ran::of(self.command().args(args).output().unwrap())
+    }
+}
+
+/// A command that goes on, until its test ends.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    /// A command, and what it prints while it runs.
+    pub(crate) fn start(sandbox: &Sandbox, args: &[&str]) -> (Self, BufReader<ChildStdout>) {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("fleetctl"));
+        command.args(args).env_clear().env("HOME", sandbox.path()).stdout(Stdio::piped());
+        let mut running = Self(command.spawn().unwrap());
+        let stdout = running.0.stdout.take().unwrap();
+        (running, BufReader::new(stdout))
     }
 }
 

@@ -1,8 +1,6 @@
 //! `status`: what is seen from where, in every format, for ever and until it is healthy.
 
-use std::io::BufReader;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -11,13 +9,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::server::{Answer, forbidden, kubeconfig, list, not_found, serve, use_cluster, with_kubeconfig};
-use crate::{Ran, Sandbox};
+use crate::{Ran, Running, Sandbox};
 
 /// An address where nobody answers.
 const NOBODY: &str = "http://127.0.0.1:1";
 
 /// The control plane's own API, with a ready and an unready workload cluster and a policy.
-fn inside(path: &str) -> Answer {
+pub(crate) fn inside(path: &str) -> Answer {
     let definition = |plural: &str, kind: &str| {
         let group = if plural == "clusters" { "cluster.fleet-scheduler.io" } else { "policy.fleet-scheduler.io" };
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -61,7 +59,7 @@ fn inside(path: &str) -> Answer {
 }
 
 /// A hosting cluster with control plane `demo`, whose API is at `hub`. `etcd` says how many of its pods are ready.
-fn hosting(path: &str, hub: &str, etcd: usize) -> Answer {
+pub(crate) fn hosting(path: &str, hub: &str, etcd: usize) -> Answer {
     let workload = |kind: &str, name: &str, ready: usize| {
         json!({"apiVersion": "apps/v1", "kind": kind,
             "metadata": {"name": name, "namespace": "fleet", "uid": name, "generation": 1, "labels": {"app.kubernetes.io/instance": "demo"}},
@@ -99,7 +97,7 @@ fn hosting(path: &str, hub: &str, etcd: usize) -> Answer {
 }
 
 /// Puts a control plane's kubeconfig where its install writes it.
-fn installed_from_here(sandbox: &Sandbox, name: &str, hub: &str) {
+pub(crate) fn installed_from_here(sandbox: &Sandbox, name: &str, hub: &str) {
     std::fs::create_dir_all(sandbox.path().join(".fleet").join(name)).unwrap();
     sandbox.file(&format!(".fleet/{name}/fleet-kubeconfig"), &kubeconfig(name, hub));
 }
@@ -317,25 +315,10 @@ fn a_wait_whose_time_is_up_says_what_is_still_wrong() {
     sandbox.run(&["status", "--wait", "--watch"]).fails(2, &["--watch"]);
 }
 
-/// A command that goes on for ever, unless its test ends.
-struct Watching(std::process::Child);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Watching {
-    /// `status --watch`, and the documents that it prints.
-    fn status(sandbox: &Sandbox) -> (Self, impl Iterator<Item = serde_json::Result<Value>>) {
-        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("fleetctl"));
-        command.args(["status", "--watch", "-o", "json"]).env_clear().env("HOME", sandbox.path());
-        let mut child = Self(command.stdout(Stdio::piped()).spawn().unwrap());
-        let stdout = BufReader::new(child.0.stdout.take().unwrap());
-        (child, serde_json::Deserializer::from_reader(stdout).into_iter())
-    }
+/// `status --watch`, and the documents that it prints.
+fn watching(sandbox: &Sandbox) -> (Running, impl Iterator<Item = serde_json::Result<Value>>) {
+    let (running, stdout) = Running::start(sandbox, &["status", "--watch", "-o", "json"]);
+    (running, serde_json::Deserializer::from_reader(stdout).into_iter())
 }
 
 #[test]
@@ -347,7 +330,7 @@ fn a_watch_shows_each_change_once_where_watching_is_forbidden_too_and_ends_by_th
     let state = Arc::clone(&ready);
     let answer = move |path: &str| hosting(path, &hub, usize::from(state.load(Ordering::SeqCst)));
     use_cluster(&sandbox, &serve(move |_, path| may(path, answer(path))));
-    let (mut child, mut documents) = Watching::status(&sandbox);
+    let (mut child, mut documents) = watching(&sandbox);
     assert_eq!(documents.next().unwrap().unwrap()["healthy"], true);
     ready.store(false, Ordering::SeqCst);
     let second = documents.next().unwrap().unwrap();
@@ -392,7 +375,7 @@ fn a_watch_looks_again_when_something_changes_and_not_before() {
         hosting(path, &hub, usize::from(told.get().is_none()))
     };
     use_cluster(&sandbox, &serve(move |_, path| answer(path)));
-    let (_child, mut documents) = Watching::status(&sandbox);
+    let (_child, mut documents) = watching(&sandbox);
     assert_eq!(documents.next().unwrap().unwrap()["healthy"], true);
     assert_eq!(documents.next().unwrap().unwrap()["healthy"], false);
     let (before, after) = quiet.get().expect("the change was told");

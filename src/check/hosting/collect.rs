@@ -1,12 +1,15 @@
 //! Facts about a hosting cluster, collected by reads only.
 
+use std::cell::RefCell;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, ResourceQuota, Service};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 
 use super::needs::canonical;
-use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, QuotaFacts, Wanted};
+use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, QuotaFacts, Wanted, read};
 use crate::api::quantity;
 use crate::api::rights::{Right, Scope};
 use crate::check::access::forbidden;
@@ -41,39 +44,82 @@ fn node_facts(node: &Node) -> NodeFacts {
     }
 }
 
+/// Facts that become more while several reads are under way.
+struct Learning<'s>(RefCell<Known<'s>>);
+
+struct Known<'s> {
+    facts: HostingFacts,
+    /// Who is told.
+    seen: &'s mut dyn FnMut(&HostingFacts),
+}
+
+impl Learning<'_> {
+    /// Notes what a read gave, and that it has ended.
+    fn note(&self, read: &'static str, change: impl FnOnce(&mut HostingFacts)) {
+        let Known { facts, seen } = &mut *self.0.borrow_mut();
+        change(facts);
+        facts.ended.insert(read);
+        seen(facts);
+    }
+}
+
 impl HostingFacts {
-    /// Reads everything the checks need. Only the reachability of the API server is an error here;
-    /// what may not be read is noted in `unread` and judged by the checks.
-    pub async fn collect(client: &Client, wanted: Wanted) -> Result<Self, kube::Error> {
+    /// Reads everything the checks need, and tells `seen` after each read what is known by then. Only the reachability of the
+    /// API server is an error here; what may not be read is noted in `unread` and judged by the checks.
+    pub async fn collect(client: &Client, wanted: Wanted, seen: &mut dyn FnMut(&Self)) -> Result<Self, kube::Error> {
         let version = client.apiserver_version().await?;
-        let mut facts = Self { git_version: version.git_version, ..Self::default() };
+        let facts = Self { git_version: version.git_version, wanted: wanted.clone(), ..Self::default() };
+        seen(&facts);
+        let learning = Learning(RefCell::new(Known { facts, seen }));
         let all = ListParams::default();
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &wanted.namespace);
-        let stateful: Api<k8s_openapi::api::apps::v1::StatefulSet> = Api::namespaced(client.clone(), &wanted.namespace);
-        let classes: Api<StorageClass> = Api::all(client.clone());
-        let nodes: Api<Node> = Api::all(client.clone());
-        let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &wanted.namespace);
-        let (quotas, clock, classes, nodes, namespace, claims, stateful, groups, forbidden, holders) = tokio::join!(
-            quotas.list(&all),
-            clock_ahead(client),
-            classes.list(&all),
-            nodes.list(&all),
-            namespaces.get_opt(&wanted.namespace),
-            claims.list(&all),
-            stateful.list(&all),
-            client.list_api_groups(),
-            forbidden(client, &wanted.namespace, &wanted.writes),
-            node_port_holders(client, &wanted),
-        );
-        match classes {
-            Ok(list) => facts.classes = list.iter().map(class_facts).collect(),
-            Err(error) => drop(facts.unread.insert("storage", error.to_string())),
-        }
-        match nodes {
-            Ok(list) => facts.nodes = list.iter().map(node_facts).collect(),
-            Err(error) => drop(facts.unread.insert("nodes", error.to_string())),
-        }
+        let clock = async {
+            let ahead = clock_ahead(client).await;
+            learning.note(read::CLOCK, |facts| facts.clock_ahead = ahead);
+        };
+        let nodes = async {
+            let nodes: Api<Node> = Api::all(client.clone());
+            let (nodes, groups) = tokio::join!(nodes.list(&all), client.list_api_groups());
+            learning.note(read::NODES, |facts| {
+                match nodes {
+                    Ok(list) => facts.nodes = list.iter().map(node_facts).collect(),
+                    Err(error) => drop(facts.unread.insert(read::NODES, error.to_string())),
+                }
+                let names = facts.nodes.iter().map(|node| node.name.as_str());
+                facts.autopilot_evidence = autopilot::evidence(groups.as_ref().ok(), names);
+            });
+        };
+        let classes = async {
+            let classes = Api::<StorageClass>::all(client.clone()).list(&all).await;
+            learning.note(read::CLASSES, |facts| match classes {
+                Ok(list) => facts.classes = list.iter().map(class_facts).collect(),
+                Err(error) => drop(facts.unread.insert(read::CLASSES, error.to_string())),
+            });
+        };
+        let rights = async {
+            let forbidden = forbidden(client, &wanted.namespace, &wanted.writes).await?;
+            learning.note(read::RIGHTS, |facts| facts.forbidden = forbidden);
+            Ok(())
+        };
+        let services = async {
+            let holders = node_port_holders(client, &wanted).await;
+            learning.note(read::SERVICES, |facts| facts.node_port_holders = holders);
+        };
+        let namespace = inside(client, &wanted, &learning);
+        let ((), (), (), (), (), asked) = tokio::join!(clock, nodes, classes, services, namespace, rights);
+        asked.map(|()| learning.0.into_inner().facts)
+    }
+}
+
+/// Reads the namespace and what is in it.
+async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
+    let all = ListParams::default();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &wanted.namespace);
+    let stateful: Api<StatefulSet> = Api::namespaced(client.clone(), &wanted.namespace);
+    let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &wanted.namespace);
+    let (namespace, quotas, claims, stateful) =
+        tokio::join!(namespaces.get_opt(&wanted.namespace), quotas.list(&all), claims.list(&all), stateful.list(&all),);
+    learning.note(read::NAMESPACE, |facts| {
         match namespace {
             Ok(Some(namespace)) => {
                 facts.namespace.exists = true;
@@ -81,13 +127,12 @@ impl HostingFacts {
                 facts.namespace.pod_security = namespace.labels().get(ENFORCE).cloned();
             }
             Ok(None) => {}
-            Err(error) => drop(facts.unread.insert("namespace", error.to_string())),
+            Err(error) => drop(facts.unread.insert(read::NAMESPACE, error.to_string())),
         }
         match quotas {
             Ok(list) => facts.namespace.quotas = list.iter().map(quota_facts).collect(),
-            Err(error) => drop(facts.unread.insert("quota", error.to_string())),
+            Err(error) => drop(facts.unread.insert(read::QUOTAS, error.to_string())),
         }
-        facts.clock_ahead = clock;
         for claim in claims.iter().flatten() {
             if let Some(owner) = claim.labels().get(INSTANCE).filter(|_| wanted.claims.contains(&claim.name_any())) {
                 facts.namespace.data_of.insert(claim.name_any(), owner.clone());
@@ -106,13 +151,7 @@ impl HostingFacts {
                 facts.namespace.versions.extend(version.map(|version| (name.clone(), version)));
             }
         }
-        let nodes = facts.nodes.iter().map(|node| node.name.as_str());
-        facts.autopilot_evidence = autopilot::evidence(groups.as_ref().ok(), nodes);
-        facts.forbidden = forbidden?;
-        facts.node_port_holders = holders;
-        facts.wanted = wanted;
-        Ok(facts)
-    }
+    });
 }
 
 fn quota_facts(quota: &ResourceQuota) -> QuotaFacts {

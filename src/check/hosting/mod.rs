@@ -4,7 +4,7 @@ mod collect;
 mod judge;
 pub mod needs;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::quantity::Milli;
 use crate::check::support::Support;
@@ -14,6 +14,26 @@ pub use collect::rights;
 pub use judge::CHECKS;
 #[cfg(test)]
 pub(super) use judge::tests::examples;
+
+/// The reads that the facts come from, after that of the version.
+pub mod read {
+    /// The API server's clock.
+    pub const CLOCK: &str = "clock";
+    /// Nodes, and the API groups that tell the mode of a managed cluster.
+    pub const NODES: &str = "nodes";
+    /// Access reviews.
+    pub const RIGHTS: &str = "rights";
+    /// The namespace and what is in it.
+    pub const NAMESPACE: &str = "namespace";
+    /// The quotas, which end with [`NAMESPACE`].
+    pub const QUOTAS: &str = "quota";
+    /// StorageClasses.
+    pub const CLASSES: &str = "storage";
+    /// Services of all namespaces.
+    pub const SERVICES: &str = "services";
+    /// Objects of the names that are wanted. Whoever plans the install reads them.
+    pub const NAMES: &str = "names";
+}
 
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
@@ -131,6 +151,8 @@ pub struct HostingFacts {
     pub clock_ahead: Option<i64>,
     /// Objects of the wanted names that are not ours. Whoever plans the install fills this in.
     pub collisions: Vec<Collision>,
+    /// The [reads](read) that have ended, in whatever way.
+    pub ended: BTreeSet<&'static str>,
     /// Reads that failed: what, and why.
     pub unread: BTreeMap<&'static str, String>,
 }

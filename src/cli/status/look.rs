@@ -12,8 +12,8 @@ use crate::api::Cluster;
 use crate::api::keys::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::ControlPlaneName;
 use crate::apply::{Connected, Diagnosis};
-use crate::check::Report;
 use crate::check::inside::View;
+use crate::check::{Judged, Report};
 use crate::cli::Global;
 use crate::cli::cluster_access::{hub as connect, request_failed};
 use crate::cli::error::{CliError, Exit};
@@ -61,6 +61,16 @@ impl Seen {
 /// The hosting cluster is asked first. Where it does not answer, or not to us, and where `--context` is the control
 /// plane's own, only what is inside is judged.
 pub(crate) async fn look(ui: &Ui, global: &Global, name: Option<&str>) -> Result<Seen, CliError> {
+    look_telling(ui, global, name, &mut |_| ()).await
+}
+
+/// As [`look`]; `tell` gets the first verdicts while others are still being found.
+pub(crate) async fn look_telling(
+    ui: &Ui,
+    global: &Global,
+    name: Option<&str>,
+    tell: &mut dyn FnMut(&[Judged]),
+) -> Result<Seen, CliError> {
     let wanted = name.map(str::parse::<ControlPlaneName>).transpose().map_err(|e| wrong_name(&e))?;
     let namespace = global.namespace.as_str();
     let there = match connect(global).await {
@@ -86,7 +96,7 @@ pub(crate) async fn look(ui: &Ui, global: &Global, name: Option<&str>) -> Result
     if named.unwrap_or(!installed.is_empty()) {
         let name = wanted.or_else(|| installed.first().and_then(|name| name.parse().ok()));
         return match name {
-            Some(name) => from_hosting(global, &there.client, name).await,
+            Some(name) => from_hosting(global, &there.client, name, tell).await,
             None => Err(not_installed(None, global)),
         };
     }
@@ -159,7 +169,12 @@ fn leads_to(file: &Path, server: &str) -> bool {
     servers.any(|other| other.trim_end_matches('/') == server)
 }
 
-async fn from_hosting(global: &Global, hosting: &Client, name: ControlPlaneName) -> Result<Seen, CliError> {
+async fn from_hosting(
+    global: &Global,
+    hosting: &Client,
+    name: ControlPlaneName,
+    tell: &mut dyn FnMut(&[Judged]),
+) -> Result<Seen, CliError> {
     let namespace = global.namespace.as_str();
     let hub = hub(hosting, namespace, &name).await;
     let health = health::look(Ok(hosting), hub.as_ref().map_err(Clone::clone), namespace).await;
@@ -169,6 +184,7 @@ async fn from_hosting(global: &Global, hosting: &Client, name: ControlPlaneName)
         (Err(error), Ok(hub)) => return from_inside(global, name, hub, chain(&error)).await,
         (Err(error), Err(_)) => return Err(request_failed("cannot read the hosting cluster", &error)),
     };
+    tell(&health.report.judged);
     let (installation, causes) = tokio::join!(
         installation::look(hosting, &name, &global.namespace),
         installation::causes(hosting, &name, &global.namespace, &health.facts)

@@ -15,7 +15,7 @@ use super::run_args::duration;
 use super::ui::Ui;
 use crate::install::progress::Progress as _;
 use changes::{Changes, POLL};
-pub(super) use look::{Seen, look};
+pub(super) use look::{Seen, look, look_telling};
 
 const EXAMPLES: &str = "\
 Reads only. Exit code 7 when something is wrong, 0 when there are only warnings. Where the hosting cluster does not answer,

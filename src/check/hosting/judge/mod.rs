@@ -2,30 +2,41 @@
 
 use std::ops::RangeInclusive;
 
-use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, is_cloud};
+use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, is_cloud, read};
 use crate::api::quantity::print;
 use crate::check::{Check, Finding, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
 pub const CHECKS: [Check<HostingFacts>; 15] = [
-    Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
-        facts.wanted.support.judge(&facts.git_version)
-    }),
-    Check::required("autopilot", "managed mode", "cluster", &[], |facts| autopilot::judge(&facts.autopilot_evidence)),
-    Check::required("clock", "clock", "cluster", &[], clock),
-    Check::required("nodes", "nodes", "cluster", &[], nodes),
-    Check::required("architecture", "architecture of the nodes", "cluster", &["nodes"], architecture),
-    Check::required("access", "rights", "namespace", &[], rights),
-    Check::required("namespace", "namespace", "namespace", &[], namespace),
-    Check::required("pod-security", "Pod Security", "namespace", &["namespace"], pod_security),
-    Check::required("existing", "existing installation", "namespace", &["namespace"], existing),
-    Check::required("leftovers", "data of an earlier installation", "namespace", &["namespace"], leftovers),
-    Check::required("names", "names of the objects", "namespace", &["namespace", "existing"], names),
-    Check::required("quota", "quota", "namespace", &["namespace"], quota),
-    Check::required("storage", "storage", "storage", &[], storage),
-    Check::required("node-port", "node port", "exposure", &[], node_port),
-    Check::advised("load-balancer", "load balancer", "exposure", &["nodes"], load_balancer),
+    Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], version),
+    Check::required("autopilot", "managed mode", "cluster", &[], mode).after(&[read::NODES]),
+    Check::required("clock", "clock", "cluster", &[], clock).after(&[read::CLOCK]),
+    Check::required("nodes", "nodes", "cluster", &[], nodes).after(&[read::NODES]),
+    Check::required("architecture", "architecture of the nodes", "cluster", &["nodes"], architecture)
+        .after(&[read::NODES]),
+    Check::required("access", "rights", "namespace", &[], rights).after(&[read::RIGHTS]),
+    Check::required("namespace", "namespace", "namespace", &[], namespace).after(&[read::NAMESPACE]),
+    Check::required("pod-security", "Pod Security", "namespace", &["namespace"], pod_security)
+        .after(&[read::NAMESPACE]),
+    Check::required("existing", "existing installation", "namespace", &["namespace"], existing)
+        .after(&[read::NAMESPACE]),
+    Check::required("leftovers", "data of an earlier installation", "namespace", &["namespace"], leftovers)
+        .after(&[read::NAMESPACE]),
+    Check::required("names", "names of the objects", "namespace", &["namespace", "existing"], names)
+        .after(&[read::NAMES]),
+    Check::required("quota", "quota", "namespace", &["namespace"], quota).after(&[read::NAMESPACE]),
+    Check::required("storage", "storage", "storage", &[], storage).after(&[read::CLASSES, read::NAMESPACE]),
+    Check::required("node-port", "node port", "exposure", &[], node_port).after(&[read::SERVICES]),
+    Check::advised("load-balancer", "load balancer", "exposure", &["nodes"], load_balancer).after(&[read::NODES]),
 ];
+
+fn version(facts: &HostingFacts) -> Finding {
+    facts.wanted.support.judge(&facts.git_version)
+}
+
+fn mode(facts: &HostingFacts) -> Finding {
+    autopilot::judge(&facts.autopilot_evidence)
+}
 
 fn rights(facts: &HostingFacts) -> Finding {
     let source = format!(" (`fleetctl show rbac {}` prints all that are needed)", facts.wanted.name);
@@ -34,7 +45,7 @@ fn rights(facts: &HostingFacts) -> Finding {
 
 fn namespace(facts: &HostingFacts) -> Finding {
     let name = &facts.wanted.namespace;
-    if let Some(error) = facts.unread.get("namespace") {
+    if let Some(error) = facts.unread.get(read::NAMESPACE) {
         return Finding::doubtful(format!("namespace {name} could not be read: {error}"), "allow `get` on namespaces");
     }
     match &facts.namespace {
@@ -60,7 +71,7 @@ fn existing(facts: &HostingFacts) -> Finding {
 }
 
 fn nodes(facts: &HostingFacts) -> Finding {
-    if let Some(error) = facts.unread.get("nodes") {
+    if let Some(error) = facts.unread.get(read::NODES) {
         return Finding::doubtful(format!("nodes could not be listed: {error}"), "allow `list` on nodes");
     }
     let usable = facts.nodes.iter().filter(|node| node.usable).count();
@@ -155,6 +166,12 @@ fn leftovers(facts: &HostingFacts) -> Finding {
 }
 
 fn names(facts: &HostingFacts) -> Finding {
+    if let Some(error) = facts.unread.get(read::NAMES) {
+        return Finding::doubtful(
+            format!("could not be looked for: {error}"),
+            "mend what is said of it, then check again",
+        );
+    }
     if facts.collisions.is_empty() {
         return Finding::Good("none is taken".to_owned());
     }
@@ -166,7 +183,7 @@ fn names(facts: &HostingFacts) -> Finding {
 }
 
 fn quota(facts: &HostingFacts) -> Finding {
-    if let Some(error) = facts.unread.get("quota") {
+    if let Some(error) = facts.unread.get(read::QUOTAS) {
         return Finding::doubtful(format!("quotas could not be listed: {error}"), "allow `list` on resourcequotas");
     }
     let quotas = &facts.namespace.quotas;
@@ -211,7 +228,7 @@ fn storage(facts: &HostingFacts) -> Finding {
     if !wanted.claims.is_empty() && wanted.claims.iter().all(|claim| facts.namespace.bound_claims.contains(claim)) {
         return Finding::Good(format!("{} is bound already", wanted.claims.join(", ")));
     }
-    if let Some(error) = facts.unread.get("storage") {
+    if let Some(error) = facts.unread.get(read::CLASSES) {
         return Finding::doubtful(
             format!("StorageClasses could not be listed: {error}"),
             "allow `list` on storageclasses",

@@ -33,7 +33,8 @@ fn failure(facts: &HostingFacts) -> (&'static str, String, String) {
     only_failure(&CHECKS, facts)
 }
 
-pub(in crate::check) fn examples() -> Vec<Judged> {
+/// For each check facts for which it does not hold.
+fn unfit_facts() -> [(&'static str, HostingFacts); 15] {
     let changed = |change: &dyn Fn(&mut HostingFacts)| {
         let mut facts = fit();
         change(&mut facts);
@@ -73,8 +74,52 @@ pub(in crate::check) fn examples() -> Vec<Judged> {
         ("node-port", port),
         ("load-balancer", changed(&|facts| facts.wanted.load_balancer = true)),
     ]
-    .map(|(id, facts)| unfit(&CHECKS, id, &facts))
-    .into()
+}
+
+pub(in crate::check) fn examples() -> Vec<Judged> {
+    unfit_facts().map(|(id, facts)| unfit(&CHECKS, id, &facts)).into()
+}
+
+/// The facts as they are while these reads have not ended.
+fn before(reads: &[&'static str], facts: &HostingFacts) -> HostingFacts {
+    let none = HostingFacts::default();
+    let mut facts = facts.clone();
+    for read in reads {
+        facts.unread.remove(read);
+        match *read {
+            read::CLOCK => facts.clock_ahead = none.clock_ahead,
+            read::NODES => {
+                facts.nodes.clear();
+                facts.autopilot_evidence.clear();
+            }
+            read::RIGHTS => facts.forbidden.clear(),
+            read::NAMESPACE => {
+                facts.namespace = none.namespace.clone();
+                facts.unread.remove(read::QUOTAS);
+            }
+            read::CLASSES => facts.classes.clear(),
+            read::SERVICES => facts.node_port_holders.clear(),
+            read::NAMES => facts.collisions.clear(),
+            other => panic!("{other}"),
+        }
+    }
+    facts
+}
+
+#[test]
+fn no_check_looks_at_what_it_does_not_wait_for() {
+    let reads = [read::CLOCK, read::NODES, read::RIGHTS, read::NAMESPACE, read::CLASSES, read::SERVICES, read::NAMES];
+    let unread = || {
+        let mut facts = fit();
+        facts.unread = reads.into_iter().chain([read::QUOTAS]).map(|read| (read, "forbidden".to_owned())).collect();
+        facts
+    };
+    for check in &CHECKS {
+        let others: Vec<&str> = reads.into_iter().filter(|read| !check.reads.contains(read)).collect();
+        for facts in unfit_facts().map(|(_, facts)| facts).into_iter().chain([fit(), unread()]) {
+            assert_eq!((check.evaluate)(&before(&others, &facts)), (check.evaluate)(&facts), "{}", check.id);
+        }
+    }
 }
 
 #[test]
