@@ -108,7 +108,8 @@ pub(super) async fn comparison(
     })
 }
 
-async fn agent_comparison(
+/// As [`comparison`], of an agent.
+pub(super) async fn agent_comparison(
     ui: &Ui,
     global: &Global,
     what: &AgentArgs,

@@ -19,15 +19,19 @@ fn without_a_cluster_the_exit_code_is_an_error_and_not_a_difference() {
     let ran = sandbox.run(&["diff", "cp", "demo"]);
     assert!(ran.code > 1, "{ran:?}");
     assert!(ran.stderr.contains("KUBECONFIG"), "{ran:?}");
-    sandbox.run(&["install", "cp", "demo", "--dry-run=server"]).fails(1, &["KUBECONFIG"]);
+    for what in [["cp", "demo"], ["agent", "west"]] {
+        sandbox.run(&[&["install"], &what[..], &["--dry-run=server"]].concat()).fails(1, &["KUBECONFIG"]);
+    }
 }
 
 #[test]
 fn a_dry_run_is_one_of_the_client_unless_it_says_otherwise() {
     let sandbox = Sandbox::new();
-    let plain = sandbox.run(&["install", "cp", "demo", "--dry-run"]);
-    let named = sandbox.run(&["install", "cp", "demo", "--dry-run=client"]);
-    assert_eq!(plain.succeeds(), named.succeeds());
-    // The value needs its sign, so that a name that follows is not taken for it.
-    assert_eq!(sandbox.run(&["install", "cp", "--dry-run", "demo"]).succeeds(), plain.stdout);
+    for (what, name) in [("cp", "demo"), ("agent", "west")] {
+        let plain = sandbox.run(&["install", what, name, "--dry-run"]);
+        let named = sandbox.run(&["install", what, name, "--dry-run=client"]);
+        assert_eq!(plain.succeeds(), named.succeeds());
+        // The value needs its sign, so that a name that follows is not taken for it.
+        assert_eq!(sandbox.run(&["install", what, "--dry-run", name]).succeeds(), plain.stdout);
+    }
 }

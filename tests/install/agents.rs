@@ -47,6 +47,9 @@ fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
     assert!(diff(&[]).succeeds().contains("Nothing would change"));
     let differs = diff(&["--set", "cluster.region=eu-1"]);
     assert!(differs.code == Some(1) && differs.stdout.contains("~ Deployment fleet/fleet-agent"), "{differs:?}");
+    let asked = ["install", "agent", member.name, "--context", member.name, "--set", "cluster.region=eu-1"];
+    let dry_run = member.fleetctl(&[&asked[..], &["--dry-run=server"]].concat());
+    assert_eq!(dry_run.succeeds(), differs.stdout, "the same as `diff`, and no failure");
 
     // Again: nothing is written.
     let proxy = Proxy::start(site.bed, member.name).unwrap();

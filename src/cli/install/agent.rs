@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Done, WriteArgs, check_ids};
+use super::{Done, DryRun, DryRunArgs, WriteArgs, check_ids};
 use crate::apply::Connected;
 use crate::check::workload::CHECKS;
 use crate::cli::agent_args::AgentPlanArgs;
@@ -15,7 +15,7 @@ use crate::cli::format::Format;
 use crate::cli::outcome::{agent_failed, interrupted};
 use crate::cli::package_args::auto_needs_cluster;
 use crate::cli::ui::Ui;
-use crate::cli::{Global, cluster_access, objects};
+use crate::cli::{Global, cluster_access, diff, objects};
 use crate::install::home::Home;
 use crate::install::progress::Progress;
 use crate::workload_cluster::hub::Hub;
@@ -92,9 +92,8 @@ pub(crate) struct InstallAgentArgs {
     #[command(flatten)]
     what: AgentArgs,
 
-    /// Print the objects instead of installing; no cluster is asked
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    dry_run: DryRunArgs,
 
     #[command(flatten)]
     write: WriteArgs,
@@ -105,9 +104,18 @@ pub(crate) struct InstallAgentArgs {
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
-    if args.dry_run {
-        return dry_run(ui, global, args);
+    match args.dry_run.dry_run {
+        Some(DryRun::Client) => dry_run(ui, global, args),
+        Some(DryRun::Server) => {
+            let comparison = diff::agent_comparison(ui, global, &args.what, &args.write).await?;
+            ui.out(&diff::shown(args.output, &comparison))?;
+            Ok(Exit::Ok)
+        }
+        None => agent(ui, global, args).await,
     }
+}
+
+async fn agent(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
     let prepared = prepare(ui, global, &args.what, &args.write).await?;
     let (plan, workload) = (&prepared.plan, &prepared.workload);
     let context = workload.context.as_deref();

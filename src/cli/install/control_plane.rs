@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 
-use super::{Done, WriteArgs, check_ids};
+use super::{Done, DryRun, DryRunArgs, WriteArgs, check_ids};
 use crate::apply::Connected;
 use crate::check::hosting::CHECKS;
 use crate::cli::display::Display;
@@ -45,10 +45,8 @@ pub(crate) struct InstallControlPlaneArgs {
     #[command(flatten)]
     plan: PlanArgs,
 
-    /// Change nothing: `client` (the default) prints the objects, with placeholders for keys, and asks no cluster;
-    /// `server` prints what would change, as `diff` does
-    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "client")]
-    dry_run: Option<DryRun>,
+    #[command(flatten)]
+    dry_run: DryRunArgs,
 
     #[command(flatten)]
     write: WriteArgs,
@@ -58,15 +56,8 @@ pub(crate) struct InstallControlPlaneArgs {
     output: Option<Format>,
 }
 
-/// Who is asked in a dry run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum DryRun {
-    Client,
-    Server,
-}
-
 pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
-    match args.dry_run {
+    match args.dry_run.dry_run {
         Some(DryRun::Client) => dry_run(ui, global, args),
         Some(DryRun::Server) => {
             let comparison = diff::comparison(ui, global, &args.plan, &args.write).await?;

@@ -3,7 +3,7 @@
 mod agent;
 mod control_plane;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::Global;
@@ -67,6 +67,22 @@ impl WriteArgs {
             lock_wait: self.run.lock_wait,
         }
     }
+}
+
+/// Whether anything is to be written at all.
+#[derive(Debug, Args)]
+struct DryRunArgs {
+    /// Change nothing: `client` (the default) prints the objects, with placeholders for keys, and asks no cluster;
+    /// `server` prints what would change, as `diff` does
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "client")]
+    dry_run: Option<DryRun>,
+}
+
+/// Who is asked in a dry run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DryRun {
+    Client,
+    Server,
 }
 
 /// What every install says of itself to programs.
