@@ -73,13 +73,13 @@ impl Ui {
     pub(super) fn out(&self, text: &str) -> io::Result<()> {
         let mut plain = io::stdout().lock();
         // Manifests hold no colours, and to look for some takes as long as to make them.
-        if memchr::memchr(b'\x1b', text.as_bytes()).is_none() {
-            plain.write_all(text.as_bytes())?;
-            return plain.flush();
-        }
-        let mut stdout = anstream::AutoStream::auto(plain);
-        stdout.write_all(text.as_bytes())?;
-        stdout.flush()
+        let written = if memchr::memchr(b'\x1b', text.as_bytes()).is_none() {
+            plain.write_all(text.as_bytes()).and_then(|()| plain.flush())
+        } else {
+            let mut stdout = anstream::AutoStream::auto(plain);
+            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        };
+        written.map_err(|error| io::Error::new(error.kind(), format!("cannot write to standard output: {error}")))
     }
 
     /// Clears the terminal, so that the next result takes the place of the last; false where stdout is none that can.

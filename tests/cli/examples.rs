@@ -12,6 +12,7 @@ use serde_json::json;
 use block::Block;
 
 use crate::server::{kubeconfig, list, not_found, serve, use_cluster, with_kubeconfig};
+use crate::status::{hosting, inside, installed_from_here};
 use crate::{Ran, Sandbox};
 
 /// What is there before a run.
@@ -48,11 +49,30 @@ fn odd_version(sandbox: &Sandbox) {
     use_cluster(sandbox, &serve(move |_, path| if path == "/version" { (200, version.clone()) } else { not_found() }));
 }
 
+/// A control plane with a Cluster that stays, whatever is done about it.
+fn undeletable(sandbox: &Sandbox) {
+    let cluster = json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "west", "uid": "u"}, "spec": {"name": "west"}});
+    let server = serve(move |_, path| match path.split('?').next() {
+        Some(path) if path.ends_with("/clusters/west") => (200, cluster.clone()),
+        _ => not_found(),
+    });
+    use_cluster(sandbox, &server);
+}
+
 /// Each page with what is there, and the command.
-const RUNS: [(&str, Given, &str); 32] = [
+const RUNS: [(&str, Given, &str); 38] = [
     ("AutoNeedsCluster", nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
     ("ChartMissing", nothing, "fleetctl show images --set etcd.replicas=3"),
+    (
+        "ClustersRegistered",
+        |sandbox| {
+            let hub = serve(|_, path| inside(path));
+            use_cluster(sandbox, &serve(move |_, path| hosting(path, &hub, 1)));
+        },
+        "fleetctl uninstall control-plane demo --delete-data --yes",
+    ),
     ("EmptyFlag", nothing, "fleetctl install control-plane demo --image-repository '' --dry-run"),
     ("ExposureUndecided", nothing, "fleetctl template control-plane demo"),
     (
@@ -66,12 +86,28 @@ const RUNS: [(&str, Given, &str); 32] = [
     ("InvalidAccessKey", nothing, "fleetctl install control-plane demo --cloud-access-key key.json --dry-run"),
     ("InvalidName", nothing, "fleetctl install control-plane My_Name --dry-run"),
     ("InvalidValues", nothing, "fleetctl install control-plane demo --set etcd.replica=3 --dry-run"),
+    ("Io", nothing, "fleetctl versions > /dev/full"),
+    (
+        "KubeconfigLocked",
+        |sandbox| {
+            installed_from_here(sandbox, "demo", "https://192.0.2.10:6443");
+            with_kubeconfig(sandbox, "");
+            sandbox.file(".kube/config.lock", "");
+        },
+        "fleetctl kubeconfig demo --merge",
+    ),
     (
         "KubeconfigRefused",
         |sandbox| with_kubeconfig(sandbox, &kubeconfig("demo", "https://192.0.2.10:6443")),
         "fleetctl kubeconfig demo --remove",
     ),
     ("KubernetesVersion", nothing, "fleetctl template agent west --kube-version 1.31"),
+    (
+        "LocalFile",
+        |sandbox| drop(sandbox.file(".fleet", "")),
+        "fleetctl template control-plane demo --set exposure.type=ClusterIP --set exposure.host=demo.example.org",
+    ),
+    ("NoHome", nothing, "HOME=. fleetctl kubeconfig demo"),
     ("NoKubeconfig", nothing, "fleetctl status demo"),
     ("NoKubeconfigFound", nothing, "fleetctl kubeconfig demo"),
     ("NoName", nothing, "fleetctl install control-plane --dry-run"),
@@ -86,6 +122,7 @@ const RUNS: [(&str, Given, &str); 32] = [
     ("NoSuchPreset", nothing, "fleetctl show presets huge"),
     ("NoSuchVersion", nothing, "fleetctl show values control-plane --version v3.0"),
     ("NotAControlPlane", |sandbox| use_cluster(sandbox, &serve(|_, _| not_found())), "fleetctl get clusters"),
+    ("NotGone", undeletable, "fleetctl delete cluster west --yes --timeout 1s"),
     ("NotInstalled", empty, "fleetctl status demo"),
     ("OnlyWithPre", nothing, "fleetctl check demo --version v0.6"),
     ("OtherAgent", other_agent, "fleetctl uninstall agent west"),
