@@ -30,6 +30,22 @@ pub(crate) fn line(words: &str) -> Result<String> {
     output(program, &words.collect::<Vec<_>>())
 }
 
+/// The same command for when the processor has nothing else to do.
+pub(crate) fn gently(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        nice.current_dir(folder);
+    }
+    nice
+}
+
 /// The last `count` lines of a text: what a reader needs of a long log.
 pub(crate) fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<_> = text.trim_end().lines().collect();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use crate::run;
 use crate::steps::Steps;
@@ -37,18 +37,33 @@ fn targets(names: &[&'static str]) -> impl Iterator<Item = &'static str> {
 }
 
 /// cargo-deny, installed once into the cache.
-fn deny(bed: &Bed) -> Result<PathBuf> {
-    let root = bed.tools().join(format!("cargo-deny-{DENY}"));
-    let program = root.join("bin/cargo-deny");
-    if !program.is_file() {
-        // Its speed does not matter here; an optimised build would take three times as long as all its runs.
-        let mut install = cargo(bed, &["install", "--quiet", "--locked", "--debug", "cargo-deny", "--version", DENY]);
-        let status = install.arg("--root").arg(&root).status().context("cannot start cargo")?;
-        if !status.success() {
-            bail!("cargo-deny {DENY} could not be installed");
-        }
+struct Deny {
+    program: PathBuf,
+    root: PathBuf,
+}
+
+impl Deny {
+    fn of(bed: &Bed) -> Self {
+        let root = bed.tools().join(format!("cargo-deny-{DENY}"));
+        Self { program: root.join("bin/cargo-deny"), root }
     }
-    Ok(program)
+
+    fn is_installed(&self) -> bool {
+        self.program.is_file()
+    }
+
+    /// What installs it. Its speed does not matter here; an optimised build would take three times as long as all its runs.
+    fn install(&self, bed: &Bed) -> Command {
+        let wanted = ["install", "--quiet", "--locked", "--debug", "cargo-deny", "--version", DENY, "--root"];
+        let mut install = cargo(bed, &wanted);
+        run::gently(install.arg(&self.root))
+    }
+
+    fn check(&self, bed: &Bed, steps: &mut Steps) -> Result<()> {
+        let mut check = Command::new(&self.program);
+        check.current_dir(bed.checkout()).args(["--log-level", "error", "check", "licenses", "bans", "sources"]);
+        steps.program("licences, bans and sources", &mut check)
+    }
 }
 
 /// The steps, in order. Without root they fail at once, rather than skip what needs a cluster.
@@ -61,6 +76,9 @@ pub(crate) fn run(bed: &Bed, exhaustive: bool, args: &[String]) -> Result<()> {
 }
 
 fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Result<()> {
+    let deny = Deny::of(bed);
+    // It is built while the tests of installs wait for pods, and what it says is heard last.
+    let deny_later = args.is_empty() && !deny.is_installed();
     if args.is_empty() {
         steps.program("format", &mut cargo(bed, &["fmt", "--all", "--check"]))?;
         let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]);
@@ -69,10 +87,9 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
         let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
         clippy.args(targets(&[ON_CLUSTERS, BESIDE].concat()));
         steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
-        let deny = steps.run("licence checker", || deny(bed))?;
-        let mut check = Command::new(deny);
-        check.current_dir(bed.checkout()).args(["--log-level", "error", "check", "licenses", "bans", "sources"]);
-        steps.program("licences, bans and sources", &mut check)?;
+        if deny.is_installed() {
+            deny.check(bed, steps)?;
+        }
         let without = ["test", "--package", "fleetctl", "--lib", "--bins", "--test", "house", "--test", "cli"];
         steps.program("tests without a cluster", &mut cargo(bed, &without))?;
     }
@@ -92,13 +109,18 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     };
     steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;
     let (name, mut test) = tests(&BESIDE, "2");
-    let mut beside = Some(steps.beside(&name, &mut test)?);
+    let mut beside = vec![steps.beside(&name, &mut test)?];
+    if deny_later {
+        beside.push(steps.beside("licence checker", &mut deny.install(bed))?);
+    }
     for target in ON_CLUSTERS {
         let (name, mut test) = tests(&[target], "1");
         let outcome = steps.program(&name, &mut test);
-        let joined = beside.take().map_or(Ok(()), |beside| steps.join(beside));
-        outcome.and(joined)?;
+        beside.drain(..).fold(outcome, |outcome, beside| outcome.and(steps.join(beside)))?;
         steps.run("stop the clusters", || bed.down(&[]))?;
+    }
+    if deny_later {
+        deny.check(bed, steps)?;
     }
     if exhaustive {
         let own = ["test", "--package", "bed", "--", "--test-threads", "1"];
