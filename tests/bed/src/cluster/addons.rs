@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Cluster;
 use super::api::PATIENCE;
+use crate::process::{MARK, MARK_UNIT};
 
 const COREDNS: &str = include_str!("../../addons/coredns.yaml");
 const LOCAL_PATH: &str = include_str!("../../addons/local-path.yaml");
@@ -49,6 +50,9 @@ impl Cluster {
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
             .args(["apply", "--server-side", "--validate=false", "-f", "-"])
+            // So that whoever removes a cluster whose start was cut off finds it.
+            .env(MARK, &self.place.id)
+            .env(MARK_UNIT, &self.name)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
