@@ -74,7 +74,7 @@ pub struct ApplyOptions {
 }
 
 impl Server {
-    /// A cluster behind a client whose own retries are off; retries are reported to `events`.
+    /// A cluster behind a client that leaves it to this room to send again; that is reported to `events`.
     pub fn new(client: Client, events: Events) -> Self {
         Self { client, events, deadline: None, request_timeout: REQUEST_TIMEOUT }
     }
