@@ -26,6 +26,18 @@ pub struct Beside {
     output: File,
 }
 
+impl Beside {
+    /// Starts a step that is a program and runs beside those that follow. The user sees what it prints when it is
+    /// [joined](Steps::join).
+    pub fn start(name: &str, command: &mut Command) -> Result<Self> {
+        say(format!("── {name}, beside what follows"));
+        let output = tempfile::tempfile()?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
+        let child = command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Self { name: name.to_owned(), began: Instant::now(), child, output })
+    }
+}
+
 impl Default for Steps {
     fn default() -> Self {
         Self { began: Instant::now(), done: Vec::new() }
@@ -61,16 +73,6 @@ impl Steps {
             }
             Ok(())
         })
-    }
-
-    /// Starts a step that is a program and runs beside those that follow. The user sees what it prints when it is
-    /// [joined](Steps::join).
-    pub fn beside(&mut self, name: &str, command: &mut Command) -> Result<Beside> {
-        say(format!("── {name}, beside what follows"));
-        let output = tempfile::tempfile()?;
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
-        let child = command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
-        Ok(Beside { name: name.to_owned(), began: Instant::now(), child, output })
     }
 
     /// Waits for a step that runs beside others, and shows what it printed.

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::run;
-use crate::steps::Steps;
+use crate::steps::{Beside, Steps};
 use crate::{Bed, PROFILE, TESTED};
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
@@ -109,9 +109,9 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     };
     steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;
     let (name, mut test) = tests(&BESIDE, "2");
-    let mut beside = vec![steps.beside(&name, &mut test)?];
+    let mut beside = vec![Beside::start(&name, &mut test)?];
     if deny_later {
-        beside.push(steps.beside("licence checker", &mut deny.install(bed))?);
+        beside.push(Beside::start("licence checker", &mut deny.install(bed))?);
     }
     for target in ON_CLUSTERS {
         let (name, mut test) = tests(&[target], "1");
