@@ -150,6 +150,10 @@ pub struct Holder {
     pub host: String,
     /// The process.
     pub pid: u32,
+    /// Where that number means that process: this start of this machine, and its namespace of processes. Empty where the
+    /// system does not tell.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
     /// Since when, RFC 3339.
     pub since: String,
     /// Random, so that a process recognises its own lock.
@@ -166,6 +170,7 @@ impl Holder {
             user: variable(&["USER", "LOGNAME", "USERNAME"]).unwrap_or_else(|| "unknown".to_owned()),
             host: host.or_else(|| variable(&["HOSTNAME", "COMPUTERNAME"])).unwrap_or_else(|| "unknown".to_owned()),
             pid: std::process::id(),
+            machine: machine().unwrap_or_default(),
             since: jiff::Timestamp::now().to_string(),
             nonce: random_id(),
         }
@@ -193,12 +198,22 @@ impl Lock {
         self.is_dead(jiff::Timestamp::now(), &Holder::current())
     }
 
-    /// Whether it can be taken over: it ended, cannot be read, its process on this very host is gone, or it is an
+    /// Whether it can be taken over: it ended, cannot be read, its process on this very machine is gone, or it is an
     /// earlier run of this very process, which does one thing at a time.
+    ///
+    /// The name of a host says too little: machines are cloned, and containers of equal names count processes anew.
     pub(crate) fn is_dead(&self, now: jiff::Timestamp, here: &Holder) -> bool {
         let expired = self.expires.parse::<jiff::Timestamp>().map_or(true, |end| end <= now);
-        expired || self.holder.host == here.host && (self.holder.pid == here.pid || process_is_gone(self.holder.pid))
+        let here_too = !here.machine.is_empty() && self.holder.machine == here.machine;
+        expired || here_too && (self.holder.pid == here.pid || process_is_gone(self.holder.pid))
     }
+}
+
+/// Tells apart all machines, their starts, and the namespaces of processes on them; on Linux only.
+fn machine() -> Option<String> {
+    let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let processes = fs_err::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{} {}", boot.trim(), processes.display()))
 }
 
 /// True only where it is certain: on Linux, when `/proc` can be read and has no such process.
@@ -434,16 +449,21 @@ mod tests {
     fn a_lock_dies_with_its_time_or_with_its_process() {
         let here = Holder::current();
         let now: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let lock = |expires: &str, host: &str, pid: u32| Lock {
-            holder: Holder { host: host.into(), pid, ..here.clone() },
+        assert!(!here.machine.is_empty());
+        let lock = |expires: &str, machine: &str, pid: u32| Lock {
+            holder: Holder { machine: machine.into(), pid, ..here.clone() },
             expires: expires.into(),
         };
         assert!(lock("2025-12-31T23:59:59Z", "elsewhere", 1).is_dead(now, &here));
         assert!(!lock("2026-01-01T00:00:01Z", "elsewhere", 1).is_dead(now, &here));
-        assert!(!lock("2026-01-01T00:00:01Z", &here.host, 1).is_dead(now, &here), "that process lives");
-        assert!(lock("2026-01-01T00:00:01Z", &here.host, here.pid).is_dead(now, &here), "an earlier run of our own");
-        assert!(lock("2026-01-01T00:00:01Z", &here.host, u32::MAX).is_dead(now, &here), "no such process on this host");
+        assert!(!lock("2026-01-01T00:00:01Z", &here.machine, 1).is_dead(now, &here), "that process lives");
+        assert!(lock("2026-01-01T00:00:01Z", &here.machine, here.pid).is_dead(now, &here), "an earlier run of our own");
+        assert!(lock("2026-01-01T00:00:01Z", &here.machine, u32::MAX).is_dead(now, &here), "no such process here");
         assert!(lock("soon", "elsewhere", 1).is_dead(now, &here), "a lock that cannot be read stops nobody");
+        // Another machine, or another namespace of processes, of the same host name.
+        assert!(!lock("2026-01-01T00:00:01Z", "elsewhere", u32::MAX).is_dead(now, &here));
+        let nowhere = Holder { machine: String::new(), ..here.clone() };
+        assert!(!lock("2026-01-01T00:00:01Z", "", u32::MAX).is_dead(now, &nowhere), "nothing is known of either");
     }
 
     #[test]
