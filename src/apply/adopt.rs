@@ -1,14 +1,17 @@
-//! Taking over objects that kubectl or Helm made: their fields become ours, so that later applies can drop them.
+//! Taking over objects that kubectl or Helm made: their fields become ours, so that later applies can drop them; and letting
+//! go of all that is ours.
 //!
 //! Without this, a field that such a tool once set and our manifest does not have would stay for ever, because two
 //! managers hold it. kubectl does the same when it goes over to server-side apply.
 
 use serde_json::{Value, json};
 
+use super::api_error::ApiError;
 use super::engine::Engine;
 use super::error::Error;
 use super::fields;
-use super::object::{list, text};
+use super::kinds::Kind;
+use super::object::{ObjectRef, list, text};
 use super::owner::MANAGER;
 use super::plan::Step;
 use super::server::Server;
@@ -24,28 +27,52 @@ impl Engine {
     ///
     /// Controllers write to the object meanwhile: where that came in between, it is read and done again.
     pub(crate) async fn take_over(&self, server: &Server, step: &Step) -> Result<(), Error> {
-        let failed = |error| Error::on("take over", &step.target, error);
-        let mut live = step.live.clone();
-        for left in (0..TRIES).rev() {
-            let Some(current) = live else { return Ok(()) };
-            let Some(managed) = merged_entries(&current) else { return Ok(()) };
-            let version = text(&current, "/metadata/resourceVersion").unwrap_or_default();
-            let patch = json!([
-                {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-                {"op": "replace", "path": "/metadata/managedFields", "value": managed},
-            ]);
-            let Err(refused) = server.json_patch(&step.kind, &step.target, &patch).await else { return Ok(()) };
-            if left == 0 || refused.code != 422 {
-                return Err(failed(refused));
-            }
-            let namespace = step.target.namespace.as_deref();
-            live = server.get_metadata(&step.kind, namespace, &step.target.name).await.map_err(failed)?;
-            if live.as_ref().is_some_and(|live| text(live, "/metadata/resourceVersion") == Some(version)) {
-                return Err(failed(refused));
-            }
-        }
-        Ok(())
+        let written = write_entries(server, &step.kind, &step.target, step.live.clone(), merged_entries).await;
+        written.map_err(|error| Error::on("take over", &step.target, error))
     }
+
+    /// Removes our entry, so that nothing of an object is ours any more. Nothing but `managedFields` changes.
+    pub(crate) async fn disown(&self, server: &Server, kind: &Kind, target: &ObjectRef) -> Result<(), Error> {
+        let failed = |error| Error::on("give back", target, error);
+        let live = server.get_metadata(kind, target.namespace.as_deref(), &target.name).await.map_err(failed)?;
+        write_entries(server, kind, target, live, without_ours).await.map_err(failed)
+    }
+}
+
+/// Writes other entries than those of `live`. Where somebody wrote in between, it is read and done again.
+async fn write_entries(
+    server: &Server,
+    kind: &Kind,
+    target: &ObjectRef,
+    mut live: Option<Value>,
+    others: impl Fn(&Value) -> Option<Vec<Value>>,
+) -> Result<(), ApiError> {
+    for left in (0..TRIES).rev() {
+        let Some(current) = live else { return Ok(()) };
+        let Some(managed) = others(&current) else { return Ok(()) };
+        let version = text(&current, "/metadata/resourceVersion").unwrap_or_default();
+        let patch = json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "replace", "path": "/metadata/managedFields", "value": managed},
+        ]);
+        let Err(refused) = server.json_patch(kind, target, &patch).await else { return Ok(()) };
+        if left == 0 || refused.code != 422 {
+            return Err(refused);
+        }
+        live = server.get_metadata(kind, target.namespace.as_deref(), &target.name).await?;
+        if live.as_ref().is_some_and(|live| text(live, "/metadata/resourceVersion") == Some(version)) {
+            return Err(refused);
+        }
+    }
+    Ok(())
+}
+
+/// All entries but ours. An empty list would be no change to the server; an empty entry stands for none.
+fn without_ours(live: &Value) -> Option<Vec<Value>> {
+    fields::ours(live)?;
+    let entries = list(live, "/metadata/managedFields").iter();
+    let rest: Vec<Value> = entries.filter(|entry| !fields::is_ours(entry)).cloned().collect();
+    Some(if rest.is_empty() { vec![json!({})] } else { rest })
 }
 
 /// The entries with those of tools in one of ours; none when there is nothing to rename or we have one already.

@@ -1,6 +1,8 @@
 //! The engine's settings: which cluster, whose installation, how careful, until when.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kube::Client;
@@ -53,12 +55,14 @@ pub struct Engine {
     pub(crate) owner: Owner,
     pub(crate) options: Options,
     pub(crate) events: Events,
+    /// A run of this engine may have written something.
+    pub(super) begun: Arc<AtomicBool>,
 }
 
 impl Engine {
     /// An engine. The client must have its own retries off, as those of [`super::client`] have.
     pub fn new(client: Client, owner: Owner, options: Options, events: Events) -> Self {
-        Self { server: Server::new(client, events.clone()), owner, options, events }
+        Self { server: Server::new(client, events.clone()), owner, options, events, begun: Arc::default() }
     }
 
     /// An engine that is only asked: it has no deadline and tells nobody what it does.
@@ -77,6 +81,12 @@ impl Engine {
         let mut engine = self.clone();
         engine.options.deadline = deadline;
         engine
+    }
+
+    /// Whether a run of this engine may have written something: its [`Engine::begin`] got as far as its first write, whether
+    /// or not it returned. One that waited for the lock in vain has not.
+    pub fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::SeqCst)
     }
 
     /// The cluster, with the deadline of this engine.

@@ -14,14 +14,14 @@ use super::owner::MANAGER;
 ///
 /// An `Update` entry of the same name is another manager's for the server, and is not ours either.
 pub(crate) fn ours(object: &Value) -> Option<&Value> {
-    list(object, "/metadata/managedFields")
-        .iter()
-        .find(|entry| {
-            text(entry, "/manager") == Some(MANAGER)
-                && text(entry, "/operation") == Some("Apply")
-                && text(entry, "/subresource").unwrap_or_default().is_empty()
-        })
-        .and_then(|entry| entry.get("fieldsV1"))
+    list(object, "/metadata/managedFields").iter().find(|entry| is_ours(entry)).and_then(|entry| entry.get("fieldsV1"))
+}
+
+/// Whether an entry of `managedFields` is our `Apply` entry.
+pub(crate) fn is_ours(entry: &Value) -> bool {
+    text(entry, "/manager") == Some(MANAGER)
+        && text(entry, "/operation") == Some("Apply")
+        && text(entry, "/subresource").unwrap_or_default().is_empty()
 }
 
 /// The names of all managers, the latest first, without those of a subresource such as `status`.
@@ -235,6 +235,19 @@ pub(crate) fn merge_diff(from: &Value, to: &Value) -> Value {
     Value::Object(patch)
 }
 
+/// One merge patch to a state out of two that lead there from different ones.
+pub(crate) fn unite_patches(into: &mut Value, other: &Value) {
+    let (Value::Object(into), Value::Object(other)) = (into, other) else { return };
+    for (key, value) in other {
+        match into.get_mut(key) {
+            Some(known) => unite_patches(known, value),
+            None => {
+                into.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
 /// Applies an RFC 7396 merge patch.
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
@@ -314,5 +327,18 @@ mod tests {
         merge(&mut target, &merge_diff(&current, &former));
         assert_eq!(target, former, "a second time changes nothing");
         assert_eq!(merge_diff(&former, &former), json!({}));
+    }
+
+    #[test]
+    fn two_patches_united_lead_back_from_either_state() {
+        let former = json!({"a": 1, "b": {"c": [1, 2], "d": true}, "gone": {"x": 1}, "deep": {"y": {"z": 1}}});
+        let one = json!({"a": 2, "b": {"c": [1], "e": 5}, "new": 1, "deep": {"y": 1}});
+        let two = json!({"a": 1, "b": 3, "gone": {"x": 1, "w": 2}, "newer": {"v": 1}, "deep": {"y": {"z": 1, "q": 2}}});
+        let mut united = merge_diff(&one, &former);
+        unite_patches(&mut united, &merge_diff(&two, &former));
+        for mut state in [one, two, former.clone()] {
+            merge(&mut state, &united);
+            assert_eq!(state, former);
+        }
     }
 }

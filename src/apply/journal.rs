@@ -19,6 +19,9 @@ pub enum Undo {
     Reapply {
         /// RFC 7396; null in the local file for Secrets.
         patch: Value,
+        /// What somebody had set in fields of ours, and the run took back; none where nobody had.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        theirs: Option<Theirs>,
     },
     /// It was there and not ours: let go of our fields, then merge these former values of fields taken from others.
     Release {
@@ -30,6 +33,15 @@ pub enum Undo {
         /// Without uid, status and other things the server adds; null in the local file for Secrets.
         manifest: Value,
     },
+}
+
+/// Fields of ours as somebody else had set them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Theirs {
+    /// The field manager who gets them back.
+    pub manager: String,
+    /// RFC 7396; null in the local file for Secrets.
+    pub patch: Value,
 }
 
 /// One write.
@@ -116,13 +128,13 @@ impl Journal {
         self.step(object).is_some_and(|step| step.undo == Undo::Delete)
     }
 
-    /// Adds a step. An object's first step stays: it leads back to the state before the whole run.
-    pub(crate) fn add(&mut self, step: JournalStep) -> bool {
-        if self.step(&step.object).is_some() {
-            return false;
+    /// Adds a step, or puts it in the place of the same object's: whoever made it has seen to it that it leads back to the
+    /// state before the whole run as well.
+    pub(crate) fn put(&mut self, step: JournalStep) {
+        match self.steps.iter_mut().find(|known| known.object == step.object) {
+            Some(known) => *known = step,
+            None => self.steps.push(step),
         }
-        self.steps.push(step);
-        true
     }
 }
 
@@ -156,7 +168,13 @@ impl LocalJournal {
             let mut step = step.clone();
             if step.object.is_secret() {
                 match &mut step.undo {
-                    Undo::Reapply { patch } | Undo::Release { patch } => *patch = Value::Null,
+                    Undo::Reapply { patch, theirs } => {
+                        *patch = Value::Null;
+                        if let Some(theirs) = theirs {
+                            theirs.patch = Value::Null;
+                        }
+                    }
+                    Undo::Release { patch } => *patch = Value::Null,
                     Undo::Recreate { manifest } => *manifest = Value::Null,
                     Undo::Delete => {}
                 }
@@ -216,11 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_step_of_an_object_stays_because_it_leads_back_farthest() {
+    fn an_object_has_one_step_in_the_place_of_its_first() {
         let mut journal = Journal::new("install", "u");
-        assert!(journal.add(step("ConfigMap", Undo::Delete)));
-        assert!(!journal.add(step("ConfigMap", Undo::Reapply { patch: json!({}) })));
-        assert!(journal.created(&journal.steps[0].object.clone()));
+        let changed = |value: &str| Undo::Reapply { patch: json!({"data": {"a": value}}), theirs: None };
+        journal.put(step("ConfigMap", changed("1")));
+        journal.put(step("Service", Undo::Delete));
+        journal.put(step("ConfigMap", changed("2")));
+        assert_eq!(journal.steps.iter().map(|step| &step.undo).collect::<Vec<_>>(), [&changed("2"), &Undo::Delete]);
+        assert!(journal.created(&journal.steps[1].object.clone()));
         let text = serde_json::to_string(&journal).unwrap();
         assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), journal);
     }
@@ -233,8 +254,14 @@ mod tests {
         let patch = json!({"data": {"k": "hunter2"}});
         local
             .append(&[
-                step("Secret", Undo::Reapply { patch: patch.clone() }),
-                step("ConfigMap", Undo::Reapply { patch }),
+                step(
+                    "Secret",
+                    Undo::Reapply {
+                        patch: patch.clone(),
+                        theirs: Some(Theirs { manager: "m".into(), patch: patch.clone() }),
+                    },
+                ),
+                step("ConfigMap", Undo::Reapply { patch, theirs: None }),
             ])
             .unwrap();
         let text = fs_err::read_to_string(&path).unwrap();

@@ -37,6 +37,8 @@ pub(crate) struct Ledger {
     server: Server,
     owner: Owner,
     holder: Holder,
+    /// The resource version of the Secret as the lock was taken over it; empty where there was none.
+    pub(crate) found: String,
     /// What is in the cluster.
     pub(crate) state: State,
 }
@@ -62,7 +64,7 @@ impl Shared {
             loop {
                 tokio::time::sleep(RENEW_EVERY).await;
                 // A failure shows at the run's next own write, which says what it was doing.
-                let _ = renewed.lock().await.update(|_| {}).await;
+                let _ = renewed.lock().await.still_ours().await;
             }
         });
         Self { ledger, renewal }
@@ -97,7 +99,8 @@ pub(crate) async fn load(server: &Server, owner: &Owner) -> Result<State, Error>
 impl Ledger {
     /// Takes the lock and, in the same write, makes a first change to the state.
     ///
-    /// A lock that is expired or whose process is gone is taken over; a live one is waited for, at most `lock_wait`.
+    /// A lock that is expired or whose process is gone is taken over; a live one is waited for, at most `lock_wait`, and
+    /// not up to the deadline, for then nobody would say who holds it.
     pub(crate) async fn acquire(
         server: &Server,
         owner: &Owner,
@@ -106,6 +109,7 @@ impl Ledger {
         change: impl Fn(&mut State),
     ) -> Result<Self, Error> {
         let begun = Instant::now();
+        let end = options.deadline.and_then(|deadline| deadline.checked_sub(2 * LOOK_EVERY));
         let holder = Holder { nonce: random_id(), since: jiff::Timestamp::now().to_string(), ..options.holder.clone() };
         let mut told = false;
         loop {
@@ -113,7 +117,7 @@ impl Ledger {
             if let Some(lock) = &state.lock {
                 if lock.is_dead(jiff::Timestamp::now(), &holder) {
                     events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
-                } else if begun.elapsed() >= options.lock_wait {
+                } else if begun.elapsed() >= options.lock_wait || end.is_some_and(|end| Instant::now() >= end) {
                     return Err(Error::Locked { holder: lock.holder.to_string(), expires: lock.expires.clone() });
                 } else {
                     if !told {
@@ -124,7 +128,9 @@ impl Ledger {
                     continue;
                 }
             }
-            let mut ledger = Self { server: server.clone(), owner: owner.clone(), holder: holder.clone(), state };
+            let found = state.version.clone();
+            let mut ledger =
+                Self { server: server.clone(), owner: owner.clone(), holder: holder.clone(), found, state };
             let mut next = ledger.state.clone();
             next.lock = Some(ledger.fresh_lock());
             change(&mut next);
@@ -132,6 +138,16 @@ impl Ledger {
                 return Ok(ledger);
             }
         }
+    }
+
+    /// Goes on whatever the deadline: what was begun is being undone.
+    pub(crate) fn without_deadline(&mut self) {
+        self.server = self.server.until(None);
+    }
+
+    /// Renews the lock, and fails where it is not ours any more.
+    pub(crate) async fn still_ours(&mut self) -> Result<(), Error> {
+        self.update(|_| {}).await
     }
 
     /// Changes the state and renews the lock, in one write.
@@ -158,6 +174,7 @@ impl Ledger {
     /// Deletes the Secret: nothing is left to remember.
     pub(crate) async fn remove(&mut self) -> Result<(), Error> {
         let target = reference(&self.owner);
+        self.server = self.server.with_grace(LAST_WORD);
         self.server.delete(&secrets(), &target, &self.state.uid).await.map_err(|e| Error::on("delete", &target, e))?;
         Ok(())
     }

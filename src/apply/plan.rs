@@ -1,7 +1,8 @@
 //! What an apply would do, found out with reads alone: create, change, adopt, leave, prune.
 //!
-//! An object needs no write when we applied exactly this manifest before (digest in the record, same uid) and every
-//! field of it is still in our `managedFields` entry, which the server takes away as soon as anyone else changes one.
+//! An object needs no write when we applied exactly this manifest before (digest in the record, same uid, no step of a
+//! run that was cut off) and every field of it is still in our `managedFields` entry, which the server takes away as soon
+//! as anyone else changes one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -97,6 +98,14 @@ impl Plan {
     /// The number of objects with an action.
     pub fn count(&self, action: Action) -> usize {
         self.steps.iter().filter(|step| step.action == action).count()
+    }
+
+    /// The same plan, made of what was read from an earlier look on: [`Engine::begin`] refuses it when the record was written
+    /// since then, and not only since the plan was made.
+    #[must_use]
+    pub fn since(mut self, earlier: &State) -> Self {
+        self.state.version.clone_from(&earlier.version);
+        self
     }
 
     /// The stages, ascending.
@@ -217,8 +226,12 @@ impl Engine {
                 continue;
             }
             let recorded = state.record.as_ref().and_then(|record| record.item(&step.target));
-            let same = recorded
-                .is_some_and(|item| item.uid == uid(live) && item.digest == step.digest && item.policy == step.policy);
+            // What a run that did not end has written, or was about to, is not what the record says.
+            let begun = state.journal.as_ref().is_some_and(|journal| journal.step(&step.target).is_some());
+            let same = !begun
+                && recorded.is_some_and(|item| {
+                    item.uid == uid(live) && item.digest == step.digest && item.policy == step.policy
+                });
             step.drift = fields::ours(live).map(|ours| fields::not_owned(&step.manifest, ours)).unwrap_or_default();
             let intact = fields::ours(live).is_some() && step.drift.is_empty();
             step.action = if same && intact { Action::Unchanged } else { Action::Change };

@@ -31,19 +31,23 @@ impl Run {
                 None => {}
             }
         }
-        let entries: Vec<JournalStep> = doomed
-            .iter()
-            .map(|(item, kind, live)| JournalStep {
-                object: item.object.clone(),
-                api_version: kind.api_version(),
-                policy: item.policy,
-                undo: Undo::Recreate {
-                    manifest: fields::ours(live).map_or_else(|| bare(live), |ours| fields::extract(live, ours)),
-                },
-            })
-            .collect();
+        let journal = self.ledger.lock().await.state.journal.clone();
+        let mut entries = Vec::new();
+        for (item, kind, live) in &doomed {
+            let mut manifest = fields::ours(live).map_or_else(|| bare(live), |ours| fields::extract(live, ours));
+            match journal.as_ref().and_then(|journal| journal.step(&item.object)).map(|step| &step.undo) {
+                None => {}
+                // A cut-off run changed it first: made again, it is as it was before that.
+                Some(Undo::Reapply { patch, .. }) => fields::merge(&mut manifest, patch),
+                Some(_) => continue,
+            }
+            let (object, api_version) = (item.object.clone(), kind.api_version());
+            entries.push(JournalStep { object, api_version, policy: item.policy, undo: Undo::Recreate { manifest } });
+        }
         if !entries.is_empty() {
             self.note(&entries).await?;
+        } else if !doomed.is_empty() {
+            self.ledger.lock().await.still_ours().await?;
         }
         for (item, kind, _) in doomed {
             let deleted = self.server.delete(&kind, &item.object, &item.uid).await;

@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
-use super::journal::{Journal, JournalStep, Undo};
+use super::journal::{Journal, JournalStep, Theirs, Undo};
 use super::kinds::{Kind, split_api_version};
 use super::ledger::{Ledger, Shared};
 use super::object::{ObjectRef, annotation, text, uid};
@@ -18,6 +18,7 @@ use super::owner::NAMESPACE_CREATED_ANNOTATION;
 use super::record::State;
 use super::run::Run;
 use super::server::{ApplyOptions, Server};
+use super::write::bare;
 
 /// How long a rollback waits for what it deleted.
 const GONE_WITHIN: Duration = Duration::from_secs(60);
@@ -40,6 +41,7 @@ impl Run {
         let engine = self.engine.clone();
         // The deadline that may have ended the run must not end its undoing.
         let server = engine.server.until(None);
+        self.ledger.lock().await.without_deadline();
         let result = engine.undo(&server, &self.ledger).await?;
         if result.problems.is_empty() {
             self.close_local()?;
@@ -92,8 +94,13 @@ impl Engine {
     }
 
     async fn undo(&self, server: &Server, ledger: &Shared) -> Result<RolledBack, Error> {
+        // Whoever lost the lock undoes nothing: what stands there by now is the work of another run.
+        ledger.lock().await.still_ours().await?;
         let state = ledger.lock().await.state.clone();
-        let Some(journal) = state.journal.clone() else { return Ok(RolledBack::default()) };
+        let Some(journal) = state.journal.clone() else {
+            ledger.lock().await.finish(|_| {}).await?;
+            return Ok(RolledBack::default());
+        };
         let mut result = RolledBack::default();
         let mut doomed = Vec::new();
         let mut renamed: Vec<(ObjectRef, String)> = Vec::new();
@@ -198,18 +205,25 @@ impl Engine {
                 self.events.send(Event::Object { object: target.clone(), done: Done::Deleted });
                 Ok(Outcome::Deleted(Doomed { kind, object: target.clone(), uid }))
             }
-            (Undo::Reapply { patch }, Some(live)) => {
+            (Undo::Reapply { patch, theirs }, Some(live)) => {
                 let mut former =
                     fields::ours(&live).map_or_else(|| identity(&live), |ours| fields::extract(&live, ours));
                 fields::merge(&mut former, patch);
+                // First, so that what is not ours to give back has an owner when we let go of it.
+                if let Some(Theirs { manager, patch }) = theirs {
+                    let merged = server.merge_as(manager, &kind, target, patch).await;
+                    merged.map_err(|e| Error::on("restore", target, e))?;
+                }
                 self.reapply(server, &kind, target, &former).await?;
                 Ok(Outcome::Done)
             }
             (Undo::Release { patch }, Some(live)) => {
-                self.reapply(server, &kind, target, &identity(&live)).await?;
-                if patch.as_object().is_some_and(|map| !map.is_empty()) {
-                    server.merge(&kind, target, patch).await.map_err(|e| Error::on("restore", target, e))?;
-                }
+                self.give_back(server, &kind, target, &live, patch).await?;
+                Ok(Outcome::Done)
+            }
+            // It was to be deleted, and was not.
+            (Undo::Recreate { manifest }, Some(live)) if self.is_ours(&live, target, state) && !is_going(&live) => {
+                self.reapply(server, &kind, target, manifest).await?;
                 Ok(Outcome::Done)
             }
             (Undo::Recreate { manifest }, None) => {
@@ -219,6 +233,34 @@ impl Engine {
             // It never came to be, is gone, or is somebody else's by now.
             _ => Ok(Outcome::Done),
         }
+    }
+
+    /// Gives back what was taken over: our fields go, and those of its former managers are as they were.
+    async fn give_back(
+        &self,
+        server: &Server,
+        kind: &Kind,
+        target: &ObjectRef,
+        live: &Value,
+        former: &Value,
+    ) -> Result<(), Error> {
+        let restore = |error| Error::on("restore", target, error);
+        let patch = match server.apply(kind, &identity(live), ApplyOptions::default()).await {
+            Ok(_) => former.clone(),
+            // Some fields cannot be let go of, for no such object can be without them: the containers of a workload.
+            Err(error) if error.code == 422 && fields::ours(live).is_some() => {
+                self.disown(server, kind, target).await?;
+                // Of a whole object it is known, too, what has to go.
+                let whole = former.get("kind").is_some();
+                if whole { fields::merge_diff(&bare(live), former) } else { former.clone() }
+            }
+            Err(error) => return Err(restore(error)),
+        };
+        if patch.as_object().is_some_and(|map| !map.is_empty()) {
+            server.merge(kind, target, &patch).await.map_err(restore)?;
+        }
+        self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
+        Ok(())
     }
 
     async fn reapply(
@@ -240,6 +282,10 @@ pub(super) enum Outcome {
     Done,
     Deleted(Doomed),
     Recreated(String),
+}
+
+fn is_going(live: &Value) -> bool {
+    text(live, "/metadata/deletionTimestamp").is_some()
 }
 
 /// An object without a single field: applying it lets go of all of ours.

@@ -1,6 +1,7 @@
 //! One run: the lock, the journal before each stage, the stages, and the record at the end.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use futures::stream::{self, StreamExt as _};
 
@@ -62,18 +63,21 @@ impl Engine {
         "install".clone_into(&mut journal.command);
         let mut local = self.options.journal.as_deref().map(|path| LocalJournal::open(path, &journal)).transpose()?;
         let mut applied = BTreeMap::new();
+        self.begun.store(false, Ordering::SeqCst);
         let own = |step: &&Step| step.target.is("", "Namespace") && step.target.name == self.owner.namespace;
         if let Some(step) = plan.steps.iter().find(own).filter(|step| step.action == Action::Create) {
             let steps = [entry(step, Undo::Delete)];
             if let Some(local) = &mut local {
                 local.append(&steps)?;
             }
+            self.begun.store(true, Ordering::SeqCst);
             let done = self.apply_one(&server, step).await.map_err(Failure::into_error)?;
             fresh.namespace_created = done.done == Done::Created;
             journal.namespace_created |= fresh.namespace_created;
             applied.insert(step.target.clone(), done);
         }
-        let ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |state| {
+        let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |state| {
+            self.begun.store(true, Ordering::SeqCst);
             // Another run may have come and gone while the lock was waited for: its journal is closed then, and what
             // stood in it is not ours to undo.
             state.journal = Some(match &state.journal {
@@ -86,12 +90,12 @@ impl Engine {
             });
         })
         .await?;
-        let same_journal = ledger.state.journal.as_ref().is_some_and(|found| found.run == journal.run);
-        if ledger.state.record != plan.state.record || !same_journal {
-            let mut ledger = ledger;
+        // Whatever another run wrote since then, the plan knows nothing of: what it made, or the keys that it made up.
+        if ledger.found != plan.state.version {
             ledger
                 .finish(|state| state.journal = state.journal.take().filter(|journal| !journal.steps.is_empty()))
                 .await?;
+            self.begun.store(false, Ordering::SeqCst);
             return Err(Error::PlanOutdated);
         }
         Ok(Run { engine: self.clone(), server, plan, ledger: Shared::new(ledger), local, applied })
@@ -204,19 +208,28 @@ impl Run {
 
     /// Writes down how each step is undone, in the cluster and on disk, unless that is written already.
     async fn journal(&mut self, due: &[&Step]) -> Result<(), Error> {
-        let known = self.ledger.lock().await.state.journal.clone();
-        let fresh: Vec<&&Step> =
-            due.iter().filter(|step| known.as_ref().is_none_or(|j| j.step(&step.target).is_none())).collect();
-        if fresh.is_empty() {
+        if due.is_empty() {
             return Ok(());
         }
+        let known = self.ledger.lock().await.state.journal.clone();
+        let known = |step: &Step| known.as_ref().and_then(|journal| journal.step(&step.target)).cloned();
         let (engine, server) = (&self.engine, &self.server);
-        let entries: Vec<Result<JournalStep, Error>> = stream::iter(fresh)
-            .map(|step| async move { Ok(entry(step, engine.undo_of(server, step).await?)) })
+        let entries: Vec<Result<Option<JournalStep>, Error>> = stream::iter(due)
+            .map(|step| (*step, known(step)))
+            .map(|(step, known)| async move {
+                Ok(match known {
+                    None => Some(entry(step, engine.undo_of(server, step).await?)),
+                    Some(known) => engine.wider_undo(server, step, &known.undo).await?.map(|undo| entry(step, undo)),
+                })
+            })
             .buffered(engine.options.parallel)
             .collect()
             .await;
-        let entries: Vec<JournalStep> = entries.into_iter().collect::<Result<_, _>>()?;
+        let entries: Vec<JournalStep> = entries.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
+        if entries.is_empty() {
+            // Nothing to say, but whoever lost the lock meanwhile must not write either.
+            return self.ledger.lock().await.still_ours().await;
+        }
         self.note(&entries).await
     }
 
@@ -243,7 +256,7 @@ impl Run {
                 if let Some(journal) = &mut state.journal {
                     journal.claims.extend(claims.iter().cloned());
                     for entry in entries {
-                        journal.add(entry.clone());
+                        journal.put(entry.clone());
                     }
                 }
             })

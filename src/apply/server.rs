@@ -219,11 +219,22 @@ impl Server {
     /// # Errors
     /// Whatever the server refuses; 409 where the patch carries an old resource version.
     pub async fn merge(&self, kind: &Kind, target: &ObjectRef, patch: &Value) -> Result<Written, ApiError> {
+        self.merge_as(super::owner::MANAGER, kind, target, patch).await
+    }
+
+    /// As [`Server::merge`], under the name of another field manager, who gets what he had.
+    pub(crate) async fn merge_as(
+        &self,
+        manager: &str,
+        kind: &Kind,
+        target: &ObjectRef,
+        patch: &Value,
+    ) -> Result<Written, ApiError> {
         let address = format!(
             "{}/{}?fieldManager={}",
             kind.collection(target.namespace.as_deref()),
             target.name,
-            super::owner::MANAGER
+            encode(manager)
         );
         self.write(Method::PATCH, address, "application/merge-patch+json", patch).await
     }

@@ -116,9 +116,21 @@ impl Engine {
             let install_uid = install_uid(&state, namespace.as_ref());
             let writable = namespace.as_ref().is_some_and(|n| text(n, "/metadata/deletionTimestamp").is_none());
             let ledger = if writable { Some(self.open_for_removal(&server, &install_uid).await?) } else { None };
-            let state = match &ledger {
-                Some(ledger) => ledger.lock().await.state.clone(),
-                None => state,
+            let (state, found, claims) = match &ledger {
+                Some(ledger) => {
+                    let (now, version) = {
+                        let ledger = ledger.lock().await;
+                        (ledger.state.clone(), ledger.found.clone())
+                    };
+                    // A run that was at work until now may have made more, and bound what was not bound yet.
+                    let (found, claims) = if version == state.version {
+                        (found, claims)
+                    } else {
+                        self.what_is_ours(&server, &now).await?
+                    };
+                    (now, found, claims)
+                }
+                None => (state, found, claims),
             };
             let kept = self.delete_all(&server, &state, found, claims, removal, end, &mut result).await?;
             self.close_removal(&server, ledger, &state, &install_uid, kept, end, &mut result).await?;

@@ -9,9 +9,10 @@ use super::engine::Engine;
 use super::error::{Error, StuckObject};
 use super::event::{Done, Event};
 use super::fields;
-use super::journal::Undo;
+use super::journal::{Theirs, Undo};
 use super::kinds::Kind;
 use super::object::{number, text, uid};
+use super::owner::MANAGER;
 use super::plan::{Action, Step};
 use super::record::Origin;
 use super::run::Applied;
@@ -76,7 +77,7 @@ impl Engine {
         }
         let before = step.live.as_ref().and_then(|live| text(live, "/metadata/resourceVersion"));
         // A repeated request finds what the first one made, whose answer was lost: nobody else has written to it then.
-        let alone = || fields::managers(&written.object).iter().all(|manager| manager == super::owner::MANAGER);
+        let alone = || fields::managers(&written.object).iter().all(|manager| manager == MANAGER);
         let made = written.created || (step.action == Action::Create && alone());
         let done = match step.action {
             _ if made => Done::Created,
@@ -128,6 +129,21 @@ impl Engine {
         }
     }
 
+    /// What leads back from applying a step to an object that a cut-off run has written to, or was about to: it was known
+    /// how that is undone, and may not be what undoes this. None where nothing has to be added.
+    pub(crate) async fn wider_undo(&self, server: &Server, step: &Step, known: &Undo) -> Result<Option<Undo>, Error> {
+        // What was made is deleted, and what was taken over is given back as a whole.
+        let Undo::Reapply { patch, theirs } = known else { return Ok(None) };
+        let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+        let live = live.map_err(|e| Error::on("read", &step.target, e))?;
+        let Some(live) = live.as_ref().filter(|live| fields::ours(live).is_some()) else { return Ok(None) };
+        let mut former = fields::ours(live).map(|ours| fields::extract(live, ours)).unwrap_or_default();
+        fields::merge(&mut former, patch);
+        let mut wider = patch.clone();
+        fields::unite_patches(&mut wider, &fields::merge_diff(&step.manifest, &former));
+        Ok((wider != *patch).then(|| Undo::Reapply { patch: wider, theirs: theirs.clone() }))
+    }
+
     /// What leads back from applying a step.
     pub(crate) async fn undo_of(&self, server: &Server, step: &Step) -> Result<Undo, Error> {
         if step.action == Action::Create {
@@ -137,12 +153,43 @@ impl Engine {
         let Some(live) = live.map_err(|e| Error::on("read", &step.target, e))? else { return Ok(Undo::Delete) };
         Ok(match fields::ours(&live) {
             Some(ours) if step.action == Action::Change => {
-                Undo::Reapply { patch: fields::merge_diff(&step.manifest, &fields::extract(&live, ours)) }
+                let applied = fields::extract(&live, ours);
+                Undo::Reapply {
+                    patch: fields::merge_diff(&step.manifest, &applied),
+                    theirs: theirs(step, &live, &applied),
+                }
             }
             // Taking over drops what the former manager set and we do not: all of it is remembered.
             _ if step.action == Action::Adopt => Undo::Release { patch: bare(&live) },
             _ => Undo::Release { patch: former_values(&step.manifest, &live) },
         })
+    }
+}
+
+/// What somebody had set in our fields, of which the step takes back what it applies.
+fn theirs(step: &Step, live: &Value, applied: &Value) -> Option<Theirs> {
+    if step.drift.is_empty() {
+        return None;
+    }
+    let managers: Vec<String> = fields::managers(live).into_iter().filter(|manager| manager != MANAGER).collect();
+    let manager = managers.iter().find(|manager| fields::by_hand(manager)).or(managers.first())?.clone();
+    let patch = beyond(&former_values(&step.manifest, live), applied)?;
+    Some(Theirs { manager, patch })
+}
+
+/// The values that are not in what we had applied.
+fn beyond(values: &Value, applied: &Value) -> Option<Value> {
+    match (values, applied) {
+        (Value::Object(values), Value::Object(applied)) => {
+            let rest: serde_json::Map<String, Value> = values
+                .iter()
+                .filter_map(|(key, value)| {
+                    Some((key.clone(), applied.get(key).map_or(Some(value.clone()), |known| beyond(value, known))?))
+                })
+                .collect();
+            (!rest.is_empty()).then_some(Value::Object(rest))
+        }
+        _ => (values != applied).then(|| values.clone()),
     }
 }
 

@@ -13,12 +13,12 @@ use serde_json::Value;
 use super::exposure::{self, Decision, Endpoint, NotYet};
 use super::health::{self, Health};
 use super::keys::{self, ADMIN_KUBECONFIG};
-use super::plan::{FIRST_STAGES, Plan};
+use super::plan::{FIRST_STAGES, MEMBERS, Plan};
 use super::survey::{Survey, survey};
 use super::upgrade::UpgradeRefused;
 use super::values::ExposureType;
 use crate::api::version::KubeMinor;
-use crate::apply::{self, Action, ObjectRef, Phase};
+use crate::apply::{self, Action, ObjectRef, Phase, State};
 use crate::chart::Diagnostics;
 use crate::check::Report;
 use crate::check::hosting::HostingFacts;
@@ -145,11 +145,12 @@ impl Flow<'_> {
         let seen = survey(self.plan, self.client, self.course.engine, lenient, progress, |e| stopped(e).into()).await?;
         let known_host = seen.known_host();
         let Survey { facts, state, decision } = seen;
+        self.same_data(&state).await?;
         self.course.progress.done(&format!("{}, exposure {} ({})", facts.git_version, name(&decision), decision.why));
 
         let stopped = self.course.stopped();
         let found = keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into()).await?;
-        let endpoint = self.expose(&decision, &facts, known_host.as_deref()).await?;
+        let endpoint = self.expose(&decision, &facts, &state, known_host.as_deref()).await?;
         let keys = self.keys(&found, &endpoint)?;
         let rendered = self.plan.render(&endpoint, &keys)?;
         let objects = planned(&rendered.objects);
@@ -158,7 +159,8 @@ impl Flow<'_> {
         self.same_members(&whole).await?;
         let unchanged = whole.is_noop() && self.course.run.is_none();
         if !unchanged {
-            self.course.begin(whole).await?;
+            // Keys that another run has made since they were looked for are not to be replaced by those made here.
+            self.course.begin(whole.since(&state)).await?;
         }
         let of_step = |workload: &str| format!("Installing {}", title(workload));
         // Without its store there is no API server: one step for both.
@@ -173,6 +175,20 @@ impl Flow<'_> {
         self.course.commit().await?;
         let kubeconfig = self.write_kubeconfig(&keys)?;
         Ok(Installed { health: health?, endpoint, kubeconfig, unchanged })
+    }
+
+    /// Refuses another number of members of etcd over data that is there: what an uninstall kept of one member would run
+    /// beside an empty store of the others.
+    async fn same_data(&self, state: &State) -> Result<(), InstallError> {
+        let recorded = state.record.as_ref().and_then(|record| record.release.facts.get(MEMBERS)?.parse().ok());
+        let wanted = u64::try_from(self.plan.values.etcd.replicas).unwrap_or_default();
+        match recorded {
+            Some(now) if now != wanted => {
+                let data = self.course.engine.data().await.map_err(self.course.stopped())?;
+                if data.is_empty() { Ok(()) } else { Err(InstallError::Members { now, wanted }) }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses another number of members of etcd: each knows the others from its first start.
@@ -196,6 +212,7 @@ impl Flow<'_> {
         &mut self,
         decision: &Decision,
         facts: &HostingFacts,
+        state: &State,
         known: Option<&str>,
     ) -> Result<Endpoint, InstallError> {
         let wanted = &self.plan.values.exposure;
@@ -216,7 +233,7 @@ impl Flow<'_> {
                 format!("Creating namespace {namespace}")
             });
             let stages = part.stages();
-            self.course.begin(part).await?;
+            self.course.begin(part.since(state)).await?;
             let (of_namespace, later): (Vec<u32>, _) = stages.into_iter().partition(|stage| *stage < exposure);
             of_service = later;
             for stage in of_namespace {

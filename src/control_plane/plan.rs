@@ -24,6 +24,9 @@ const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 /// The kind of owner that a control plane is to the engine.
 pub const OWNER_KIND: &str = "control-plane";
 
+/// The fact of a record that says how many members etcd has.
+pub(super) const MEMBERS: &str = "etcdMembers";
+
 /// Everything that decides what is installed but the cluster.
 #[derive(Debug)]
 pub struct Plan {
@@ -88,6 +91,7 @@ impl Plan {
             ("exposure".to_owned(), format!("{:?}", endpoint.kind)),
             ("server".to_owned(), endpoint.url()),
             ("host".to_owned(), endpoint.host.clone()),
+            (MEMBERS.to_owned(), self.values.etcd.replicas.to_string()),
         ]))
     }
 

@@ -98,8 +98,6 @@ pub struct Course<'a> {
     pub progress: &'a Arc<dyn Progress>,
     /// When it has to have ended.
     pub deadline: Instant,
-    /// Something may have been written.
-    pub begun: bool,
     /// The engine's run, once it holds the lock.
     pub run: Option<Run>,
     /// The run has ended well: what fails after that undoes nothing.
@@ -110,7 +108,7 @@ pub struct Course<'a> {
 impl<'a> Course<'a> {
     /// A run that has written nothing yet.
     pub const fn new(engine: &'a Engine, progress: &'a Arc<dyn Progress>, deadline: Instant) -> Self {
-        Self { engine, progress, deadline, begun: false, run: None, committed: false, step: String::new() }
+        Self { engine, progress, deadline, run: None, committed: false, step: String::new() }
     }
 
     /// Begins a step.
@@ -135,15 +133,10 @@ impl<'a> Course<'a> {
     /// # Errors
     /// What the engine refuses.
     pub async fn begin(&mut self, plan: apply::Plan) -> Result<(), Stopped> {
-        let before = std::mem::replace(&mut self.begun, true);
         let outcome = match &mut self.run {
             Some(run) => run.extend(plan),
             None => self.engine.begin(plan).await.map(|run| self.run = Some(run)),
         };
-        // Refused at the door: what stands in the journal is another run's, and not to be undone.
-        if let Err(apply::Error::Locked { .. } | apply::Error::NotOurs { .. } | apply::Error::PlanOutdated) = outcome {
-            self.begun = before;
-        }
         outcome.map_err(self.stopped())
     }
 
@@ -247,9 +240,10 @@ impl<'a> Course<'a> {
 
     /// Ends a run that failed: undoes it if that was asked for, else lets go of the lock.
     ///
-    /// Begun without a run means that it was cut off between its first write and its return: the journal knows.
+    /// Begun without a run means that it was cut off between its first write and its return: the journal knows. A run that
+    /// was refused at the door, or left while it waited there, has begun nothing: what stands in the journal is another's.
     pub async fn wind_up(self, rollback: bool) -> Aftermath {
-        if !self.begun {
+        if !self.engine.has_begun() {
             return Aftermath::NothingWritten;
         }
         if !rollback || self.committed {

@@ -1,9 +1,9 @@
 //! What was there before a run outlives its undoing, and what is removed goes in an order that can be gone on with.
 
-use fleetctl::apply::{Done, Event, Phase, Removal, Run};
+use fleetctl::apply::{Action, Done, Event, Kind, Phase, Planned, Removal, Run};
 use serde_json::json;
 
-use super::lifecycle::{bind, kubectl_made};
+use super::lifecycle::{bind, edit, kubectl_made};
 use super::support::{Case, dump, objects, release};
 use super::{kill, rules};
 
@@ -129,5 +129,98 @@ async fn what_a_cut_off_install_took_over_is_given_back_by_an_uninstall() {
         assert!(live["metadata"].get("labels").is_none(), "{live}");
     }
     delete(&case, "", "ConfigMap", "config").await;
+    case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+}
+
+/// The objects with another value of the field `a` of the ConfigMap.
+fn with_a(case: &Case, value: &str) -> Vec<Planned> {
+    let mut all = objects(case);
+    for planned in all.iter_mut().filter(|planned| planned.object["kind"] == "ConfigMap") {
+        planned.object["data"]["a"] = value.into();
+    }
+    all
+}
+
+async fn value_of_a(case: &Case) -> serde_json::Value {
+    case.get("", "ConfigMap", "config").await.unwrap()["data"]["a"].clone()
+}
+
+#[tokio::test]
+async fn the_former_values_come_back_after_a_change_that_was_cut_off() {
+    let case = Case::new("former").await;
+    case.install(&objects(&case)).await.unwrap();
+    let plan = case.engine.plan(&release(), &with_a(&case, "2")).await.unwrap();
+    let mut run = case.engine.begin(plan).await.unwrap();
+    run.apply().await.unwrap();
+    run.release().await.unwrap();
+    assert_eq!(value_of_a(&case).await, "2");
+    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    assert_eq!(plan.count(Action::Change), 1, "only what the change had come to");
+    case.install(&objects(&case)).await.unwrap();
+    assert_eq!(value_of_a(&case).await, "1");
+    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    wipe(&case).await;
+}
+
+#[tokio::test]
+async fn what_somebody_had_set_by_hand_is_theirs_again_after_a_rollback() {
+    let case = Case::new("hand").await;
+    case.install(&objects(&case)).await.unwrap();
+    edit(&case, "kubectl-edit", "", "ConfigMap", "config", json!({"data": {"a": "by hand"}})).await;
+    // A field without which there is no such object, so that nobody can merely let go of it.
+    let image =
+        json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "example.com/by-hand"}]);
+    let path = Kind::versions("apps", "Deployment").remove(0).collection(Some(&case.namespace));
+    let request = http::Request::patch(format!("{path}/d?fieldManager=kubectl-set"))
+        .header("content-type", "application/json-patch+json")
+        .body(serde_json::to_vec(&image).unwrap())
+        .unwrap();
+    case.server().client().request::<serde_json::Value>(request).await.unwrap();
+    let drift = case.engine.drift().await.unwrap();
+    assert_eq!(drift.len(), 2);
+    let plan = case.engine.plan(&release(), &with_a(&case, "2")).await.unwrap();
+    let mut run = case.engine.begin(plan).await.unwrap();
+    run.apply().await.unwrap();
+    assert_eq!(value_of_a(&case).await, "2");
+    let undone = run.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    assert_eq!(value_of_a(&case).await, "by hand");
+    let deployment = case.get("apps", "Deployment", "d").await.unwrap();
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "example.com/by-hand");
+    assert_eq!(case.engine.drift().await.unwrap(), drift, "it strays as it did before");
+    case.install(&objects(&case)).await.unwrap();
+    assert_eq!(value_of_a(&case).await, "1");
+    assert_eq!(case.engine.drift().await.unwrap(), []);
+    wipe(&case).await;
+}
+
+#[tokio::test]
+async fn a_workload_that_was_taken_over_is_given_back_as_it_was() {
+    let case = Case::with("theirs", |options| options.adopt = true).await;
+    case.install(&objects(&case)[..1]).await.unwrap();
+    let theirs = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": case.namespace},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "d"}}, "template": {"metadata": {"labels": {"app": "d", "old": "x"}},
+            "spec": {"containers": [{"name": "c", "image": "example.com/theirs"}, {"name": "more", "image": "example.com/more"}]}}}});
+    let path = Kind::versions("apps", "Deployment").remove(0).collection(Some(&case.namespace));
+    let request = http::Request::post(format!("{path}?fieldManager=kubectl-client-side-apply"))
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(&theirs).unwrap())
+        .unwrap();
+    case.server().client().request::<serde_json::Value>(request).await.unwrap();
+    let spec = async || case.get("apps", "Deployment", "d").await.unwrap()["spec"].clone();
+    let before = spec().await;
+    let run = applied(&case).await;
+    assert_ne!(spec().await, before);
+    let undone = run.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    assert_eq!(spec().await, before);
+    // The same by an uninstall, of a run that was cut off.
+    applied(&case).await.release().await.unwrap();
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert!(removed.leftovers.is_empty(), "{removed:?}");
+    assert_eq!(spec().await, before);
+    let live = case.get("apps", "Deployment", "d").await.unwrap();
+    assert!(live["metadata"].get("labels").is_none(), "{live}");
+    delete(&case, "apps", "Deployment", "d").await;
     case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
 }

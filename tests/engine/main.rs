@@ -12,4 +12,5 @@ mod rules;
 mod sequences;
 mod support;
 mod traffic;
+mod turns;
 mod waiting;

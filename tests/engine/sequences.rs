@@ -68,6 +68,15 @@ fn release_of(values: u8) -> Release {
     Release { values_digest: format!("sha256:{values}"), ..release() }
 }
 
+/// Two sets with the same fields, of which each differs between two of them; and one with a field of its own.
+fn data_of(values: u8) -> serde_json::Value {
+    match values {
+        0 => json!({"a": "0", "b": "0"}),
+        1 => json!({"a": "1", "b": "0"}),
+        _ => json!({"a": "0", "b": "2", "c": "x"}),
+    }
+}
+
 /// The objects for a set of values: fields that differ, and an object that only some have.
 fn objects_of(case: &Case, values: u8) -> Vec<Planned> {
     let mut all = objects(case);
@@ -76,7 +85,7 @@ fn objects_of(case: &Case, values: u8) -> Vec<Planned> {
     }
     for planned in &mut all {
         match planned.object["kind"].as_str() {
-            Some("ConfigMap") => planned.object["data"] = json!({"a": values.to_string(), format!("of-{values}"): "x"}),
+            Some("ConfigMap") => planned.object["data"] = data_of(values),
             Some("Deployment") if values == 1 => planned.object["spec"]["replicas"] = 2.into(),
             _ => {}
         }
@@ -95,7 +104,11 @@ async fn assert_is(case: &Case, values: Option<u8>, place: &str) {
     let map = case.get("", "ConfigMap", "config").await;
     match values {
         Some(values) => {
-            assert_eq!(map.unwrap_or_else(|| panic!("{place}: no config"))["data"]["a"], values.to_string(), "{place}");
+            let map = map.unwrap_or_else(|| panic!("{place}: no config"));
+            assert_eq!(map["data"], data_of(values), "{place}");
+            let deployment =
+                case.get("apps", "Deployment", "d").await.unwrap_or_else(|| panic!("{place}: no deployment"));
+            assert_eq!(deployment["spec"]["replicas"], if values == 1 { 2 } else { 1 }, "{place}");
             let budget = case.get("policy", "PodDisruptionBudget", "b").await;
             assert_eq!(budget.is_some(), values != 2, "{place}");
         }

@@ -1,0 +1,149 @@
+//! One run at a time: what becomes of who waited for another's end, and of who lost the lock and does not know it yet.
+
+use std::time::{Duration, Instant};
+
+use fleetctl::apply::{Event, Options, Removal, Run};
+use serde_json::json;
+
+use super::lifecycle::{bind, edit};
+use super::support::{Case, dump, objects, release};
+use super::{kill, rules};
+
+const CLAIM: &str = "data-etcd-0";
+
+/// As a process that lives: this one, or the first of this machine.
+fn living(pid: u32) -> impl FnOnce(&mut Options) {
+    move |options| options.holder.pid = pid
+}
+
+async fn beside(case: &Case) -> Case {
+    Case::again(&case.namespace, tempfile::tempdir().unwrap(), living(1)).await
+}
+
+/// A run that has applied the first two of three stages.
+async fn under_way(case: &Case) -> Run {
+    let plan = case.engine.plan(&release(), &objects(case)).await.unwrap();
+    let mut run = case.engine.begin(plan).await.unwrap();
+    run.apply_stage(0).await.unwrap();
+    run.apply_stage(1).await.unwrap();
+    run
+}
+
+/// Ends when `case` waits for the lock.
+async fn waiting(case: &Case) {
+    let told =
+        || case.events.lock().unwrap().iter().any(|event| matches!(event, Event::Lock { taken_over: false, .. }));
+    while !told() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Has another run take the lock, and end without a word.
+async fn steal(case: &Case) {
+    let name = case.engine.owner().record_name();
+    let secret = case.get("", "Secret", &name).await.unwrap();
+    let mut lock: serde_json::Value =
+        serde_json::from_str(secret["metadata"]["annotations"]["fleet-scheduler.io/lock"].as_str().unwrap()).unwrap();
+    lock["holder"]["nonce"] = "another".into();
+    lock["expires"] = "2026-01-01T00:00:00Z".into();
+    let patch = json!({"metadata": {"annotations": {"fleet-scheduler.io/lock": lock.to_string()}}});
+    edit(case, "test", "", "Secret", &name, patch).await;
+}
+
+#[tokio::test]
+async fn who_lost_the_lock_writes_nothing_more_and_undoes_nothing() {
+    let first = Case::with("lost", living(std::process::id())).await;
+    let mut run = under_way(&first).await;
+    let second = beside(&first).await;
+    steal(&second).await;
+    second.install(&objects(&second)).await.unwrap();
+    // Each in its turn: a stage that the first has not journalled, and its undoing.
+    assert_eq!(run.apply_stage(2).await.unwrap_err().reason(), "LockLost");
+    assert_eq!(run.rollback().await.unwrap_err().reason(), "LockLost");
+    assert!(second.engine.plan(&release(), &objects(&second)).await.unwrap().is_noop());
+    // The same where the journal knows every step already, because the run goes on with one that was cut off.
+    let record = second.engine.owner().record_name();
+    rules::delete(&second, "", "Secret", &record).await;
+    let whole = first.engine.plan(&release(), &objects(&first)).await.unwrap();
+    let mut run = first.engine.begin(whole).await.unwrap();
+    run.apply().await.unwrap();
+    run.release().await.unwrap();
+    let whole = first.engine.plan(&release(), &objects(&first)).await.unwrap();
+    assert!(whole.writes() > 0);
+    let mut run = first.engine.begin(whole).await.unwrap();
+    steal(&second).await;
+    second.install(&objects(&second)).await.unwrap();
+    assert_eq!(run.apply_stage(1).await.unwrap_err().reason(), "LockLost");
+    kill::wipe(&second).await.unwrap();
+    assert!(dump(&second).await.is_empty());
+}
+
+#[tokio::test]
+async fn an_uninstall_that_waited_removes_what_was_made_meanwhile_and_keeps_what_was_bound() {
+    let first = Case::with("meanwhile", living(std::process::id())).await;
+    let mut run = under_way(&first).await;
+    let second = beside(&first).await;
+    let (removed, ()) = futures::join!(second.engine.uninstall(Removal::default()), async {
+        waiting(&second).await;
+        run.apply_stage(2).await.unwrap();
+        bind(&first, CLAIM).await;
+        run.commit().await.unwrap();
+    });
+    let removed = removed.unwrap();
+    assert!(removed.leftovers.is_empty(), "{removed:?}");
+    let kept: Vec<&str> = removed.kept.iter().map(|kept| kept.object.kind.as_str()).collect();
+    assert!(kept.contains(&"PersistentVolumeClaim") && kept.contains(&"Secret"), "{kept:?}");
+    assert!(second.get("apps", "StatefulSet", "etcd").await.is_none());
+    kill::wipe(&second).await.unwrap();
+    assert!(dump(&second).await.is_empty());
+}
+
+#[tokio::test]
+async fn who_planned_before_another_run_ended_without_success_is_refused() {
+    let first = Case::with("stale", living(std::process::id())).await;
+    let run = under_way(&first).await;
+    let second = beside(&first).await;
+    let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
+    run.release().await.unwrap();
+    assert_eq!(second.engine.begin(plan).await.unwrap_err().reason(), "PlanOutdated");
+    assert!(!second.engine.has_begun());
+    assert!(second.engine.state().await.unwrap().journal.is_some(), "the other run's way back is kept");
+    kill::wipe(&second).await.unwrap();
+    assert!(dump(&second).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_up_to_the_deadline_is_told_as_held() {
+    let first = Case::with("held", living(std::process::id())).await;
+    let run = under_way(&first).await;
+    let late = Case::again(&first.namespace, tempfile::tempdir().unwrap(), |options| {
+        options.holder.pid = 1;
+        options.deadline = Some(Instant::now() + Duration::from_secs(6));
+        options.lock_wait = Duration::from_secs(60);
+    })
+    .await;
+    let plan = late.engine.plan(&release(), &objects(&late)).await.unwrap();
+    assert_eq!(late.engine.begin(plan).await.unwrap_err().reason(), "Locked");
+    assert!(!late.engine.has_begun(), "what stands in the journal is another's");
+    run.rollback().await.unwrap();
+    assert!(dump(&late).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_run_without_time_left_is_undone_to_the_end_in_a_namespace_of_others() {
+    let owner = Case::new("late").await;
+    owner.install(&objects(&owner)[..1]).await.unwrap();
+    rules::delete(&owner, "", "Secret", &owner.engine.owner().record_name()).await;
+    let bare = json!({"metadata": {"labels": null, "annotations": null}});
+    edit(&owner, "test", "", "Namespace", &owner.namespace, bare).await;
+    let before = dump(&owner).await;
+    let end = Instant::now() + Duration::from_secs(15);
+    let late =
+        Case::again(&owner.namespace, tempfile::tempdir().unwrap(), |options| options.deadline = Some(end)).await;
+    let run = under_way(&late).await;
+    tokio::time::sleep_until(end.into()).await;
+    let undone = run.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    assert_eq!(dump(&owner).await, before);
+    owner.sweep().await;
+}
