@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::causes::{Evidence, event_time, worth_reading};
@@ -10,8 +11,9 @@ use super::kinds::Kind;
 use super::object::{ObjectRef, text};
 use super::server::{Selection, Server};
 
-/// Older events are of former tries.
-const EVENT_AGE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
+/// Older events are of former tries, but for those about Services: whoever makes a load balancer says so once, and may take
+/// longer for it.
+const EVENT_AGE: SignedDuration = SignedDuration::from_mins(5);
 /// The lines of a log that are read; fewer are shown.
 const LOG_LINES: usize = 24;
 /// A line of a log that is longer is cut.
@@ -39,7 +41,7 @@ impl Engine {
             );
             evidence.pods.extend(pods.unwrap_or_default());
             evidence.claims.extend(claims.unwrap_or_default());
-            evidence.events.extend(events.unwrap_or_default().into_iter().filter(is_recent));
+            evidence.events.extend(events.unwrap_or_default().into_iter().filter(counts));
             evidence.replica_sets.extend(replica_sets.unwrap_or_default());
         }
         let unbound = evidence.claims.iter().any(|claim| text(claim, "/status/phase") != Some("Bound"));
@@ -52,10 +54,9 @@ impl Engine {
     }
 }
 
-fn is_recent(event: &Value) -> bool {
-    event_time(event)
-        .parse::<jiff::Timestamp>()
-        .map_or(true, |at| jiff::Timestamp::now().duration_since(at) <= EVENT_AGE)
+fn counts(event: &Value) -> bool {
+    let young = |at: Timestamp| Timestamp::now().duration_since(at) <= EVENT_AGE;
+    event_time(event).is_none_or(young) || text(event, "/involvedObject/kind") == Some("Service")
 }
 
 /// The last lines of containers that are not ready: of the run that ended before, and of the one at work.
@@ -81,4 +82,21 @@ async fn logs(server: &Server, pods: &[Value]) -> BTreeMap<String, Vec<String>> 
         }
     }
     logs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn old_events_do_not_count_but_for_those_about_services() {
+        let about = |kind: &str, minutes: i64| {
+            let at = (Timestamp::now() - SignedDuration::from_mins(minutes)).to_string();
+            counts(&json!({"involvedObject": {"kind": kind}, "lastTimestamp": at}))
+        };
+        assert!(about("Pod", 4) && !about("Pod", 6));
+        assert!(about("Service", 4) && about("Service", 50));
+        assert!(counts(&json!({"involvedObject": {"kind": "Pod"}})), "one that does not say when");
+    }
 }

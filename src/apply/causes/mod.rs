@@ -10,6 +10,7 @@ mod service;
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::diagnosis::{CauseId, Diagnosis, Link};
@@ -29,7 +30,7 @@ pub struct Evidence {
     pub claims: Vec<Value>,
     /// Storage classes of the cluster; none when they may not be read.
     pub classes: Option<Vec<Value>>,
-    /// Events of the namespace, of the last minutes.
+    /// Events of the namespace: of the last minutes, and all about Services.
     pub events: Vec<Value>,
     /// The last lines of logs by `namespace/pod/container`.
     pub logs: std::collections::BTreeMap<String, Vec<String>>,
@@ -253,16 +254,15 @@ fn events_of<'a>(object: &Value, evidence: &'a Evidence) -> impl Iterator<Item =
             }
         })
         .collect();
-    events.sort_by_key(|event| std::cmp::Reverse(event_time(event).to_owned()));
+    events.sort_by_key(|event| std::cmp::Reverse(event_time(event)));
     events.into_iter()
 }
 
-/// When an event was last seen, RFC 3339; empty when it does not say.
-pub(super) fn event_time(event: &Value) -> &str {
+/// When an event was last seen, if it says. As text these times have no order: some have fractions of a second.
+pub(super) fn event_time(event: &Value) -> Option<Timestamp> {
     ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"]
         .iter()
-        .find_map(|pointer| text(event, pointer))
-        .unwrap_or_default()
+        .find_map(|pointer| text(event, pointer)?.parse().ok())
 }
 
 #[cfg(test)]

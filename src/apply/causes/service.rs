@@ -6,6 +6,9 @@ use super::{Evidence, Finding, events_of};
 use crate::apply::diagnosis::{CauseId, Link};
 use crate::apply::object::{ObjectRef, list, text};
 
+/// What the service controller of a cloud puts on a Service before it makes a load balancer.
+const CLOUDS_FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
 pub(super) fn find(service: &Value, evidence: &Evidence) -> Option<Finding> {
     if text(service, "/spec/type") != Some("LoadBalancer") || !list(service, "/status/loadBalancer/ingress").is_empty()
     {
@@ -13,7 +16,10 @@ pub(super) fn find(service: &Value, evidence: &Evidence) -> Option<Finding> {
     }
     let object = ObjectRef::of(service)?;
     let events: Vec<&Value> = events_of(service, evidence).collect();
-    if let Some(failed) = events.iter().find(|event| text(event, "/reason") == Some("SyncLoadBalancerFailed")) {
+    let result = events
+        .iter()
+        .find(|event| matches!(text(event, "/reason"), Some("SyncLoadBalancerFailed" | "EnsuredLoadBalancer")));
+    if let Some(failed) = result.filter(|event| text(event, "/reason") == Some("SyncLoadBalancerFailed")) {
         let message = text(failed, "/message").unwrap_or_default();
         return Some(Finding::new(
             CauseId::LoadBalancerFailed,
@@ -21,8 +27,9 @@ pub(super) fn find(service: &Value, evidence: &Evidence) -> Option<Finding> {
             "put right what the cloud says",
         ));
     }
-    // Someone is at work on it: a cloud takes minutes.
-    if !events.is_empty() {
+    // Someone is at work on it: a cloud takes minutes. Its finalizer is there before its first event, and stays.
+    let held = list(service, "/metadata/finalizers").iter().any(|finalizer| finalizer == CLOUDS_FINALIZER);
+    if held || !events.is_empty() {
         return None;
     }
     Some(Finding::new(

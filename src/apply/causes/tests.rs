@@ -32,6 +32,11 @@ fn event(uid: &str, reason: &str, message: &str) -> Value {
     json!({"involvedObject": {"uid": uid}, "reason": reason, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z"})
 }
 
+fn at(time: &str, mut event: Value) -> Value {
+    event["lastTimestamp"] = time.into();
+    event
+}
+
 fn claim(class: Option<&str>) -> Value {
     json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data-etcd-0", "namespace": "fleet", "uid": "c"},
         "spec": {"storageClassName": class}, "status": {"phase": "Pending"}})
@@ -282,6 +287,13 @@ fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
     assert!(diagnose(&service, &evaluate(&service, None), &working).is_none());
     let failed = Evidence { events: vec![event("v", "SyncLoadBalancerFailed", "quota")], ..Evidence::default() };
     assert_eq!(found(&service, &failed).0, CauseId::LoadBalancerFailed);
+    let made = at("2026-01-01T00:10:00Z", event("v", "EnsuredLoadBalancer", "Ensured load balancer"));
+    let healed = Evidence { events: vec![failed.events[0].clone(), made], ..Evidence::default() };
+    assert!(diagnose(&service, &evaluate(&service, None), &healed).is_none(), "it was made after all");
+    // Its events are gone after an hour.
+    let mut held = service;
+    held["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
+    assert!(diagnose(&held, &evaluate(&held, None), &Evidence::default()).is_none());
 }
 
 #[test]
@@ -318,6 +330,26 @@ fn a_missing_secret_or_a_failing_probe_is_told_in_the_kubelets_words() {
         json!({"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "secret \"a\" not found"}}}),
     );
     assert_eq!(found(&set(), &with_pod(config, vec![])).0, CauseId::ContainerConfig);
+}
+
+#[test]
+fn the_times_of_events_have_their_order_however_they_are_written() {
+    let times = [
+        json!({"eventTime": "2026-01-01T00:00:07.900000Z", "lastTimestamp": null}),
+        json!({"lastTimestamp": "2026-01-01T00:00:08Z", "eventTime": null}),
+        json!({"eventTime": "2026-01-01T00:00:08.250000Z", "lastTimestamp": null}),
+        json!({"eventTime": "2026-01-01T00:00:00.000001Z", "series": {"lastObservedTime": "2026-01-01T00:00:09.000001Z"}}),
+    ];
+    let mut events: Vec<Value> = vec![json!({"involvedObject": {"uid": "p"}, "reason": "never"})];
+    for (index, time) in times.into_iter().enumerate() {
+        let mut event = json!({"involvedObject": {"uid": "p"}, "reason": index.to_string()});
+        super::super::fields::merge(&mut event, &time);
+        events.push(event);
+    }
+    let evidence = Evidence { events, ..Evidence::default() };
+    let of_pod = pod("s", json!({}), json!({}));
+    let order: Vec<&str> = events_of(&of_pod, &evidence).filter_map(|event| text(event, "/reason")).collect();
+    assert_eq!(order, ["3", "2", "1", "0", "never"]);
 }
 
 #[test]
