@@ -1,8 +1,9 @@
 //! What keeps a pod from being ready: storage, placement, images, containers that end, in this order.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Evidence, Finding, events_of};
+use super::{Evidence, Finding, event_time, events_of};
 use crate::apply::diagnosis::{CauseId, Link};
 use crate::apply::object::{ObjectRef, condition, list, number, text};
 
@@ -190,9 +191,11 @@ fn mount(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
     if text(pod, "/status/phase") != Some("Pending") {
         return None;
     }
-    let event = events_of(pod, evidence).find(|event| {
+    let events: Vec<&Value> = events_of(pod, evidence).collect();
+    let event = events.iter().find(|event| {
         matches!(text(event, "/reason"), Some("FailedMount" | "FailedAttachVolume" | "FailedCreatePodSandBox"))
             && !text(event, "/message").unwrap_or_default().contains("cache: timed out")
+            && !is_over(event, &events)
     })?;
     let message = text(event, "/message").unwrap_or_default();
     Some(Finding::new(
@@ -200,6 +203,27 @@ fn mount(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
         link(reference, format!("{}: {message}", text(event, "/reason").unwrap_or_default())),
         "make what the message names available to the node",
     ))
+}
+
+/// Whether the node has gone on since. It pulls images and makes containers once volumes and network are there, and mounts
+/// a volume once that is attached. A pod is pending all that time.
+fn is_over(failure: &Value, events: &[&Value]) -> bool {
+    // Most writers of events round to seconds.
+    let second = |event: &Value| event_time(event).map(Timestamp::as_second);
+    let ends = |event: &Value| match text(event, "/reason") {
+        Some("Pulling" | "Pulled" | "Created" | "Started") => true,
+        Some("SuccessfulAttachVolume") => {
+            text(failure, "/reason") != Some("FailedCreatePodSandBox")
+                && volume(failure).is_none_or(|failed| volume(event) == Some(failed))
+        }
+        _ => false,
+    };
+    events.iter().any(|event| ends(event) && second(event) >= second(failure))
+}
+
+/// The volume that an event is about, if it names one.
+fn volume(event: &Value) -> Option<&str> {
+    text(event, "/message")?.split_once("for volume \"")?.1.split('"').next()
 }
 
 fn probe(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {

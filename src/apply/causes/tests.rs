@@ -333,6 +333,38 @@ fn a_missing_secret_or_a_failing_probe_is_told_in_the_kubelets_words() {
 }
 
 #[test]
+fn a_mount_that_failed_is_over_once_the_node_has_gone_on() {
+    let first = |reason: &str, message: &str| at("2026-01-01T00:00:00Z", event("p", reason, message));
+    let later = |reason: &str, message: &str| at("2026-01-01T00:00:08Z", event("p", reason, message));
+    let last_cause = |events: &[Value]| {
+        let evidence = with_pod(json!({"phase": "Pending"}), events.to_vec());
+        diagnose(&set(), &evaluate(&set(), None), &evidence).map(|diagnosis| diagnosis.cause)
+    };
+    let unattached = || first("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timed out");
+    let unmounted = || first("FailedMount", "Unable to attach or mount volumes: unmounted volumes=[data]");
+    let no_network = || first("FailedCreatePodSandBox", "plugin type=\"bridge\" failed (add)");
+    let attached =
+        |name: &str| later("SuccessfulAttachVolume", &format!("AttachVolume.Attach succeeded for volume \"{name}\" "));
+    for failure in [unattached(), unmounted(), no_network()] {
+        for reason in ["Pulling", "Pulled", "Created", "Started"] {
+            assert_eq!(last_cause(&[failure.clone(), later(reason, "")]), None, "{failure} {reason}");
+            assert_eq!(last_cause(&[failure.clone(), first(reason, "")]), None, "in the same second");
+            let again = at("2026-01-01T00:00:09Z", failure.clone());
+            assert_eq!(last_cause(&[again, later(reason, "")]), Some(CauseId::MountFailed), "{failure} {reason}");
+        }
+        assert_eq!(last_cause(&[failure.clone(), later("Scheduled", "")]), Some(CauseId::MountFailed), "{failure}");
+    }
+    assert_eq!(last_cause(&[unattached(), attached("pv-a")]), None);
+    assert_eq!(last_cause(&[unmounted(), attached("pv-a")]), None);
+    // Another volume, and what no volume can heal.
+    assert_eq!(last_cause(&[unattached(), attached("pv-b")]), Some(CauseId::MountFailed));
+    assert_eq!(last_cause(&[no_network(), attached("pv-a")]), Some(CauseId::MountFailed));
+    // What went on is over, and what still fails is found beside it.
+    let missing = first("FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
+    assert_eq!(last_cause(&[unattached(), attached("pv-a"), missing]), Some(CauseId::MountFailed));
+}
+
+#[test]
 fn the_times_of_events_have_their_order_however_they_are_written() {
     let times = [
         json!({"eventTime": "2026-01-01T00:00:07.900000Z", "lastTimestamp": null}),
