@@ -51,8 +51,9 @@ fn unschedulable(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Opt
     if message.contains("unbound immediate PersistentVolumeClaims") || message.contains("waiting for") {
         return None;
     }
-    // A node is on its way, or one that exists is starting.
-    let scaling = events_of(pod, evidence).any(|event| text(event, "/reason") == Some("TriggeredScaleUp"));
+    // A node is on its way, or one that exists is starting. Autoscalers have two words for it.
+    let scaling =
+        events_of(pod, evidence).any(|event| matches!(text(event, "/reason"), Some("TriggeredScaleUp" | "Nominated")));
     if scaling || message.contains("node.kubernetes.io/not-ready") {
         return None;
     }

@@ -276,6 +276,8 @@ fn a_pod_that_no_node_takes_is_told_with_the_schedulers_reasons() {
     assert!(chain.contains(message));
     let scaling = with_pod(pending(message), vec![event("p", "TriggeredScaleUp", "pod triggered scale-up")]);
     assert!(diagnose(&set(), &evaluate(&set(), None), &scaling).is_none(), "a node is on its way");
+    let nominated = with_pod(pending(message), vec![event("p", "Nominated", "Pod should schedule on: nodeclaim/a")]);
+    assert!(diagnose(&set(), &evaluate(&set(), None), &nominated).is_none(), "a node is on its way");
 }
 
 #[test]
