@@ -1,7 +1,7 @@
 //! Following the objects of one kind in one namespace: list, then watch; or list again and again where watching is
 //! forbidden.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
 use serde_json::Value;
@@ -18,6 +18,8 @@ const WATCH_SECONDS: u64 = 40;
 const POLL_EVERY: Duration = Duration::from_secs(2);
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_millis(500);
+/// A watch that ends sooner and brought nothing was closed by the server, or by a proxy that lets none through.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// What a follower saw.
 #[derive(Debug)]
@@ -68,6 +70,8 @@ pub(crate) async fn follow(
         metadata_only: false,
     };
     let mut may_watch = true;
+    // So many watches in a row ended at once.
+    let mut ended_at_once = 0;
     loop {
         let mut version = match server.list_from(&kind, &selection).await {
             Ok((objects, version)) => {
@@ -87,16 +91,32 @@ pub(crate) async fn follow(
                 return;
             }
         };
+        let mut pause = PAUSE;
         while may_watch {
+            let opened = Instant::now();
             match watch(&server, &kind, &selection, &version, &updates).await {
                 None => return,
-                Some(End::Again(next)) => version = next,
+                // What happens meanwhile may never come through such a watch, so it is listed anew.
+                Some(End::Again(next)) if next == version && opened.elapsed() < AT_ONCE => {
+                    pause = pause_after(ended_at_once);
+                    ended_at_once += 1;
+                    break;
+                }
+                Some(End::Again(next)) => {
+                    version = next;
+                    ended_at_once = 0;
+                }
                 Some(End::Stale) => break,
                 Some(End::Forbidden) => may_watch = false,
             }
         }
-        tokio::time::sleep(if may_watch { PAUSE } else { POLL_EVERY }).await;
+        tokio::time::sleep(if may_watch { pause } else { POLL_EVERY }).await;
     }
+}
+
+/// The pause after a watch that ended at once, as so many before it did.
+fn pause_after(others: u32) -> Duration {
+    PAUSE.saturating_mul(1 << others.min(3))
 }
 
 /// One watch. None when nobody listens any more.
@@ -136,4 +156,66 @@ async fn watch(
         }
     }
     if updates.is_closed() { None } else { Some(End::Again(version)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+    use serde_json::json;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::apply::event::Events;
+
+    /// Follows the pods of a server whose watches end at once, each after the next of these lines, if any. Gives so many of
+    /// the requests, and when they came.
+    async fn asked(lines: &'static [&'static str], requests: usize) -> Vec<(String, Instant)> {
+        let (asked, mut asks) = mpsc::unbounded_channel();
+        let mut lines = lines.iter();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let version = query.split("&resourceVersion=").nth(1).and_then(|rest| rest.split('&').next());
+            let said = match version {
+                None => json!({"metadata": {"resourceVersion": "1"}, "items": []}).to_string(),
+                Some(_) => lines.next().copied().unwrap_or_default().to_owned(),
+            };
+            let name = version.map_or_else(|| "list".to_owned(), |version| format!("watch {version}"));
+            let _ = asked.send((name, Instant::now()));
+            async { Ok::<_, Infallible>(http::Response::new(Body::from(said.into_bytes()))) }
+        });
+        let server = Server::new(kube::Client::new(service, "default"), Events::none());
+        let (updates, _kept) = mpsc::unbounded_channel();
+        let following = tokio::spawn(follow(server, Kind::known("", "Pod"), None, None, None, updates));
+        let mut all = Vec::new();
+        while all.len() < requests {
+            all.push(asks.recv().await.unwrap());
+        }
+        following.abort();
+        all
+    }
+
+    fn names(asked: &[(String, Instant)]) -> Vec<&str> {
+        asked.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_every_watch_at_once_is_asked_after_pauses_that_grow() {
+        let asked = asked(&[], 5).await;
+        assert_eq!(names(&asked), ["list", "watch 1", "list", "watch 1", "list"]);
+        let pause = |from: usize| asked[from + 1].1 - asked[from].1;
+        assert!(pause(1) >= PAUSE && pause(3) >= 2 * PAUSE, "{asked:?}");
+        let pauses: Vec<u128> = (0..6).map(|others| pause_after(others).as_millis()).collect();
+        assert_eq!(pauses, [500, 1000, 2000, 4000, 4000, 4000]);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_brought_something_is_opened_again_where_it_ended() {
+        let lines = &[
+            "{\"type\": \"BOOKMARK\", \"object\": {\"metadata\": {\"resourceVersion\": \"7\"}}}\n",
+            "{\"type\": \"ADDED\", \"object\": {\"metadata\": {\"resourceVersion\": \"8\"}}}\n",
+        ];
+        assert_eq!(names(&asked(lines, 5).await), ["list", "watch 1", "watch 7", "watch 8", "list"]);
+    }
 }
