@@ -1,5 +1,6 @@
 //! Where the keys and certificates of a control plane are found: in the cluster's Secrets first, then in `~/.fleet`.
 
+use std::io;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -12,9 +13,12 @@ use super::install::InstallError;
 use super::plan::Plan;
 use super::secrets::{ADMIN_SECRET, SECRET_ENTRIES};
 use crate::api::keys::LABEL_INSTANCE;
+use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine};
 use crate::install::home::Home;
-use crate::pki::{self, Completed, Files, FolderError, KeptError, Lifetimes, PkiError, San, Subject};
+use crate::pki::{
+    self, AuthorityKind, Completed, Files, FolderError, KeptError, Lifetimes, PkiError, San, SecretText, Subject,
+};
 
 /// The file of the key set that holds the operator's kubeconfig.
 pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
@@ -50,6 +54,25 @@ pub async fn admin_kubeconfig(client: &Client, namespace: &str, name: &str) -> R
 /// Reads the key set that `template` keeps in a local folder; empty where there is none.
 pub fn from_folder(folder: &Path) -> Result<Files, FolderError> {
     if folder.is_dir() { pki::read_folder(folder) } else { Ok(Files::new()) }
+}
+
+/// Whether a kubeconfig of the control plane lies here that does not come from the keys that `template` keeps: an install
+/// has written it, whose keys only the cluster has. One that cannot be read may be such a one.
+pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, FolderError> {
+    let written = match fs_err::read_to_string(home.kubeconfig(name)) {
+        Ok(text) => SecretText::new(text),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(false);
+        }
+        Err(_) => return Ok(true),
+    };
+    let kept = from_folder(&home.keys(name))?;
+    let Some(own) = kept.get(AuthorityKind::Cluster.certificate_file()) else {
+        // Where a part of a set is left, its use tells what is missing.
+        return Ok(!pki::Authorities::any_in(&kept));
+    };
+    let trusted = pki::Kubeconfig::parse(ADMIN_KUBECONFIG, written.expose()).map(|kubeconfig| kubeconfig.authority);
+    Ok(!trusted.is_ok_and(|trusted| trusted.trim() == own.trim()))
 }
 
 /// Finds the key set of a control plane: in the Secrets of its namespace, else in the folder where `template` keeps it.

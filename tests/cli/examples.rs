@@ -61,7 +61,7 @@ fn undeletable(sandbox: &Sandbox) {
 }
 
 /// Each page with what is there, and the command.
-const RUNS: [(&str, Given, &str); 38] = [
+const RUNS: [(&str, Given, &str); 39] = [
     ("AutoNeedsCluster", nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
     ("ChartMissing", nothing, "fleetctl show images --set etcd.replicas=3"),
@@ -126,6 +126,11 @@ const RUNS: [(&str, Given, &str); 38] = [
     ("NotInstalled", empty, "fleetctl status demo"),
     ("OnlyWithPre", nothing, "fleetctl check demo --version v0.6"),
     ("OtherAgent", other_agent, "fleetctl uninstall agent west"),
+    (
+        "OtherKeys",
+        |sandbox| installed_from_here(sandbox, "demo", "https://192.0.2.10:6443"),
+        "fleetctl template control-plane demo --set exposure.type=ClusterIP --set exposure.host=demo.example.org",
+    ),
     ("RequestFailed", unreachable, "fleetctl status demo"),
     ("UnknownVersion", odd_version, "fleetctl install control-plane demo --version auto"),
     (

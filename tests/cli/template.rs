@@ -103,6 +103,54 @@ fn a_damaged_key_is_named_and_nothing_is_made_anew() {
 }
 
 #[test]
+fn a_kubeconfig_that_does_not_come_from_the_keys_here_is_not_overwritten() {
+    let installed = || {
+        let elsewhere = Sandbox::new();
+        template(&elsewhere, &[]).succeeds();
+        fs::read(elsewhere.path().join(".fleet/demo/fleet-kubeconfig")).unwrap()
+    };
+    for kubeconfig in [installed(), b"clusters: [\n".to_vec(), b"\xff".to_vec(), Vec::new()] {
+        let sandbox = Sandbox::new();
+        let folder = sandbox.path().join(".fleet/demo");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("fleet-kubeconfig"), &kubeconfig).unwrap();
+        let ran = template(&sandbox, &[]);
+        ran.fails(6, &["installed from here with other keys", "another name", "--dry-run`", "--delete-data`", "away"]);
+        assert_eq!(fs::read(folder.join("fleet-kubeconfig")).unwrap(), kubeconfig);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no keys are made");
+        let json = template(&sandbox, &["-o", "json"]);
+        assert!(json.code == 6 && json.stderr.contains("\"OtherKeys\""), "{json:?}");
+        sandbox.run(&["template", "cp", "demo", "--explain", "service/apiserver#spec.type"]).succeeds();
+    }
+    // Nor where there are keys, which are others.
+    let (sandbox, other) = (Sandbox::new(), installed());
+    template(&sandbox, &[]).succeeds();
+    let (keys, file) = (sandbox.path().join(".fleet/demo/pki"), sandbox.path().join(".fleet/demo/fleet-kubeconfig"));
+    let admin = fs::read(keys.join("admin.kubeconfig")).unwrap();
+    fs::write(&file, &other).unwrap();
+    template(&sandbox, &["--set", "exposure.host=192.0.2.11"]).fails(6, &["other keys", ".fleet/demo/pki"]);
+    assert_eq!(fs::read(&file).unwrap(), other);
+    assert_eq!(fs::read(keys.join("admin.kubeconfig")).unwrap(), admin);
+}
+
+#[test]
+fn another_address_has_another_kubeconfig_by_the_same_keys() {
+    let sandbox = Sandbox::new();
+    let read = |name: &str| fs::read_to_string(sandbox.path().join(".fleet/demo").join(name)).unwrap();
+    template(&sandbox, &[]).succeeds();
+    let authority = read("pki/ca.crt");
+    for host in ["192.0.2.11", "192.0.2.12"] {
+        template(&sandbox, &["--set", &format!("exposure.host={host}")]).succeeds();
+        assert!(read("fleet-kubeconfig").contains(&format!("https://{host}:32222")), "{host}");
+        assert_eq!(read("pki/ca.crt"), authority);
+    }
+    // A part of the keys is a damaged set, and it is told which part is missing.
+    fs::remove_file(sandbox.path().join(".fleet/demo/pki/ca.crt")).unwrap();
+    template(&sandbox, &[]).fails(1, &["ca.crt"]);
+    assert!(read("fleet-kubeconfig").contains("https://192.0.2.12:32222"));
+}
+
+#[test]
 fn the_name_may_come_from_the_values_also_from_standard_input() {
     let sandbox = Sandbox::new();
     let args = ["install", "cp", "--dry-run", "--values", "-"];

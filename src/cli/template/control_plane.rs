@@ -4,6 +4,7 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::outside_row;
+use crate::api::names::ControlPlaneName;
 use crate::api::version::KubeMinor;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::plan_args::PlanArgs;
@@ -13,6 +14,7 @@ use crate::cli::values_args::with_precedence;
 use crate::cli::{Global, cluster_access, preview};
 use crate::control_plane::exposure;
 use crate::control_plane::keys;
+use crate::install::home::Home;
 use crate::pki;
 
 pub(super) const EXAMPLES: &str = with_precedence!(
@@ -59,6 +61,9 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     })?;
     let home = cluster_access::home()?;
     let folder = home.keys(&plan.name);
+    if keys::are_elsewhere(&home, &plan.name).map_err(|error| local(&error))? {
+        return Err(other_keys(&home, &plan.name));
+    }
     let completed = keys::complete_in(&folder, &plan, &endpoint, Timestamp::now()).map_err(|error| match &error {
         pki::KeptError::Folder(error) => local(error),
         pki::KeptError::Keys(error) => {
@@ -74,6 +79,23 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     let keys = if printed.secrets { "The output holds private keys; they" } else { "The private keys" };
     ui.note(&format!("{keys} are kept in {}. The kubeconfig of {} is {}", folder.display(), plan.name, file.display()));
     Ok(Exit::Ok)
+}
+
+/// With new keys, whoever uses the control plane that has the others would be locked out, here and there.
+fn other_keys(home: &Home, name: &ControlPlaneName) -> CliError {
+    let (file, folder) = (home.kubeconfig(name), home.control_plane(name));
+    CliError::new(Exit::Refused, "OtherKeys", format!("control plane {name} was installed from here with other keys"))
+        .cause(format!(
+            "{} does not come from keys in {}: it would be overwritten, and the manifests would not fit that control plane",
+            file.display(),
+            home.keys(name).display()
+        ))
+        .hint(format!(
+            "choose another name, or see the objects of this one: `fleetctl install control-plane {name} --dry-run`"
+        ))
+        .hint(format!("if it is to go: `fleetctl uninstall control-plane {name} --delete-data`"))
+        .hint(format!("if it is gone: move {} away", folder.display()))
+        .hint("nothing was written")
 }
 
 fn local(error: &pki::FolderError) -> CliError {
