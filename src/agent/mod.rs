@@ -46,7 +46,7 @@ use crate::daemon::{client, log};
 use hub::hop;
 use identity::{Certificate, Identity, Keeper};
 use inventory::watch::Observed;
-use register::RegisterError;
+use register::{Life, RegisterError};
 use settings::{Args, Cli, Command};
 use state::State;
 use term::{End, Term};
@@ -85,7 +85,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tokio::spawn(inventory::watch::watch(local.clone(), observed.clone()));
     let keeper = Keeper::new(local.clone(), &args.namespace, &args.identity_secret);
     let holder = args.identity.clone().unwrap_or_else(|| format!("{:016x}", rand::rng().random::<u64>()));
-    let agent = Agent { args, local, keeper, state, metrics, observed, holder, stop: stop.clone() };
+    let life = Life::of(args.certificate_seconds);
+    let agent = Agent { args, local, keeper, state, metrics, observed, holder, life, stop: stop.clone() };
     tokio::select! {
         () = agent.live() => {}
         // A term in progress hears of it by itself, and gives its Lease back.
@@ -116,6 +117,8 @@ struct Agent {
     observed: Observed,
     /// By what it holds the Lease.
     holder: String,
+    /// For how long it asks for certificates.
+    life: Life,
     stop: Stop,
 }
 
@@ -219,6 +222,7 @@ impl Agent {
             metrics: self.metrics.clone(),
             observed: self.observed.clone(),
             holder: self.holder.clone(),
+            life: self.life.clone(),
             stop: self.stop.clone(),
             init,
             identity,
@@ -241,7 +245,7 @@ impl Agent {
         let failed = |why: String| Blocked::new(LEAVE_FAILED, &why);
         let hub = init.token_client().map_err(|e| failed(e.to_string()))?;
         let withdrawn = tokio::select! {
-            withdrawn = register::withdraw(&hub, &self.args, id, &identity.key) => withdrawn,
+            withdrawn = register::withdraw(&hub, &self.args, &self.life, id, &identity.key) => withdrawn,
             // That request cannot be taken out again. Where it is heard all the same, we register once more.
             () = self.keeper.stays() => return Ok(End::Again),
         };
@@ -267,7 +271,7 @@ impl Agent {
                 let _ = self.keeper.say(said::REGISTERING, reason, &message).await;
             }
         };
-        let asked = register::certificate(&hub, &self.args, id, &identity.key, waiting);
+        let asked = register::certificate(&hub, &self.args, &self.life, id, &identity.key, waiting);
         let changed = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(5)).await;

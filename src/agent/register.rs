@@ -1,5 +1,7 @@
 //! Getting a certificate: post a request, wait for the answer, keep what comes back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
@@ -11,14 +13,38 @@ use rand::RngExt as _;
 use super::identity::{Certificate, signing_request};
 use super::settings::Args;
 use crate::api::keys::{AGENT_USER_PREFIX, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
-use crate::api::registration::{ANNOTATION_LEAVE, gone};
+use crate::api::registration::{ANNOTATION_LEAVE, gone, life};
 use crate::daemon::backoff::jittered;
 use crate::daemon::client::{CallError, call};
 
 /// The signer that issues client certificates.
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Time between two looks at the answer.
-const POLL: Duration = Duration::from_millis(1500);
+const POLL: Duration = Duration::from_millis(if cfg!(test) { 15 } else { 1500 });
+
+/// For how many seconds certificates are asked for: as many as were wanted, until the control plane says that it allows
+/// fewer. That is remembered until the agent starts anew.
+#[derive(Debug, Clone)]
+pub struct Life(Arc<AtomicI32>);
+
+impl Life {
+    /// A life that nobody has objected to yet.
+    pub fn of(seconds: i32) -> Self {
+        Self(Arc::new(AtomicI32::new(seconds)))
+    }
+
+    fn seconds(&self) -> i32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes from a refusal how long a life may be. None where it was about something else, or asking again is no use.
+    fn learn(&self, refusal: &RegisterError) -> Option<i32> {
+        let RegisterError::Denied { reason, message } = refusal else { return None };
+        let allowed = life::longest(message).filter(|_| reason == life::NOT_ALLOWED)?;
+        let shorter = (life::SHORTEST..self.seconds()).contains(&allowed);
+        shorter.then(|| self.0.store(allowed, Ordering::Relaxed)).map(|()| allowed)
+    }
+}
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -53,8 +79,13 @@ pub fn user_name(args: &Args, cluster_id: &str) -> String {
     format!("{AGENT_USER_PREFIX}{}:{}", args.cluster_name, cluster_id.get(..8).unwrap_or(cluster_id))
 }
 
-/// The request object.
-pub fn request_object(args: &Args, cluster_id: &str, key: &str) -> Result<CertificateSigningRequest, RegisterError> {
+/// The object that requests a certificate for some seconds.
+fn request_object(
+    args: &Args,
+    seconds: i32,
+    cluster_id: &str,
+    key: &str,
+) -> Result<CertificateSigningRequest, RegisterError> {
     let pem = signing_request(key, &user_name(args, cluster_id))?;
     let name = format!("fleet-{}-{:08x}", args.cluster_name, rand::rng().random::<u32>());
     let annotations = [(ANNOTATION_CLUSTER_ID, cluster_id), (ANNOTATION_AGENT_VERSION, env!("CARGO_PKG_VERSION"))];
@@ -68,7 +99,7 @@ pub fn request_object(args: &Args, cluster_id: &str, key: &str) -> Result<Certif
             request: ByteString(pem.into_bytes()),
             signer_name: SIGNER.to_owned(),
             usages: Some(vec!["digital signature".to_owned(), "client auth".to_owned()]),
-            expiration_seconds: Some(args.certificate_seconds),
+            expiration_seconds: Some(seconds),
             ..CertificateSigningRequestSpec::default()
         },
         status: None,
@@ -78,10 +109,19 @@ pub fn request_object(args: &Args, cluster_id: &str, key: &str) -> Result<Certif
 /// Takes back a registration that has brought no certificate yet, and waits until the control plane has forgotten it.
 ///
 /// It is said by a request of the same key, which the control plane refuses once nothing of this cluster is left there.
-pub async fn withdraw(hub: &Client, args: &Args, cluster_id: &str, key: &str) -> Result<(), RegisterError> {
-    let mut request = request_object(args, cluster_id, key)?;
-    request.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
-    match answer(hub, &request, async |_, _| {}).await {
+pub async fn withdraw(
+    hub: &Client,
+    args: &Args,
+    life: &Life,
+    cluster_id: &str,
+    key: &str,
+) -> Result<(), RegisterError> {
+    let request = |seconds| -> Result<_, RegisterError> {
+        let mut request = request_object(args, seconds, cluster_id, key)?;
+        request.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
+        Ok(request)
+    };
+    match ask(hub, life, request, async |_, _| {}).await {
         Err(RegisterError::Denied { reason, .. }) if [gone::CLUSTER_LEFT, gone::NOT_REGISTERED].contains(&&*reason) => {
             Ok(())
         }
@@ -96,11 +136,30 @@ pub async fn withdraw(hub: &Client, args: &Args, cluster_id: &str, key: &str) ->
 pub async fn certificate(
     hub: &Client,
     args: &Args,
+    life: &Life,
     cluster_id: &str,
     key: &str,
     waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
-    answer(hub, &request_object(args, cluster_id, key)?, waiting).await
+    ask(hub, life, |seconds| request_object(args, seconds, cluster_id, key), waiting).await
+}
+
+/// Asks with the life that is known to be allowed. Where it is not any more, the refusal says how long it may be, and the
+/// same is asked for that.
+async fn ask(
+    hub: &Client,
+    life: &Life,
+    request: impl Fn(i32) -> Result<CertificateSigningRequest, RegisterError>,
+    mut waiting: impl AsyncFnMut(&'static str, String),
+) -> Result<Certificate, RegisterError> {
+    let answered = answer(hub, &request(life.seconds())?, &mut waiting).await;
+    match answered.as_ref().err().and_then(|refusal| life.learn(refusal)) {
+        None => answered,
+        Some(seconds) => {
+            tracing::info!(seconds, "the control plane allows a shorter life of certificates only");
+            answer(hub, &request(seconds)?, waiting).await
+        }
+    }
 }
 
 /// Posts a request and waits for its answer.
@@ -137,5 +196,90 @@ async fn answer(
             let pem = String::from_utf8(pem).map_err(|_| RegisterError::Garbage)?;
             return Certificate::parse(&pem).ok_or(RegisterError::Garbage);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use clap::Parser as _;
+    use rcgen::{CertificateParams, KeyPair};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::agent::fake;
+    use crate::agent::settings::Cli;
+
+    const WANTED: i32 = 90 * 86_400;
+    const ALLOWED: i32 = 2 * 86_400;
+
+    /// A control plane that refuses lives longer than `longest`, and answers everything else with `otherwise`; and the
+    /// lives that it was asked for.
+    fn hub(longest: i32, otherwise: Value) -> (Client, Arc<Mutex<Vec<i64>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let lives = Arc::clone(&asked);
+        let client = fake::api(move |_, brought| {
+            let mut lives = lives.lock().unwrap();
+            lives.extend(brought["spec"]["expirationSeconds"].as_i64());
+            let too_long = lives.last().is_none_or(|seconds| *seconds > i64::from(longest));
+            let status = if too_long { denied(life::NOT_ALLOWED, &life::message(longest)) } else { otherwise.clone() };
+            json!({
+                "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+                "metadata": { "name": "fleet-west-1" }, "spec": { "request": "", "signerName": SIGNER },
+                "status": status,
+            })
+        });
+        (client, asked)
+    }
+
+    fn denied(reason: &str, message: &str) -> Value {
+        json!({ "conditions": [{ "type": "Denied", "status": "True", "reason": reason, "message": message }] })
+    }
+
+    fn args() -> Args {
+        Cli::parse_from(["fleet-agent", "--cluster-name", "west"]).args.unwrap()
+    }
+
+    const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
+
+    #[tokio::test]
+    async fn an_agent_asks_again_for_the_life_that_it_is_told_and_remembers_it() {
+        let pair = KeyPair::generate().unwrap();
+        let pem = CertificateParams::default().self_signed(&pair).unwrap().pem();
+        let (hub, asked) = hub(ALLOWED, json!({ "certificate": STANDARD.encode(&pem) }));
+        let life = Life::of(WANTED);
+        for expected in [vec![WANTED, ALLOWED], vec![WANTED, ALLOWED, ALLOWED]] {
+            let quiet = async |_: &'static str, _: String| {};
+            let found = certificate(&hub, &args(), &life, ID, &pair.serialize_pem(), quiet).await.unwrap();
+            assert_eq!(found.pem, pem);
+            let expected: Vec<i64> = expected.into_iter().map(i64::from).collect();
+            assert_eq!(*asked.lock().unwrap(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_registration_is_taken_back_where_lives_are_short_too() {
+        let key = KeyPair::generate().unwrap().serialize_pem();
+        let (hub, asked) = hub(ALLOWED, denied(gone::CLUSTER_LEFT, "taken back"));
+        withdraw(&hub, &args(), &Life::of(WANTED), ID, &key).await.unwrap();
+        assert_eq!(*asked.lock().unwrap(), [i64::from(WANTED), i64::from(ALLOWED)]);
+    }
+
+    #[test]
+    fn nothing_is_learnt_from_other_refusals_or_from_lives_that_nobody_can_ask_for() {
+        let life = Life::of(WANTED);
+        for (reason, message) in [
+            ("ClusterNameInUse", life::message(ALLOWED)),
+            (life::NOT_ALLOWED, "too long".to_owned()),
+            (life::NOT_ALLOWED, life::message(life::SHORTEST - 1)),
+            (life::NOT_ALLOWED, life::message(WANTED)),
+        ] {
+            let refusal = RegisterError::Denied { reason: reason.to_owned(), message };
+            assert_eq!(life.learn(&refusal), None, "{refusal}");
+        }
+        assert_eq!(life.seconds(), WANTED);
     }
 }

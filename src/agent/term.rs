@@ -14,7 +14,7 @@ use super::hub::hop;
 use super::identity::{Certificate, Identity, Keeper};
 use super::inventory::facts::Overrides;
 use super::inventory::watch::Observed;
-use super::register::{self, RegisterError};
+use super::register::{self, Life, RegisterError};
 use super::report::{Goodbye, Reporter};
 use super::settings::Args;
 use super::state::{Stage, State};
@@ -58,6 +58,7 @@ pub(super) struct Term {
     pub(super) metrics: Metrics,
     pub(super) observed: Observed,
     pub(super) holder: String,
+    pub(super) life: Life,
     pub(super) stop: Stop,
     pub(super) init: Init,
     pub(super) identity: Identity,
@@ -220,7 +221,8 @@ impl Term {
 
     async fn renew(&self, hub: &Client) -> Result<(), RegisterError> {
         let quiet = async |_: &'static str, _: String| {};
-        let certificate = register::certificate(hub, &self.args, &self.cluster_id, &self.identity.key, quiet).await?;
+        let (args, life, key) = (&self.args, &self.life, &self.identity.key);
+        let certificate = register::certificate(hub, args, life, &self.cluster_id, key, quiet).await?;
         self.keeper.save(&self.identity.key, &certificate, &self.init.hub()).await?;
         tracing::info!(until = certificate.until, "certificate renewed");
         Ok(())

@@ -43,6 +43,25 @@ pub mod gone {
     pub const NOT_REGISTERED: &str = "NotRegistered";
 }
 
+/// Why the control plane refuses a certificate that would live for another time than it allows.
+pub mod life {
+    /// The reason.
+    pub const NOT_ALLOWED: &str = "LifetimeNotAllowed";
+    /// The API server's own floor, in seconds.
+    pub const SHORTEST: i32 = 600;
+
+    /// What is said of it, where certificates live for at most `longest` seconds: an agent reads that out of it.
+    pub fn message(longest: i32) -> String {
+        format!("expirationSeconds must be from {SHORTEST} to {longest}")
+    }
+
+    /// The longest life that such a message allows, in seconds.
+    pub fn longest(message: &str) -> Option<i32> {
+        let (_, longest) = message.strip_prefix("expirationSeconds must be from ")?.split_once(" to ")?;
+        longest.parse().ok()
+    }
+}
+
 /// How a registration stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fleetctl::agent::identity::Certificate;
 use fleetctl::api::Cluster;
 use fleetctl::api::keys::ANNOTATION_ALLOW_NEW_KEY;
 use k8s_openapi::api::core::v1::Event;
@@ -27,6 +28,16 @@ async fn a_cluster_joins_renews_and_joins_again_with_the_same_key() {
     applicant.ask(&control_plane.init).await.expect("an agent that lost its certificate asks again by token");
     let other = applicant.named(&fresh("join"));
     assert_eq!(other.ask_as(&member).await, Err("IdentityMismatch".to_owned()));
+}
+
+#[tokio::test]
+async fn a_cluster_joins_where_certificates_live_for_less_than_it_asks_for() {
+    let stage = Stage::hub().await;
+    let control_plane = ControlPlane::start(&stage, "agentCertificateTTL: 48h").await;
+    let applicant = Applicant::new(&fresh("short"));
+    let pem = applicant.ask(&control_plane.init).await.expect("it is told for how long it may ask");
+    let found = Certificate::parse(&pem).unwrap();
+    assert!((47 * 3600..=49 * 3600).contains(&(found.until - found.from)), "{} to {}", found.from, found.until);
 }
 
 #[tokio::test]

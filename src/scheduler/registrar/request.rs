@@ -16,14 +16,12 @@ use crate::api::keys::{
     AGENT_USER_PREFIX, AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP,
 };
 use crate::api::names::ClusterName;
-use crate::api::registration::ANNOTATION_LEAVE;
+use crate::api::registration::{ANNOTATION_LEAVE, life};
 
 /// The signer whose certificates the API server takes for clients.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// What the certificate may be used for: this and nothing else.
 const USAGES: [&str; 2] = ["client auth", "digital signature"];
-/// The API server's own floor.
-const MIN_SECONDS: i32 = 600;
 
 /// Why a request is refused; the agent logs both.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,10 +122,8 @@ fn check_usages(usages: &[String]) -> Result<(), Denial> {
 fn check_life(seconds: Option<i32>, longest: Duration) -> Result<(), Denial> {
     let longest = i32::try_from(longest.as_secs()).unwrap_or(i32::MAX);
     match seconds {
-        Some(s) if (MIN_SECONDS..=longest).contains(&s) => Ok(()),
-        _ => {
-            Err(Denial::new("LifetimeNotAllowed", format!("expirationSeconds must be from {MIN_SECONDS} to {longest}")))
-        }
+        Some(s) if (life::SHORTEST..=longest).contains(&s) => Ok(()),
+        _ => Err(Denial::new(life::NOT_ALLOWED, life::message(longest))),
     }
 }
 

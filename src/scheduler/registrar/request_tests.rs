@@ -173,6 +173,16 @@ fn uses_lives_signers_and_ids_are_checked() {
 }
 
 #[test]
+fn who_asks_for_too_long_a_life_is_told_how_long_it_may_be() {
+    let two_days = Duration::from_secs(2 * 86_400);
+    let denial = read(&good(), Requester::Token, two_days).unwrap_err();
+    assert_eq!((denial.reason, life::longest(&denial.message)), (life::NOT_ALLOWED, Some(172_800)), "{denial:?}");
+    let mut again = good();
+    again.spec.expiration_seconds = life::longest(&denial.message);
+    assert!(read(&again, Requester::Token, two_days).is_ok());
+}
+
+#[test]
 fn an_agent_renews_its_own_name_only() {
     let as_agent = |user: &str| read(&good(), Requester::Agent { user: user.to_owned() }, LONGEST);
     assert!(as_agent("fleet:agent:a:0a1b2c3d").is_ok());
