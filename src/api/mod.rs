@@ -16,6 +16,7 @@ pub mod group;
 pub mod init_kubeconfig;
 pub mod keys;
 pub mod lenient;
+pub mod lifetime;
 pub mod names;
 pub mod pod_values;
 pub mod policy;

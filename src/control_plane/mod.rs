@@ -13,6 +13,7 @@ pub mod preflight;
 pub mod rights;
 pub mod rollback;
 pub mod secrets;
+mod sound;
 mod survey;
 pub mod uninstall;
 pub mod upgrade;

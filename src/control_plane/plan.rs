@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::exposure::{self, Endpoint};
+use super::sound;
 use super::values::{ControlPlaneValues, ExposureType};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::Release;
@@ -52,6 +53,7 @@ impl Plan {
     ) -> Result<Self, Diagnostics> {
         let tree = values.build(ControlPlaneValues::schema)?;
         let values: ControlPlaneValues = tree.deserialize()?;
+        sound::check(&values, &tree)?;
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values })
     }

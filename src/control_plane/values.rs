@@ -222,10 +222,10 @@ pub struct SchedulerValues {
     pub image: ImageValues,
     /// Who accepts a new workload cluster.
     pub registration: Registration,
-    /// How long the token lives that a new agent starts with; it is replaced at half of that.
+    /// How long the token lives that a new agent starts with, less than ten years; it is replaced at half of that.
     #[serde(rename = "initTokenTTL")]
     pub init_token_ttl: Lifetime,
-    /// How long an agent's certificate lives at most; the agent renews it in time.
+    /// How long an agent's certificate lives at most, from `600s` to less than ten years; the agent renews it in time.
     #[serde(rename = "agentCertificateTTL")]
     pub agent_certificate_ttl: Lifetime,
     /// Resources of each replica.

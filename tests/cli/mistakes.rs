@@ -128,7 +128,7 @@ fn wrong_paths_and_flags_of_values_are_explained() {
     std::fs::File::create(sandbox.path().join("large.yaml")).unwrap().set_len(100 << 20).unwrap();
     let long = format!("etcd.extraArgs={{{}}}", "--x,".repeat(30_000));
     let deep = format!("{}=1", "a.".repeat(5_000) + "a");
-    let cases: [(&str, &[&str]); 36] = [
+    let cases: [(&str, &[&str]); 40] = [
         ("a file that is missing", &["--values", "missing.yaml"]),
         ("a folder", &["--values", "folder"]),
         ("a file of 100 MB", &["--values", "large.yaml"]),
@@ -165,6 +165,10 @@ fn wrong_paths_and_flags_of_values_are_explained() {
         ("a pull policy that is none", &["--image-pull-policy", "Sometimes"]),
         ("a key file that is no JSON", &["--cloud-access-key", "key.json"]),
         ("a name that is none", &["--set", "name=My_Name", "--set", "exposure.host=a b"]),
+        ("a port in an address", &["--set", "exposure.host=fleet.example.com:6443"]),
+        ("addresses that are none", &["--set", "exposure.host=10.0.0.300,exposure.extraSANs={a.example,a..b}"]),
+        ("IPv6 without brackets", &["--set", "exposure.agentEndpoint=fd00::1:443"]),
+        ("lives out of bounds", &["--set", "scheduler.initTokenTTL=3650d,scheduler.agentCertificateTTL=300s"]),
     ];
     let mut all: Vec<String> = Vec::new();
     for (about, flags) in cases {
