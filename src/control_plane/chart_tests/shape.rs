@@ -136,6 +136,28 @@ fn three_members_of_etcd_know_one_another_and_lose_one_at_a_time() {
 }
 
 #[test]
+fn replicas_that_need_a_node_each_are_replaced_without_one_more() {
+    let strategies = |chart: &Chart, preset, sets: &[&str]| -> Vec<Value> {
+        let rendered = render_with(chart, preset, sets, &placeholders());
+        let deployments = rendered.objects.iter().filter(|object| object.kind() == "Deployment");
+        deployments.map(|object| object.json["spec"]["strategy"]["rollingUpdate"].clone()).collect()
+    };
+    let (one_more, one_less) =
+        (json!({"maxSurge": 1, "maxUnavailable": 0}), json!({"maxSurge": 0, "maxUnavailable": 1}));
+    for chart in charts() {
+        assert_eq!(strategies(chart, None, &[]), vec![one_more.clone(); 3], "{}", chart.line());
+    }
+    for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
+        assert_eq!(strategies(chart, Some("ha"), &[]), vec![one_less.clone(); 3], "{}", chart.line());
+        let loose = strategies(chart, Some("ha"), &["spread=Preferred"]);
+        assert_eq!(loose, vec![one_more.clone(); 3], "{}", chart.line());
+        // One replica leaves the other nodes to its successor, and must not be missed meanwhile.
+        let single = strategies(chart, Some("ha"), &["controllerManager.replicas=1"]);
+        assert_eq!(single, [one_less.clone(), one_more.clone(), one_less.clone()], "{}", chart.line());
+    }
+}
+
+#[test]
 fn replicas_are_refused_by_lines_that_do_not_know_them() {
     let old = charts().iter().filter(|chart| chart.line() < "v0.8".parse().unwrap());
     for chart in old {
