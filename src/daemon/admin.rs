@@ -1,7 +1,7 @@
 //! The admin port: `/healthz`, `/readyz` and `/metrics` over plain HTTP, for probes and scrapers.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +30,17 @@ pub struct Admin {
 
 impl Admin {
     /// Opens the port. A port that is taken is an error at once, not a probe that fails later.
+    ///
+    /// `0.0.0.0` and `[::]` both are every address of the pod, which may be of either family or of both.
     pub async fn bind(address: SocketAddr) -> std::io::Result<Self> {
+        if address.ip().is_unspecified() {
+            // The kernel takes IPv4 in there as well, and refuses where IPv6 is off.
+            if let Ok(listener) = TcpListener::bind((IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port())).await {
+                return Ok(Self { listener });
+            }
+            let listener = TcpListener::bind((IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port())).await?;
+            return Ok(Self { listener });
+        }
         Ok(Self { listener: TcpListener::bind(address).await? })
     }
 
@@ -106,6 +116,25 @@ mod tests {
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
         text
+    }
+
+    #[tokio::test]
+    async fn every_address_is_one_of_either_family() {
+        for all in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+            let admin = Admin::bind((all, 0).into()).await.unwrap();
+            let port = admin.address().unwrap().port();
+            let stop = Stop::default();
+            let server = tokio::spawn(admin.serve(Arc::new(Missing), Metrics::default(), stop.clone()));
+            for own in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+                // A machine may have one family only.
+                if TcpListener::bind((own, 0)).await.is_ok() {
+                    assert!(get((own, port).into(), "/healthz").await.starts_with("HTTP/1.1 200"), "{all}: {own}");
+                }
+            }
+            assert!(Admin::bind((all, port).into()).await.is_err(), "{all}: the port is taken");
+            stop.stop();
+            server.await.unwrap();
+        }
     }
 
     #[tokio::test]
