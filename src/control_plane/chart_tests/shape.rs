@@ -136,6 +136,22 @@ fn three_members_of_etcd_know_one_another_and_lose_one_at_a_time() {
 }
 
 #[test]
+fn an_alarm_takes_no_member_of_etcd_away_from_those_who_could_end_it() {
+    everywhere(|which, rendered| {
+        let etcd = rendered.objects.iter().find(|object| object.kind() == "StatefulSet").unwrap();
+        let container = &etcd.json["spec"]["template"]["spec"]["containers"][0];
+        let asks = |probe: &str| -> Vec<&str> {
+            let command = container[probe]["exec"]["command"].as_array().unwrap();
+            command.iter().skip(2).map(|word| word.as_str().unwrap()).collect()
+        };
+        // `endpoint health` fails while there is an alarm; `endpoint status` tells it, and succeeds.
+        assert_eq!(asks("startupProbe"), ["endpoint", "status"], "{which}");
+        assert_eq!(asks("livenessProbe"), ["endpoint", "status"], "{which}");
+        assert_eq!(asks("readinessProbe"), ["get", "health"], "{which}");
+    });
+}
+
+#[test]
 fn replicas_that_need_a_node_each_are_replaced_without_one_more() {
     let strategies = |chart: &Chart, preset, sets: &[&str]| -> Vec<Value> {
         let rendered = render_with(chart, preset, sets, &placeholders());
