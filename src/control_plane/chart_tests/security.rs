@@ -102,6 +102,19 @@ fn nobody_but_the_controller_manager_gets_an_authority_s_key() {
 }
 
 #[test]
+fn names_are_looked_up_wherever_pods_of_dns_listen() {
+    everywhere(|which, rendered| {
+        let policy = rendered.objects.iter().find(|object| object.name() == "fleet-dns").unwrap();
+        let ports = policy.json["spec"]["egress"][0]["ports"].as_array().unwrap();
+        for port in [53, 5353, 8053] {
+            for protocol in ["UDP", "TCP"] {
+                assert!(ports.contains(&json!({"port": port, "protocol": protocol})), "{which}: {port} {protocol}");
+            }
+        }
+    });
+}
+
+#[test]
 fn nothing_speaks_plain_text_with_etcd() {
     everywhere(|which, rendered| {
         for object in &rendered.objects {
