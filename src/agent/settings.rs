@@ -12,8 +12,15 @@ use crate::api::version::ServiceVersion;
 use crate::daemon::log::LogFormat;
 
 /// Registers the workload cluster it runs in with a control plane, and keeps it there.
+// A flag may be given again: further arguments of the values win over the chart's.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "fleet-agent", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    name = "fleet-agent",
+    version,
+    args_override_self = true,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 pub struct Cli {
     /// What else it does
     #[command(subcommand)]
@@ -89,4 +96,21 @@ pub struct Args {
     /// How log lines look
     #[arg(long, env = "FLEET_LOG_FORMAT", value_enum, default_value = "json")]
     pub log_format: LogFormat,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_flag_that_is_given_twice_the_last_counts() {
+        let args = |more: &[&str]| {
+            let chart = ["fleet-agent", "--cluster-name=west", "--admin-address=0.0.0.0:8080", "--region=one"];
+            Cli::try_parse_from(chart.iter().chain(more)).unwrap().args.unwrap()
+        };
+        assert_eq!(args(&[]).admin_address, "0.0.0.0:8080".parse().unwrap());
+        let more = args(&["--admin-address=127.0.0.1:9090", "--region=two", "--log-format=text"]);
+        assert_eq!(more.admin_address, "127.0.0.1:9090".parse().unwrap());
+        assert_eq!((more.region.as_deref(), more.cluster_name.as_str()), (Some("two"), "west"));
+    }
 }

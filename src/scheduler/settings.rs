@@ -11,8 +11,9 @@ use crate::api::lifetime;
 use crate::daemon::log::LogFormat;
 
 /// Runs the inside of a control plane: its definitions, the registration of workload clusters, their health.
+// A flag may be given again: further arguments of the values win over the chart's.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "fleet-scheduler", version)]
+#[command(name = "fleet-scheduler", version, args_override_self = true)]
 pub struct Args {
     /// Kubeconfig of the control plane's own API
     #[arg(long, env = "FLEET_KUBECONFIG", default_value = "/etc/fleet/kubeconfig/kubeconfig", value_name = "FILE")]
@@ -150,6 +151,14 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_flag_that_is_given_twice_the_last_counts() {
+        let given = ["fleet-scheduler", "--admin-address=0.0.0.0:8080", "--config=a", "--admin-address=127.0.0.1:9090"];
+        let args = Args::try_parse_from(given).unwrap();
+        assert_eq!(args.admin_address, "127.0.0.1:9090".parse().unwrap());
+        assert_eq!(args.config, Path::new("a"));
+    }
 
     #[test]
     fn an_empty_configuration_has_the_documented_defaults() {
