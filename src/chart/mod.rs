@@ -89,6 +89,7 @@ pub mod explain;
 mod files;
 #[cfg(test)]
 pub(crate) mod golden;
+mod json;
 pub mod lint;
 mod load;
 mod node;

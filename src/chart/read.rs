@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
 use super::diagnostic::{Diagnostic, Place};
-use super::node::{Data, Entry, Mapping, Node, Origin, Sources};
+use super::json::Json;
+use super::node::{Data, Entry, Mapping, Node, Origin, Sources, show_path};
 use super::scalar::shorten;
 use super::secret_line::hide_behind_secret_key;
 
@@ -330,9 +331,11 @@ pub(super) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diag
         Err(Stop(first)) => {
             // A few JSON texts are not YAML.
             if text.trim_start().starts_with('{')
-                && let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
+                && let Ok(json) = serde_json::from_str::<Json>(text)
             {
-                return (Some(Node::from_json(&value, whole)), Vec::new());
+                let Some(path) = json.twice else { return (Some(Node::from_json(&json.value, whole)), Vec::new()) };
+                let message = format!("the key `{}` is given twice", shorten(&show_path(&path)));
+                return (None, vec![Diagnostic::error("duplicate-key", message).at(reader.place(whole))]);
             }
             reader.problems.push(first);
             (None, reader.problems)
@@ -375,6 +378,7 @@ mod tests {
     #[test]
     fn what_readers_would_guess_at_is_an_error() {
         assert_eq!(code("a: 1\nb: 2\na: 3\n"), "duplicate-key");
+        assert_eq!(code("{\"a\": \"\\ud83d\\ude00\", \"b\":\t[1], \"a\": 2}"), "duplicate-key");
         assert_eq!(code("a: !custom 1\n"), "unknown-tag");
         assert_eq!(code("a: !!int x\n"), "unknown-tag");
         assert_eq!(code("a: 1\n---\nb: 2\n"), "several-documents");

@@ -128,7 +128,7 @@ fn wrong_paths_and_flags_of_values_are_explained() {
     std::fs::File::create(sandbox.path().join("large.yaml")).unwrap().set_len(100 << 20).unwrap();
     let long = format!("etcd.extraArgs={{{}}}", "--x,".repeat(30_000));
     let deep = format!("{}=1", "a.".repeat(5_000) + "a");
-    let cases: [(&str, &[&str]); 40] = [
+    let cases: [(&str, &[&str]); 42] = [
         ("a file that is missing", &["--values", "missing.yaml"]),
         ("a folder", &["--values", "folder"]),
         ("a file of 100 MB", &["--values", "large.yaml"]),
@@ -154,6 +154,8 @@ fn wrong_paths_and_flags_of_values_are_explained() {
         ("text where a number is wanted", &["--set-string", "exposure.port=443"]),
         ("half of some JSON", &["--set-json", "etcd={\"quotaBytes\":"]),
         ("JSON of the wrong type", &["--set-json", "etcd={\"quotaBytes\": \"x\"}"]),
+        ("a key twice in JSON", &["--set-json", "etcd={\"quotaBytes\": 1, \"quotaBytes\": 3}"]),
+        ("a slip on the second line of JSON", &["--set-json", "etcd={\n  \"quotaBytes\": many}"]),
         ("the file of a value is missing", &["--set-file", "registryCredentials=missing.json"]),
         ("the file of a value is a folder", &["--set-file", "registryCredentials=folder"]),
         ("a version nobody knows", &["--version", "v9.9"]),

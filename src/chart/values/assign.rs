@@ -1,8 +1,7 @@
 //! `--set path=value`: reading the argument, with Helm's syntax, and writing the value into the tree.
 
-use serde_json::Value;
-
 use crate::chart::diagnostic::{Diagnostic, Place};
+use crate::chart::json::Json;
 use crate::chart::node::{Data, Entry, Mapping, Node, Origin, merge, show_path};
 use crate::chart::scalar::shorten;
 
@@ -49,10 +48,14 @@ impl Argument<'_> {
         Origin { source: self.source, start: offset(start), end: offset(end) }
     }
 
-    fn error(&self, start: usize, end: usize, message: impl Into<String>, label: &str) -> Diagnostic {
+    fn place(&self, start: usize, end: usize) -> Place {
         let mut place = Place::in_text(self.flag, self.text, start, end);
         crate::chart::secret_line::hide_behind_secret_key(&mut place);
-        Diagnostic::error("set-syntax", message).at(place).label(label).help(format!(
+        place
+    }
+
+    fn error(&self, start: usize, end: usize, message: impl Into<String>, label: &str) -> Diagnostic {
+        Diagnostic::error("set-syntax", message).at(self.place(start, end)).label(label).help(format!(
             "write `{} path.to.key=value`; a comma, dot or `=` that belongs to the text needs `\\` before it",
             self.flag
         ))
@@ -122,22 +125,34 @@ impl Argument<'_> {
         }
     }
 
-    fn value(&mut self, kind: SetKind, read: ReadFile<'_>) -> Result<Node, Diagnostic> {
+    /// Any JSON, for the value at a path.
+    fn json(&mut self, path: &[Part]) -> Result<Node, Diagnostic> {
+        let start = self.at;
+        let mut stream = serde_json::Deserializer::from_str(self.rest()).into_iter::<Json>();
+        let json = match stream.next() {
+            Some(Ok(json)) => json,
+            Some(Err(error)) => {
+                let lines = self.rest().split_inclusive('\n').take(error.line().saturating_sub(1));
+                let before: usize = lines.map(str::len).sum();
+                let at = (start + before + error.column().saturating_sub(1)).min(self.text.len());
+                return Err(self.error(at, at + 1, "this is not JSON", "here"));
+            }
+            None => return Err(self.error(start, start, "the JSON value is missing", "here")),
+        };
+        self.at = start + stream.byte_offset();
+        if let Some(twice) = json.twice {
+            let whole: Vec<String> = path.iter().map(|part| part.name.clone()).chain(twice).collect();
+            let message = format!("the key `{}` is given twice", shorten(&show_path(&whole)));
+            let place = self.place(start, self.at);
+            return Err(Diagnostic::error("duplicate-key", message).at(place).label("in this JSON"));
+        }
+        Ok(Node::from_json(&json.value, self.origin(start, self.at)))
+    }
+
+    fn value(&mut self, kind: SetKind, path: &[Part], read: ReadFile<'_>) -> Result<Node, Diagnostic> {
         let start = self.at;
         match kind {
-            SetKind::Json => {
-                let mut stream = serde_json::Deserializer::from_str(self.rest()).into_iter::<Value>();
-                let value = match stream.next() {
-                    Some(Ok(value)) => value,
-                    Some(Err(error)) => {
-                        let at = start + error.column().saturating_sub(1).min(self.text.len() - start);
-                        return Err(self.error(at, at + 1, "this is not JSON", "here"));
-                    }
-                    None => return Err(self.error(start, start, "the JSON value is missing", "here")),
-                };
-                self.at = start + stream.byte_offset();
-                Ok(Node::from_json(&value, self.origin(start, self.at)))
-            }
+            SetKind::Json => self.json(path),
             SetKind::File => {
                 let path = self.until(&[',']);
                 let origin = self.origin(start, self.at);
@@ -193,12 +208,12 @@ pub(super) fn parse(kind: SetKind, text: &str, source: u32, read: ReadFile<'_>) 
     let mut assignments = Vec::new();
     // The whole of the values as one object.
     if kind == SetKind::Json && text.trim_start().starts_with('{') {
-        let node = argument.value(kind, read)?;
+        let node = argument.value(kind, &[], read)?;
         return Ok(vec![Assignment { path: Vec::new(), node }]);
     }
     loop {
         let path = argument.path()?;
-        let node = argument.value(kind, read)?;
+        let node = argument.value(kind, &path, read)?;
         assignments.push(Assignment { path, node });
         match argument.rest().chars().next() {
             None => return Ok(assignments),
@@ -266,7 +281,7 @@ pub(super) fn apply(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -327,6 +342,29 @@ mod tests {
         }
         for argument in ["a=", "a={", "a=[1,]", "a=1 2"] {
             assert!(set(SetKind::Json, &start, &[argument]).is_err(), "{argument}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_json_has_twice_is_named_with_its_path() {
+        for (argument, path) in [
+            (r#"etcd={"replicas":1,"replicas":3}"#, "etcd.replicas"),
+            (r#"a=1,l[0].m={"x":[{"y":1,"y":2}]}"#, "l[0].m.x[0].y"),
+            (r#"{"a":{"b":1},"a":{}}"#, "a"),
+        ] {
+            let error = set(SetKind::Json, &json!({"l": [{}]}), &[argument]).unwrap_err();
+            assert_eq!(error, format!("the key `{path}` is given twice"));
+        }
+    }
+
+    #[test]
+    fn an_error_in_json_is_shown_on_its_own_line() {
+        for (argument, line, column) in
+            [("a=[1,,2]", 1, 6), ("a={\n  \"b\": x}", 2, 8), ("a=1,b=[\n1,\n  oops]", 3, 3), ("{\"a\":\n\n ä}", 3, 2)]
+        {
+            let error = parse(SetKind::Json, argument, 0, &|_| Ok(String::new())).unwrap_err();
+            let place = error.place.unwrap();
+            assert_eq!((place.line, place.column), (line, column), "{argument}");
         }
     }
 }
