@@ -90,8 +90,8 @@ pub(super) fn name(given: Option<&str>, values: &ValuesBuilder) -> Result<Option
     if let Some(name) = given {
         return Ok(Some(name.to_owned()));
     }
-    let values = values.peek().map_err(|problems| wrong_values(&problems))?;
-    Ok(values.get("name").and_then(|name| name.as_str().map(str::to_owned)))
+    // As it was written: `name: 2024` is a name, and no number.
+    values.peek_text("name").map_err(|problems| wrong_values(&problems))
 }
 
 /// Says what is worth a word about the values, though they are right.

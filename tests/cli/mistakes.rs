@@ -180,6 +180,10 @@ fn wrong_paths_and_flags_of_values_are_explained() {
     for (about, args) in [
         ("no name", &["install", "cp", "--dry-run"][..]),
         ("a wrong name in the values", &["install", "cp", "--dry-run", "--set", "name=My_Name"]),
+        ("a number for a name", &["install", "cp", "--dry-run", "--set", "name=2024"]),
+        ("a fraction for a name", &["install", "cp", "--dry-run", "--set", "name=20.24"]),
+        ("a number in JSON for a name", &["install", "cp", "--dry-run", "--set-json", "name=2024"]),
+        ("a list for a name", &["install", "cp", "--dry-run", "--set", "name={a,b}"]),
     ] {
         all.push(said(about, args, &bounded(&sandbox, args, b"")));
     }

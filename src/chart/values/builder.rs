@@ -266,6 +266,14 @@ impl ValuesBuilder {
         Ok(self.clone().finish(None)?.to_json())
     }
 
+    /// The text of one value, as it was written, before a schema says what it is: `2024` of `name: 2024`.
+    ///
+    /// # Errors
+    /// Everything that cannot be read, or that the value is a list or a mapping.
+    pub fn peek_text(&self, key: &str) -> Result<Option<String>, Diagnostics> {
+        self.clone().finish(None)?.text(&[key.to_owned()])
+    }
+
     fn finish(mut self, schema: Option<Value>) -> Result<ValuesTree, Diagnostics> {
         let mut root = Node::map(whole(0));
         if let Some(schema) = &schema {

@@ -82,6 +82,22 @@ impl ValuesTree {
         }
     }
 
+    /// The text of the scalar at a path, as it was written.
+    pub(super) fn text(&self, path: &[String]) -> Result<Option<String>, Diagnostics> {
+        let Some(node) = self.root.at(path) else { return Ok(None) };
+        match &node.data {
+            Data::Null => Ok(None),
+            Data::Text(text) => Ok(Some(text.clone())),
+            Data::List(_) | Data::Map(_) => {
+                let origin = self.origin_of(path, node);
+                let message = format!("`{}` is {}", origin.path, node.type_name());
+                let problem = Diagnostic::error("wrong-type", message).at(origin.place).path(origin.path);
+                Err(problem.label("expected a string").into())
+            }
+            _ => Ok(Some(node.raw.as_deref().map_or_else(|| node.to_json().to_string(), str::to_owned))),
+        }
+    }
+
     /// Whether the schema says that the value at a path must never be shown. Without a schema nothing is known.
     pub fn is_secret(&self, path: &[String]) -> bool {
         let Some(schema) = &self.schema else { return false };
