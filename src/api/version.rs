@@ -110,7 +110,11 @@ impl FromStr for ServiceVersion {
         let (minor, rest) = leading_number(rest).ok_or_else(error)?;
         if !rest.is_empty() {
             let full = format!("{major}.{minor}{rest}");
-            semver::Version::parse(&full).map_err(|_| error())?;
+            let read = semver::Version::parse(&full).map_err(|_| error())?;
+            // It is the tag of images as well, and no tag has a `+`.
+            if !read.build.is_empty() {
+                return Err(error());
+            }
         }
         Ok(Self { line: ServiceLine { major, minor }, rest: rest.to_owned() })
     }
@@ -159,7 +163,7 @@ mod tests {
         assert_eq!(version.line().to_string(), "v0.6");
         assert_eq!(version.to_string(), "v0.6.1");
         assert_eq!("1.1".parse::<ServiceVersion>().unwrap().to_string(), "v1.1");
-        for text in ["", "latest", "v1", "v0.6.", "v0.6.x", "v0.6.1.2", "sha256:abc", "v0.6-rc"] {
+        for text in ["", "latest", "v1", "v0.6.", "v0.6.x", "v0.6.1.2", "sha256:abc", "v0.6-rc", "v1.1.0+x"] {
             assert!(text.parse::<ServiceVersion>().is_err(), "{text}");
         }
     }

@@ -53,6 +53,14 @@ pub enum SelectError {
         /// What was given.
         text: String,
     },
+    /// `--version` has what no tag of an image can have.
+    #[error("`--version {text}` cannot be the tag of an image, which has no `+`: use a version such as `{without}`")]
+    NoTag {
+        /// What was given.
+        text: String,
+        /// The same as far as the `+`.
+        without: String,
+    },
     /// The line is not in the table.
     #[error("service version {line} (from `{flag} {text}`) is unknown; known are {known}")]
     UnknownLine {
@@ -141,8 +149,18 @@ pub struct TooFarApart {
 }
 
 /// The version that a tag names: `v0.6.1`, `0.6` and `v1.1.0-rc.1`, also with a digest behind; not `latest` or a bare digest.
+/// That there is no tag with a `+` the schema of the values says.
 fn version_of_tag(tag: &str) -> Option<ServiceVersion> {
-    tag.split_once('@').map_or(tag, |(name, _)| name).parse().ok()
+    tag.split_once(['@', '+']).map_or(tag, |(name, _)| name).parse().ok()
+}
+
+fn not_a_version(text: &str) -> SelectError {
+    match text.split_once('+') {
+        Some((without, _)) if without.parse::<ServiceVersion>().is_ok() => {
+            SelectError::NoTag { text: text.to_owned(), without: without.to_owned() }
+        }
+        _ => SelectError::NotAVersion { text: text.to_owned() },
+    }
 }
 
 fn row_of<'t>(table: &'t Versions, line: ServiceLine, flag: &'static str, text: &str) -> Result<&'t Row, SelectError> {
@@ -180,7 +198,7 @@ pub fn select<'t>(table: &'t Versions, request: Request<'_>) -> Result<Selection
             (row, row.default.clone(), SelectedBy::Auto)
         }
         Some(text) => {
-            let asked: ServiceVersion = text.parse().map_err(|_| SelectError::NotAVersion { text: text.to_owned() })?;
+            let asked: ServiceVersion = text.parse().map_err(|_| not_a_version(text))?;
             let row = row_of(table, asked.line(), "--version", text)?;
             (row, concrete(row, asked), SelectedBy::Version)
         }
@@ -298,6 +316,8 @@ mod tests {
                 error(Some("v0.5"), None),
                 error(None, Some("v2.0.0")),
                 error(Some("newest"), None),
+                error(Some("v1.1.0+x"), None),
+                error(Some("newest+x"), None),
                 error(Some(""), None),
             ]
             .join("\n"),
@@ -309,6 +329,8 @@ mod tests {
         service version v0.5 (from `--version v0.5`) is unknown; known are v0.6, v0.7, v0.8, v0.9, v1.0, v1.1
         service version v2.0 (from `--image-tag v2.0.0`) is unknown; known are v0.6, v0.7, v0.8, v0.9, v1.0, v1.1
         `--version newest` is not a service version: use a line such as `v0.6`, a version such as `v0.6.1`, or `auto`
+        `--version v1.1.0+x` cannot be the tag of an image, which has no `+`: use a version such as `v1.1.0`
+        `--version newest+x` is not a service version: use a line such as `v0.6`, a version such as `v0.6.1`, or `auto`
         `--version ` is not a service version: use a line such as `v0.6`, a version such as `v0.6.1`, or `auto`
         "
         );

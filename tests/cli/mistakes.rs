@@ -128,7 +128,7 @@ fn wrong_paths_and_flags_of_values_are_explained() {
     std::fs::File::create(sandbox.path().join("large.yaml")).unwrap().set_len(100 << 20).unwrap();
     let long = format!("etcd.extraArgs={{{}}}", "--x,".repeat(30_000));
     let deep = format!("{}=1", "a.".repeat(5_000) + "a");
-    let cases: [(&str, &[&str]); 42] = [
+    let cases: [(&str, &[&str]); 44] = [
         ("a file that is missing", &["--values", "missing.yaml"]),
         ("a folder", &["--values", "folder"]),
         ("a file of 100 MB", &["--values", "large.yaml"]),
@@ -160,6 +160,8 @@ fn wrong_paths_and_flags_of_values_are_explained() {
         ("the file of a value is a folder", &["--set-file", "registryCredentials=folder"]),
         ("a version nobody knows", &["--version", "v9.9"]),
         ("a version that is none", &["--version", "newest"]),
+        ("a version that is no tag", &["--version", "v1.1.0+x"]),
+        ("a tag that is none", &["--image-tag", "v1.1.0+x"]),
         ("a tag that says no version", &["--image-tag", "latest"]),
         ("version and tag that disagree", &["--version", "v0.6", "--image-tag", "v1.1.0"]),
         ("a version that needs a cluster", &["--version", "auto"]),
