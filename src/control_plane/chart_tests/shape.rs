@@ -174,6 +174,21 @@ fn replicas_that_need_a_node_each_are_replaced_without_one_more() {
 }
 
 #[test]
+fn an_api_server_that_has_to_go_serves_on_where_others_take_over() {
+    for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
+        for (preset, expected) in [(None, false), (Some("ha"), true)] {
+            let rendered = render(chart, preset);
+            let object = rendered.objects.iter().find(|object| object.id() == "deployment/apiserver").unwrap();
+            let pod = &object.json["spec"]["template"]["spec"];
+            let command = pod["containers"][0]["command"].as_array().unwrap();
+            let delays = command.contains(&json!("--shutdown-delay-duration=5s"));
+            assert_eq!(delays, expected, "{} {preset:?}", chart.line());
+            assert!(pod["terminationGracePeriodSeconds"].as_u64() >= Some(30), "{}", chart.line());
+        }
+    }
+}
+
+#[test]
 fn replicas_are_refused_by_lines_that_do_not_know_them() {
     let old = charts().iter().filter(|chart| chart.line() < "v0.8".parse().unwrap());
     for chart in old {
