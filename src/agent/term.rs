@@ -35,7 +35,7 @@ const READY_LOOK_AT_LEAST: Duration = Duration::from_secs(10);
 const STAND_BY: Duration = Duration::from_secs(60);
 /// A certificate that is refused for this long is not coming back; ask for another with the init token.
 const REFUSED: Duration = Duration::from_secs(120);
-/// Time to the next attempt at a renewal that failed.
+/// Longest time to the next attempt at a renewal that failed.
 const RENEW_AGAIN: Duration = Duration::from_secs(300);
 
 /// Why a term ended.
@@ -213,7 +213,7 @@ impl Term {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::warn!(%error, "the certificate could not be renewed");
-                    tokio::time::sleep(RENEW_AGAIN).await;
+                    tokio::time::sleep(renew_again(&self.certificate)).await;
                 }
             }
         }
@@ -227,6 +227,12 @@ impl Term {
         tracing::info!(until = certificate.until, "certificate renewed");
         Ok(())
     }
+}
+
+/// Time to the next attempt at a renewal that failed. There are several before the end, however short the life is.
+fn renew_again(certificate: &Certificate) -> Duration {
+    let life = u64::try_from(certificate.until - certificate.from).unwrap_or(0);
+    RENEW_AGAIN.min(Duration::from_secs(life / 20 + 1))
 }
 
 /// Passes on that the control plane calls this cluster Ready: whoever installs waits for it here, as the way to the
@@ -288,6 +294,15 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), heard).await.expect("it is said in time");
+    }
+
+    #[test]
+    fn a_renewal_that_fails_is_tried_several_times_before_the_end() {
+        for life in [600, 900, 3600, 2 * 86_400, 90 * 86_400] {
+            let certificate = Certificate { pem: String::new(), from: 0, until: life };
+            let left = u64::try_from(life - certificate.renew_at(0.8)).unwrap();
+            assert!(left / renew_again(&certificate).as_secs() >= 3, "{life}");
+        }
     }
 
     #[tokio::test]
