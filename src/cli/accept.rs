@@ -5,7 +5,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use super::Global;
-use super::cluster_access::{hub_client, request_failed};
+use super::cluster_access::{hub_client, registered, request_failed};
 use super::error::{CliError, Exit};
 use super::package_args::wrong_name;
 use super::ui::Ui;
@@ -27,15 +27,13 @@ pub(super) struct AcceptArgs {
 pub(super) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<Exit, CliError> {
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
     let clusters: Api<Cluster> = Api::all(hub_client(global).await?);
-    let found = clusters.get_opt(name.as_str()).await;
-    let found = found.map_err(|error| request_failed(&format!("cannot read Cluster {name}"), &error))?;
-    let Some(cluster) = found else {
+    let Some(cluster) = registered(&clusters, name.as_str()).await? else {
         return Err(CliError::new(
             Exit::Failed,
             "NoSuchCluster",
             format!("no workload cluster `{name}` asks to be let in"),
         )
-        .hint("see who does: `fleetctl get clusters -o wide`"));
+        .hint(format!("see who does: `fleetctl get clusters -o wide{}`", global.tail())));
     };
     if cluster.spec.accepted {
         ui.out(&format!("Workload cluster {name} was accepted before.\n"))?;

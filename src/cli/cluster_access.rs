@@ -1,6 +1,10 @@
 //! From the global flags to a client: of the hosting or workload cluster, or of a control plane's own API.
 
+use std::fmt::Debug;
+
 use kube::Client;
+use kube::api::{Api, ListParams};
+use serde::de::DeserializeOwned;
 
 use super::Global;
 use super::error::{CliError, Exit};
@@ -63,6 +67,34 @@ pub(super) async fn hub(global: &Global) -> Result<Connected, CliError> {
             Ok(target.connect().await?)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// A workload cluster by its name; none where the control plane knows none of it.
+///
+/// # Errors
+/// A request that failed; an API server that is no control plane's, for it says of one cluster, too, that it is not there.
+pub(super) async fn registered<K>(clusters: &Api<K>, name: &str) -> Result<Option<K>, CliError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let found = clusters.get_opt(name).await;
+    let found = found.map_err(|error| request_failed(&format!("cannot read Cluster {name}"), &error))?;
+    if found.is_none() {
+        let any = clusters.list_metadata(&ListParams::default().limit(1)).await;
+        any.map_err(|error| list_failed("clusters", &error))?;
+    }
+    Ok(found)
+}
+
+/// A list that failed; on an API server that is no control plane's, it says so.
+pub(super) fn list_failed(what: &str, error: &kube::Error) -> CliError {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => {
+            CliError::new(Exit::Failed, "NotAControlPlane", format!("this API server has no resource `{what}`"))
+                .hint("give the control plane's own context: `--context NAME`")
+        }
+        _ => request_failed(&format!("cannot list {what}"), error),
     }
 }
 

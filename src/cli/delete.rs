@@ -10,7 +10,7 @@ use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use super::Global;
-use super::cluster_access::{hub_client, request_failed};
+use super::cluster_access::{hub_client, registered, request_failed};
 use super::error::{CliError, Exit};
 use super::package_args::wrong_name;
 use super::run_args::duration;
@@ -61,9 +61,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
     let hub = hub_client(global).await?;
     let clusters: Api<Cluster> = Api::all(hub.clone());
-    let found = clusters.get_opt(name.as_str()).await;
-    let found = found.map_err(|error| request_failed(&format!("cannot read Cluster {name}"), &error))?;
-    let Some(cluster) = found else {
+    let Some(cluster) = registered(&clusters, name.as_str()).await? else {
         ui.out(&format!("No workload cluster {name} is registered; nothing to delete.\n"))?;
         return Ok(Exit::Ok);
     };

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::Sandbox;
-use crate::server::{forbidden, list, serve, use_cluster};
+use crate::server::{forbidden, list, not_found, serve, use_cluster};
 
 #[test]
 fn deployments_are_those_of_the_namespace_that_was_given_be_it_the_default_of_other_commands() {
@@ -106,4 +106,21 @@ fn clusters_whose_agents_report_nonsense_are_listed_beside_the_others() {
     use_cluster(&sandbox, &server);
     let shown = sandbox.run(&["get", "clusters"]).succeeds().to_owned();
     assert!(shown.contains("| bad ") && shown.contains("node-of-good "), "{shown}");
+}
+
+#[test]
+fn where_there_is_no_control_plane_no_cluster_is_said_to_be_unknown_or_deleted() {
+    let sandbox = Sandbox::new();
+    use_cluster(&sandbox, &serve(|_, _| not_found()));
+    for args in [&["get", "clusters"][..], &["get", "clusters", "west"], &["accept", "west"], &["delete", "cluster", "west"]] {
+        sandbox.run(args).fails(1, &["this API server has no resource `clusters`", "--context NAME"]);
+    }
+    // A control plane that knows none of this name.
+    use_cluster(&sandbox, &serve(|_, path| if path.contains("/clusters/west") { not_found() } else { list(&[]) }));
+    sandbox.run(&["get", "clusters", "west", "--context", "hosting"])
+        .fails(1, &["no workload cluster `west` is registered", "`fleetctl get clusters --context hosting`"]);
+    sandbox.run(&["accept", "west", "--context", "hosting"])
+        .fails(1, &["asks to be let in", "`fleetctl get clusters -o wide --context hosting`"]);
+    let ran = sandbox.run(&["delete", "cluster", "west"]);
+    assert_eq!(ran.succeeds(), "No workload cluster west is registered; nothing to delete.\n");
 }

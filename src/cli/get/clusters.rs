@@ -11,14 +11,14 @@ use kube::{Client, ResourceExt};
 
 use super::blocks::{block, state};
 use super::node_reports::with_nodes;
-use super::{Format, formatted, formatted_alone, list_failed, selection, shown};
+use super::{Format, formatted, formatted_alone, selection, shown};
 use crate::api::Cluster;
 use crate::api::cluster::conditions::{IDLE, READY, STANDBY};
 use crate::api::condition::find;
 use crate::api::lenient::Lenient;
 use crate::chart::output;
 use crate::cli::Global;
-use crate::cli::cluster_access::hub_client;
+use crate::cli::cluster_access::{hub_client, list_failed, registered};
 use crate::cli::error::{CliError, Exit};
 use crate::cli::table::{Columns, row};
 use crate::cli::ui::Ui;
@@ -76,7 +76,7 @@ impl View {
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Result<Exit, CliError> {
     let hub = hub_client(global).await?;
-    let found = list(&hub, args).await?;
+    let found = list(&hub, global, args).await?;
     if args.watch {
         return watch(ui, &hub, args, &found).await;
     }
@@ -103,20 +103,18 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Res
     Ok(Exit::Ok)
 }
 
-async fn list(hub: &Client, args: &GetClustersArgs) -> Result<Vec<Cluster>, CliError> {
+async fn list(hub: &Client, global: &Global, args: &GetClustersArgs) -> Result<Vec<Cluster>, CliError> {
     let api: Api<Lenient<Cluster>> = Api::all(hub.clone());
-    let failed = |error: kube::Error| list_failed("clusters", &error);
     let Some(name) = &args.name else {
-        let found = api.list(&selection(args.selector.as_deref())).await.map_err(failed)?;
+        let found = api.list(&selection(args.selector.as_deref())).await;
+        let found = found.map_err(|error| list_failed("clusters", &error))?;
         return Ok(found.into_iter().map(whole).collect());
     };
-    match api.get_opt(name).await.map_err(failed)? {
+    match registered(&api, name).await? {
         Some(cluster) => Ok(vec![whole(cluster)]),
         None => {
-            // Not there, or nothing of the kind is there at all.
-            api.list(&selection(None)).await.map_err(failed)?;
             Err(CliError::new(Exit::Failed, "NoSuchCluster", format!("no workload cluster `{name}` is registered"))
-                .hint("list them all with `fleetctl get clusters`"))
+                .hint(format!("list them all with `fleetctl get clusters{}`", global.tail())))
         }
     }
 }

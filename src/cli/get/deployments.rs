@@ -5,10 +5,10 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use kube::api::Api;
 
-use super::{Format, formatted, list_failed, selection};
+use super::{Format, formatted, selection};
 use crate::api::keys::LABEL_TARGET_CLUSTER;
 use crate::cli::Global;
-use crate::cli::cluster_access::hub;
+use crate::cli::cluster_access::{hub, list_failed};
 use crate::cli::error::{CliError, Exit};
 use crate::cli::table::{Columns, row};
 use crate::cli::ui::Ui;

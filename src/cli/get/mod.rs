@@ -12,7 +12,6 @@ use kube::api::ListParams;
 use serde::Serialize;
 
 use super::Global;
-use super::cluster_access::request_failed;
 use super::error::{CliError, Exit};
 use super::ui::Ui;
 use crate::chart::output;
@@ -86,17 +85,6 @@ fn shown(text: &str) -> String {
 
 fn selection(selector: Option<&str>) -> ListParams {
     selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector))
-}
-
-/// A list that failed; on an API server that is no control plane's, it says so.
-fn list_failed(what: &str, error: &kube::Error) -> CliError {
-    match error {
-        kube::Error::Api(status) if status.code == 404 => {
-            CliError::new(Exit::Failed, "NotAControlPlane", format!("this API server has no resource `{what}`"))
-                .hint("give the control plane's own context: `--context NAME`")
-        }
-        _ => request_failed(&format!("cannot list {what}"), error),
-    }
 }
 
 #[cfg(test)]
