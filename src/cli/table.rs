@@ -31,6 +31,16 @@ pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
+/// Text for a terminal: agents write much of what is shown, and what could move the cursor, break a line or turn its
+/// direction is shown escaped.
+pub(super) fn shown(text: &str) -> String {
+    let harmful = |c: char| {
+        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let escaped = |c: char| if harmful(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escaped).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +49,11 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell_and_empty_ends_leave_no_spaces() {
         let rows = [row(["NAME", "ZONE"]), row(["a-long-name", ""])];
         assert_eq!(Columns::of(&rows).lines(&rows), "NAME          ZONE\na-long-name\n");
+    }
+
+    #[test]
+    fn what_could_change_a_terminal_is_shown_escaped_and_other_text_as_it_is() {
+        assert_eq!(shown("eu-west-1 \u{fc}\u{6771}"), "eu-west-1 \u{fc}\u{6771}");
+        assert_eq!(shown("a\u{1b}[2J\n\u{202e}\u{9b}"), r"a\u{1b}[2J\n\u{202e}\u{9b}");
     }
 }

@@ -13,6 +13,7 @@ use super::Global;
 use super::cluster_access::connect;
 use super::error::{CliError, Exit};
 use super::format::Format;
+use super::table::shown;
 use super::ui::Ui;
 use crate::api::Cluster;
 use crate::api::version::ServiceVersion;
@@ -152,7 +153,7 @@ fn text(ui: &Ui, found: &Document) -> String {
     for (what, installed) in [("control plane", &found.control_planes), ("agent", &found.agents)] {
         for one in installed {
             let version = if one.version.is_empty() { "of an unknown version" } else { &one.version };
-            let _ = writeln!(text, "{what} {} {version}", one.name);
+            let _ = writeln!(text, "{what} {} {}", one.name, shown(version));
         }
     }
     for apart in &found.skew {

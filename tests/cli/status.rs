@@ -399,3 +399,31 @@ fn a_context_of_another_control_plane_is_not_taken_for_the_one_that_is_named() {
     let unnamed = sandbox.run(&["status"]);
     assert!(unnamed.succeeds().contains("Control plane other answers"), "{unnamed:?}");
 }
+
+#[test]
+fn what_an_agent_says_of_itself_cannot_move_the_cursor() {
+    let sandbox = Sandbox::new();
+    let hub = serve(|_, path| {
+        let (code, mut answer) = inside(path);
+        if path.contains("/v1alpha1/clusters") {
+            answer["items"][0]["status"]["observed"]["agentVersion"] = json!("v0.6.1\u{1b}[2J\nfine");
+        }
+        (code, answer)
+    });
+    use_cluster(
+        &sandbox,
+        &serve(move |_, path| {
+            let (code, mut answer) = hosting(path, &hub, 1);
+            if path.starts_with("/apis/apps/v1/namespaces/fleet/deployments?") {
+                let labels = json!({"app.kubernetes.io/name": "fleet-scheduler", "app.kubernetes.io/instance": "demo"});
+                answer["items"] = json!([{"metadata": {"name": "fleet-scheduler", "labels": labels}}]);
+            }
+            (code, answer)
+        }),
+    );
+    for (args, before) in [(&["status", "-o", "wide"][..], ""), (&["version"], "agent west ")] {
+        let ran = sandbox.run(args);
+        let line = format!(r"{before}v0.6.1\u{{1b}}[2J\nfine");
+        assert!(ran.succeeds().lines().any(|shown| shown.ends_with(&line)), "{line}: {ran:?}");
+    }
+}

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 
 use kube::ResourceExt;
 
-use super::shown;
 use crate::api::Cluster;
 use crate::api::cluster::{Taint, conditions};
+use crate::cli::table::shown;
 
 const TITLES: [&str; 5] = ["CLUSTER NAME", "K8S VERSION", "CLOUD PROVIDER", "REGION", "STATUS"];
 const WIDTHS: [usize; 5] = [30, 12, 15, 14, 14];

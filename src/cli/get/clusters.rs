@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 
 use super::blocks::{block, state};
 use super::node_reports::with_nodes;
-use super::{Format, formatted, formatted_alone, selection, shown};
+use super::{Format, formatted, formatted_alone, selection};
 use crate::api::Cluster;
 use crate::api::cluster::conditions::{IDLE, READY, STANDBY};
 use crate::api::condition::find;
@@ -20,7 +20,7 @@ use crate::chart::output;
 use crate::cli::Global;
 use crate::cli::cluster_access::{hub_client, list_failed, registered};
 use crate::cli::error::{CliError, Exit};
-use crate::cli::table::{Columns, row};
+use crate::cli::table::{Columns, row, shown};
 use crate::cli::ui::Ui;
 
 pub(super) const EXAMPLES: &str = "Examples:

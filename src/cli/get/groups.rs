@@ -6,12 +6,13 @@ use clap::Args;
 use kube::ResourceExt;
 use kube::api::Api;
 
-use super::{Format, formatted, selection, shown};
+use super::{Format, formatted, selection};
 use crate::api::ScheduleGroup;
 use crate::api::keys::LABEL_TARGET_CLUSTER;
 use crate::cli::Global;
 use crate::cli::cluster_access::{hub_client, list_failed};
 use crate::cli::error::{CliError, Exit};
+use crate::cli::table::shown;
 use crate::cli::ui::Ui;
 
 pub(super) const EXAMPLES: &str = "Examples:

@@ -73,27 +73,6 @@ fn formatted_alone<K: Serialize + ResourceExt>(format: Format, object: &K, resou
     }
 }
 
-/// Text for a terminal: agents write much of what is shown, and what could move the cursor, break a line or turn its
-/// direction is shown escaped.
-fn shown(text: &str) -> String {
-    let harmful = |c: char| {
-        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let escaped = |c: char| if harmful(c) { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escaped).collect()
-}
-
 fn selection(selector: Option<&str>) -> ListParams {
     selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_could_change_a_terminal_is_shown_escaped_and_other_text_as_it_is() {
-        assert_eq!(shown("eu-west-1 \u{fc}\u{6771}"), "eu-west-1 \u{fc}\u{6771}");
-        assert_eq!(shown("a\u{1b}[2J\n\u{202e}\u{9b}"), r"a\u{1b}[2J\n\u{202e}\u{9b}");
-    }
 }

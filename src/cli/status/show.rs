@@ -13,7 +13,7 @@ use crate::check::inside::{COMPONENTS, Component, Member, View};
 use crate::check::{Judged, Problem};
 use crate::cli::Global;
 use crate::cli::error::{CliError, Exit};
-use crate::cli::table::{Columns, row};
+use crate::cli::table::{Columns, row, shown};
 use crate::cli::ui::{Mark, Ui};
 use crate::cli::{report, verdicts};
 
@@ -179,7 +179,9 @@ fn wide(ui: &Ui, global: &Global, seen: &Seen) -> String {
         let titles = row(["CLUSTER", "READY", "STATUS", "K8S-VERSION", "AGENT"]);
         let line = |member: &Member| {
             let ready = if member.ready { "True" } else { "False" };
-            row([&member.name, ready, &member.reason, &member.kubernetes_version, &member.agent_version])
+            let cells: [&str; 5] =
+                [&member.name, ready, &member.reason, &member.kubernetes_version, &member.agent_version];
+            cells.map(shown).to_vec()
         };
         let rows: Vec<Vec<String>> = std::iter::once(titles).chain(members.iter().map(line)).collect();
         text += &format!("\n{}", Columns::of(&rows).lines(&rows));
