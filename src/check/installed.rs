@@ -22,6 +22,8 @@ pub struct Expiry {
 pub struct InstalledFacts {
     /// The control plane's name.
     pub name: String,
+    /// The flags that lead another command to the same place, a space before each; empty where none are needed.
+    pub flags: String,
     /// The recorded service version and number of objects; none where the record is lost, else why it could not be read.
     pub recorded: Result<Option<(String, usize)>, String>,
     /// What strayed, one clause an object; or why it could not be found out.
@@ -32,6 +34,13 @@ pub struct InstalledFacts {
     pub cut_off: Option<(String, String)>,
     /// All certificates that could be read.
     pub certificates: Vec<Expiry>,
+}
+
+impl InstalledFacts {
+    /// What a command about this installation is given.
+    fn subject(&self) -> String {
+        format!("control-plane {}{}", self.name, self.flags)
+    }
 }
 
 /// The checks, in the order in which they are shown.
@@ -52,8 +61,8 @@ fn objects(facts: &InstalledFacts) -> Finding {
             return Finding::bad(
                 "the record of this installation is not there",
                 format!(
-                    "`fleetctl install control-plane {}` makes it again from the labels of the objects",
-                    facts.name
+                    "`fleetctl install {}` makes it again from the labels of the objects",
+                    facts.subject()
                 ),
             );
         }
@@ -75,8 +84,8 @@ fn objects(facts: &InstalledFacts) -> Finding {
             Finding::bad(
                 format!("{}{more}", strayed[..strayed.len().min(NAMED)].join("; ")),
                 format!(
-                    "`fleetctl diff control-plane {0}` shows the fields, `fleetctl install control-plane {0}` repairs them",
-                    facts.name
+                    "`fleetctl diff {0}` shows the fields, `fleetctl install {0}` repairs them",
+                    facts.subject()
                 ),
             )
         }
@@ -94,13 +103,15 @@ fn last_run(facts: &InstalledFacts) -> Finding {
         None => Finding::Good("ended well".to_owned()),
         Some((command, started)) if command == "uninstall" => Finding::bad(
             format!("an uninstall that began {started} was cut off"),
-            format!("`fleetctl uninstall control-plane {}` goes on with it", facts.name),
+            format!("`fleetctl uninstall {}` goes on with it", facts.subject()),
         ),
         Some((command, started)) => Finding::bad(
             format!("an {command} that began {started} was cut off"),
             format!(
-                "`fleetctl install control-plane {0}` goes on with it, `fleetctl rollback {0}` undoes it",
-                facts.name
+                "`fleetctl install {}` goes on with it, `fleetctl rollback {}{}` undoes it",
+                facts.subject(),
+                facts.name,
+                facts.flags
             ),
         ),
     }
@@ -115,7 +126,7 @@ fn expired(facts: &InstalledFacts) -> Finding {
         None => Finding::doubtful("none could be read", "allow `list` on the Secrets of the namespace"),
         Some(first) if first.days < 0 => Finding::bad(
             format!("{} expired on {}", first.file, first.date),
-            format!("`fleetctl install control-plane {}` issues it anew", facts.name),
+            format!("`fleetctl install {}` issues it anew", facts.subject()),
         ),
         Some(_) => Finding::Good(format!("{} valid", facts.certificates.len())),
     }
@@ -134,7 +145,7 @@ fn renewal(facts: &InstalledFacts) -> Finding {
                 first.file,
                 first.date
             ),
-            format!("`fleetctl install control-plane {}` renews what is due", facts.name),
+            format!("`fleetctl install {}` renews what is due", facts.subject()),
         ),
     }
 }
@@ -150,6 +161,7 @@ mod tests {
     fn good() -> InstalledFacts {
         InstalledFacts {
             name: "demo".to_owned(),
+            flags: String::new(),
             recorded: Ok(Some(("v0.6.1".to_owned(), 23))),
             drift: Ok(Vec::new()),
             certificates: vec![expiry("ca.crt", 3650), expiry("apiserver.crt", 364)],
@@ -213,6 +225,27 @@ mod tests {
             |command: &str| InstalledFacts { cut_off: Some((command.to_owned(), "then".to_owned())), ..good() };
         assert!(said(&cut_off("install"), "last-run").contains("fleetctl rollback demo"));
         assert!(said(&cut_off("uninstall"), "last-run").contains("uninstall control-plane demo"));
+    }
+
+    #[test]
+    fn every_command_that_is_told_leads_to_the_same_place() {
+        let flags = " --context west --namespace two";
+        let cut_off = |command: &str| Some((command.to_owned(), "then".to_owned()));
+        for facts in [
+            InstalledFacts { recorded: Ok(None), ..good() },
+            InstalledFacts { drift: Ok(vec!["something".to_owned()]), cut_off: cut_off("install"), ..good() },
+            InstalledFacts { cut_off: cut_off("uninstall"), ..good() },
+            InstalledFacts { certificates: vec![expiry("apiserver.crt", -1)], ..good() },
+            InstalledFacts { certificates: vec![expiry("apiserver.crt", 1)], ..good() },
+        ] {
+            let report = run(&CHECKS, &InstalledFacts { flags: flags.to_owned(), ..facts }, &[]);
+            let problems: Vec<_> = report.failures().chain(report.warnings()).collect();
+            assert!(!problems.is_empty());
+            for (judged, problem) in problems {
+                let commands: Vec<_> = problem.remedy.split('`').filter(|part| part.starts_with("fleetctl ")).collect();
+                assert!(!commands.is_empty() && commands.iter().all(|command| command.contains(flags)), "{judged:?}");
+            }
+        }
     }
 
     #[test]

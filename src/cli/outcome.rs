@@ -86,7 +86,7 @@ pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
     let shown = match &error {
         InstallError::Preflight(checks) => return report::preflight_refused(checks, true),
         InstallError::Upgrade { refused, cluster } => {
-            let command = format!("{} install control-plane {}", ui.program, plan.name);
+            let command = format!("{} install control-plane {}{}", ui.program, plan.name, plan.flags);
             return CliError::new(Exit::Refused, "VersionChangeRefused", error.to_string())
                 .because(refused)
                 .hint(refused.remedy(&command, *cluster))
@@ -113,8 +113,8 @@ pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::KeysLost(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string())
             .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor an agent could be used")
             .hint(format!(
-                "to begin anew without the data: `{} uninstall control-plane {} --delete-data`",
-                ui.program, plan.name
+                "to begin anew without the data: `{} uninstall control-plane {}{} --delete-data`",
+                ui.program, plan.name, plan.flags
             )),
         InstallError::Local(source) => CliError::new(Exit::Failed, "LocalFile", error.to_string()).because(source),
         InstallError::Unreachable { why, .. } => CliError::new(Exit::Unhealthy, "Unreachable", error.to_string())
@@ -123,7 +123,7 @@ pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::Unhealthy(health) => {
             ui.err(&report::health(ui, plan.name.as_str(), &health.report, &health.facts));
             CliError::new(Exit::Unhealthy, "Unhealthy", error.to_string())
-                .hint(format!("look again with `{} status {}`", ui.program, plan.name))
+                .hint(format!("look again with `{} status {}{}`", ui.program, plan.name, plan.flags))
         }
         InstallError::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
     };
@@ -196,6 +196,46 @@ pub(super) fn after(shown: CliError, ui: &Ui, what: &str, aftermath: &Aftermath,
             let mut shown = shown.cause(format!("and the rollback failed: {error}"));
             shown.exit = Exit::PartDone;
             shown.hint(format!("to remove what is left: `{program} uninstall {what}{tail}`"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, FromArgMatches as _};
+
+    use super::*;
+    use crate::apply::{Kind, ObjectRef};
+    use crate::chart;
+    use crate::chart::select::{Request, select};
+    use crate::cli::{Cli, chart_choice};
+    use crate::control_plane::upgrade;
+
+    #[test]
+    fn the_commands_that_a_failed_install_tells_lead_to_the_same_place() {
+        let flags = " --context west --namespace two";
+        let words = format!("fleetctl versions{flags}");
+        let arguments = Cli::command().version("v0.6.1").get_matches_from(words.split(' '));
+        let global = Cli::from_arg_matches(&arguments).unwrap().global;
+        let selection = |version| select(chart::versions(), Request { version, ..Request::default() }).unwrap();
+        let chosen = selection(None);
+        let chart = chart_choice::load(chart::Kind::ControlPlane, &chosen).unwrap();
+        let values = chart.values_of(&chosen.version);
+        let name = "demo".parse().unwrap();
+        let mut plan = Plan::new(name, global.namespace.clone(), &chosen, chart, values).unwrap();
+        plan.flags = global.tail();
+        let claim = ObjectRef::new(&Kind::known("", "PersistentVolumeClaim"), Some("two"), "etcd-data-etcd-0");
+        let refused = upgrade::check(chart::versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
+        for (error, command) in [
+            (InstallError::KeysLost(claim), format!("uninstall control-plane demo{flags} --delete-data")),
+            (
+                InstallError::Upgrade { refused, cluster: None },
+                format!("install control-plane demo{flags} --version v0.7"),
+            ),
+        ] {
+            let failure = Failure { error, aftermath: Aftermath::NothingWritten };
+            let shown = control_plane_failed(&Ui::plain(), &plan, failure, &global).render();
+            assert!(shown.contains(&format!("`fleetctl {command}`")), "{shown}");
         }
     }
 }

@@ -65,7 +65,8 @@ impl PlanArgs {
         let values = self.values(chart.values_of(&selection.version))?;
         let name = self.name(&values)?;
         let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);
-        let plan = plan.map_err(|problems| wrong_values(&problems))?;
+        let mut plan = plan.map_err(|problems| wrong_values(&problems))?;
+        plan.flags = global.tail();
         warn_of_values(ui, &plan.package);
         Ok(plan)
     }

@@ -73,8 +73,9 @@ pub async fn labelled(client: &Client, name: &ControlPlaneName, namespace: &Name
     (label(LABEL_INSTANCE) == Some(name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
 }
 
-/// Looks at an installed control plane. Reads only; what may not be read is said so by its check.
-pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Installation {
+/// Looks at an installed control plane. Reads only; what may not be read is said so by its check. `flags` are those that
+/// lead another command to the same place.
+pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName, flags: &str) -> Installation {
     let engine = engine(client, name, namespace);
     let (state, drift, files) =
         tokio::join!(engine.state(), engine.drift(), keys::from_cluster(client, namespace.as_str(), name.as_str()));
@@ -92,6 +93,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
     });
     let facts = InstalledFacts {
         name: name.to_string(),
+        flags: flags.to_owned(),
         recorded: unread.map_or(Ok(recorded), Err),
         drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
         cut_off: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),

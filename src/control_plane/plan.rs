@@ -37,6 +37,8 @@ pub struct Plan {
     pub package: Package,
     /// The checked values.
     pub values: ControlPlaneValues,
+    /// The flags that lead another command to the same place, a space before each; for commands that are shown.
+    pub flags: String,
 }
 
 impl Plan {
@@ -55,7 +57,7 @@ impl Plan {
         let values: ControlPlaneValues = tree.deserialize()?;
         sound::check(&values, &tree)?;
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
-        Ok(Self { name, package, values })
+        Ok(Self { name, package, values, flags: String::new() })
     }
 
     /// Where a field of an object comes from: `deployment/fleet-scheduler#spec.replicas`.
@@ -112,6 +114,7 @@ impl Plan {
             load_balancer: self.values.exposure.kind == ExposureType::LoadBalancer,
             needs: needs::of(objects.iter().map(|object| &object.json)),
             architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
+            flags: self.flags.clone(),
         }
     }
 }

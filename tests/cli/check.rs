@@ -62,3 +62,19 @@ fn a_verdict_is_shown_once_it_is_known_and_not_when_all_are() {
         assert!(*in_time.lock().unwrap(), "{format}: nothing was shown before all was known");
     }
 }
+
+#[test]
+fn a_command_that_deletes_is_told_with_the_place_that_was_checked() {
+    let sandbox = Sandbox::new();
+    let server = serve(|method, path| {
+        if path.contains("/namespaces/two/persistentvolumeclaims?") {
+            let labels = json!({"app.kubernetes.io/instance": "other"});
+            return list(&[json!({"metadata": {"name": "etcd-data-etcd-0", "labels": labels}})]);
+        }
+        empty(method, path)
+    });
+    use_cluster(&sandbox, &server);
+    let ran = sandbox.run(&["check", "--pre", "--context", "hosting", "--namespace", "two"]);
+    let command = "`fleetctl uninstall control-plane other --context hosting --namespace two --delete-data`";
+    assert!(ran.code == 3 && ran.stdout.contains(command), "{ran:?}");
+}

@@ -401,6 +401,19 @@ fn a_context_of_another_control_plane_is_not_taken_for_the_one_that_is_named() {
 }
 
 #[test]
+fn what_is_told_to_do_leads_to_the_place_that_was_looked_at() {
+    let sandbox = Sandbox::new();
+    use_cluster(&sandbox, &serve(|_, path| if path.contains('?') { list(&[]) } else { not_found() }));
+    let flags = " --context hosting --namespace two";
+    let args: Vec<&str> = ["status", "demo"].into_iter().chain(flags.split_whitespace()).collect();
+    sandbox.run(&args).fails(7, &[&format!("`fleetctl install control-plane demo{flags}`")]);
+    let hub = serve(|_, path| inside(path));
+    use_cluster(&sandbox, &serve(move |_, path| hosting(path, &hub, 1)));
+    let ran = sandbox.run(&["status", "demo", "--context", "hosting"]);
+    assert!(ran.succeeds().contains("`fleetctl install control-plane demo --context hosting`"), "{ran:?}");
+}
+
+#[test]
 fn what_an_agent_says_of_itself_cannot_move_the_cursor() {
     let sandbox = Sandbox::new();
     let hub = serve(|_, path| {

@@ -46,6 +46,11 @@ fn here(facts: &WorkloadFacts) -> String {
     facts.wanted.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default()
 }
 
+/// The command that removes an agent of this cluster.
+fn uninstall_command(facts: &WorkloadFacts, name: &str, namespace: &str) -> String {
+    format!("fleetctl uninstall agent {name}{} --namespace {namespace}", here(facts))
+}
+
 /// The context that leads to the control plane.
 fn there(facts: &WorkloadFacts) -> &str {
     facts.wanted.control_plane.as_deref().unwrap_or("CONTROL_PLANE")
@@ -194,8 +199,8 @@ fn existing_agent(facts: &WorkloadFacts) -> Finding {
         Some(other) => Finding::bad(
             format!("this cluster has an agent already: `{}` in namespace {}", other.name, other.namespace),
             format!(
-                "a cluster is registered once; remove that agent first: `fleetctl uninstall agent {} --namespace {}`",
-                other.name, other.namespace
+                "a cluster is registered once; remove that agent first: `{}`",
+                uninstall_command(facts, &other.name, &other.namespace)
             ),
         ),
     }
@@ -207,8 +212,8 @@ fn registered_elsewhere(facts: &WorkloadFacts) -> Finding {
             format!("the agent here is registered with another control plane than the one at {}", init.server),
             format!(
                 "if the control plane only has another address now, go on with `--skip-preflight registered-elsewhere`; \
-                 else `fleetctl uninstall agent {}` first, with the former Secret in place",
-                facts.wanted.name
+                 else `{}` first, with the former Secret in place",
+                uninstall_command(facts, &facts.wanted.name, &facts.wanted.namespace)
             ),
         ),
         _ => Finding::Good("the one of the init Secret, or none yet".to_owned()),
@@ -226,14 +231,21 @@ fn cluster_name(facts: &WorkloadFacts) -> Finding {
         }
         return Finding::bad(
             format!("another cluster is registered as {name}"),
-            format!("choose another name, or remove that one if it is gone: `fleetctl delete cluster {name}`"),
+            format!(
+                "choose another name, or remove that one if it is gone: `fleetctl delete cluster {name} --context {}`",
+                there(facts)
+            ),
         );
     }
     match members.iter().find(|member| !member.id.is_empty() && member.id == facts.cluster_id) {
-        Some(other) => Finding::bad(
-            format!("this cluster is registered already, as {}", other.name),
-            format!("use that name, or remove it first: `fleetctl uninstall agent {}`", other.name),
-        ),
+        Some(other) => {
+            let agent = facts.agents.iter().find(|agent| agent.name == other.name);
+            let namespace = agent.map_or(&facts.wanted.namespace, |agent| &agent.namespace);
+            Finding::bad(
+                format!("this cluster is registered already, as {}", other.name),
+                format!("use that name, or remove it first: `{}`", uninstall_command(facts, &other.name, namespace)),
+            )
+        }
         None => Finding::Good(format!("{name} is free")),
     }
 }
@@ -381,18 +393,26 @@ pub(super) mod tests {
     #[test]
     fn a_second_agent_another_control_plane_and_a_taken_name_are_refused() {
         let mut facts = fit();
-        facts.agents = vec![AgentFacts { name: "other".to_owned(), namespace: "fleet".to_owned() }];
+        facts.agents = vec![AgentFacts { name: "other".to_owned(), namespace: "two".to_owned() }];
         assert_eq!(failure(&facts).0, "existing-agent");
+        let command =
+            |name: &str, place: &str| format!("`fleetctl uninstall agent {name} --context west --namespace {place}`");
+        assert!(failure(&facts).2.contains(&command("other", "two")), "{facts:?}");
+        facts.agents[0].namespace = "fleet".to_owned();
         facts.agents[0].name = "m".to_owned();
         assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
         facts.registered_with = "another".to_owned();
         assert_eq!(failure(&facts).0, "registered-elsewhere");
+        assert!(failure(&facts).2.contains(&command("m", "fleet")), "{facts:?}");
         let mut facts = fit();
         let member = |name: &str, id: &str| MemberFacts { name: name.to_owned(), id: id.to_owned() };
         facts.members = Some(vec![member("m", "other-id")]);
         assert_eq!(failure(&facts).0, "cluster-name");
+        assert!(failure(&facts).2.contains("`fleetctl delete cluster m --context CONTROL_PLANE`"), "{facts:?}");
+        facts.wanted.control_plane = Some("demo".to_owned());
+        assert!(failure(&facts).2.contains("`fleetctl delete cluster m --context demo`"), "{facts:?}");
         facts.members = Some(vec![member("n", "id")]);
-        assert!(failure(&facts).1.contains("as n"));
+        assert!(failure(&facts).1.contains("as n") && failure(&facts).2.contains(&command("n", "fleet")), "{facts:?}");
         facts.members = Some(vec![member("m", "id"), member("n", "other-id")]);
         assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
     }

@@ -104,8 +104,11 @@ pub(crate) async fn look_telling(
         return Err(match (wanted, installed.first()) {
             (None, _) => not_installed(None, global),
             (Some(name), Some(other)) => not_installed(Some(&name), global).hint(format!("there is `{other}`")),
-            (Some(name), None) => not_installed(Some(&name), global)
-                .hint(format!("install it with `{} install control-plane {name}`", ui.program)),
+            (Some(name), None) => not_installed(Some(&name), global).hint(format!(
+                "install it with `{} install control-plane {name}{}`",
+                ui.program,
+                global.tail()
+            )),
         });
     };
     let context = there.context.as_deref().unwrap_or_default();
@@ -185,8 +188,9 @@ async fn from_hosting(
         (Err(error), Err(_)) => return Err(request_failed("cannot read the hosting cluster", &error)),
     };
     tell(&health.report.judged);
+    let flags = global.tail();
     let (installation, causes) = tokio::join!(
-        installation::look(hosting, &name, &global.namespace),
+        installation::look(hosting, &name, &global.namespace, &flags),
         installation::causes(hosting, &name, &global.namespace, &health.facts)
     );
     let inside = hub.ok().filter(|_| health.facts.inside.is_ok());

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, is_cloud, read};
+use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, read};
 use crate::api::quantity::print;
 use crate::check::{Check, Finding, access, autopilot};
 
@@ -39,7 +39,8 @@ fn mode(facts: &HostingFacts) -> Finding {
 }
 
 fn rights(facts: &HostingFacts) -> Finding {
-    let source = format!(" (`fleetctl show rbac {}` prints all that are needed)", facts.wanted.name);
+    let Wanted { name, flags, .. } = &facts.wanted;
+    let source = format!(" (`fleetctl show rbac {name}{flags}` prints all that are needed)");
     access::judge(&facts.forbidden, facts.wanted.writes.len(), &source)
 }
 
@@ -153,8 +154,9 @@ fn leftovers(facts: &HostingFacts) -> Finding {
                 wanted.namespace, wanted.name
             ),
             format!(
-                "install `{owner}` to go on with it, delete it with `fleetctl uninstall control-plane {owner} --delete-data`, \
-                 or choose another namespace with `--namespace`"
+                "install `{owner}` to go on with it, delete it with \
+                 `fleetctl uninstall control-plane {owner}{} --delete-data`, or choose another namespace with `--namespace`",
+                wanted.flags
             ),
         ),
         None if facts.namespace.data_of.is_empty() => Finding::Good("none".to_owned()),

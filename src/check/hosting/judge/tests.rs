@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::version::KubeMinor;
 use crate::check::hosting::needs::Needs;
-use crate::check::hosting::{ClassFacts, Collision, NodeFacts, QuotaFacts, Wanted};
+use crate::check::hosting::{ClassFacts, Collision, NodeFacts, QuotaFacts};
 use crate::check::support::Support;
 use crate::check::{Judged, Verdict, only_failure, run, unfit};
 
@@ -224,6 +224,9 @@ fn the_data_of_another_control_plane_is_never_started_on() {
     let mut facts = fit();
     facts.namespace.data_of.insert("data-etcd-0".to_owned(), "other".to_owned());
     assert_eq!(failure(&facts).0, "leftovers");
+    facts.wanted.flags = " --context west --namespace two".to_owned();
+    let command = "`fleetctl uninstall control-plane other --context west --namespace two --delete-data`";
+    assert!(failure(&facts).2.contains(command), "{}", failure(&facts).2);
     facts.namespace.data_of.insert("data-etcd-0".to_owned(), "demo".to_owned());
     assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
 }
