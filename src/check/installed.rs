@@ -2,6 +2,7 @@
 //! certificates last.
 
 use super::{Check, Finding};
+use crate::api::version::ServiceLine;
 
 /// From how many days before its end a certificate is warned about.
 pub const WARN_DAYS: i64 = 60;
@@ -26,6 +27,8 @@ pub struct InstalledFacts {
     pub flags: String,
     /// The recorded service version and number of objects; none where the record is lost, else why it could not be read.
     pub recorded: Result<Option<(String, usize)>, String>,
+    /// The line of what is installed, by the record or else by the labels; none where it is not known.
+    pub line: Option<ServiceLine>,
     /// What strayed, one clause an object; or why it could not be found out.
     pub drift: Result<Vec<String>, String>,
     /// A run under way: who.
@@ -41,6 +44,12 @@ impl InstalledFacts {
     fn subject(&self) -> String {
         format!("control-plane {}{}", self.name, self.flags)
     }
+
+    /// The same for a command that makes what is there again, and not another version.
+    fn as_it_is(&self) -> String {
+        let version = self.line.map(|line| format!(" --version {line}")).unwrap_or_default();
+        self.subject() + &version
+    }
 }
 
 /// The checks, in the order in which they are shown.
@@ -50,6 +59,9 @@ pub const CHECKS: [Check<InstalledFacts>; 4] = [
     Check::required("certificates", "certificates", "installation", &[], expired),
     Check::advised("certificate-renewal", "certificate renewal", "installation", &["certificates"], renewal),
 ];
+
+/// What a command that makes it again needs besides the version; the record does not keep values.
+const VALUES: &str = "with the values that it was installed with";
 
 /// How many objects that strayed are named.
 const NAMED: usize = 5;
@@ -61,8 +73,8 @@ fn objects(facts: &InstalledFacts) -> Finding {
             return Finding::bad(
                 "the record of this installation is not there",
                 format!(
-                    "`fleetctl install {}` makes it again from the labels of the objects",
-                    facts.subject()
+                    "`fleetctl install {}`, {VALUES}, makes it again from the labels of the objects",
+                    facts.as_it_is()
                 ),
             );
         }
@@ -84,8 +96,8 @@ fn objects(facts: &InstalledFacts) -> Finding {
             Finding::bad(
                 format!("{}{more}", strayed[..strayed.len().min(NAMED)].join("; ")),
                 format!(
-                    "`fleetctl diff {0}` shows the fields, `fleetctl install {0}` repairs them",
-                    facts.subject()
+                    "`fleetctl diff {0}` shows the fields, `fleetctl install {0}` repairs them, both {VALUES}",
+                    facts.as_it_is()
                 ),
             )
         }
@@ -108,7 +120,8 @@ fn last_run(facts: &InstalledFacts) -> Finding {
         Some((command, started)) => Finding::bad(
             format!("an {command} that began {started} was cut off"),
             format!(
-                "`fleetctl install {}` goes on with it, `fleetctl rollback {}{}` undoes it",
+                "`fleetctl install {}`, with the version and values of that run, goes on with it, \
+                 `fleetctl rollback {}{}` undoes it",
                 facts.subject(),
                 facts.name,
                 facts.flags
@@ -126,7 +139,7 @@ fn expired(facts: &InstalledFacts) -> Finding {
         None => Finding::doubtful("none could be read", "allow `list` on the Secrets of the namespace"),
         Some(first) if first.days < 0 => Finding::bad(
             format!("{} expired on {}", first.file, first.date),
-            format!("`fleetctl install {}` issues it anew", facts.subject()),
+            format!("`fleetctl install {}`, {VALUES}, issues it anew", facts.as_it_is()),
         ),
         Some(_) => Finding::Good(format!("{} valid", facts.certificates.len())),
     }
@@ -145,7 +158,7 @@ fn renewal(facts: &InstalledFacts) -> Finding {
                 first.file,
                 first.date
             ),
-            format!("`fleetctl install {}` renews what is due", facts.subject()),
+            format!("`fleetctl install {}`, {VALUES}, renews what is due", facts.as_it_is()),
         ),
     }
 }
@@ -163,6 +176,7 @@ mod tests {
             name: "demo".to_owned(),
             flags: String::new(),
             recorded: Ok(Some(("v0.6.1".to_owned(), 23))),
+            line: Some("v0.6".parse().unwrap()),
             drift: Ok(Vec::new()),
             certificates: vec![expiry("ca.crt", 3650), expiry("apiserver.crt", 364)],
             at_work: None,
@@ -246,6 +260,25 @@ mod tests {
                 assert!(!commands.is_empty() && commands.iter().all(|command| command.contains(flags)), "{judged:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_makes_it_again_keeps_its_version_and_reminds_of_its_values() {
+        let line = Some("v1.1".parse().unwrap());
+        for facts in [
+            InstalledFacts { recorded: Ok(None), ..good() },
+            InstalledFacts { drift: Ok(vec!["something".to_owned()]), ..good() },
+            InstalledFacts { certificates: vec![expiry("apiserver.crt", -1)], ..good() },
+            InstalledFacts { certificates: vec![expiry("apiserver.crt", 1)], ..good() },
+        ] {
+            let report = run(&CHECKS, &InstalledFacts { line, ..facts }, &[]);
+            let (judged, problem) = report.failures().chain(report.warnings()).next().unwrap();
+            for part in ["`fleetctl install control-plane demo --version v1.1`", VALUES] {
+                assert!(problem.remedy.contains(part), "{judged:?}");
+            }
+        }
+        let unknown = InstalledFacts { recorded: Ok(None), line: None, ..good() };
+        assert!(said(&unknown, "objects").contains("`fleetctl install control-plane demo`"));
     }
 
     #[test]

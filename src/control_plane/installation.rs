@@ -86,6 +86,10 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
     let at_work = state.lock.as_ref().filter(|lock| !lock.is_over()).map(|lock| lock.holder.to_string());
     let record = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
     let version = record.map(|record| record.release.version.clone());
+    let known = match &version {
+        Some(version) => Some(version.clone()),
+        None => labelled(client, name, namespace).await,
+    };
     // A first install under way has no record yet, which is no loss.
     let recorded = record.map(|record| (record.release.version.clone(), record.inventory.len())).or_else(|| {
         let of = |journal: &apply::Journal| if journal.is_removal() { "removed" } else { "installed" };
@@ -94,6 +98,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
     let facts = InstalledFacts {
         name: name.to_string(),
         flags: flags.to_owned(),
+        line: known.and_then(|version| version.parse().ok()),
         recorded: unread.map_or(Ok(recorded), Err),
         drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
         cut_off: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
