@@ -79,7 +79,7 @@ fn clusters(facts: &HealthFacts) -> Finding {
     let more = if more > 0 { format!(" and {more} more (`-o wide` lists all)") } else { String::new() };
     Finding::bad(
         format!("{} of {} workload clusters not ready: {}{more}", unready.len(), members.len(), named.join(", ")),
-        "read the agent's log there: `kubectl logs -l app.kubernetes.io/name=fleet-agent`",
+        "read the agent's log there: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`",
     )
 }
 
