@@ -4,7 +4,7 @@
 use super::{Check, Finding};
 use crate::api::version::ServiceLine;
 
-/// From how many days before its end a certificate is warned about.
+/// From how many days before its end a certificate is warned about: from when an install renews it.
 pub const WARN_DAYS: i64 = 60;
 
 /// A certificate by the name of its file.

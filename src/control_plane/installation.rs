@@ -14,9 +14,12 @@ use crate::api::keys::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::{self, Diagnosis, Engine, Owner, Phase, WaitTarget};
 use crate::check::inside::{Component, HOSTING, HealthFacts};
-use crate::check::installed::{CHECKS, Expiry, InstalledFacts};
+use crate::check::installed::{CHECKS, Expiry, InstalledFacts, WARN_DAYS};
 use crate::check::{self, Report};
 use crate::pki;
+
+// Who does what the warning says has to see it go.
+const _: () = assert!(WARN_DAYS.unsigned_abs() == pki::RENEW_DAYS);
 
 /// What was installed, and what the checks say about it.
 #[derive(Debug)]

@@ -174,7 +174,7 @@ mod tests {
         assert!(!moved.unchanged(), "another address needs another certificate");
 
         let folder = kept();
-        let late = now() + Duration::from_secs(336 * 24 * 60 * 60);
+        let late = now() + Duration::from_secs(306 * 24 * 60 * 60);
         assert_eq!(again(&folder, late).unwrap().issued.len(), 9, "leaves near their end are issued anew");
     }
 
@@ -183,8 +183,8 @@ mod tests {
         let folder = kept();
         let note = Note::parse(&std::fs::read_to_string(folder.path().join(NOTE)).unwrap()).unwrap();
         let day = |days: u64| now() + Duration::from_secs(days * 24 * 60 * 60);
-        assert!(note.covers(now()) && note.covers(day(334)));
-        assert!(!note.covers(day(336)) && !note.covers(now() - Duration::from_secs(1)));
+        assert!(note.covers(now()) && note.covers(day(304)));
+        assert!(!note.covers(day(306)) && !note.covers(now() - Duration::from_secs(1)));
     }
 
     #[test]

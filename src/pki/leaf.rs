@@ -12,6 +12,9 @@ use super::{Authorities, AuthorityKind, CertificateFacts, PkiError, San, SecretT
 
 const DAY: u64 = 24 * 60 * 60;
 
+/// From how many days before its end a leaf is issued anew by an install.
+pub const RENEW_DAYS: u64 = 60;
+
 /// How long certificates live, and how long before its end a leaf is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
@@ -24,12 +27,12 @@ pub struct Lifetimes {
 }
 
 impl Default for Lifetimes {
-    /// Ten years, one year, thirty days.
+    /// Ten years, one year, [`RENEW_DAYS`].
     fn default() -> Self {
         Self {
             authority: Duration::from_secs(3650 * DAY),
             leaf: Duration::from_secs(365 * DAY),
-            renew_before: Duration::from_secs(30 * DAY),
+            renew_before: Duration::from_secs(RENEW_DAYS * DAY),
         }
     }
 }

@@ -30,6 +30,6 @@ pub use folder::{FolderError, read_folder, write_file, write_folder};
 pub use kept::{KeptError, ensure_kept};
 pub use kubeconfig::{Kubeconfig, KubeconfigUser};
 pub use kubeconfig_edit::{EditError, Edited, merge as merge_kubeconfig, remove as remove_from_kubeconfig};
-pub use leaf::{Leaf, LeafSpec, LeafStore, Lifetimes, Renewal, Usage, issue, still_good};
+pub use leaf::{Leaf, LeafSpec, LeafStore, Lifetimes, RENEW_DAYS, Renewal, Usage, issue, still_good};
 pub use placeholder::{PLACEHOLDER, placeholders};
 pub use san::{Endpoint, San};
