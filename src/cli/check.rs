@@ -147,18 +147,19 @@ impl<'u> Printer<'u> {
     /// Shows what is left.
     fn end(mut self, subject: &str, report: &Report, exit: Exit) -> Result<Exit, CliError> {
         self.print(report.judged.get(self.printed..).unwrap_or_default());
-        if let Some(error) = self.failed {
-            return Err(error.into());
-        }
         let checks = verdicts::entries(report);
         let document = Document { subject, ok: exit == Exit::Ok, exit_code: exit as u8, checks };
-        self.ui.out(&match self.format {
+        let rest = match self.format {
             Format::Table => self.rows.sum(subject, report),
             Format::Short => String::new(),
             Format::Json => crate::chart::output::json(&document),
             Format::Yaml => crate::chart::output::yaml(&document),
             Format::Junit => verdicts::junit(subject, report),
-        })?;
-        Ok(exit)
+        };
+        match self.failed.map_or_else(|| self.ui.out(&rest), Err) {
+            // Whoever reads no further has not changed the verdict.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(exit),
+        }
     }
 }

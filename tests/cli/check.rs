@@ -78,3 +78,16 @@ fn a_command_that_deletes_is_told_with_the_place_that_was_checked() {
     let command = "`fleetctl uninstall control-plane other --context hosting --namespace two --delete-data`";
     assert!(ran.code == 3 && ran.stdout.contains(command), "{ran:?}");
 }
+
+#[test]
+fn a_reader_that_goes_away_does_not_turn_a_refusal_into_a_success() {
+    for format in ["table", "short", "json", "junit"] {
+        let sandbox = Sandbox::new();
+        let (server, go_on, _) = slow();
+        use_cluster(&sandbox, &server);
+        let (mut running, stdout) = Running::start(&sandbox, &["check", "--pre", "--output", format]);
+        drop(stdout);
+        go_on.send(()).expect("the cluster still waits");
+        assert_eq!(running.0.wait().unwrap().code(), Some(3), "{format}");
+    }
+}
