@@ -4,7 +4,8 @@
 #   examples/register-clusters.sh CONTROL_PLANE CONTEXT...
 #
 # The control plane's kubeconfig and a context for each workload cluster have to be in the KUBECONFIG list. Each cluster
-# is registered under the name of its context. AGENT_FLAGS is passed on, for example AGENT_FLAGS='--version auto'.
+# is registered under the name of its context. AGENT_FLAGS is passed on; without it the newest agent that supports the
+# cluster is installed, which may be one line older or newer than the control plane.
 set -eu
 
 control_plane=$1
@@ -16,7 +17,7 @@ for context in "$@"; do
     kubectl --context "$control_plane" -n "$namespace" get secret fleet-cluster-init-kubeconfig -o yaml |
         kubectl --context "$context" apply -f -
     # shellcheck disable=SC2086 # several flags may be in it
-    kubectl fleet install agent "$context" --context "$context" --namespace "$namespace" ${AGENT_FLAGS:-}
+    kubectl fleet install agent "$context" --context "$context" --namespace "$namespace" ${AGENT_FLAGS---version auto}
 done
 
 kubectl get clusters --context "$control_plane"

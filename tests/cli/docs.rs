@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Sandbox;
 use crate::server::with_kubeconfig;
+use crate::{Ran, Sandbox};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -208,4 +208,25 @@ fn every_example_of_help_runs_as_far_as_it_gets_without_a_cluster() {
         }
     }
     assert!(examples.len() > 60 && reached > 25 && reached < examples.len() / 2, "{reached} of {}", examples.len());
+}
+
+#[test]
+fn what_a_newcomer_runs_takes_the_version_by_the_cluster() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, own) = readme.split_once("## Use it on a cluster of your own").unwrap();
+    let installs: Vec<&str> = own.lines().filter(|line| line.starts_with("fleetctl install ")).collect();
+    assert!(installs.len() == 2 && installs.iter().all(|line| line.ends_with(" --version auto")), "{installs:?}");
+
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path().join("bin")).unwrap();
+    let kubectl = sandbox.file("bin/kubectl", "#!/bin/sh\necho \"kubectl $*\" >&2\n");
+    std::fs::set_permissions(kubectl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", sandbox.path().join("bin").display(), std::env::var("PATH").unwrap());
+    for (given, flags) in [(None, " --version auto"), (Some("--version v0.6"), " --version v0.6"), (Some(""), "")] {
+        let mut script = Command::new(root().join("examples/register-clusters.sh"));
+        script.args(["demo", "west"]).env_clear().env("PATH", &path).envs(given.map(|flags| ("AGENT_FLAGS", flags)));
+        let ran = Ran::of(script.output().unwrap());
+        let install = format!("kubectl fleet install agent west --context west --namespace fleet{flags}");
+        assert!(ran.stderr.lines().any(|line| line == install), "{ran:?}");
+    }
 }

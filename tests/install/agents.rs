@@ -26,7 +26,7 @@ fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
         "kubectl.kubernetes.io/last-applied-configuration={}",
     ]);
     let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/register-clusters.sh"));
-    script.args(["demo", member.name]);
+    script.args(["demo", member.name]).env("AGENT_FLAGS", "--version v0.6.1");
     let ran = site.finish(member.prepared(script));
     let shown = ran.succeeds();
     let header = shown.lines().find(|line| line.starts_with("NAME ")).expect("a plain listing");

@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
-use crate::Bed;
 use crate::run::find;
 use crate::say::{say, seconds};
 use crate::steps::Steps;
+use crate::{Bed, TESTED};
 
 const LEFT: &str = "the clone above and its clusters may be left: `cargo bed down` in it stops them";
 
@@ -144,7 +144,7 @@ impl Newcomer {
 
     /// Two clusters, the images of the service in their reach, and kubectl, as somebody has who comes with clusters.
     fn own_clusters(&self, bed: &Bed) -> Result<()> {
-        self.bash("cargo bed down; cargo bed up host member-1; cargo bed images")?;
+        self.bash(&format!("cargo bed down; cargo bed up host member-1; cargo bed images --tag {}", TESTED.join(",")))?;
         let mut files = Vec::new();
         for name in ["host", "member-1"] {
             files.push(PathBuf::from(self.bash(&format!("cargo bed kubeconfig {name}"))?.trim()));
