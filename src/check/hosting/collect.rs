@@ -1,9 +1,10 @@
 //! Facts about a hosting cluster, collected by reads only.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, ResourceQuota, Service};
+use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, PersistentVolumeClaim, ResourceQuota, Service};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
@@ -117,8 +118,14 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &wanted.namespace);
     let stateful: Api<StatefulSet> = Api::namespaced(client.clone(), &wanted.namespace);
     let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &wanted.namespace);
-    let (namespace, quotas, claims, stateful) =
-        tokio::join!(namespaces.get_opt(&wanted.namespace), quotas.list(&all), claims.list(&all), stateful.list(&all),);
+    let ranges: Api<LimitRange> = Api::namespaced(client.clone(), &wanted.namespace);
+    let (namespace, quotas, ranges, claims, stateful) = tokio::join!(
+        namespaces.get_opt(&wanted.namespace),
+        quotas.list(&all),
+        ranges.list(&all),
+        claims.list(&all),
+        stateful.list(&all),
+    );
     learning.note(read::NAMESPACE, |facts| {
         match namespace {
             Ok(Some(namespace)) => {
@@ -132,6 +139,10 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
         match quotas {
             Ok(list) => facts.namespace.quotas = list.iter().map(quota_facts).collect(),
             Err(error) => drop(facts.unread.insert(read::QUOTAS, error.to_string())),
+        }
+        match ranges {
+            Ok(list) => facts.namespace.stated = list.iter().flat_map(stated).collect(),
+            Err(error) => drop(facts.unread.insert(read::LIMITS, error.to_string())),
         }
         for claim in claims.iter().flatten() {
             if let Some(owner) = claim.labels().get(INSTANCE).filter(|_| wanted.claims.contains(&claim.name_any())) {
@@ -163,7 +174,25 @@ fn quota_facts(quota: &ResourceQuota) -> QuotaFacts {
         let used = used.and_then(|used| used.get(resource)).and_then(|used| quantity::parse(&used.0));
         Some((canonical(resource), (quantity::parse(&hard.0)?, used.unwrap_or_default())))
     });
-    QuotaFacts { name: quota.name_any(), resources: resources.collect() }
+    let spec = quota.spec.as_ref();
+    let scopes = spec.and_then(|spec| spec.scopes.as_ref()).is_some_and(|scopes| !scopes.is_empty());
+    let selector = spec.and_then(|spec| spec.scope_selector.as_ref()?.match_expressions.as_ref());
+    let scoped = scopes || selector.is_some_and(|expressions| !expressions.is_empty());
+    QuotaFacts { name: quota.name_any(), scoped, resources: resources.collect() }
+}
+
+/// What a LimitRange states for containers that do not. A request that nobody states is the limit.
+fn stated(range: &LimitRange) -> BTreeSet<String> {
+    let items = range.spec.iter().flat_map(|spec| &spec.limits).filter(|item| item.type_ == "Container");
+    let mut stated = BTreeSet::new();
+    for item in items {
+        for resource in item.default.iter().flat_map(BTreeMap::keys) {
+            stated.extend([format!("limits.{resource}"), format!("requests.{resource}")]);
+        }
+        let requests = item.default_request.iter().flat_map(BTreeMap::keys);
+        stated.extend(requests.map(|resource| format!("requests.{resource}")));
+    }
+    stated
 }
 
 /// How far the server's clock is ahead of the local one, by the `Date` of an answer; whole seconds.
@@ -184,6 +213,7 @@ pub fn rights() -> Vec<Right> {
         Right::optional(Scope::Cluster, "", "services", &["list"]),
         Right::optional(Scope::Namespace, "", "persistentvolumeclaims", &["list"]),
         Right::optional(Scope::Namespace, "", "resourcequotas", &["list"]),
+        Right::optional(Scope::Namespace, "", "limitranges", &["list"]),
         Right::optional(Scope::Namespace, "apps", "statefulsets", &["list"]),
     ]
     .concat()
@@ -206,4 +236,32 @@ async fn node_port_holders(client: &Client, wanted: &Wanted) -> Vec<String> {
         })
         .map(|service| format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_limit_range_states_limits_and_requests_of_containers_only() {
+        let range: LimitRange = serde_json::from_value(json!({"metadata": {}, "spec": {"limits": [
+            {"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"memory": "1Gi"}},
+            {"type": "Container", "max": {"cpu": "2"}},
+            {"type": "Pod", "max": {"memory": "2Gi"}, "default": {"memory": "1Gi"}}]}}))
+        .unwrap();
+        assert_eq!(stated(&range).into_iter().collect::<Vec<_>>(), ["limits.cpu", "requests.cpu", "requests.memory"]);
+    }
+
+    #[test]
+    fn a_quota_with_scopes_counts_some_pods_only() {
+        let scoped = |spec| {
+            let quota: ResourceQuota = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+            quota_facts(&quota).scoped
+        };
+        assert!(!scoped(json!({"hard": {"pods": "1"}})) && !scoped(json!({"scopes": [], "scopeSelector": {}})));
+        assert!(scoped(json!({"scopes": ["BestEffort"]})));
+        let selector = json!({"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]});
+        assert!(scoped(json!({"scopeSelector": selector})));
+    }
 }

@@ -27,6 +27,8 @@ pub mod read {
     pub const NAMESPACE: &str = "namespace";
     /// The quotas, which end with [`NAMESPACE`].
     pub const QUOTAS: &str = "quota";
+    /// The LimitRanges, which do so too.
+    pub const LIMITS: &str = "limits";
     /// StorageClasses.
     pub const CLASSES: &str = "storage";
     /// Services of all namespaces.
@@ -108,6 +110,8 @@ pub struct NamespaceFacts {
     pub data_of: BTreeMap<String, String>,
     /// Its quotas.
     pub quotas: Vec<QuotaFacts>,
+    /// What its LimitRanges state for containers that do not, e.g. `limits.cpu`.
+    pub stated: BTreeSet<String>,
     /// The level of the Pod Security Standards that it enforces, as labelled.
     pub pod_security: Option<String>,
 }
@@ -117,6 +121,8 @@ pub struct NamespaceFacts {
 pub struct QuotaFacts {
     /// Its name.
     pub name: String,
+    /// It counts some pods only, such as those of a priority.
+    pub scoped: bool,
     /// By resource, e.g. `requests.cpu`: allowed and used, in thousandths.
     pub resources: BTreeMap<String, (Milli, Milli)>,
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, read};
-use crate::api::quantity::print;
+use crate::api::quantity::{Milli, print};
 use crate::check::{Check, Finding, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
@@ -195,34 +195,41 @@ fn quota(facts: &HostingFacts) -> Finding {
     if facts.namespace.control_planes.contains(&facts.wanted.name) {
         return Finding::Good(format!("{} is counted in it already", facts.wanted.name));
     }
-    let needs = &facts.wanted.needs;
-    let mut refused = Vec::new();
+    let (mut problems, mut refused) = (Vec::new(), false);
     for quota in quotas {
         for (resource, (hard, used)) in &quota.resources {
-            let needed = needs.amounts.get(resource).copied().unwrap_or_default();
-            let show = |amount| print(resource.trim_start_matches("requests.").trim_start_matches("limits."), amount);
-            if needs.unstated.contains(resource) {
-                refused.push(format!("ResourceQuota {} demands that every container states {resource}", quota.name));
-            } else if needed > 0 && used + needed > *hard {
-                refused.push(format!(
-                    "ResourceQuota {} leaves {} of {resource}, and {} is needed",
-                    quota.name,
-                    show(hard - used),
-                    show(needed)
-                ));
-            }
+            let Some((what, sure)) = quota_problem(facts, resource, *hard, *used) else { continue };
+            let some = if quota.scoped { " (of some pods only)" } else { "" };
+            problems.push(format!("ResourceQuota {}{some} {what}", quota.name));
+            refused |= sure && !quota.scoped;
         }
     }
-    if refused.is_empty() {
+    if problems.is_empty() {
         return Finding::Good("leaves enough".to_owned());
     }
-    Finding::bad(
-        refused.join("; "),
-        format!(
-            "raise the quota of namespace {} (a LimitRange can state limits), or choose another namespace with `--namespace`",
-            facts.wanted.namespace
-        ),
-    )
+    let what = problems.join("; ");
+    let remedy = format!(
+        "raise the quota of namespace {} (a LimitRange can state limits), or choose another namespace with `--namespace`",
+        facts.wanted.namespace
+    );
+    if refused { Finding::bad(what, remedy) } else { Finding::doubtful(what, remedy) }
+}
+
+/// What a quota on a resource stands in the way with, if it does, and whether that is sure.
+fn quota_problem(facts: &HostingFacts, resource: &str, hard: Milli, used: Milli) -> Option<(String, bool)> {
+    let needs = &facts.wanted.needs;
+    let needed = needs.amounts.get(resource).copied().unwrap_or_default();
+    let show = |amount| print(resource.trim_start_matches("requests.").trim_start_matches("limits."), amount);
+    let unstated = needs.unstated.iter().any(|unstated| unstated == resource);
+    if unstated && !facts.namespace.stated.contains(resource) {
+        let what = format!("demands that every container states {resource}");
+        return Some(match facts.unread.get(read::LIMITS) {
+            Some(_) => (format!("{what}, and whether a LimitRange does so could not be read"), false),
+            None => (what, true),
+        });
+    }
+    let short = needed > 0 && used + needed > hard;
+    short.then(|| (format!("leaves {} of {resource}, and {} is needed", show(hard - used), show(needed)), true))
 }
 
 fn storage(facts: &HostingFacts) -> Finding {

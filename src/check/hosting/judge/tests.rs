@@ -46,7 +46,7 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 15] {
     });
     let quota = changed(&|facts| {
         let resources = [("pods".to_owned(), (5000, 2000))].into();
-        facts.namespace.quotas = vec![QuotaFacts { name: "small".to_owned(), resources }];
+        facts.namespace.quotas = vec![QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }];
         facts.wanted.needs = Needs { amounts: [("pods".to_owned(), 4000)].into(), unstated: Vec::new() };
     });
     let taken = || Collision { object: "Service/etcd".to_owned(), owner: "made by helm".to_owned() };
@@ -96,6 +96,7 @@ fn before(reads: &[&'static str], facts: &HostingFacts) -> HostingFacts {
             read::NAMESPACE => {
                 facts.namespace = none.namespace.clone();
                 facts.unread.remove(read::QUOTAS);
+                facts.unread.remove(read::LIMITS);
             }
             read::CLASSES => facts.classes.clear(),
             read::SERVICES => facts.node_port_holders.clear(),
@@ -111,7 +112,8 @@ fn no_check_looks_at_what_it_does_not_wait_for() {
     let reads = [read::CLOCK, read::NODES, read::RIGHTS, read::NAMESPACE, read::CLASSES, read::SERVICES, read::NAMES];
     let unread = || {
         let mut facts = fit();
-        facts.unread = reads.into_iter().chain([read::QUOTAS]).map(|read| (read, "forbidden".to_owned())).collect();
+        facts.unread =
+            reads.into_iter().chain([read::QUOTAS, read::LIMITS]).map(|read| (read, "forbidden".to_owned())).collect();
         facts
     };
     for check in &CHECKS {
@@ -242,7 +244,7 @@ fn taken_names_are_told_with_their_owner() {
 fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     let quota = |resource: &str, hard, used| {
         let resources = [(resource.to_owned(), (hard, used))].into();
-        QuotaFacts { name: "small".to_owned(), resources }
+        QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }
     };
     let mut facts = fit();
     let amounts = [("pods".to_owned(), 4000), ("requests.memory".to_owned(), 2_097_152_000)].into();
@@ -255,6 +257,20 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     assert!(failure(&facts).1.contains("leaves 1024Ki of requests.memory, and 2048Ki"), "{}", failure(&facts).1);
     facts.namespace.quotas = vec![quota("limits.cpu", 1_000_000, 0)];
     assert!(failure(&facts).1.contains("every container states limits.cpu"));
+    // What a LimitRange does or may do about it, and a quota that may be about other pods.
+    let warned = |facts: &HostingFacts| {
+        let report = run(&CHECKS, facts, &[]);
+        assert_eq!(report.failures().count(), 0, "{report:?}");
+        report.warnings().map(|(_, problem)| problem.what.clone()).collect::<String>()
+    };
+    facts.unread.insert(read::LIMITS, "forbidden".to_owned());
+    assert!(warned(&facts).contains("whether a LimitRange does so could not be read"));
+    facts.unread.clear();
+    facts.namespace.quotas[0].scoped = true;
+    assert!(warned(&facts).contains("small (of some pods only) demands"));
+    facts.namespace.quotas[0].scoped = false;
+    facts.namespace.stated = ["limits.cpu".to_owned()].into();
+    assert_eq!(warned(&facts), "");
     facts.namespace.control_planes = vec!["demo".to_owned()];
     assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0, "what is installed is counted already");
 }
