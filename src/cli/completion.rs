@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use clap::{Args, Command, ValueEnum};
-use clap_complete::env::{Bash, EnvCompleter, Fish, Powershell, Shells};
+use clap_complete::env::{EnvCompleter, Fish, Powershell, Shells};
 
 use super::candidates::with_completers;
 use super::error::{CliError, Exit};
@@ -18,6 +18,41 @@ pub(super) const KUBECTL_COMPLETE: &str = "kubectl_complete-fleet";
 /// cobra's directives, which are added: what is completed goes on, so no space follows; no file names are to be offered.
 const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;
+
+/// The library's script for bash takes the words as bash has split them: `--context=` and what follows it are three.
+const BASH: &str = r#"_fleetctl() {
+    # Bash ends a word at `=`, `:` and `@` too (COMP_WORDBREAKS); what stands together in the line is one word here.
+    local rest=${COMP_LINE:0:COMP_POINT} before= whole word answer reply
+    local -a words=()
+    COMPREPLY=()
+    for word in "${COMP_WORDS[@]:0:COMP_CWORD}"; do
+        if [[ ${#words[@]} -gt 0 && $rest == "$word"* ]]; then
+            words[${#words[@]} - 1]+=$word
+        else
+            rest=${rest#"${rest%%[![:space:]]*}"}
+            words+=("$word")
+        fi
+        rest=${rest#"$word"}
+    done
+    if [[ $rest != [[:space:]]* ]]; then
+        before=${words[${#words[@]} - 1]}
+        words=("${words[@]:0:${#words[@]} - 1}")
+    fi
+    # Only `$2` is replaced by an answer: what is before it must not be in there, nor the quote that opens it.
+    whole=${rest#"${rest%%[![:space:]]*}"}
+    [[ $2 != [\"\']* ]] && whole=${whole#[\"\']}
+    whole=$before$whole
+    [[ $whole == *"$2" ]] && before=${whole%"$2"}
+    words+=("$before$2")
+    answer=$(_CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=$((${#words[@]} - 1)) FLEET_COMPLETE=bash fleetctl -- "${words[@]}" 2>/dev/null) || return
+    while IFS= read -r reply; do
+        [[ $reply == "$before"?* ]] || continue
+        COMPREPLY+=("${reply#"$before"}")
+        [[ $reply == *[=/] ]] && compopt -o nospace 2>/dev/null
+    done <<<"$answer"
+}
+complete -o nosort -o bashdefault -F _fleetctl fleetctl 2>/dev/null || complete -o nospace -o bashdefault -F _fleetctl fleetctl
+"#;
 
 /// The library's script for zsh ends `exposure.type=` with a space. As a file of $fpath this is the body of the function
 /// that it defines, and so has to answer at once.
@@ -81,7 +116,7 @@ enum Shell {
 
 pub(super) fn run(ui: &Ui, args: &CompletionArgs) -> Result<Exit, CliError> {
     ui.out(&match args.shell {
-        Shell::Bash => of_library(&Bash)?,
+        Shell::Bash => BASH.to_owned(),
         Shell::Zsh => ZSH.to_owned(),
         Shell::Fish => of_library(&Fish)?,
         Shell::Powershell => of_library(&Powershell)?,
@@ -129,10 +164,14 @@ fn for_kubectl(typed: &[OsString], command: Command) -> Option<()> {
     let folder = std::env::current_dir().ok();
     let found = clap_complete::engine::complete(&mut command, words, last, folder.as_deref()).ok()?;
     let mut answer = String::new();
+    // For kubectl `--flag=` is a word of its own.
+    let typed = typed.last().map(|word| word.to_string_lossy()).unwrap_or_default();
+    let flag = typed.split_inclusive('=').next().filter(|flag| flag.starts_with('-') && flag.ends_with('='));
     let goes_on = |value: &OsStr| value.to_string_lossy().ends_with(['=', '/']);
     let no_space = !found.is_empty() && found.iter().all(|candidate| goes_on(candidate.get_value()));
     for candidate in found {
-        answer.push_str(&candidate.get_value().to_string_lossy());
+        let value = candidate.get_value().to_string_lossy();
+        answer.push_str(flag.and_then(|flag| value.strip_prefix(flag)).unwrap_or(&value));
         if let Some(help) = candidate.get_help() {
             answer.push('\t');
             answer.push_str(help.to_string().lines().next().unwrap_or_default());

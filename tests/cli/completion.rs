@@ -8,16 +8,41 @@ use crate::{Ran, Sandbox};
 
 const CONFIG: &str = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"SERVER\"}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: hosting, context: {cluster: c, user: u}}, {name: other, context: {cluster: c, user: u}}]\ncurrent-context: hosting\n";
 
-/// What a real bash offers after `words`, the last of which is being typed.
+/// A word as bash splits it: what ends words is a word itself.
+fn split(word: &str) -> Vec<&str> {
+    let ends = |c: char| "=:@".contains(c);
+    let mut parts = Vec::new();
+    let mut rest = word;
+    while let Some(first) = rest.chars().next() {
+        let (part, behind) = rest.split_at(rest.find(|c| ends(c) != ends(first)).unwrap_or(rest.len()));
+        parts.push(part);
+        rest = behind;
+    }
+    if word.is_empty() { vec![word] } else { parts }
+}
+
+/// What a real bash offers after `words`, the last of which is being typed, in place of what bash takes for that word; with
+/// the space that follows where it is the only answer.
 fn offered(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
     let bin = assert_cmd::cargo::cargo_bin!("fleetctl").parent().unwrap().display().to_string();
     let script = "source <(fleetctl completion bash) || exit 9
-        COMP_WORDS=(\"$@\"); COMP_CWORD=$(( $# - 1 )); COMP_TYPE=9
-        _clap_complete_fleetctl fleetctl \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD-1]}\" 2>/dev/null
-        printf '%s\\n' \"${COMPREPLY[@]}\"";
+        space=' '; compopt() { [ \"$*\" = '-o nospace' ] && space=; }
+        COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9 typed=$2; shift 2
+        COMP_WORDS=(\"$@\") COMP_CWORD=$(( $# - 1 ))
+        _fleetctl fleetctl \"$typed\" \"${COMP_WORDS[COMP_CWORD-1]}\"
+        printf '%s\\n' \"${COMPREPLY[@]/%/$space}\"";
+    let parts = split(words.last().unwrap());
+    // An address is completed with its `@`.
+    let typed = match parts[..] {
+        [.., "@", last] => format!("@{last}"),
+        [.., last] if !last.starts_with(['=', ':', '@']) => last.to_owned(),
+        _ => String::new(),
+    };
+    let line = words.join(" ");
+    let words = words.iter().flat_map(|word| split(word));
     let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("bash");
-    command.args(["--norc", "-c", script, "bash"]).args(words).env_clear();
+    command.args(["--norc", "-c", script, "bash", &line, &typed]).args(words).env_clear();
     command.env("PATH", path).env("HOME", sandbox.path()).current_dir(sandbox.path());
     let ran = Ran::of(command.output().unwrap());
     ran.succeeds().lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
@@ -50,6 +75,34 @@ fn bash_completes_commands_flags_names_versions_values_and_ids() {
         assert!(found.iter().any(|word| word.trim() == expected), "{words:?}: {found:?}");
         let last = words.last().unwrap();
         assert!(found.iter().all(|word| word.starts_with(last)), "{words:?}: {found:?}");
+    }
+}
+
+#[test]
+fn what_bash_splits_is_one_word_and_only_the_rest_of_it_is_offered() {
+    let sandbox = Sandbox::new();
+    let contexts = ["hosting", "arn:aws:eks:eu:1:cluster/x", "admin@east", "admin@west"]
+        .map(|name| format!("{{name: \"{name}\", context: {{cluster: c, user: u}}}}"));
+    let (before, _) = CONFIG.split_once("contexts: ").unwrap();
+    with_kubeconfig(&sandbox, &format!("{}contexts: [{}]\n", before.replace("SERVER", "x"), contexts.join(", ")));
+    let lint = |last: &[&'static str]| [&["fleetctl", "lint"], last].concat();
+    let status = |last: &[&'static str]| [&["fleetctl", "status"], last].concat();
+    for (words, expected) in [
+        (status(&["--context=ho"]), &["hosting "][..]),
+        (status(&["--context=arn"]), &["arn:aws:eks:eu:1:cluster/x "]),
+        (status(&["--context=arn:aws:e"]), &["eks:eu:1:cluster/x "]),
+        (status(&["--context", "arn:aws:eks:eu:1:"]), &["cluster/x "]),
+        (status(&["--context", "admin@w"]), &["@west "]),
+        (status(&["--output=j"]), &["json "]),
+        (status(&["-o=j"]), &["json "]),
+        (lint(&["--set", "exposure.ty"]), &["exposure.type="]),
+        (lint(&["--set=exposure.ty"]), &["exposure.type="]),
+        (lint(&["--set", "exposure.type="]), &[]),
+        (lint(&["--set=exposure.type="]), &[]),
+        // Words before the one that is typed are whole, too: this is no name of a control plane.
+        (status(&["--context=hosting", "--wat"]), &["--watch "]),
+    ] {
+        assert_eq!(offered(&sandbox, &words), expected, "{words:?}");
     }
 }
 
@@ -87,6 +140,11 @@ fn kubectl_is_answered_by_the_completer_that_kubectl_install_puts_beside_the_plu
     // What is not whole yet is not ended by a space either.
     let paths = ask(&["lint", "--set", "exposure.ty"]);
     assert!(paths.succeeds().starts_with("exposure.type=\t") && paths.stdout.ends_with(":6\n"), "{paths:?}");
+    // It takes `--flag=` for a word of its own.
+    let paths = ask(&["lint", "--set=exposure.ty"]);
+    assert!(paths.succeeds().starts_with("exposure.type=\t") && paths.stdout.ends_with(":6\n"), "{paths:?}");
+    let formats = ask(&["status", "--output=j"]);
+    assert!(formats.succeeds().starts_with("json"), "{formats:?}");
     let commands = ask(&[""]);
     assert!(commands.succeeds().contains("install\tInstall a control plane or an agent\n"), "{commands:?}");
     sandbox.run(&["kubectl-install", "--bin-dir", "bin", "--uninstall"]).succeeds();
