@@ -90,7 +90,9 @@ fn completed(arg: Arg, words: &Words, parent: &str, command: &str) -> Arg {
     let found: Box<dyn Fn() -> Vec<Candidate> + Send + Sync> = match arg.get_id().as_str() {
         "context" => Box::new(move || words.target().contexts().into_iter().map(Candidate::from).collect()),
         "namespace" => Box::new(move || asked(namespaces, words.clone())),
-        "name" if command == "clusters" => Box::new(move || asked(clusters, words.clone())),
+        "name" if matches!((parent, command), ("get", "clusters") | ("delete", "cluster") | (_, "accept")) => {
+            Box::new(move || asked(clusters, words.clone()))
+        }
         "name" | "control_plane" if names("CONTROL_PLANE_NAME") => Box::new(control_planes),
         "version" if names("VERSION") && !arg.is_global_set() => Box::new(versions),
         "skip_preflight" if agent => {

@@ -3,7 +3,9 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::server::with_kubeconfig;
+use serde_json::json;
+
+use crate::server::{serve, with_kubeconfig};
 use crate::{Ran, Sandbox};
 
 const CONFIG: &str = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"SERVER\"}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: hosting, context: {cluster: c, user: u}}, {name: other, context: {cluster: c, user: u}}]\ncurrent-context: hosting\n";
@@ -103,6 +105,22 @@ fn what_bash_splits_is_one_word_and_only_the_rest_of_it_is_offered() {
         (status(&["--context=hosting", "--wat"]), &["--watch "]),
     ] {
         assert_eq!(offered(&sandbox, &words), expected, "{words:?}");
+    }
+}
+
+#[test]
+fn registered_clusters_are_offered_to_every_command_about_one() {
+    let sandbox = Sandbox::new();
+    let columns = json!([{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}]);
+    let table = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "columnDefinitions": columns,
+        "rows": [{"cells": ["west"]}]});
+    let server = serve(move |_, _| (200, table.clone()));
+    with_kubeconfig(&sandbox, &CONFIG.replace("SERVER", &server));
+    for command in [&["get", "clusters"][..], &["accept"], &["delete", "cluster"]] {
+        let words = [&["fleetctl"], command, &["w"]].concat();
+        // A machine that is busy may not answer in the time that a user waits for.
+        let found = (0..20).map(|_| offered(&sandbox, &words)).find(|found| !found.is_empty());
+        assert_eq!(found.as_deref(), Some(&["west ".to_owned()][..]), "{words:?}");
     }
 }
 
