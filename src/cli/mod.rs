@@ -134,8 +134,17 @@ impl Global {
 
     /// The same for a namespace of the same cluster.
     fn tail_in(&self, namespace: &str) -> String {
-        let context = self.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default();
-        if namespace == "fleet" { context } else { format!("{context} --namespace {namespace}") }
+        let mut tail = String::new();
+        if let Some(file) = &self.kubeconfig {
+            tail += &format!(" --kubeconfig {}", file.display());
+        }
+        if let Some(context) = &self.context {
+            tail += &format!(" --context {context}");
+        }
+        if namespace != "fleet" {
+            tail += &format!(" --namespace {namespace}");
+        }
+        tail
     }
 }
 

@@ -121,6 +121,9 @@ fn where_there_is_no_control_plane_no_cluster_is_said_to_be_unknown_or_deleted()
         .fails(1, &["no workload cluster `west` is registered", "`fleetctl get clusters --context hosting`"]);
     sandbox.run(&["accept", "west", "--context", "hosting"])
         .fails(1, &["asks to be let in", "`fleetctl get clusters -o wide --context hosting`"]);
+    let file = sandbox.path().join(".kube/config").display().to_string();
+    sandbox.run(&["accept", "west", "--kubeconfig", &file])
+        .fails(1, &[&format!("`fleetctl get clusters -o wide --kubeconfig {file}`")]);
     let ran = sandbox.run(&["delete", "cluster", "west"]);
     assert_eq!(ran.succeeds(), "No workload cluster west is registered; nothing to delete.\n");
 }
