@@ -119,7 +119,8 @@ fn confirm(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(), CliError> {
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if find(conditions, READY).is_some_and(crate::api::Condition::is_true) {
         ui.warn(&format!(
-            "the agent of {name} is alive and will register again; `{} uninstall agent {name}` removes both",
+            "the agent of {name} is alive and will register again; `{} uninstall agent {name} --context CONTEXT`, with its own \
+             context, removes both",
             ui.program
         ));
     }

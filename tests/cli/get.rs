@@ -112,18 +112,34 @@ fn clusters_whose_agents_report_nonsense_are_listed_beside_the_others() {
 fn where_there_is_no_control_plane_no_cluster_is_said_to_be_unknown_or_deleted() {
     let sandbox = Sandbox::new();
     use_cluster(&sandbox, &serve(|_, _| not_found()));
-    for args in [&["get", "clusters"][..], &["get", "clusters", "west"], &["accept", "west"], &["delete", "cluster", "west"]] {
+    for args in
+        [&["get", "clusters"][..], &["get", "clusters", "west"], &["accept", "west"], &["delete", "cluster", "west"]]
+    {
         sandbox.run(args).fails(1, &["this API server has no resource `clusters`", "--context NAME"]);
     }
     // A control plane that knows none of this name.
     use_cluster(&sandbox, &serve(|_, path| if path.contains("/clusters/west") { not_found() } else { list(&[]) }));
-    sandbox.run(&["get", "clusters", "west", "--context", "hosting"])
+    sandbox
+        .run(&["get", "clusters", "west", "--context", "hosting"])
         .fails(1, &["no workload cluster `west` is registered", "`fleetctl get clusters --context hosting`"]);
-    sandbox.run(&["accept", "west", "--context", "hosting"])
+    sandbox
+        .run(&["accept", "west", "--context", "hosting"])
         .fails(1, &["asks to be let in", "`fleetctl get clusters -o wide --context hosting`"]);
     let file = sandbox.path().join(".kube/config").display().to_string();
-    sandbox.run(&["accept", "west", "--kubeconfig", &file])
+    sandbox
+        .run(&["accept", "west", "--kubeconfig", &file])
         .fails(1, &[&format!("`fleetctl get clusters -o wide --kubeconfig {file}`")]);
     let ran = sandbox.run(&["delete", "cluster", "west"]);
     assert_eq!(ran.succeeds(), "No workload cluster west is registered; nothing to delete.\n");
+}
+
+#[test]
+fn who_would_delete_a_cluster_that_is_alive_is_told_to_uninstall_its_agent_in_the_other_cluster() {
+    let sandbox = Sandbox::new();
+    let ready = json!({"type": "Ready", "status": "True", "reason": "ClusterReady", "message": ""});
+    let west = json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "west"},
+        "spec": {"name": "west"}, "status": {"conditions": [ready]}});
+    use_cluster(&sandbox, &serve(move |_, _| (200, west.clone())));
+    let ran = sandbox.run(&["delete", "cluster", "west", "--context", "hosting"]);
+    ran.fails(6, &["has to be confirmed", "`fleetctl uninstall agent west --context CONTEXT`"]);
 }
