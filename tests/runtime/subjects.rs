@@ -7,7 +7,10 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use rand::seq::IndexedRandom as _;
-use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, PKCS_ECDSA_P384_SHA384, PublicKeyData as _,
+    SanType, SigningKey as _,
+};
 
 use crate::applicant::{Applicant, ControlPlane, fresh};
 use crate::support::{Stage, wait};
@@ -25,6 +28,8 @@ struct Asked {
     usages: &'static [&'static str],
     seconds: Option<i32>,
     annotations: Vec<(&'static str, String)>,
+    /// The text itself, in place of what the above make.
+    text: Option<String>,
 }
 
 impl Asked {
@@ -38,6 +43,7 @@ impl Asked {
             usages: &["digital signature", "client auth"],
             seconds: Some(3600),
             annotations: vec![(ANNOTATION_CLUSTER_ID, applicant.id.clone())],
+            text: None,
         }
     }
 
@@ -53,7 +59,11 @@ impl Asked {
         Self { alternatives: vec![alternative], ..self.clone() }
     }
 
-    fn object(&self, name: &str) -> CertificateSigningRequest {
+    fn written(&self, text: String) -> Self {
+        Self { text: Some(text), ..self.clone() }
+    }
+
+    fn pem(&self) -> String {
         let mut subject = DistinguishedName::new();
         // The library keeps one value for each type of attribute, unless the type is spelled in another way.
         let kinds = |known, oid| [known, DnType::CustomDnType(oid)];
@@ -66,7 +76,11 @@ impl Asked {
         let mut params = CertificateParams::default();
         params.distinguished_name = subject;
         params.subject_alt_names.clone_from(&self.alternatives);
-        let pem = params.serialize_request(&(self.key)()).unwrap().pem().unwrap();
+        params.serialize_request(&(self.key)()).unwrap().pem().unwrap()
+    }
+
+    fn object(&self, name: &str) -> CertificateSigningRequest {
+        let pem = self.text.clone().unwrap_or_else(|| self.pem());
         CertificateSigningRequest {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
@@ -83,6 +97,55 @@ impl Asked {
             status: None,
         }
     }
+}
+
+/// An element of DER.
+fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let [high, low] = u16::try_from(content.len()).unwrap().to_be_bytes();
+    let head = match (high, low) {
+        (0, 0..=0x7f) => vec![tag, low],
+        (0, _) => vec![tag, 0x81, low],
+        _ => vec![tag, 0x82, high, low],
+    };
+    [head, content].concat()
+}
+
+/// A request whose subject holds one set for each of these; an attribute is the last byte of its kind, and its text.
+fn written(sets: &[&[(u8, &str)]]) -> String {
+    use base64::Engine as _;
+    let attribute = |(kind, text): &(u8, &str)| {
+        element(0x30, &[&element(0x06, &[&[0x55, 4, *kind]]), &element(0x0c, &[text.as_bytes()])])
+    };
+    let sets: Vec<_> =
+        sets.iter().map(|set| element(0x31, &[&set.iter().flat_map(attribute).collect::<Vec<_>>()])).collect();
+    let pair = KeyPair::generate().unwrap();
+    let subject = element(0x30, &[&sets.concat()]);
+    let info = element(0x30, &[&[2, 1, 0], &subject, &pair.subject_public_key_info(), &element(0xa0, &[])]);
+    let algorithm = element(0x30, &[&[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]]);
+    let signature = element(0x03, &[&[0], &pair.sign(&info).unwrap()]);
+    let text = base64::engine::general_purpose::STANDARD.encode(element(0x30, &[&info, &algorithm, &signature]));
+    format!("-----BEGIN CERTIFICATE REQUEST-----\n{text}\n-----END CERTIFICATE REQUEST-----\n")
+}
+
+/// Requests in which one reader sees the right subject, and another one, who signs, something else.
+fn ambiguous(good: &Asked) -> Vec<(String, Asked)> {
+    const COMMON_NAME: u8 = 3;
+    const ORGANISATION: u8 = 10;
+    let (user, right) = (good.common_names[0].as_str(), good.pem());
+    let admins = good.of(&["fleet:admins"]).pem();
+    let (agent, name) = ((ORGANISATION, "fleet:agents"), (COMMON_NAME, user));
+    let admin = (ORGANISATION, "fleet:admins");
+    let all = [
+        ("a block that ends as another, before another", right.replace("END CERT", "END OF A CERT") + &admins),
+        ("two blocks", format!("{right}{admins}")),
+        ("something behind the block", format!("{right}{right}")),
+        ("an empty set before another organisation", written(&[&[agent], &[name], &[], &[admin]])),
+        ("an empty set", written(&[&[agent], &[name], &[]])),
+        ("two attributes in a set", written(&[&[agent], &[name, admin]])),
+        ("two names", written(&[&[agent], &[name], &[(COMMON_NAME, "fleet:scheduler")]])),
+    ];
+    all.map(|(what, text)| (what.to_owned(), good.written(text))).into()
 }
 
 /// Every wrong request, with what is wrong about it.
@@ -180,6 +243,7 @@ fn wrong(good: &Asked, id: &str) -> Vec<(String, Asked)> {
         asked.annotations.push((key, value.clone()));
         all.push((format!("{key} {value}"), asked));
     }
+    all.extend(ambiguous(good));
     let none = Asked { annotations: Vec::new(), ..good.clone() };
     all.push(("no cluster ID".to_owned(), none));
     all.extend((0..60).map(|_| {
@@ -270,12 +334,16 @@ async fn with_an_init_token_every_subject_but_an_agents_own_is_refused() {
     all_refused(&stage.hub.client, &token, wrong(&good, &applicant.id)).await;
     // What they all were changed from is right: it is the change that was refused.
     let requests: Api<CertificateSigningRequest> = Api::all(token);
-    let name = fresh("right");
-    requests.create(&PostParams::default(), &good.object(&name)).await.unwrap();
-    wait("the right request is granted", async || {
-        requests.get(&name).await.unwrap().status.is_some_and(|status| status.certificate.is_some())
-    })
-    .await;
+    let other = Asked::by(&Applicant::new(&fresh("subject")));
+    let by_hand = written(&[&[(10, "fleet:agents")], &[(3, &other.common_names[0])]]);
+    for right in [good, other.written(by_hand)] {
+        let name = fresh("right");
+        requests.create(&PostParams::default(), &right.object(&name)).await.unwrap();
+        wait("the right request is granted", async || {
+            requests.get(&name).await.unwrap().status.is_some_and(|status| status.certificate.is_some())
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! needs is there is its request approved; the hub's controller manager then signs it.
 
 pub mod decision;
+mod pkcs10;
 pub mod request;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,15 +3,9 @@
 //! Only the shape is judged here; whether the name is free is [`super::decision`]'s concern.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use std::time::Duration;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::oid_registry::{
-    OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME,
-};
-use x509_parser::prelude::FromDer as _;
 
-use crate::api::digest;
+use super::pkcs10;
 use crate::api::keys::{
     AGENT_USER_PREFIX, AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP,
 };
@@ -97,15 +91,15 @@ pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: 
     if let Some(version) = annotation(ANNOTATION_AGENT_VERSION) {
         check_skew(version, env!("CARGO_PKG_VERSION"))?;
     }
-    let subject = read_subject(&spec.request.0)?;
-    let cluster = cluster_of(&subject.common_name, id)?;
+    let asked = pkcs10::read(&spec.request.0)?;
+    let cluster = cluster_of(&asked.common_name, id)?;
     if let Requester::Agent { user } = &requester
-        && *user != subject.common_name
+        && *user != asked.common_name
     {
         return Err(Denial::new("IdentityMismatch", "an agent can renew its own certificate only"));
     }
     let leaves = annotation(ANNOTATION_LEAVE) == Some("true");
-    let (user, fingerprint) = (subject.common_name, subject.fingerprint);
+    let (user, fingerprint) = (asked.common_name, asked.fingerprint);
     Ok(Request { requester, cluster, user, id: id.to_owned(), fingerprint, leaves })
 }
 
@@ -150,55 +144,6 @@ fn check_skew(agent: &str, own: &str) -> Result<(), Denial> {
     }
     let message = format!("agent v{agent} and control plane v{own} are more than one minor version apart");
     Err(Denial::new("AgentVersionSkew", message))
-}
-
-struct Subject {
-    common_name: String,
-    fingerprint: String,
-}
-
-/// Subject and key of the PKCS #10 request: exactly one common name and one organisation, a P-256 key whose owner
-/// signed the request, and no extension, so no alternative names.
-fn read_subject(pem: &[u8]) -> Result<Subject, Denial> {
-    let malformed = || Denial::new("RequestMalformed", "the request is not a PKCS #10 request in PEM");
-    let (_, block) = x509_parser::pem::parse_x509_pem(pem).map_err(|_| malformed())?;
-    let (rest, parsed) = X509CertificationRequest::from_der(&block.contents).map_err(|_| malformed())?;
-    if !rest.is_empty() {
-        return Err(malformed());
-    }
-    let info = &parsed.certification_request_info;
-    let mut names = Vec::new();
-    let mut organisations = Vec::new();
-    for attribute in info.subject.iter_attributes() {
-        let text = attribute.as_str().map_err(|_| malformed())?.to_owned();
-        match attribute.attr_type() {
-            oid if *oid == OID_X509_COMMON_NAME => names.push(text),
-            oid if *oid == OID_X509_ORGANIZATION_NAME => organisations.push(text),
-            _ => {
-                return Err(Denial::new(
-                    "SubjectNotAllowed",
-                    "the subject may have a common name and an organisation only",
-                ));
-            }
-        }
-    }
-    if organisations != [AGENTS_GROUP] {
-        return Err(Denial::new("SubjectNotAllowed", format!("the only organisation must be {AGENTS_GROUP}")));
-    }
-    let [common_name] = <[String; 1]>::try_from(names)
-        .map_err(|_| Denial::new("SubjectNotAllowed", "the subject must have exactly one common name"))?;
-    if info.iter_attributes().count() > 0 {
-        return Err(Denial::new("ExtensionsNotAllowed", "the request may not ask for extensions or alternative names"));
-    }
-    let key = &info.subject_pki;
-    let curve = key.algorithm.parameters.as_ref().and_then(|p| p.as_oid().ok());
-    if key.algorithm.algorithm != OID_KEY_TYPE_EC_PUBLIC_KEY || curve != Some(OID_EC_P256) {
-        return Err(Denial::new("KeyNotAllowed", "the key must be ECDSA P-256"));
-    }
-    UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &key.subject_public_key.data)
-        .verify(info.raw, &parsed.signature_value.data)
-        .map_err(|_| Denial::new("SignatureInvalid", "the request is not signed by the key that it holds"))?;
-    Ok(Subject { common_name, fingerprint: digest::full(key.raw) })
 }
 
 /// The cluster in `fleet:agent:<cluster>:<first 8 hex digits of its ID>`.

@@ -6,6 +6,8 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use kube::api::ObjectMeta;
 use proptest::prelude::*;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer as _;
 
 const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);
