@@ -105,6 +105,16 @@ impl Default for View {
     }
 }
 
+#[cfg(test)]
+impl View {
+    /// A view of a hub that has nothing.
+    pub fn complete() -> Self {
+        let view = Self::default();
+        view.with(|inner| inner.synced = [true; 3]);
+        view
+    }
+}
+
 impl View {
     fn with<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {
         look(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))

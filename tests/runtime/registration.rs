@@ -58,6 +58,10 @@ async fn a_name_or_a_cluster_is_registered_once() {
     clusters.patch(&name, &PatchParams::default(), &Patch::Merge(&allow)).await.unwrap();
     reborn.ask(init).await.expect("an operator allowed it");
     assert_eq!(holder.ask(init).await, Err("IdentityInUse".to_owned()));
+    // Also where the next one has the key that is known.
+    clusters.patch(&name, &PatchParams::default(), &Patch::Merge(&allow)).await.unwrap();
+    reborn.ask(init).await.expect("its key is known");
+    assert_eq!(holder.ask(init).await, Err("IdentityInUse".to_owned()), "the permission is used up");
     let events: Api<Event> = Api::namespaced(stage.hub.client.clone(), "default");
     wait("the holder's Cluster has an event", async || {
         let all = events.list(&ListParams::default()).await.unwrap();

@@ -296,9 +296,11 @@ impl Registrar {
         Ok(cluster)
     }
 
-    /// Notes the key of a cluster that brings a new one; an operator's permission for that is used up.
+    /// Notes the key of a cluster that brings a new one. An operator's permission for that is used up, also by the key that
+    /// is known: it was given for the next agent, not for any one later.
     async fn remember_key(&self, request: &Request, cluster: Cluster) -> Result<Cluster, CallError> {
-        if cluster.annotations().get(ANNOTATION_KEY_FINGERPRINT) == Some(&request.fingerprint) {
+        let known = cluster.annotations().get(ANNOTATION_KEY_FINGERPRINT) == Some(&request.fingerprint);
+        if known && !cluster.annotations().contains_key(ANNOTATION_ALLOW_NEW_KEY) {
             return Ok(cluster);
         }
         let change = json!({ "metadata": { "resourceVersion": cluster.resource_version(), "annotations": {
@@ -307,6 +309,9 @@ impl Registrar {
         }}});
         let name = request.cluster.as_str();
         let changed = call(self.clusters.patch(name, &PatchParams::default(), &Patch::Merge(&change))).await?.0;
+        if known {
+            return Ok(changed);
+        }
         tracing::info!(cluster = name, "the cluster has a new key");
         self.note(&changed, EventType::Normal, "ClusterKeyChanged", "the agent registered with a new key").await;
         Ok(changed)
@@ -407,7 +412,116 @@ fn is_answered(csr: &CertificateSigningRequest) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use k8s_openapi::ByteString;
+    use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use kube::client::Body;
+    use kube::runtime::events::Reporter;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
     use super::*;
+    use crate::api::keys::{AGENTS_GROUP, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
+
+    const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
+
+    type Asked = Arc<Mutex<Vec<String>>>;
+
+    /// A registrar of a hub that has nothing and takes everything, its settings, and what it asked the hub for.
+    fn registrar() -> (Registrar, watch::Sender<Option<Settings>>, Asked) {
+        let asked = Asked::default();
+        let log = asked.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let log = log.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = String::from_utf8(body.collect_bytes().await.unwrap().to_vec()).unwrap();
+                log.lock().unwrap().push(format!("{} {} {body}", parts.method, parts.uri.path()));
+                let missing = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                    "code": 404, "message": "", "reason": "NotFound" });
+                let reads = parts.method == http::Method::GET;
+                let (code, answer) = if reads { (404, missing) } else { (200, json!({ "metadata": { "name": "x" } })) };
+                let text = answer.to_string();
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(Body::from(text.into_bytes())).unwrap())
+            }
+        });
+        let client = Client::new(service, "default");
+        let reporter = Reporter { controller: "test".to_owned(), instance: None };
+        let recorder = Recorder::new(client.clone(), reporter);
+        let view = Arc::new(View::complete());
+        let (sender, settings) = watch::channel(None);
+        (Registrar::new(client, view, settings, Metrics::default(), recorder), sender, asked)
+    }
+
+    fn names_a_minute(count: usize) -> Settings {
+        serde_json::from_value(json!({ "newClustersPerMinute": count })).unwrap()
+    }
+
+    /// A request of an agent for the name `cluster`, made at that second.
+    fn asks_for(cluster: &str, second: i64) -> CertificateSigningRequest {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, AGENTS_GROUP);
+        params.distinguished_name.push(DnType::CommonName, format!("fleet:agent:{cluster}:{}", &ID[..8]));
+        let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+        CertificateSigningRequest {
+            metadata: ObjectMeta {
+                name: Some(format!("fleet-{cluster}")),
+                annotations: Some([(ANNOTATION_CLUSTER_ID.to_owned(), ID.to_owned())].into()),
+                creation_timestamp: Some(Time(Timestamp::from_second(second).unwrap())),
+                ..ObjectMeta::default()
+            },
+            spec: CertificateSigningRequestSpec {
+                request: ByteString(pem.into_bytes()),
+                signer_name: request::SIGNER.to_owned(),
+                usages: Some(vec!["digital signature".to_owned(), "client auth".to_owned()]),
+                expiration_seconds: Some(86_400),
+                groups: Some(vec![BOOTSTRAP_GROUP.to_owned()]),
+                ..CertificateSigningRequestSpec::default()
+            },
+            status: None,
+        }
+    }
+
+    fn asked_with<'a>(asked: &'a [String], start: &str) -> Vec<&'a String> {
+        asked.iter().filter(|line| line.starts_with(start)).collect()
+    }
+
+    #[tokio::test]
+    async fn an_operators_permission_is_used_up_by_whichever_key_comes_next() {
+        for (fingerprint, permission, changes) in
+            [("known", false, 0), ("known", true, 1), ("new", false, 1), ("new", true, 1)]
+        {
+            let (registrar, _settings, asked) = registrar();
+            let mut cluster = Cluster::new("a", ClusterSpec { name: "a".to_owned(), ..ClusterSpec::default() });
+            let annotations = cluster.annotations_mut();
+            annotations.insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), "known".to_owned());
+            if permission {
+                annotations.insert(ANNOTATION_ALLOW_NEW_KEY.to_owned(), "true".to_owned());
+            }
+            let request = Request {
+                requester: request::Requester::Token,
+                cluster: "a".parse().unwrap(),
+                user: "fleet:agent:a:0a1b2c3d".to_owned(),
+                id: ID.to_owned(),
+                fingerprint: fingerprint.to_owned(),
+                leaves: false,
+            };
+            registrar.remember_key(&request, cluster).await.unwrap();
+            let asked = asked.lock().unwrap();
+            let patches = asked_with(&asked, "PATCH /apis/cluster.fleet-scheduler.io/v1alpha1/clusters/a ");
+            assert_eq!(patches.len(), changes, "{fingerprint} {permission}: {asked:?}");
+            for patch in patches {
+                assert!(patch.contains(&format!(r#""{ANNOTATION_ALLOW_NEW_KEY}":null"#)), "{patch}");
+                assert!(patch.contains(&format!(r#""{ANNOTATION_KEY_FINGERPRINT}":"{fingerprint}""#)), "{patch}");
+            }
+            let told = asked.iter().any(|line| line.contains("ClusterKeyChanged"));
+            assert_eq!(told, fingerprint == "new", "{asked:?}");
+        }
+    }
+
 
     #[test]
     fn of_each_request_that_waits_it_is_said_once_why() {
