@@ -28,6 +28,7 @@ async fn a_cluster_joins_renews_and_joins_again_with_the_same_key() {
     applicant.ask(&control_plane.init).await.expect("an agent that lost its certificate asks again by token");
     let other = applicant.named(&fresh("join"));
     assert_eq!(other.ask_as(&member).await, Err("IdentityMismatch".to_owned()));
+    assert_eq!(applicant.with_new_key().ask_as(&member).await, Err("IdentityInUse".to_owned()), "it may be stolen");
 }
 
 #[tokio::test]

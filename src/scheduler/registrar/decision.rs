@@ -75,6 +75,16 @@ pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>)
         return deny_in_use(request);
     }
     let same_key = known.fingerprint == request.fingerprint;
+    // An agent renews with the key that it has. Whoever stole its certificate could bring another one, and keep the name
+    // when the agent has got a new key for itself. Only where no key is on record is the certificate proof enough.
+    if !same_key && !known.fingerprint.is_empty() && matches!(request.requester, Requester::Agent { .. }) {
+        let message = format!(
+            "cluster {} is registered with another key than this agent's; where that is wrong, take its annotation {} away",
+            request.cluster,
+            crate::api::keys::ANNOTATION_KEY_FINGERPRINT,
+        );
+        return Decision::Deny(Denial::new("IdentityInUse", message));
+    }
     let proven = same_key || matches!(request.requester, Requester::Agent { .. });
     if !proven && !known.allow_new_key && known.silent < ABANDONED {
         let message = format!(
@@ -205,10 +215,27 @@ mod tests {
     #[test]
     fn an_agent_renews_only_while_its_cluster_is_registered() {
         let agent = request(Requester::Agent { user: "fleet:agent:a:11111111".to_owned() });
-        let new_key = Known { fingerprint: "other".to_owned(), ..known() };
-        assert_eq!(decide(&agent, Some(&new_key), None), Decision::Reissue);
+        assert_eq!(decide(&agent, Some(&known()), None), Decision::Reissue);
         assert!(matches!(decide(&agent, None, None), Decision::Deny(d) if d.reason == "ClusterUnknown"));
         let other = Known { id: "22222222-id".to_owned(), ..known() };
         assert!(matches!(decide(&agent, Some(&other), None), Decision::Deny(d) if d.reason == "ClusterNameInUse"));
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_with_the_key_on_record_and_no_other() {
+        let agent = request(Requester::Agent { user: "fleet:agent:a:11111111".to_owned() });
+        let other = Known { fingerprint: "other".to_owned(), ..known() };
+        // What lets in the holder of an init token is not meant for the holder of a certificate.
+        for known in [
+            other.clone(),
+            Known { allow_new_key: true, ..other.clone() },
+            Known { silent: ABANDONED, ..other.clone() },
+            Known { accepted: false, ..other },
+        ] {
+            let decision = decide(&agent, Some(&known), None);
+            assert!(matches!(&decision, Decision::Deny(d) if d.reason == "IdentityInUse"), "{known:?}: {decision:?}");
+        }
+        let unknown = Known { fingerprint: String::new(), ..known() };
+        assert_eq!(decide(&agent, Some(&unknown), None), Decision::Reissue, "no key is on record");
     }
 }
