@@ -1,13 +1,13 @@
 //! An API in this process, for tests of what the agent says to it.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use kube::Client;
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// A client whose requests `answer` answers, by their URI and what they bring; `Null` for those that bring nothing.
+/// A client whose requests `answer` answers, by their URI and what they bring; `Null` for those that bring nothing. A
+/// [`failure`] is answered as one.
 pub(super) fn api(answer: impl Fn(&http::Uri, Value) -> Value + Send + Sync + 'static) -> Client {
     let answer = Arc::new(answer);
     let serve = move |request: http::Request<Body>| {
@@ -16,8 +16,19 @@ pub(super) fn api(answer: impl Fn(&http::Uri, Value) -> Value + Send + Sync + 's
             let uri = request.uri().clone();
             let brought = request.into_body().collect_bytes().await.unwrap_or_default();
             let said = answer(&uri, serde_json::from_slice(&brought).unwrap_or_default());
-            Ok::<_, Infallible>(http::Response::new(Body::from(said.to_string().into_bytes())))
+            let code = said["code"].as_u64().filter(|_| said["kind"] == "Status").unwrap_or(200);
+            let response = http::Response::builder().status(u16::try_from(code).unwrap_or(500));
+            response.body(Body::from(said.to_string().into_bytes()))
         }
     };
     Client::new(tower::service_fn(serve), "default")
+}
+
+/// What an API answers that does not do as it was asked.
+pub(super) fn failure(code: u16) -> Value {
+    let reason = if code == 404 { "NotFound" } else { "" };
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "", "reason": reason, "code": code,
+    })
 }

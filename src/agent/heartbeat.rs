@@ -3,6 +3,9 @@
 //!
 //! Of two live agents with one identity (a cloned cluster, two replicas) one holds the Lease and works, the other stays
 //! passive. A holder that goes away writes its name out of it.
+//!
+//! A container that is started anew in its pod takes at once what it held before, by the name that both have. Clones of a
+//! pod have that name as well, so a Lease in our name is ours only as long as all that happens to it are our own writes.
 
 use std::time::Duration;
 
@@ -28,6 +31,8 @@ const DURATION: Duration = Duration::from_secs(40);
 /// How much of that may have passed before we looked: what clocks claim, or what happened while we saw nothing. The rest,
 /// longer than a live holder is silent, is to be seen.
 const UNSEEN: Duration = Duration::from_secs(28);
+/// How many renewals without an answer are remembered: with [`RETRY`] between them, those of minutes.
+const UNANSWERED: usize = 100;
 /// Time to the next attempt after one that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -59,16 +64,23 @@ pub enum Pulse {
 struct Seen {
     lease: Lease,
     since: Instant,
+    /// Whether it is held by us, and not by another process with our name.
+    ours: bool,
+}
+
+impl Seen {
+    /// Whether we may write it.
+    fn may_take(&self, now: Instant) -> bool {
+        self.ours || holder(&self.lease).is_empty() || now.duration_since(self.since) >= DURATION
+    }
 }
 
 fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|s| s.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// Whether the Lease may be written by `identity`.
-fn may_take(lease: &Lease, since: Instant, identity: &str, now: Instant) -> bool {
-    let holder = holder(lease);
-    holder.is_empty() || holder == identity || now.duration_since(since) >= DURATION
+fn renew_time(lease: &Lease) -> Option<Timestamp> {
+    Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }
 
 /// The heart of one identity.
@@ -76,6 +88,10 @@ pub struct Heart {
     api: Api<Lease>,
     identity: String,
     seen: Option<Seen>,
+    /// Whether the Lease was ever ours.
+    held: bool,
+    /// Renewals without an answer: they may be written all the same, as long as the Lease is the one they were made of.
+    sent: Vec<Timestamp>,
     /// Whether the last call went well, so that what was seen then was seen without a break.
     sees: bool,
     pulse: watch::Sender<Pulse>,
@@ -87,7 +103,8 @@ impl Heart {
     /// A heart that beats for the cluster `name` by `client`.
     pub fn new(client: Client, name: &str, identity: String, pulse: watch::Sender<Pulse>, metrics: Metrics) -> Self {
         let api = Api::namespaced(client, &cluster_namespace(name));
-        Self { api, identity, seen: None, sees: false, pulse, metrics, said: OnChange::default() }
+        let (seen, sent, said) = (None, Vec::new(), OnChange::default());
+        Self { api, identity, seen, held: false, sent, sees: false, pulse, metrics, said }
     }
 
     /// Beats until dropped.
@@ -152,51 +169,86 @@ impl Heart {
     async fn try_beat(&mut self) -> Result<Pulse, CallError> {
         let seen = match self.seen.clone() {
             // While we hold it, our own last write is the newest version, unless somebody interferes.
-            Some(seen) if self.sees && holder(&seen.lease) == self.identity => seen,
+            Some(seen) if self.sees && seen.ours => seen,
             before => self.look(before).await?,
         };
-        self.seen = Some(seen.clone());
-        if !may_take(&seen.lease, seen.since, &self.identity, Instant::now()) {
-            return Ok(Pulse::Passive { holder: holder(&seen.lease).to_owned() });
+        if !seen.may_take(Instant::now()) {
+            return Ok(self.passive(&seen.lease));
         }
-        let lease = renewed(&seen.lease, &self.identity, Timestamp::now());
+        // As exact as the server keeps it, to be known again.
+        let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond()).unwrap_or_default();
+        let lease = renewed(&seen.lease, &self.identity, now);
+        self.remember(now);
         let started = Instant::now();
         let lease = call(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await;
         self.metrics.took("fleet_agent_heartbeat_seconds", "How long a renewal of the Lease took.", started.elapsed());
         match lease {
             Ok(lease) => {
-                self.seen = Some(Seen { lease, since: Instant::now() });
+                self.sent.clear();
+                self.held = true;
+                self.seen = Some(Seen { lease, since: Instant::now(), ours: true });
                 Ok(Pulse::Beating)
             }
-            // Somebody wrote in between: look who, next time.
+            // Somebody wrote in between, or we did without hearing of it: look who.
             Err(e) if e.is_conflict() => {
                 let now = self.look(Some(seen)).await?;
-                let theirs = !may_take(&now.lease, now.since, &self.identity, Instant::now());
-                let holder = holder(&now.lease).to_owned();
-                self.seen = Some(now);
-                if theirs { Ok(Pulse::Passive { holder }) } else { Err(e) }
+                if now.may_take(Instant::now()) { Err(e) } else { Ok(self.passive(&now.lease)) }
             }
             Err(e) => Err(e),
         }
     }
 
-    async fn look(&self, before: Option<Seen>) -> Result<Seen, CallError> {
+    fn passive(&self, lease: &Lease) -> Pulse {
+        let holder = holder(lease);
+        Pulse::Passive { holder: if holder == self.identity { format!("another {holder}") } else { holder.to_owned() } }
+    }
+
+    /// Notes a renewal that is about to be sent. Of those before it that have no answer, none is still under way after so
+    /// many others.
+    fn remember(&mut self, renewal: Timestamp) {
+        if self.sent.len() >= UNANSWERED {
+            self.sent.remove(0);
+        }
+        self.sent.push(renewal);
+    }
+
+    async fn look(&mut self, before: Option<Seen>) -> Result<Seen, CallError> {
         let lease = call(self.api.get(AGENT_LEASE)).await?;
         let now = Instant::now();
-        Ok(match before {
+        let seen = match before {
             Some(seen) if seen.lease.metadata.resource_version == lease.metadata.resource_version => {
                 let since = if self.sees { seen.since } else { seen.since.max(unseen(now, UNSEEN)) };
                 Seen { since, ..seen }
             }
-            Some(_) => Seen { lease, since: now },
-            // The successor of an agent that died long ago need not watch the whole of its Lease grow old again.
-            None => Seen { since: unseen(now, age(&lease, Timestamp::now())), lease },
-        })
+            before => {
+                let ours = holder(&lease) == self.identity && self.knows(&lease, before.as_ref());
+                // What was made of an older version is refused by now.
+                self.sent.clear();
+                let since = match before {
+                    Some(_) => now,
+                    // The successor of an agent that died long ago need not watch the whole of its Lease grow old again.
+                    None => unseen(now, age(&lease, Timestamp::now())),
+                };
+                Seen { lease, since, ours }
+            }
+        };
+        self.held |= seen.ours;
+        self.seen = Some(seen.clone());
+        Ok(seen)
+    }
+
+    /// Whether a Lease in our name was renewed by ourselves. The first time, by whoever had that name before us. What is not
+    /// newer than our last renewal was only edited, or comes from a backup of the control plane; with another process it
+    /// would be the one whose clock is behind that gives way.
+    fn knows(&self, lease: &Lease, before: Option<&Seen>) -> bool {
+        let renewed = renew_time(lease);
+        let old = before.is_some_and(|seen| seen.ours && renewed <= renew_time(&seen.lease));
+        !self.held || old || renewed.is_some_and(|at| self.sent.contains(&at))
     }
 
     /// Writes our name out of the Lease, so that our successor need not wait.
     pub async fn release(&mut self) {
-        let Some(seen) = self.seen.take().filter(|s| holder(&s.lease) == self.identity) else { return };
+        let Some(seen) = self.seen.take().filter(|seen| seen.ours) else { return };
         // The time stays: giving up is no sign of life.
         let mut lease = seen.lease;
         if let Some(spec) = &mut lease.spec {
@@ -215,8 +267,7 @@ fn unseen(now: Instant, age: Duration) -> Instant {
 
 /// How old a Lease says that it is. Clocks can differ, so it is believed at the first look alone, and in part.
 fn age(lease: &Lease, now: Timestamp) -> Duration {
-    let renewed = lease.spec.as_ref().and_then(|s| s.renew_time.as_ref());
-    renewed.map_or(Duration::ZERO, |at| Duration::try_from(now.duration_since(at.0)).unwrap_or_default())
+    renew_time(lease).map_or(Duration::ZERO, |at| Duration::try_from(now.duration_since(at)).unwrap_or_default())
 }
 
 fn renewed(lease: &Lease, identity: &str, now: Timestamp) -> Lease {
@@ -238,9 +289,10 @@ fn renewed(lease: &Lease, identity: &str, now: Timestamp) -> Lease {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
 
     use k8s_openapi::jiff::SignedDuration;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::agent::fake;
@@ -250,14 +302,143 @@ mod tests {
         Lease { spec: Some(spec), ..Lease::default() }
     }
 
+    /// A Lease that is not ours.
+    fn seen(lease: Lease, since: Instant) -> Seen {
+        Seen { lease, since, ours: false }
+    }
+
+    fn heart(client: Client) -> Heart {
+        Heart::new(client, "west", "me".to_owned(), watch::channel(Pulse::Starting).0, Metrics::default())
+    }
+
+    /// What happens to a renewal that has no good answer.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Fault {
+        /// It is written.
+        Lost,
+        /// It is written after the Lease was looked at again.
+        Late,
+        /// It is not written.
+        Refused,
+    }
+
+    /// A control plane that has a Lease and knows its versions.
+    #[derive(Debug, Default)]
+    struct Hub {
+        spec: Value,
+        version: u64,
+        /// What is wrong with the next renewal.
+        fault: Option<Fault>,
+        late: Option<Value>,
+    }
+
+    impl Hub {
+        fn answer(&mut self, mut brought: Value) -> Value {
+            let now = self.lease();
+            if brought.is_null() {
+                if let Some(late) = self.late.take().filter(|late| late["metadata"] == now["metadata"]) {
+                    self.write(late["spec"].clone());
+                }
+                return now;
+            }
+            if brought["metadata"]["resourceVersion"] != now["metadata"]["resourceVersion"] {
+                return fake::failure(409);
+            }
+            match self.fault.take() {
+                None => {}
+                Some(Fault::Lost) => {
+                    self.write(brought["spec"].take());
+                    return fake::failure(504);
+                }
+                Some(Fault::Late) => {
+                    self.late = Some(brought);
+                    return fake::failure(504);
+                }
+                Some(Fault::Refused) => return fake::failure(403),
+            }
+            self.write(brought["spec"].take());
+            self.lease()
+        }
+
+        fn write(&mut self, spec: Value) {
+            self.spec = spec;
+            self.version += 1;
+        }
+
+        fn lease(&self) -> Value {
+            let metadata = json!({ "name": "fleet-agent", "resourceVersion": self.version.to_string() });
+            json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": self.spec })
+        }
+    }
+
+    fn hub(there: &Arc<Mutex<Hub>>) -> Client {
+        let there = Arc::clone(there);
+        fake::api(move |_, brought| there.lock().unwrap().answer(brought))
+    }
+
     #[test]
     fn a_second_agent_takes_over_only_after_the_first_went_silent() {
         let start = Instant::now();
         let almost = start + DURATION.checked_sub(Duration::from_millis(1)).unwrap();
-        assert!(may_take(&Lease::default(), start, "me", start));
-        assert!(may_take(&held_by("me"), start, "me", start));
-        assert!(!may_take(&held_by("you"), start, "me", almost));
-        assert!(may_take(&held_by("you"), start, "me", start + DURATION));
+        assert!(seen(Lease::default(), start).may_take(start));
+        assert!(Seen { ours: true, ..seen(held_by("me"), start) }.may_take(start));
+        assert!(!seen(held_by("you"), start).may_take(almost));
+        assert!(seen(held_by("you"), start).may_take(start + DURATION));
+    }
+
+    #[tokio::test]
+    async fn of_two_processes_with_one_name_the_later_one_works_and_the_other_is_passive_until_it_is_silent() {
+        let there = Arc::default();
+        let [mut first, mut second] = [heart(hub(&there)), heart(hub(&there))];
+        let passive = Pulse::Passive { holder: "another me".to_owned() };
+        for _ in 0..2 {
+            assert_eq!(first.beat().await.unwrap(), Pulse::Beating);
+        }
+        assert_eq!(second.beat().await.unwrap(), Pulse::Beating, "a container that was started anew does not wait");
+        for _ in 0..2 {
+            assert_eq!(first.beat().await.unwrap(), passive);
+            assert_eq!(second.beat().await.unwrap(), Pulse::Beating);
+        }
+        assert_eq!(first.beat().await.unwrap(), passive);
+        let seen = first.seen.as_mut().unwrap();
+        seen.since = seen.since.checked_sub(DURATION).unwrap();
+        assert_eq!(first.beat().await.unwrap(), Pulse::Beating, "the other one said nothing for long enough");
+        assert_eq!(second.beat().await.unwrap(), passive);
+        second.release().await;
+        assert_eq!(first.beat().await.unwrap(), Pulse::Beating, "who is passive has nothing to give back");
+    }
+
+    #[tokio::test]
+    async fn a_renewal_is_known_again_though_its_answer_was_lost_or_late_or_the_lease_was_edited_or_is_from_a_backup() {
+        let there: Arc<Mutex<Hub>> = Arc::default();
+        let mut heart = heart(hub(&there));
+        assert_eq!(heart.beat().await.unwrap(), Pulse::Beating);
+        let backup = there.lock().unwrap().spec.clone();
+        for fault in [Fault::Lost, Fault::Late, Fault::Refused] {
+            there.lock().unwrap().fault = Some(fault);
+            assert!(heart.beat().await.is_err());
+            // What comes late is in the way of the next one.
+            let refused = heart.beat().await;
+            assert_eq!(refused.is_err_and(|e| e.is_conflict()), fault == Fault::Late, "{fault:?}");
+            assert_eq!(heart.beat().await.unwrap(), Pulse::Beating, "{fault:?}");
+        }
+        let now = there.lock().unwrap().spec.clone();
+        for spec in [now, backup] {
+            there.lock().unwrap().write(spec);
+            assert!(heart.beat().await.is_err_and(|e| e.is_conflict()));
+            assert_eq!(heart.beat().await.unwrap(), Pulse::Beating);
+        }
+    }
+
+    #[tokio::test]
+    async fn renewals_without_an_answer_are_remembered_for_minutes_and_not_for_ever() {
+        let mut heart = heart(hub(&Arc::default()));
+        for microsecond in 0..250 {
+            heart.remember(Timestamp::from_microsecond(microsecond).unwrap());
+        }
+        assert_eq!(heart.sent.len(), UNANSWERED);
+        assert_eq!(heart.sent.last(), Some(&Timestamp::from_microsecond(249).unwrap()));
+        assert!(RETRY * u32::try_from(UNANSWERED).unwrap() > Duration::from_secs(60), "no request takes longer");
     }
 
     #[test]
@@ -275,8 +456,8 @@ mod tests {
         let start = Instant::now() + Duration::from_secs(3600);
         let since = unseen(start, Duration::from_secs(600));
         // A live holder renews within this time, which is seen.
-        assert!(!may_take(&held_by("you"), since, "me", start + INTERVAL.mul_f64(1.1)));
-        assert!(may_take(&held_by("you"), since, "me", start + DURATION), "a dead one is followed all the same");
+        assert!(!seen(held_by("you"), since).may_take(start + INTERVAL.mul_f64(1.1)));
+        assert!(seen(held_by("you"), since).may_take(start + DURATION), "a dead one is followed all the same");
         assert_eq!(unseen(start, Duration::from_secs(5)), start.checked_sub(Duration::from_secs(5)).unwrap());
     }
 
@@ -297,8 +478,7 @@ mod tests {
                 "spec": { "holderIdentity": "you", "renewTime": MicroTime(renewed) },
             })
         });
-        let sender = watch::channel(Pulse::Starting).0;
-        let mut heart = Heart::new(client, "west", "me".to_owned(), sender, Metrics::default());
+        let mut heart = heart(client);
         for _ in 0..3 {
             assert_eq!(heart.beat().await.unwrap(), Pulse::Passive { holder: "you".to_owned() });
             let seen = heart.seen.clone().unwrap().since;
