@@ -29,12 +29,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, Config, ResourceExt as _};
 use rand::RngExt as _;
 
 use crate::api::init_kubeconfig::Init;
+use crate::api::keys::{AGENT_LEASE, cluster_namespace};
 use crate::api::registration::{LEAVE_FAILED, Registration, gone, state as said};
 use crate::daemon::admin::Admin;
 use crate::daemon::backoff::Backoff;
@@ -50,6 +52,9 @@ use register::{Life, RegisterError};
 use settings::{Args, Cli, Command};
 use state::State;
 use term::{End, Term};
+
+/// The reason with which an agent is blocked whose init token is not accepted.
+const TOKEN_EXPIRED: &str = "InitTokenExpired";
 
 /// Runs until SIGTERM or SIGINT, or probes once. Returns whether all is well.
 ///
@@ -211,7 +216,7 @@ impl Agent {
                 if old.as_ref().is_some_and(|c| !c.is_valid(now)) {
                     tracing::warn!(reason = "CertificateExpired", "asking for a new certificate with the init token");
                 }
-                self.register(&init, &identity, &id).await?
+                self.registered(&init, &identity, &id).await?
             }
         };
         let term = Term {
@@ -263,6 +268,26 @@ impl Agent {
         Ok(End::Left)
     }
 
+    /// Registers with the init token. Where that one has ended, there may be a certificate that was refused once: it is
+    /// all that can help then, and what it was refused for may be over.
+    async fn registered(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
+        match self.register(init, identity, id).await {
+            Err(blocked) if blocked.reason == TOKEN_EXPIRED => self.accepted_again(init, identity).await.ok_or(blocked),
+            answer => answer,
+        }
+    }
+
+    /// The certificate that is kept, if the control plane takes it.
+    async fn accepted_again(&self, init: &Init, identity: &Identity) -> Option<Certificate> {
+        let certificate = identity.certificate.clone().filter(|c| c.is_valid(Timestamp::now().as_second()))?;
+        let hub = init.client(&certificate.pem, &identity.key).ok()?;
+        let leases: Api<Lease> = Api::namespaced(hub, &cluster_namespace(self.args.cluster_name.as_str()));
+        call(leases.get_metadata_opt(AGENT_LEASE)).await.ok()?;
+        self.keeper.save(&identity.key, &certificate, &init.hub()).await.ok()?;
+        tracing::info!("the init token has ended, and the control plane accepts the certificate again");
+        Some(certificate)
+    }
+
     async fn register(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
         let hub = init.token_client().map_err(|e| Blocked::new("InitSecretInvalid", &e))?;
         let waiting = async |reason: &'static str, message: String| {
@@ -294,7 +319,7 @@ impl Agent {
                 Blocked { reason, message, soon }
             }
             RegisterError::Call(e) if e.code() == Some(401) => Blocked {
-                reason: "InitTokenExpired".to_owned(),
+                reason: TOKEN_EXPIRED.to_owned(),
                 message: "the control plane does not accept the init token; copy the Secret fleet-cluster-init-kubeconfig again"
                     .to_owned(),
                 soon: false,
@@ -310,7 +335,88 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use clap::Parser as _;
+    use http::{Method, Request, Response, header};
+    use http_body_util::Full;
+    use hyper::body::{Bytes, Incoming};
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use rcgen::{CertificateParams, KeyPair};
+    use serde_json::{Value, json};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// A control plane that takes no init token, and answers with `code` whoever reads a Lease by a certificate.
+    async fn control_plane(code: u16) -> Init {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let init = format!(
+            "clusters: [{{name: fleet, cluster: {{server: 'http://{}', certificate-authority-data: ''}}}}]\nusers: [{{name: u, user: {{token: t}}}}]",
+            listener.local_addr().unwrap()
+        );
+        let answer = move |request: Request<Incoming>| {
+            let reads = request.method() == Method::GET && request.uri().path().ends_with("/leases/fleet-agent");
+            let by_token = request.headers().contains_key(header::AUTHORIZATION);
+            let code = if reads && !by_token { code } else { 401 };
+            let lease = json!({ "apiVersion": "v1", "kind": "Lease", "metadata": { "name": "fleet-agent" } });
+            let body = if code == 200 { lease } else { fake::failure(code) };
+            let response = Response::builder().status(code).header(header::CONTENT_TYPE, "application/json");
+            std::future::ready(response.body(Full::new(Bytes::from(body.to_string()))))
+        };
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)));
+            }
+        });
+        Init::parse(&init).unwrap()
+    }
+
+    /// An agent of the cluster `west`, and what it saved last.
+    fn agent() -> (Agent, Arc<Mutex<Value>>) {
+        let saved: Arc<Mutex<Value>> = Arc::default();
+        let there = Arc::clone(&saved);
+        let local = fake::api(move |_, brought| {
+            *there.lock().unwrap() = brought["data"].clone();
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "fleet-agent-identity" } })
+        });
+        let agent = Agent {
+            args: Cli::parse_from(["fleet-agent", "--cluster-name", "west"]).args.unwrap(),
+            keeper: Keeper::new(local.clone(), "fleet", "fleet-agent-identity"),
+            local,
+            state: Arc::default(),
+            metrics: Metrics::default(),
+            observed: Observed::default(),
+            holder: "me".to_owned(),
+            stop: Stop::default(),
+        };
+        (agent, saved)
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_is_accepted_again_is_used_where_the_init_token_has_ended() {
+        let pair = KeyPair::generate().unwrap();
+        let pem = CertificateParams::default().self_signed(&pair).unwrap().pem();
+        let certificate = Certificate::parse(&pem).unwrap();
+        for (code, accepted) in [(200, true), (404, true), (401, false), (403, false), (503, false)] {
+            let (init, (agent, saved)) = (control_plane(code).await, agent());
+            let mut identity = Identity {
+                key: pair.serialize_pem(),
+                certificate: Some(certificate.clone()),
+                hub: String::new(),
+                leave: false,
+            };
+            let answer = agent.registered(&init, &identity, "0a1b2c3d-1111-2222-3333-444455556666").await;
+            assert_eq!(answer.as_ref().is_ok_and(|c| *c == certificate), accepted, "{code}");
+            assert!(accepted || answer.is_err_and(|blocked| blocked.reason == TOKEN_EXPIRED), "{code}");
+            assert_eq!(!saved.lock().unwrap().is_null(), accepted, "{code}");
+            // One whose life is over is of no use.
+            identity.certificate = Some(Certificate { until: 0, ..certificate.clone() });
+            assert!(agent.registered(&init, &identity, "0a1b2c3d-1111-2222-3333-444455556666").await.is_err());
+        }
+    }
 
     #[test]
     fn a_request_that_is_under_way_stays_so_while_something_is_in_the_way() {

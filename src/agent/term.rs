@@ -33,7 +33,8 @@ const READY_LOOK: Duration = Duration::from_secs(1);
 const READY_LOOK_AT_LEAST: Duration = Duration::from_secs(10);
 /// How often an agent that stands by says so, as the one that works does away with what others said before it.
 const STAND_BY: Duration = Duration::from_secs(60);
-/// A certificate that is refused for this long is not coming back; ask for another with the init token.
+/// A certificate that is refused for this long is not coming back; ask for another with the init token. Only where that
+/// is refused as well is this one tried again.
 const REFUSED: Duration = Duration::from_secs(120);
 /// Longest time to the next attempt at a renewal that failed.
 const RENEW_AGAIN: Duration = Duration::from_secs(300);
