@@ -14,6 +14,7 @@ pub mod lead;
 pub mod leader;
 pub mod membership;
 pub mod monitor;
+mod note;
 pub mod objects;
 pub mod registrar;
 pub mod report;

@@ -12,12 +12,13 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::runtime::events::{Event as Note, EventType, Recorder};
+use kube::runtime::events::{EventType, Recorder};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::membership;
+use super::note::{Note, publish};
 use super::registrar::request::user_name;
 use super::view::{View, cluster_of_namespace};
 use crate::api::cluster::conditions;
@@ -272,16 +273,8 @@ impl Monitor {
     }
 
     async fn publish(&self, regarding: &ObjectReference, type_: EventType, reason: &str, note: &str) {
-        let event = Note {
-            type_,
-            reason: reason.to_owned(),
-            note: Some(note.to_owned()),
-            action: "Monitoring".to_owned(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, regarding).await {
-            tracing::debug!(%error, "an event could not be written");
-        }
+        let note = Note { type_, action: "Monitoring", reason, text: note };
+        publish(&self.recorder, regarding, note).await;
     }
 
     /// Clusters that an operator deleted lose their rights at once, not when the garbage collector comes by.

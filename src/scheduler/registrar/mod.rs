@@ -17,7 +17,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::events::{Event as Note, EventType, Recorder};
+use kube::runtime::events::{EventType, Recorder};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::membership::{self, EnsureError};
+use super::note::{Note, publish};
 use super::settings::{Registration, Settings};
 use super::view::View;
 use crate::api::keys::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, LABEL_NAME, SCHEDULER_MANAGER};
@@ -391,17 +392,8 @@ impl Registrar {
     }
 
     async fn note(&self, cluster: &Cluster, type_: EventType, reason: &str, note: &str) {
-        let event = Note {
-            type_,
-            reason: reason.to_owned(),
-            note: Some(note.to_owned()),
-            action: "Registering".to_owned(),
-            secondary: None,
-        };
-        // An event that is lost is no reason to fail a registration.
-        if let Err(error) = self.recorder.publish(&event, &cluster.object_ref(&())).await {
-            tracing::debug!(%error, "an event could not be written");
-        }
+        let note = Note { type_, action: "Registering", reason, text: note };
+        publish(&self.recorder, &cluster.object_ref(&()), note).await;
     }
 }
 
