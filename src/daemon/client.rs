@@ -61,6 +61,16 @@ pub async fn client(path: &Path) -> Result<Client, ClientError> {
     Client::try_from(config).map_err(|e| ClientError::Use { path: path.into(), source: Box::new(e) })
 }
 
+/// The same, with connections that are given up when the server has said nothing for `silence`. Not for watches that may
+/// be silent for longer.
+pub async fn client_that_tires(path: &Path, silence: Duration) -> Result<Client, ClientError> {
+    let mut config = config(read(path)?, path).await?;
+    config.read_timeout = Some(silence);
+    // A connection may be unused for longer, and is not to be blamed for it.
+    config.reset_reader_on_write = true;
+    Client::try_from(config).map_err(|e| ClientError::Use { path: path.into(), source: Box::new(e) })
+}
+
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
@@ -114,5 +124,28 @@ pub async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T
     match tokio::time::timeout(CALL_TIMEOUT, request).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(CallError::TimedOut),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_takes_a_request_and_says_nothing_is_given_up() {
+        let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+        let kubeconfig = format!(
+            "{{current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}],
+            clusters: [{{name: a, cluster: {{server: 'http://{}'}}}}], users: [{{name: a, user: {{}}}}]}}",
+            deaf.local_addr().unwrap()
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        fs_err::write(&path, kubeconfig).unwrap();
+        let client = client_that_tires(&path, Duration::from_millis(200)).await.unwrap();
+        let asked = tokio::time::timeout(Duration::from_secs(5), client.apiserver_version()).await;
+        assert!(asked.expect("it is given up").is_err());
     }
 }

@@ -36,6 +36,8 @@ const RESYNC: Duration = Duration::from_secs(600);
 pub struct Leader {
     /// Client of the hub.
     pub client: Client,
+    /// The same for the watch of heartbeats.
+    pub heartbeats: Client,
     /// Flags.
     pub args: Arc<Args>,
     /// Where progress is noted.
@@ -96,7 +98,7 @@ fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, ta
     let (client, metrics) = (leader.client.clone(), leader.metrics.clone());
     let reporter = Reporter { controller: "fleet-scheduler".to_owned(), instance: leader.args.identity.clone() };
     let recorder = Recorder::new(client.clone(), reporter);
-    tasks.spawn(view::watch(client.clone(), view.clone()));
+    tasks.spawn(view::watch(client.clone(), leader.heartbeats.clone(), view.clone()));
     let registrar = Registrar::new(client.clone(), view.clone(), settings.clone(), metrics.clone(), recorder.clone());
     tasks.spawn(registrar.run());
     tasks.spawn(Monitor { client, view, metrics, recorder }.run());

@@ -66,9 +66,10 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let args = Arc::new(args);
     let started_with = inputs::kubeconfig_digest(&args);
     let client = client::client(&args.kubeconfig).await?;
+    let heartbeats = client::client_that_tires(&args.kubeconfig, view::LEASES_SILENT).await?;
     let (role_sender, role) = watch::channel(Role::Starting);
     let election = tokio::spawn(leader::run(client.clone(), identity, role_sender, stop.clone()));
-    let leader = Leader { client, args: args.clone(), state: state.clone(), metrics };
+    let leader = Leader { client, heartbeats, args: args.clone(), state: state.clone(), metrics };
     tokio::select! {
         () = follow(leader, role) => {}
         () = new_kubeconfig(&args, started_with) => {

@@ -21,6 +21,12 @@ use crate::api::keys::{AGENT_LEASE, CLUSTER_NAMESPACE_PREFIX};
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, Schedule};
 
+/// How long a watch of Leases lives, in seconds; the next one goes on where it ended. A server that is gone does not say so:
+/// it is noticed when the end of the watch does not come, and that must be well before the clusters look lost.
+const LEASES_WATCH: u32 = 15;
+/// How long the server may say nothing on a connection for that watch, also before it answers.
+pub const LEASES_SILENT: Duration = Duration::from_secs(20);
+
 /// When a Lease was last seen to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beat {
@@ -294,8 +300,8 @@ fn strip(mut cluster: Cluster) -> Cluster {
     cluster
 }
 
-/// Watches until dropped. A broken watch is taken up again with a back-off.
-pub async fn watch(client: Client, view: Arc<View>) {
+/// Watches until dropped, heartbeats by a client of their own. A broken watch is taken up again with a back-off.
+pub async fn watch(client: Client, heartbeats: Client, view: Arc<View>) {
     let config = watcher::Config::default().any_semantic();
     let clusters = async {
         let mut relist = BTreeSet::new();
@@ -311,9 +317,9 @@ pub async fn watch(client: Client, view: Arc<View>) {
         }
     };
     let leases = async {
-        let config = config.clone().fields(&format!("metadata.name={AGENT_LEASE}"));
-        let mut stream =
-            std::pin::pin!(watcher::watcher(Api::<Lenient<Lease>>::all(client.clone()), config).default_backoff());
+        let config = config.clone().fields(&format!("metadata.name={AGENT_LEASE}")).timeout(LEASES_WATCH);
+        let api = Api::<Lenient<Lease>>::all(heartbeats);
+        let mut stream = std::pin::pin!(watcher::watcher(api, config).default_backoff());
         loop {
             match stream.try_next().await {
                 Ok(Some(event)) => view.on_lease(&map(event, |read| read.0), Instant::now(), Timestamp::now()),

@@ -1,10 +1,14 @@
 //! What the view makes of what it hears.
 
+use std::convert::Infallible;
+use std::future::pending;
+
 use super::*;
 use crate::scheduler::clock::Reading;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::ObjectMeta;
+use kube::client::Body;
 
 fn lease(second: i64) -> Lease {
     Lease {
@@ -145,4 +149,33 @@ fn late_news_of_an_old_clusters_end_is_no_news_of_the_new_one_with_its_name() {
     assert!(view.cluster("a").is_some() && view.take_gone().is_empty());
     view.forget(&cluster("new"));
     assert!(view.cluster("a").is_none() && view.take_gone().contains("a"));
+}
+#[tokio::test]
+async fn a_watch_of_heartbeats_ends_long_before_a_silent_server_makes_clusters_look_lost() {
+    let (asked, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let asked = asked.clone();
+        async move {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            if query.contains("watch=") {
+                let _ = asked.send(query);
+                pending::<()>().await;
+            }
+            let list = serde_json::json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList",
+                "metadata": { "resourceVersion": "1" }, "items": [],
+            });
+            Ok::<_, Infallible>(http::Response::new(Body::from(list.to_string().into_bytes())))
+        }
+    });
+    let other = tower::service_fn(|_: http::Request<Body>| pending::<Result<http::Response<Body>, Infallible>>());
+    let [other, heartbeats] = [Client::new(other, "default"), Client::new(service, "default")];
+    let watching = tokio::spawn(watch(other, heartbeats, Arc::default()));
+    let query = heard.recv().await.unwrap();
+    watching.abort();
+    assert!(query.contains(&format!("timeoutSeconds={LEASES_WATCH}")), "{query}");
+    // A beat is up to eleven seconds old when the server goes away, and there is to be time to find another one.
+    let noticed = Duration::from_secs(11 + 5 + u64::from(LEASES_WATCH));
+    assert!(noticed + Duration::from_secs(5) < crate::scheduler::monitor::readiness::GRACE);
+    assert!(LEASES_SILENT > Duration::from_secs(LEASES_WATCH.into()), "a watch without news is no fault");
 }

@@ -68,7 +68,7 @@ impl Parts {
     fn of(hub: &Client) -> Self {
         let view = Arc::new(View::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(view::watch(hub.clone(), view.clone()));
+        tasks.spawn(view::watch(hub.clone(), hub.clone(), view.clone()));
         let reporter = Reporter { controller: "fleet-scheduler".to_owned(), instance: None };
         Self { view, recorder: Recorder::new(hub.clone(), reporter), tasks }
     }
