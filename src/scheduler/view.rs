@@ -53,6 +53,8 @@ struct Inner {
     beats: BTreeMap<String, Beat>,
     /// Names of Schedules by namespace.
     schedules: BTreeMap<String, BTreeSet<String>>,
+    /// Those of a list that is not complete; they replace the above when it is.
+    listed: BTreeMap<String, BTreeSet<String>>,
     /// When a cluster was first seen, or was accepted if that was later, by our clock.
     known_since: BTreeMap<String, Instant>,
     /// Clusters that disappeared and whose rights may still be there.
@@ -102,6 +104,7 @@ impl Default for View {
             clusters: BTreeMap::new(),
             beats: BTreeMap::new(),
             schedules: BTreeMap::new(),
+            listed: BTreeMap::new(),
             known_since: BTreeMap::new(),
             gone: BTreeSet::new(),
             synced: [false; 3],
@@ -265,8 +268,13 @@ impl View {
     fn on_schedule<K: Resource>(&self, event: Event<K>) {
         let place = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         self.with(|inner| match event {
-            Event::Init => inner.schedules.clear(),
-            Event::InitApply(object) | Event::Apply(object) => {
+            // Until the new list is complete, what was there still is: a cluster is not idle for the time of a list.
+            Event::Init => inner.listed.clear(),
+            Event::InitApply(object) => {
+                let (namespace, name) = place(&object);
+                inner.listed.entry(namespace).or_default().insert(name);
+            }
+            Event::Apply(object) => {
                 let (namespace, name) = place(&object);
                 inner.schedules.entry(namespace).or_default().insert(name);
             }
@@ -276,7 +284,10 @@ impl View {
                     names.remove(&name);
                 }
             }
-            Event::InitDone => inner.synced[2] = true,
+            Event::InitDone => {
+                inner.schedules = std::mem::take(&mut inner.listed);
+                inner.synced[2] = true;
+            }
         });
     }
 }

@@ -150,6 +150,32 @@ fn late_news_of_an_old_clusters_end_is_no_news_of_the_new_one_with_its_name() {
     view.forget(&cluster("new"));
     assert!(view.cluster("a").is_none() && view.take_gone().contains("a"));
 }
+
+#[test]
+fn a_cluster_has_work_while_its_schedules_are_listed_anew_and_none_when_the_list_has_none() {
+    let view = View::default();
+    let schedule = |name: &str| {
+        let mut schedule = Schedule::new(name, crate::api::ScheduleSpec::default());
+        schedule.metadata.namespace = Some("fleet-c-a".to_owned());
+        schedule
+    };
+    for event in [Event::Init, Event::InitApply(schedule("one")), Event::InitDone, Event::Init] {
+        view.on_schedule(event);
+    }
+    assert!(view.has_work("a"), "it is not known yet whether it has none");
+    // A list that was cut off is begun again.
+    for event in [Event::InitApply(schedule("one")), Event::Init] {
+        view.on_schedule(event);
+    }
+    assert!(view.has_work("a"));
+    view.on_schedule::<Schedule>(Event::InitDone);
+    assert!(!view.has_work("a"));
+    view.on_schedule(Event::Apply(schedule("two")));
+    assert!(view.has_work("a"));
+    view.on_schedule(Event::Delete(schedule("two")));
+    assert!(!view.has_work("a"));
+}
+
 #[tokio::test]
 async fn a_watch_of_heartbeats_ends_long_before_a_silent_server_makes_clusters_look_lost() {
     let (asked, mut heard) = tokio::sync::mpsc::unbounded_channel();
