@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use super::keys::SCHEDULER_MANAGER;
 use super::shape::{Names, field, or_empty};
-use super::{Cluster, ClusterSpec, ClusterStatus, Schedule};
+use super::{Cluster, ClusterSpec, ClusterStatus};
 
 /// Names of fields as managed fields have them, as deep as labels are.
 type Fields = BTreeMap<String, BTreeMap<String, Names>>;
@@ -149,7 +149,7 @@ impl Readable for CertificateSigningRequest {
     }
 }
 
-impl Readable for PartialObjectMeta<Schedule> {
+impl<K> Readable for PartialObjectMeta<K> {
     type Spec = IgnoredAny;
     type Status = IgnoredAny;
 
@@ -216,6 +216,7 @@ impl<K: Resource> Resource for Lenient<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Schedule;
     use kube::core::{ObjectList, WatchEvent};
     /// Deeper than any reader follows.
     fn deep() -> String {

@@ -4,14 +4,15 @@
 //! `kubectl delete cluster`. Rights are bound to the agent's user name, which holds the cluster's ID: an old
 //! certificate regains nothing when the name is used again.
 
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use futures::TryStreamExt as _;
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Event, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::de::DeserializeOwned;
 
@@ -19,8 +20,12 @@ use crate::api::keys::{
     AGENT_LEASE, ANNOTATION_ORIGINAL_NAME, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
 };
 use crate::api::lenient::Lenient;
-use crate::api::{Cluster, keys};
+use crate::api::{Cluster, ClusterReport, keys};
 use crate::daemon::client::{CallError, call};
+
+/// How many objects of a kind are freed at a time, and how many requests for that are under way.
+const PAGE: u32 = 500;
+const AT_ONCE: usize = 16;
 
 /// Name of the Role and its binding in the cluster's namespace.
 const ROLE: &str = "fleet-agent";
@@ -50,6 +55,7 @@ pub async fn ensure(client: &Client, cluster: &Cluster, user: &str) -> Result<()
     if let Some(found) = call(namespaces.get_opt(&namespace)).await? {
         let foreign = found.owner_references().iter().any(|o| Some(&o.uid) != cluster.metadata.uid.as_ref());
         if found.metadata.deletion_timestamp.is_some() {
+            free(client, &name).await?;
             return Err(EnsureError::Leftovers);
         }
         if foreign {
@@ -129,7 +135,41 @@ pub async fn remove(client: &Client, cluster: &Cluster) -> Result<(), CallError>
 /// Takes away what a cluster that is not there any more has left here, its rights first.
 pub async fn clear(client: &Client, name: &str) -> Result<(), CallError> {
     revoke(client, name).await?;
-    delete(&Api::<Namespace>::all(client.clone()), &cluster_namespace(name)).await
+    delete(&Api::<Namespace>::all(client.clone()), &cluster_namespace(name)).await?;
+    free(client, name).await
+}
+
+/// Strips the finalizers of what the agent could write in its namespace, which nobody would ever take away: one of them
+/// keeps the namespace, and the name with it, for ever. Nothing is made there any more while it is being deleted.
+async fn free(client: &Client, name: &str) -> Result<(), CallError> {
+    free_all::<ClusterReport>(client, name).await?;
+    free_all::<Lease>(client, name).await?;
+    free_all::<Event>(client, name).await
+}
+
+/// At most a page of them: whoever wrote more keeps nobody else waiting, and the next look goes on.
+async fn free_all<K>(client: &Client, name: &str) -> Result<(), CallError>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
+{
+    let api: Api<Lenient<PartialObjectMeta<K>>> = namespaced(client, name);
+    let found = match call(api.list(&ListParams::default().limit(PAGE))).await {
+        Err(e) if e.is_not_found() => return Ok(()),
+        found => found?.items,
+    };
+    let held: Vec<_> = found.into_iter().filter(|object| !object.finalizers().is_empty()).collect();
+    let api = &api;
+    futures::stream::iter(held.into_iter().map(Ok))
+        .try_for_each_concurrent(AT_ONCE, |object| async move {
+            let (object_name, finalizers) = (object.name_any(), object.finalizers());
+            tracing::info!(cluster = name, kind = %K::kind(&()), object_name, ?finalizers, "finalizers stripped");
+            let change = json!({ "metadata": { "uid": object.meta().uid, "finalizers": null } });
+            match call(api.patch(&object_name, &PatchParams::default(), &Patch::Merge(&change))).await {
+                Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
+                _ => Ok(()),
+            }
+        })
+        .await
 }
 
 /// Takes a cluster's rights away: its certificate is worth nothing from then on.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use fleetctl::agent::identity::Certificate;
-use fleetctl::api::Cluster;
 use fleetctl::api::keys::ANNOTATION_ALLOW_NEW_KEY;
-use k8s_openapi::api::core::v1::Event;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use fleetctl::api::{Cluster, ClusterReport, ClusterReportSpec};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Namespace, ObjectReference};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
@@ -88,6 +89,33 @@ async fn deleting_a_cluster_revokes_its_certificate_for_good() {
     let new = second.join(&control_plane.init).await;
     assert!(sees_its_cluster(&new, &second.name).await);
     assert!(!sees_its_cluster(&old, &first.name).await, "the name is the same, the identity is not");
+}
+
+#[tokio::test]
+async fn no_finalizer_that_a_member_wrote_keeps_its_namespace_and_its_name() {
+    let stage = Stage::hub().await;
+    let control_plane = ControlPlane::start(&stage, "").await;
+    let first = Applicant::new(&fresh("held"));
+    let member = first.join(&control_plane.init).await;
+    let namespace = format!("fleet-c-{}", first.name);
+    let finalizers = Some(vec!["example.com/hold".to_owned()]);
+    let leases: Api<Lease> = Api::namespaced(member.clone(), &namespace);
+    let hold = json!({ "metadata": { "finalizers": finalizers } });
+    leases.patch("fleet-agent", &PatchParams::default(), &Patch::Merge(&hold)).await.unwrap();
+    let mut report = ClusterReport::new("held", ClusterReportSpec::default());
+    report.metadata.finalizers.clone_from(&finalizers);
+    Api::namespaced(member.clone(), &namespace).create(&PostParams::default(), &report).await.unwrap();
+    let event = Event {
+        metadata: ObjectMeta { name: Some("held".to_owned()), finalizers, ..ObjectMeta::default() },
+        involved_object: ObjectReference { namespace: Some(namespace.clone()), ..ObjectReference::default() },
+        ..Event::default()
+    };
+    Api::namespaced(member, &namespace).create(&PostParams::default(), &event).await.unwrap();
+    let clusters: Api<Cluster> = Api::all(stage.hub.client.clone());
+    clusters.delete(&first.name, &DeleteParams::default()).await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(stage.hub.client.clone());
+    wait("its namespace is gone", async || namespaces.get_opt(&namespace).await.unwrap().is_none()).await;
+    Applicant::new(&first.name).join(&control_plane.init).await;
 }
 
 #[tokio::test]

@@ -301,15 +301,15 @@ impl Monitor {
         }
     }
 
-    /// Finds places whose cluster was deleted while nobody led.
+    /// Finds places whose cluster was deleted while nobody led, and those that do not go away.
     async fn sweep(&self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let Ok(found) = call(namespaces.list_metadata(&ListParams::default().labels(LABEL_CLUSTER))).await else {
             return;
         };
         let known: BTreeSet<_> = self.view.clusters().iter().map(|c| c.name_any()).collect();
-        let orphans = found.items.iter().filter(|n| n.metadata.deletion_timestamp.is_none());
-        let orphans = orphans.filter_map(|n| cluster_of_namespace(n.metadata.name.as_deref()?).map(ToOwned::to_owned));
+        let names = found.items.iter().filter_map(|n| n.metadata.name.as_deref());
+        let orphans = names.filter_map(cluster_of_namespace).map(ToOwned::to_owned);
         self.view.add_gone(orphans.filter(|name| !known.contains(name)));
     }
 }
@@ -366,7 +366,11 @@ mod tests {
                         "code": code, "message": "", "reason": if code == 404 { "NotFound" } else { "" }});
                     (code, status.to_string())
                 };
+                let place = |kind: &str| parts.uri.path().ends_with(&format!("/namespaces/fleet-c-a/{kind}"));
                 let (code, text) = match found {
+                    _ if reads && place("clusterreports") => (200, held("ClusterReport")),
+                    _ if reads && place("leases") => (200, held("Lease")),
+                    _ if reads && place("events") => (200, held("Event")),
                     Some(found) if reads => (200, found),
                     Some(_) => status("Success", 200),
                     None => status("Failure", 404),
@@ -378,6 +382,14 @@ mod tests {
         let recorder = Recorder::new(client.clone(), Reporter { controller: "test".to_owned(), instance: None });
         let view = Arc::new(View::default());
         (Monitor { client, view, metrics: Metrics::default(), recorder }, asked)
+    }
+
+    /// A list of two objects, one of which a finalizer holds; with managed fields that an agent may write.
+    fn held(kind: &str) -> String {
+        let managed = json!([{ "manager": "x", "time": "9999-12-31T23:59:59Z" }]);
+        let object = |name: &str, finalizers: &[&str]| json!({ "metadata": { "name": name, "uid": "7", "finalizers": finalizers, "managedFields": managed } });
+        let items = [object("held", &["example.com/hold"]), object("free", &[])];
+        json!({ "kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {}, "items": items }).to_string()
     }
 
     fn leaving(uid: &str) -> Cluster {
@@ -408,6 +420,21 @@ mod tests {
         assert!(deleted[0].contains("/clusterrolebindings/fleet:agent:a "), "{deleted:?}");
         assert!(deleted.iter().any(|line| line.contains("/namespaces/fleet-c-a ")), "{deleted:?}");
         assert!(!deleted.iter().any(|line| line.contains("/clusters/")), "{deleted:?}");
+    }
+
+    #[tokio::test]
+    async fn no_finalizer_of_an_agent_that_is_gone_keeps_its_place() {
+        let (monitor, asked) = monitor(None);
+        monitor.view.add_gone(["a".to_owned()]);
+        monitor.revoke_gone().await;
+        let asked = asked.lock().unwrap();
+        let last_right = asked.iter().rposition(|line| line.starts_with("DELETE "));
+        let freed: Vec<_> = asked.iter().filter(|line| line.starts_with("PATCH ")).collect();
+        for (line, kind) in freed.iter().zip(["clusterreports", "leases", "events"]) {
+            assert!(line.contains(&format!("/namespaces/fleet-c-a/{kind}/held ")), "{line}");
+            assert!(line.contains(r#""finalizers":null"#) && line.contains(r#""uid":"7""#), "{line}");
+        }
+        assert_eq!((freed.len(), last_right), (3, Some(asked.len() - 4)), "{asked:?}");
     }
 
     #[tokio::test]
