@@ -93,7 +93,7 @@ async fn a_request_that_was_answered_is_not_answered_again_because_the_watch_is_
     let registrar = Registrar::new(client, parts.view.clone(), settings, Metrics::default(), parts.recorder.clone());
     parts.tasks.spawn(registrar.run());
 
-    // Requests are looked at again in the order of their names.
+    // Of requests that are equally old, those are looked at again first whose names come first.
     let (leaver, witness) = (Applicant::new(&fresh("a-leaver")), Applicant::new(&fresh("b-witness")));
     let clusters: Api<Cluster> = Api::all(stage.hub.client.clone());
     let leaving = async {

@@ -39,6 +39,8 @@ use request::{Denial, Request};
 
 /// How often requests that wait for something are looked at again.
 const AGAIN: Duration = Duration::from_secs(2);
+/// How many requests may wait; more are refused, and their agents ask again later.
+const MOST_WAITING: usize = 5000;
 
 /// The registrar of one term.
 pub struct Registrar {
@@ -53,6 +55,8 @@ pub struct Registrar {
     waiting: BTreeMap<String, CertificateSigningRequest>,
     /// Those of them whose Cluster was seen: where it is gone since, somebody deleted it, and it is not made anew.
     named: BTreeSet<String>,
+    /// Those that wait for the rate limit alone: until a name may be given, there is nothing to ask about them.
+    delayed: BTreeSet<String>,
     /// When names were given in the last minute.
     given: Vec<Instant>,
     said: Said,
@@ -94,6 +98,7 @@ impl Registrar {
             recorder,
             waiting: BTreeMap::new(),
             named: BTreeSet::new(),
+            delayed: BTreeSet::new(),
             given: Vec::new(),
             said: Said::default(),
         }
@@ -113,6 +118,7 @@ impl Registrar {
                     Ok(Some(Event::InitDone)) => {
                         self.said.0.retain(|name, _| self.waiting.contains_key(name));
                         self.named.retain(|name| self.waiting.contains_key(name));
+                        self.delayed.retain(|name| self.waiting.contains_key(name));
                     }
                     Ok(None) => return,
                     Err(error) => tracing::debug!(%error, "watch of certificate signing requests"),
@@ -126,6 +132,7 @@ impl Registrar {
     fn settle(&mut self, name: &str) {
         self.waiting.remove(name);
         self.named.remove(name);
+        self.delayed.remove(name);
         self.said.0.remove(name);
     }
 
@@ -139,21 +146,39 @@ impl Registrar {
         // Without the first list of clusters, a name that is taken would look free.
         if self.view.is_complete() {
             self.handle(&name).await;
+            self.turn_away(&name).await;
         }
     }
 
+    /// Refuses a request that waits while too many do.
+    async fn turn_away(&mut self, name: &str) {
+        let Some(request) = self.waiting.get(name).filter(|_| self.waiting.len() > MOST_WAITING) else { return };
+        let denial = Denial::new("TooManyRequests", format!("more than {MOST_WAITING} requests wait for an answer"));
+        match self.deny(request, None, &denial).await {
+            Ok(_) => self.settle(name),
+            Err(error) => tracing::warn!(request = name, %error, "a request too many could not be refused"),
+        }
+    }
+
+    /// Looks at those that wait, the oldest first.
     async fn look_again(&mut self) {
         if !self.view.is_complete() {
             return;
         }
-        let names: Vec<_> = self.waiting.keys().cloned().collect();
-        for name in names {
+        let mut oldest: Vec<_> = self.waiting.values().map(|r| (r.creation_timestamp(), r.name_any())).collect();
+        oldest.sort_unstable();
+        for (_, name) in oldest {
+            let a_minute = self.settings.borrow().as_ref().map_or(0, |settings| settings.new_clusters_per_minute);
+            if self.delayed.contains(&name) && !self.may_give_a_name(a_minute) {
+                continue;
+            }
             self.handle(&name).await;
         }
     }
 
     async fn handle(&mut self, name: &str) {
         let Some(request) = self.waiting.get(name).cloned() else { return };
+        self.delayed.remove(name);
         match self.answer(&request).await {
             Ok(Outcome::Answered) => self.settle(name),
             Ok(Outcome::Waits(why)) => {
@@ -200,6 +225,7 @@ impl Registrar {
                 return self.deny(csr, None, &Denial::new("ClusterDeleted", message)).await;
             }
             (Decision::Create, _) if !self.may_give_a_name(settings.new_clusters_per_minute) => {
+                self.delayed.insert(csr.name_any());
                 self.metrics.count(
                     "fleet_registrations_delayed_total",
                     "Registrations held back by the rate limit.",
@@ -514,6 +540,41 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_request_that_waits_for_the_rate_limit_costs_nothing_and_the_oldest_is_let_in_first() {
+        let (mut registrar, settings, asked) = registrar();
+        settings.send_replace(Some(names_a_minute(0)));
+        for (name, second) in [("b", 2), ("c", 1), ("a", 3)] {
+            registrar.notice(asks_for(name, second)).await;
+        }
+        let looks = asked.lock().unwrap().len();
+        assert_eq!(looks, 3);
+        registrar.look_again().await;
+        assert_eq!(asked.lock().unwrap().len(), looks);
+        settings.send_replace(Some(names_a_minute(2)));
+        registrar.look_again().await;
+        let asked = asked.lock().unwrap();
+        let looked = asked_with(&asked[looks..], "GET /apis/cluster.fleet-scheduler.io/v1alpha1/clusters/");
+        let names: Vec<_> = looked.iter().map(|line| line.trim_end().rsplit('/').next().unwrap()).collect();
+        assert_eq!(names, ["c", "b", "a"]);
+    }
+
+    #[tokio::test]
+    async fn requests_beyond_those_that_can_wait_are_refused_unless_they_need_not_wait() {
+        let (mut registrar, settings, asked) = registrar();
+        settings.send_replace(Some(names_a_minute(0)));
+        let one = asks_for("a", 1);
+        registrar.waiting = (0..MOST_WAITING).map(|number| (number.to_string(), one.clone())).collect();
+        registrar.notice(asks_for("b", 2)).await;
+        assert_eq!(registrar.waiting.len(), MOST_WAITING);
+        let wrong =
+            CertificateSigningRequest { spec: CertificateSigningRequestSpec { usages: None, ..one.spec }, ..one };
+        registrar.notice(wrong).await;
+        let asked = asked.lock().unwrap();
+        let answers = asked_with(&asked, "PATCH /apis/certificates.k8s.io/v1/certificatesigningrequests/");
+        assert!(answers[0].contains("/fleet-b/approval ") && answers[0].contains("TooManyRequests"), "{answers:?}");
+        assert!(answers[1].contains("UsagesNotAllowed"), "{answers:?}");
+    }
 
     #[test]
     fn of_each_request_that_waits_it_is_said_once_why() {
