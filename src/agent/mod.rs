@@ -391,6 +391,7 @@ mod tests {
             observed: Observed::default(),
             holder: "me".to_owned(),
             stop: Stop::default(),
+            life: Life::of(7_776_000),
         };
         (agent, saved)
     }
