@@ -204,10 +204,11 @@ fn pick(live: &Value, fields: &Value) -> Value {
     }
 }
 
-/// An item of a keyed list must carry its keys, though they are not listed as owned fields of their own.
+/// An item of a keyed list must carry its keys, though they are not listed as owned fields of their own. Where one is, the
+/// others have been defaulted by the server, and would be new fields of ours.
 fn add_keys(item: &mut Value, key: &str) {
     let Some(Ok(Value::Object(keys))) = key.strip_prefix("k:").map(serde_json::from_str) else { return };
-    if let Some(map) = item.as_object_mut() {
+    if let Some(map) = item.as_object_mut().filter(|map| !keys.keys().any(|key| map.contains_key(key))) {
         for (name, value) in keys {
             map.entry(name).or_insert(value);
         }
@@ -308,7 +309,7 @@ mod tests {
         assert_eq!(
             extract(&live, ours(&live).unwrap()),
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n", "labels": {"app": "a"}},
-                "spec": {"selector": {"app": "a"}, "ports": [{"port": 443, "protocol": "TCP", "targetPort": "https"}]}})
+                "spec": {"selector": {"app": "a"}, "ports": [{"port": 443, "targetPort": "https"}]}})
         );
     }
 

@@ -3,6 +3,7 @@
 //! Labels can be taken off, so what carries our fields or the record's name is looked for too, where we may have
 //! written: in the namespaces of the installation, and among objects without a namespace.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _};
@@ -14,7 +15,7 @@ use super::engine::Engine;
 use super::error::Error;
 use super::fields;
 use super::kinds::Kind;
-use super::object::{ObjectRef, label, list, text};
+use super::object::{ObjectRef, label, list, text, uid};
 use super::owner::{INSTALL_LABEL, Owner};
 use super::server::{Selection, Server};
 use super::uninstall::Kept;
@@ -130,9 +131,13 @@ impl Engine {
         let elsewhere = self.elsewhere(&objects);
         let others: Vec<Owner> =
             elsewhere.iter().map(|namespace| Owner { namespace: namespace.clone(), ..self.owner.clone() }).collect();
+        let theirs = of_the_kept(&objects, kept);
         let mut found = Vec::new();
         let mut collectable = false;
         for (kind, object) in objects {
+            if theirs.contains(uid(&object)) {
+                continue;
+            }
             let Some(reference) = ObjectRef::of(&object) else { continue };
             let on_purpose = kept.iter().any(|kept| kept.object == reference);
             let record = reference.kind == "Secret" && reference.name == self.owner.record_name() && !kept.is_empty();
@@ -165,5 +170,34 @@ impl Engine {
         // A kind that is served in two versions is listed twice.
         namespaces.dedup();
         namespaces
+    }
+}
+
+/// The uids of what controllers made of kept workloads, by our templates: it goes with those.
+fn of_the_kept(objects: &[(Kind, Value)], kept: &[Kept]) -> BTreeSet<String> {
+    let controller = |object: &Value| {
+        let owners = list(object, "/metadata/ownerReferences").iter();
+        owners.cloned().find(|owner| owner["controller"] == true)
+    };
+    let by_kept = |object: &Value, owner: &Value| {
+        kept.iter().any(|kept| {
+            text(owner, "/kind") == Some(&kept.object.kind)
+                && text(owner, "/name") == Some(&kept.object.name)
+                && text(object, "/metadata/namespace") == kept.object.namespace.as_deref()
+        })
+    };
+    let mut theirs: BTreeSet<String> = BTreeSet::new();
+    loop {
+        let before = theirs.len();
+        for (_, object) in objects {
+            if controller(object).is_some_and(|owner| {
+                by_kept(object, &owner) || theirs.contains(text(&owner, "/uid").unwrap_or_default())
+            }) {
+                theirs.insert(uid(object).to_owned());
+            }
+        }
+        if theirs.len() == before {
+            return theirs;
+        }
     }
 }

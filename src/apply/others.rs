@@ -9,7 +9,7 @@ use super::error::{Error, Foreign};
 use super::fields;
 use super::kinds::{Kind, split_api_version};
 use super::object::{list, text, uid};
-use super::server::Server;
+use super::server::{Selection, Server};
 use super::uninstall::Found;
 
 /// Kinds that make pods, by themselves or by one another.
@@ -64,16 +64,20 @@ impl Engine {
             if !WORKLOADS.contains(&(&group, &kind)) || !asked.insert((group.clone(), kind.clone())) {
                 continue;
             }
-            match self.dependents(server, &Kind::known(&group, &kind)).await {
+            let kind = Kind::known(&group, &kind);
+            // Without our labels, too: one that was taken over and given back has them no more, and its pods still do.
+            let namespace = Some(self.owner.namespace.as_str());
+            let selection = Selection { namespace, metadata_only: true, ..Selection::default() };
+            match server.list(&kind, &selection).await {
                 Ok(workloads) => {
                     for workload in workloads {
-                        above.extend(controller_kind(&workload.live));
-                        standing.add(&workload.live);
+                        above.extend(controller_kind(&workload));
+                        standing.add(&workload);
                     }
                 }
                 // What may not be looked at counts as gone with ours: its pods are waited for.
-                Err(Error::Api { source, .. }) if source.is_forbidden() => {}
-                Err(error) => return Err(error),
+                Err(error) if error.is_forbidden() => {}
+                Err(error) => return Err(Error::api(format!("list {}", kind.plural), error)),
             }
         }
         Ok(owned.into_iter().filter(|pod| !standing.holds(&pod.live)).collect())

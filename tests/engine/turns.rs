@@ -126,7 +126,7 @@ async fn a_lock_that_is_held_up_to_the_deadline_is_told_as_held() {
     assert_eq!(late.engine.begin(plan).await.unwrap_err().reason(), "Locked");
     assert!(!late.engine.has_begun(), "what stands in the journal is another's");
     run.rollback().await.unwrap();
-    assert!(dump(&late).await.is_empty());
+    assert!(dump(&first).await.is_empty());
 }
 
 #[tokio::test]
