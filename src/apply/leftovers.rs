@@ -16,6 +16,7 @@ use super::error::Error;
 use super::fields;
 use super::kinds::Kind;
 use super::object::{ObjectRef, label, list, text, uid};
+use super::others::controlling_owner;
 use super::owner::{INSTALL_LABEL, Owner};
 use super::server::{Selection, Server};
 use super::uninstall::Kept;
@@ -175,10 +176,6 @@ impl Engine {
 
 /// The uids of what controllers made of kept workloads, by our templates: it goes with those.
 fn of_the_kept(objects: &[(Kind, Value)], kept: &[Kept]) -> BTreeSet<String> {
-    let controller = |object: &Value| {
-        let owners = list(object, "/metadata/ownerReferences").iter();
-        owners.cloned().find(|owner| owner["controller"] == true)
-    };
     let by_kept = |object: &Value, owner: &Value| {
         kept.iter().any(|kept| {
             text(owner, "/kind") == Some(&kept.object.kind)
@@ -190,9 +187,8 @@ fn of_the_kept(objects: &[(Kind, Value)], kept: &[Kept]) -> BTreeSet<String> {
     loop {
         let before = theirs.len();
         for (_, object) in objects {
-            if controller(object).is_some_and(|owner| {
-                by_kept(object, &owner) || theirs.contains(text(&owner, "/uid").unwrap_or_default())
-            }) {
+            let Some(owner) = controlling_owner(object) else { continue };
+            if by_kept(object, owner) || theirs.contains(text(owner, "/uid").unwrap_or_default()) {
                 theirs.insert(uid(object).to_owned());
             }
         }

@@ -109,7 +109,7 @@ impl Standing {
     }
 }
 
-fn controlling_owner(object: &Value) -> Option<&Value> {
+pub(super) fn controlling_owner(object: &Value) -> Option<&Value> {
     let mut owners = list(object, "/metadata/ownerReferences").iter();
     owners.find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
 }
