@@ -10,6 +10,7 @@ use super::error::{CliError, Exit};
 use super::package_args::wrong_name;
 use super::ui::Ui;
 use crate::api::Cluster;
+use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
 
 /// Let a workload cluster into the control plane of `--context`
@@ -26,8 +27,8 @@ pub(super) struct AcceptArgs {
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<Exit, CliError> {
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let clusters: Api<Cluster> = Api::all(hub_client(global).await?);
-    let Some(cluster) = registered(&clusters, name.as_str()).await? else {
+    let clusters: Api<Lenient<Cluster>> = Api::all(hub_client(global).await?);
+    let Some(Lenient(cluster)) = registered(&clusters, name.as_str()).await? else {
         return Err(CliError::new(
             Exit::Failed,
             "NoSuchCluster",

@@ -19,6 +19,7 @@ use crate::api::Cluster;
 use crate::api::cluster::conditions::READY;
 use crate::api::condition::find;
 use crate::api::keys::cluster_namespace;
+use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
 
 /// Delete from a control plane what cannot leave by itself
@@ -60,8 +61,9 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
     let DeleteCommand::Cluster(args) = command;
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
     let hub = hub_client(global).await?;
-    let clusters: Api<Cluster> = Api::all(hub.clone());
-    let Some(cluster) = registered(&clusters, name.as_str()).await? else {
+    // What an agent wrote into its Cluster must not keep it from being deleted.
+    let clusters: Api<Lenient<Cluster>> = Api::all(hub.clone());
+    let Some(Lenient(cluster)) = registered(&clusters, name.as_str()).await? else {
         ui.out(&format!("No workload cluster {name} is registered; nothing to delete.\n"))?;
         return Ok(Exit::Ok);
     };
@@ -89,7 +91,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
 /// Everything of a cluster in the control plane is owned by its Cluster; the namespace is the last of it.
 async fn gone(hub: &Client, cluster: &Cluster) {
     let name = cluster.name_any();
-    until_other(&Api::<Cluster>::all(hub.clone()), &name, cluster.uid()).await;
+    until_other(&Api::<Lenient<Cluster>>::all(hub.clone()), &name, cluster.uid()).await;
     let namespaces: Api<Namespace> = Api::all(hub.clone());
     let place = cluster_namespace(&name);
     if let Some(namespace) = until_read(&namespaces, &place).await {

@@ -137,9 +137,13 @@ fn where_there_is_no_control_plane_no_cluster_is_said_to_be_unknown_or_deleted()
 fn who_would_delete_a_cluster_that_is_alive_is_told_to_uninstall_its_agent_in_the_other_cluster() {
     let sandbox = Sandbox::new();
     let ready = json!({"type": "Ready", "status": "True", "reason": "ClusterReady", "message": ""});
-    let west = json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "west"},
+    // Its agent has written what this program has no time for.
+    let written = json!([{"manager": "fleet-agent", "operation": "Update", "time": "9999-12-31T23:59:59Z"}]);
+    let west = json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "west", "managedFields": written},
         "spec": {"name": "west"}, "status": {"conditions": [ready]}});
     use_cluster(&sandbox, &serve(move |_, _| (200, west.clone())));
+    assert_eq!(sandbox.run(&["accept", "west"]).succeeds(), "Workload cluster west was accepted before.\n");
     let ran = sandbox.run(&["delete", "cluster", "west", "--context", "hosting"]);
     ran.fails(6, &["has to be confirmed", "`fleetctl uninstall agent west --context CONTEXT`"]);
 }

@@ -12,6 +12,7 @@ use super::{AgentFacts, InitFacts, MemberFacts, TokenFacts, Wanted, WorkloadFact
 use crate::api::Cluster;
 use crate::api::init_kubeconfig::Init;
 use crate::api::keys::{INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE};
+use crate::api::lenient::Lenient;
 use crate::api::registration::{IDENTITY_HUB, IDENTITY_SECRET};
 use crate::api::rights::{Right, Scope};
 use crate::check::access::forbidden;
@@ -55,9 +56,9 @@ async fn token(init: &Init) -> TokenFacts {
 }
 
 async fn members(hub: Option<&Client>) -> Option<Vec<MemberFacts>> {
-    let clusters: Api<Cluster> = Api::all(hub?.clone());
+    let clusters: Api<Lenient<Cluster>> = Api::all(hub?.clone());
     let list = tokio::time::timeout(ASKING, clusters.list(&ListParams::default())).await.ok()?.ok()?;
-    let member = |cluster: &Cluster| MemberFacts {
+    let member = |Lenient(cluster): &Lenient<Cluster>| MemberFacts {
         name: cluster.name_any(),
         id: cluster.spec.cluster_id.clone().unwrap_or_default(),
     };
