@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io::Seek as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -16,25 +17,51 @@ pub struct Steps {
     done: Vec<(String, Duration)>,
 }
 
-/// A program that runs beside other steps, to be [joined](Steps::join) whatever becomes of them.
-#[must_use = "what it found would be lost"]
+/// Programs that run one after the other beside other steps, to be [joined](Steps::join) whatever becomes of those.
+#[must_use = "what they found would be lost"]
 #[derive(Debug)]
 pub struct Beside {
     name: String,
-    began: Instant,
-    child: Child,
+    thread: JoinHandle<Vec<Ended>>,
+}
+
+/// A program that ran beside other steps.
+#[derive(Debug)]
+struct Ended {
+    name: String,
+    result: Result<()>,
+    took: Duration,
     output: File,
 }
 
 impl Beside {
-    /// Starts a step that is a program and runs beside those that follow. The user sees what it prints when it is
-    /// [joined](Steps::join).
-    pub fn start(name: &str, command: &mut Command) -> Result<Self> {
+    /// Starts steps that are programs and run beside those that follow, each after the one before it has succeeded.
+    /// The user sees what they print when they are [joined](Steps::join).
+    pub fn start(programs: Vec<(String, Command)>) -> Result<Self> {
+        let mut prepared = Vec::new();
+        let mut names = Vec::new();
+        for (name, mut command) in programs {
+            let output = tempfile::tempfile()?;
+            command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
+            names.push(name.clone());
+            prepared.push((name, command, output));
+        }
+        let name = names.join(", then ");
         say(format!("── {name}, beside what follows"));
-        let output = tempfile::tempfile()?;
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
-        let child = command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
-        Ok(Self { name: name.to_owned(), began: Instant::now(), child, output })
+        let thread = std::thread::spawn(move || {
+            let mut ended = Vec::new();
+            for (name, mut command, output) in prepared {
+                let began = Instant::now();
+                let result = succeed(&mut command);
+                let failed = result.is_err();
+                ended.push(Ended { name, result, took: began.elapsed(), output });
+                if failed {
+                    break;
+                }
+            }
+            ended
+        });
+        Ok(Self { name, thread })
     }
 }
 
@@ -65,29 +92,22 @@ impl Steps {
 
     /// Does one step that is a program, whose output the user sees.
     pub fn program(&mut self, name: &str, command: &mut Command) -> Result<()> {
-        self.run(name, || {
-            let status =
-                command.status().with_context(|| format!("cannot start {}", command.get_program().display()))?;
-            if !status.success() {
-                bail!("{} ended with {status}", command.get_program().display());
-            }
-            Ok(())
-        })
+        self.run(name, || succeed(command))
     }
 
-    /// Waits for a step that runs beside others, and shows what it printed.
-    pub fn join(&mut self, mut beside: Beside) -> Result<()> {
-        let status = beside.child.wait()?;
-        // Its end, or that of the step before it, if that came later.
-        let took = beside.began.elapsed();
-        beside.output.rewind()?;
-        say(std::io::read_to_string(&beside.output)?.trim_end());
-        say(format!("{} {}, at most {}", if status.success() { "ok" } else { "FAILED" }, beside.name, seconds(took)));
-        self.done.push((format!("{} (beside)", beside.name), took));
-        if !status.success() {
-            bail!("{} ended with {status}", beside.name);
+    /// Waits for steps that run beside others, and shows what they printed. The first that failed is the error.
+    pub fn join(&mut self, beside: Beside) -> Result<()> {
+        let Ok(ended) = beside.thread.join() else { bail!("the thread of {} panicked", beside.name) };
+        let mut outcome = Ok(());
+        for mut ended in ended {
+            ended.output.rewind()?;
+            say(std::io::read_to_string(&ended.output)?.trim_end());
+            let word = if ended.result.is_ok() { "ok" } else { "FAILED" };
+            say(format!("{word} {}, {}", ended.name, seconds(ended.took)));
+            outcome = outcome.and(ended.result.with_context(|| format!("in the step `{}`", ended.name)));
+            self.done.push((format!("{} (beside)", ended.name), ended.took));
         }
-        Ok(())
+        outcome
     }
 
     /// A line a step, and the whole.
@@ -97,6 +117,16 @@ impl Steps {
         }
         say(format!("{:>9}  in all", seconds(self.began.elapsed())));
     }
+}
+
+/// Runs a program to its end.
+fn succeed(command: &mut Command) -> Result<()> {
+    let program = command.get_program().display().to_string();
+    let status = command.status().with_context(|| format!("cannot start {program}"))?;
+    if !status.success() {
+        bail!("{program} ended with {status}");
+    }
+    Ok(())
 }
 
 /// On Ctrl-C, says what is left on the machine and how to remove it, and ends the program with exit code 130.

@@ -14,12 +14,15 @@ const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `carg
 /// The version of cargo-deny that the configuration was written for.
 const DENY: &str = "0.20.2";
 
-/// Test targets that need clusters with nodes, or those that [`BESIDE`] uses; plain `cargo test` leaves them out.
-const ON_CLUSTERS: [&str; 2] = ["install", "runtime"];
+/// The test targets that need clusters; plain `cargo test` leaves them out.
+const ON_CLUSTERS: [&str; 4] = [INSTALL, "engine", "packager", "runtime"];
 
-/// Test targets that need servers without nodes. They run one after the other beside the first of [`ON_CLUSTERS`], which
-/// mostly waits for pods and has none of these servers.
-const BESIDE: [&str; 2] = ["engine", "packager"];
+/// The one that needs clusters with nodes.
+const INSTALL: &str = "install";
+
+/// Those that need servers without nodes, and how many threads they use. They run one after the other beside
+/// [`INSTALL`], which mostly waits for pods and has none of these servers.
+const BESIDE: [(&[&str], &str); 2] = [(&["engine", "packager"], "2"), (&["runtime"], "1")];
 
 /// Parts of those targets that take many minutes, because they wait for time-outs or try every case; they run with
 /// `cargo bed test --exhaustive`.
@@ -85,7 +88,7 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
         steps.program("lints", &mut clippy)?;
         // `--all-targets` means those that a plain `cargo test` runs.
         let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
-        clippy.args(targets(&[ON_CLUSTERS, BESIDE].concat()));
+        clippy.args(targets(&ON_CLUSTERS));
         steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
         if deny.is_installed() {
             deny.check(bed, steps)?;
@@ -97,7 +100,7 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
     // All at once, for two builds would wait for one another.
     let mut build = cargo(bed, &["test", "--package", "fleetctl", "--no-run"]);
-    steps.program("build the tests on clusters", build.args(targets(&[ON_CLUSTERS, BESIDE].concat())))?;
+    steps.program("build the tests on clusters", build.args(targets(&ON_CLUSTERS)))?;
     let tests = |names: &[&'static str], threads: &str| {
         let mut test = cargo(bed, &["test", "--package", "fleetctl"]);
         test.args(targets(names)).args(["--", "--test-threads", threads]);
@@ -108,17 +111,14 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
         (format!("tests on clusters: {}", names.join(" and ")), test)
     };
     steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;
-    let (name, mut test) = tests(&BESIDE, "2");
-    let mut beside = vec![Beside::start(&name, &mut test)?];
+    let mut beside = vec![Beside::start(BESIDE.map(|(names, threads)| tests(names, threads)).into())?];
     if deny_later {
-        beside.push(Beside::start("licence checker", &mut deny.install(bed))?);
+        beside.push(Beside::start(vec![("licence checker".to_owned(), deny.install(bed))])?);
     }
-    for target in ON_CLUSTERS {
-        let (name, mut test) = tests(&[target], "1");
-        let outcome = steps.program(&name, &mut test);
-        beside.drain(..).fold(outcome, |outcome, beside| outcome.and(steps.join(beside)))?;
-        steps.run("stop the clusters", || bed.down(&[]))?;
-    }
+    let (name, mut test) = tests(&[INSTALL], "1");
+    let outcome = steps.program(&name, &mut test);
+    beside.into_iter().fold(outcome, |outcome, beside| outcome.and(steps.join(beside)))?;
+    steps.run("stop the clusters", || bed.down(&[]))?;
     if deny_later {
         deny.check(bed, steps)?;
     }
