@@ -66,13 +66,12 @@ pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, Folde
         }
         Err(_) => return Ok(true),
     };
-    let kept = from_folder(&home.keys(name))?;
-    let Some(own) = kept.get(AuthorityKind::Cluster.certificate_file()) else {
+    let Some(own) = pki::read_file(&home.keys(name), AuthorityKind::Cluster.certificate_file())? else {
         // Where a part of a set is left, its use tells what is missing.
-        return Ok(!pki::Authorities::any_in(&kept));
+        return Ok(!pki::Authorities::any_in(&from_folder(&home.keys(name))?));
     };
     let trusted = pki::Kubeconfig::parse(ADMIN_KUBECONFIG, written.expose()).map(|kubeconfig| kubeconfig.authority);
-    Ok(!trusted.is_ok_and(|trusted| trusted.trim() == own.trim()))
+    Ok(!trusted.is_ok_and(|trusted| trusted.trim() == own.expose().trim()))
 }
 
 /// Finds the key set of a control plane: in the Secrets of its namespace, else in the folder where `template` keeps it.

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::Files;
+use super::{Files, SecretText};
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -141,6 +141,11 @@ pub fn read_folder(folder: &Path) -> Result<Files, FolderError> {
     Ok(files)
 }
 
+/// Reads one file of a folder that [`read_folder`] would read; `None` where there is nothing.
+pub fn read_file(folder: &Path, name: &str) -> Result<Option<SecretText>, FolderError> {
+    Ok(read_regular(&folder.join(name))?.map(SecretText::new))
+}
+
 /// Reads a regular file without following a link; `None` where there is nothing.
 pub(super) fn read_regular(path: &Path) -> Result<Option<String>, FolderError> {
     let seen = match std::fs::symlink_metadata(path) {
@@ -155,7 +160,7 @@ pub(super) fn read_regular(path: &Path) -> Result<Option<String>, FolderError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed("look at", path)(error)),
     };
-    let mut file = std::fs::File::open(path).map_err(failed("read", path))?;
+    let file = std::fs::File::open(path).map_err(failed("read", path))?;
     let opened = file.metadata().map_err(failed("read", path))?;
     // Between the two looks somebody may have put a link there.
     if (opened.dev(), opened.ino()) != (seen.dev(), seen.ino()) || opened.len() > LARGEST {
@@ -165,8 +170,9 @@ pub(super) fn read_regular(path: &Path) -> Result<Option<String>, FolderError> {
             expected: "a small regular file",
         });
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(failed("read", path))?;
+    // With its size known, and a byte to see its end, it takes two calls of the system.
+    let mut text = String::with_capacity(usize::try_from(opened.len()).unwrap_or_default() + 1);
+    file.take(LARGEST).read_to_string(&mut text).map_err(failed("read", path))?;
     Ok(Some(text))
 }
 

@@ -26,7 +26,7 @@ pub use certificate::{CertificateFacts, facts_of};
 pub use ensure::{Completed, Subject, ensure};
 pub use error::PkiError;
 pub use files::{Files, SecretText};
-pub use folder::{FolderError, read_folder, write_file, write_folder};
+pub use folder::{FolderError, read_file, read_folder, write_file, write_folder};
 pub use kept::{KeptError, ensure_kept};
 pub use kubeconfig::{Kubeconfig, KubeconfigUser};
 pub use kubeconfig_edit::{EditError, Edited, merge as merge_kubeconfig, remove as remove_from_kubeconfig};

@@ -20,7 +20,7 @@ use crate::chart::load::File;
 use super::bind::{self, Bound, Leaf};
 use super::filters::{self, MARKS_IN_INPUT, NoData};
 use super::skeleton;
-use super::template::{END, Marks, Prepared, SITE, SLOT, Site, is_mark, prepare};
+use super::template::{END, Marks, Prepared, SITE, SLOT, Site, has_mark, prepare};
 use super::text::{Text, clean};
 use super::{Object, RenderInput, Rendered};
 
@@ -439,15 +439,15 @@ fn context(input: &RenderInput, marks: bool) -> BTreeMap<&'static str, Value> {
 
 fn holds_marks_anywhere(input: &RenderInput) -> bool {
     [&input.values, &input.release, &input.facts].into_iter().any(holds_marks)
-        || input.pki.iter().any(|(name, text)| name.contains(is_mark) || text.contains(is_mark))
+        || input.pki.iter().any(|(name, text)| has_mark(name) || has_mark(text))
 }
 
 /// Whether a value holds one of our characters.
 fn holds_marks(value: &Json) -> bool {
     match value {
-        Json::String(text) => text.contains(is_mark),
+        Json::String(text) => has_mark(text),
         Json::Array(items) => items.iter().any(holds_marks),
-        Json::Object(map) => map.iter().any(|(key, value)| key.contains(is_mark) || holds_marks(value)),
+        Json::Object(map) => map.iter().any(|(key, value)| has_mark(key) || holds_marks(value)),
         _ => false,
     }
 }

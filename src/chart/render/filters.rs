@@ -9,7 +9,7 @@ use minijinja::value::{Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use serde_json::{Map, Number, Value as Json};
 
-use super::template::is_mark;
+use super::template::has_mark;
 
 /// The name of the hidden variable that says whether an input holds one of our characters itself.
 pub(super) const MARKS_IN_INPUT: &str = "__marks";
@@ -61,7 +61,7 @@ fn convert(value: &Value, marks: bool, depth: usize) -> Result<Json, NoData> {
         ValueKind::Number => number(value).ok_or(NoData::Number),
         ValueKind::String => {
             let text = value.as_str().ok_or(NoData::Function)?;
-            if value.is_safe() || (!marks && text.contains(is_mark)) {
+            if value.is_safe() || (!marks && has_mark(text)) {
                 return Err(NoData::Token);
             }
             Ok(Json::String(text.to_owned()))

@@ -15,6 +15,12 @@ pub(super) fn is_mark(c: char) -> bool {
     ('\u{e000}'..='\u{e003}').contains(&c)
 }
 
+/// Whether a text holds one of our characters.
+pub(super) fn has_mark(text: &str) -> bool {
+    // Their first byte is in hardly any text.
+    memchr::memchr(0xee, text.as_bytes()).is_some() && text.contains(is_mark)
+}
+
 /// An expression of a template: `{{ values.x }}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::chart) struct Site {
