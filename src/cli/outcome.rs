@@ -87,10 +87,9 @@ pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::Preflight(checks) => return report::preflight_refused(checks, true),
         InstallError::Upgrade { refused, cluster } => {
             let command = format!("{} install control-plane {}{}", ui.program, plan.name, plan.flags);
-            return CliError::new(Exit::Refused, "VersionChangeRefused", error.to_string())
+            CliError::new(Exit::Refused, "VersionChangeRefused", error.to_string())
                 .because(refused)
                 .hint(refused.remedy(&command, *cluster))
-                .hint("nothing was written to the cluster");
         }
         InstallError::Engine(source) => stopped(source),
         InstallError::Cluster(source) => {
@@ -185,12 +184,15 @@ fn heard(shown: CliError, said: Option<&Registration>, plan: &workload_cluster::
 pub(super) fn after(shown: CliError, ui: &Ui, what: &str, aftermath: &Aftermath, global: &Global) -> CliError {
     let program = ui.program;
     let tail = global.tail();
+    let go_on = format!("to go on, run the same install again; to remove it, `{program} uninstall {what}{tail}`");
     match aftermath {
         Aftermath::NothingWritten => shown.hint("nothing was written to the cluster"),
-        Aftermath::Left => shown.hint(format!(
-            "what was made so far stays; to go on, run the same install again; to remove it, \
-             `{program} uninstall {what}{tail}`"
-        )),
+        Aftermath::Left => shown.hint(format!("what was made so far stays; {go_on}")),
+        Aftermath::NotUndone(why) => {
+            let mut shown = shown.cause(format!("and nothing was undone: {why}"));
+            shown.exit = Exit::PartDone;
+            shown.hint(format!("what was changed stays; {go_on}"))
+        }
         Aftermath::RolledBack => shown.hint("everything that this run had changed was undone"),
         Aftermath::RollbackFailed(error) => {
             let mut shown = shown.cause(format!("and the rollback failed: {error}"));

@@ -113,6 +113,13 @@ pub(super) fn told(
             "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane {name}{tail}`",
             tail = global.tail(),
         ))),
+        Outcome::Barred(refused) => {
+            let command = format!("{} install control-plane {name}{}", ui.program, global.tail());
+            Err(CliError::new(Exit::Refused, "VersionChangeRefused", "the run that was cut off cannot be undone")
+                .because(&refused)
+                .hint(refused.remedy(&command, None))
+                .hint("nothing was written to the cluster"))
+        }
         Outcome::Undone { started, result, installed } => {
             let installed = installed.as_deref();
             let document =

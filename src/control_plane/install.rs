@@ -17,6 +17,7 @@ use super::plan::{FIRST_STAGES, MEMBERS, Plan};
 use super::survey::{Survey, survey};
 use super::upgrade::UpgradeRefused;
 use super::values::ExposureType;
+use super::way_back;
 use crate::api::version::KubeMinor;
 use crate::apply::{self, Action, ObjectRef, Phase, State};
 use crate::chart::Diagnostics;
@@ -25,7 +26,7 @@ use crate::check::hosting::HostingFacts;
 use crate::install::home::Home;
 use crate::install::package::planned;
 use crate::install::progress::Progress;
-use crate::install::run::{Course, Failure, InstallOptions, Stopped};
+use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped};
 use crate::pki::{self, Files, FolderError, PkiError};
 
 /// A finished install.
@@ -124,7 +125,14 @@ pub async fn install(
             Ok(installed) => return Ok(installed),
             // Who was asked to wait for another run goes on from what that one left.
             Err(InstallError::Engine(stopped)) if stopped.is_outdated() && !waited => waited = true,
-            Err(error) => return Err(Failure { aftermath: flow.course.wind_up(options.rollback).await, error }),
+            Err(error) => {
+                let barred = if options.rollback && engine.has_begun() { flow.barred().await } else { None };
+                let aftermath = match (flow.course.wind_up(options.rollback && barred.is_none()).await, barred) {
+                    (Aftermath::Left, Some(barred)) => barred,
+                    (aftermath, _) => aftermath,
+                };
+                return Err(Failure { error, aftermath });
+            }
         }
     }
 }
@@ -175,6 +183,22 @@ impl Flow<'_> {
         self.course.commit().await?;
         let kubeconfig = self.write_kubeconfig(&keys)?;
         Ok(Installed { health: health?, endpoint, kubeconfig, unchanged })
+    }
+
+    /// What becomes of changes that are not to be undone; nothing where they can be.
+    async fn barred(&self) -> Option<Aftermath> {
+        let engine = self.course.engine.with_deadline(None);
+        let found = match engine.state().await {
+            Ok(State { journal: Some(journal), .. }) => {
+                way_back::from_journal(&engine, &self.plan.package.namespace, &journal).await
+            }
+            Ok(_) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(refused) => refused.map(|refused| Aftermath::NotUndone(refused.to_string())),
+            Err(error) => Some(Aftermath::RollbackFailed(Box::new(error))),
+        }
     }
 
     /// Refuses another number of members of etcd over data that is there: what an uninstall kept of one member would run

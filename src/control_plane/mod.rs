@@ -18,6 +18,7 @@ mod survey;
 pub mod uninstall;
 pub mod upgrade;
 pub mod values;
+mod way_back;
 
 #[cfg(test)]
 mod chart_tests;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::installation;
 use super::uninstall::Target;
+use super::upgrade::UpgradeRefused;
+use super::way_back;
 use crate::apply::{self, RolledBack};
 use crate::install::progress::Progress;
 
@@ -22,6 +24,8 @@ pub enum Outcome {
         /// When it began.
         started: String,
     },
+    /// There is no way back, for this reason.
+    Barred(UpgradeRefused),
     /// Undone, as far as the problems in it say.
     Undone {
         /// When the run began that was cut off; empty where only a namespace tells of it.
@@ -48,6 +52,11 @@ impl Target<'_> {
             .map(|record| record.release.version.clone());
         if let Some(journal) = before.journal.as_ref().filter(|journal| journal.is_removal()) {
             return Ok(Outcome::WasUninstall { started: journal.started.clone() });
+        }
+        if let Some(journal) = &before.journal
+            && let Some(refused) = way_back::from_journal(&engine, self.namespace, journal).await?
+        {
+            return Ok(Outcome::Barred(refused));
         }
         let result = engine.rollback().await?;
         if before.journal.is_none() && result.undone.is_empty() && result.problems.is_empty() {

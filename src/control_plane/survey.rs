@@ -10,6 +10,7 @@ use super::plan::Plan;
 use super::preflight::{self, Compared};
 use super::upgrade;
 use super::values::ExposureType;
+use super::way_back;
 use crate::api::version::KubeMinor;
 use crate::apply::{Engine, State};
 use crate::chart;
@@ -53,7 +54,16 @@ pub(super) async fn survey(
     if report.failures().next().is_some() {
         return Err(InstallError::Preflight(Box::new(report)));
     }
-    let Compared { state, adopted } = compared.map_err(stopped)?;
+    let Compared { state, adopted } = match compared {
+        Ok(compared) => compared,
+        Err(error) => return Err(stopped(error)),
+    };
+    if state.record.is_some() || state.journal.is_some() {
+        let barred = way_back::from_objects(engine, &plan.package.namespace, &provisional.objects).await;
+        if let Some(refused) = barred.map_err(stopped)? {
+            return Err(InstallError::Upgrade { refused, cluster: None });
+        }
+    }
     for (judged, problem) in report.warnings() {
         progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
     }

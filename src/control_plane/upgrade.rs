@@ -29,6 +29,19 @@ pub enum UpgradeRefused {
         /// Every line to install, in order, with the Kubernetes minors that it supports.
         path: Vec<(ServiceLine, Vec<KubeMinor>)>,
     },
+    /// The API server has run, and has stored what the one that it would become does not read.
+    #[error(
+        "the API server of the control plane has run as Kubernetes {now}, and {former} does not read everything that it \
+         has stored since"
+    )]
+    Stored {
+        /// What it is.
+        now: KubeMinor,
+        /// What it would be.
+        former: KubeMinor,
+        /// The service version that it is of.
+        version: String,
+    },
     /// The installed version is of a line that this program does not know.
     #[error("the installed service version {from} is not known to this program")]
     Unknown {
@@ -85,6 +98,11 @@ impl UpgradeRefused {
                     })
                     .collect();
                 format!("go line by line: {}", steps.join(", then "))
+            }
+            Self::Stored { version, .. } => {
+                format!(
+                    "go on to the newer version, with the values of the run that began it: `{command} --version {version}`"
+                )
             }
             Self::Unknown { .. } => "use the newest release of the program".to_owned(),
         }

@@ -56,6 +56,8 @@ pub enum Aftermath {
     NothingWritten,
     /// What was written stays; another install resumes it.
     Left,
+    /// It was to be undone and stays all the same: why.
+    NotUndone(String),
     /// Everything was undone.
     RolledBack,
     /// Undoing failed as well.

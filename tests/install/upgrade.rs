@@ -61,3 +61,41 @@ fn an_upgrade_goes_one_line_up_keeps_the_data_and_is_undone_when_it_fails() {
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
 }
+
+/// Lines of which the first runs an older Kubernetes than the second, with the scheduler that the bed has.
+const OLDER: [&str; 4] = ["--version", "v0.8", "--set", "scheduler.image.tag=v0.7.1"];
+const NEWER: [&str; 4] = ["--version", "v0.9", "--set", "scheduler.image.tag=v0.7.1"];
+
+#[test]
+fn an_api_server_that_has_run_as_a_newer_kubernetes_is_not_taken_back() {
+    let site = Site::on("host");
+    let before = site.dump();
+    let outside = ["--skip-preflight", "kubernetes-version"];
+    site.install(&[&OLDER[..], &outside].concat()).succeeds();
+    let api_server = || {
+        let path = "jsonpath={.spec.template.spec.containers[0].image}";
+        site.kubectl(&["-n", "fleet", "get", "deployment", "apiserver", "-o", path])
+    };
+    let old = api_server();
+    assert!(old.ends_with(":v1.25.4"), "{old}");
+
+    // Before the newer one has run, there is a way back.
+    let never = ["--set", "apiserver.image.tag=v1.31.66", "--rollback"];
+    let failed = site.install(&[&NEWER[..], &outside, &never].concat());
+    failed.fails(4, &["kube-apiserver:v1.31.66", "not found", "was undone"]);
+    assert_eq!(api_server(), old);
+
+    // After that, there is only one forward.
+    let late = ["--version", "v0.9", "--image-tag", "v0.9.66", "--rollback"];
+    let failed = site.install(&[&late[..], &outside].concat());
+    let why = "has run as Kubernetes v1.31, and v1.25 does not read everything that it has stored";
+    failed.fails(5, &["fleet-scheduler:v0.9.66", "and nothing was undone", why, "to go on"]);
+    assert!(api_server().ends_with(":v1.31.4"), "{}", api_server());
+    let forward = "install control-plane demo --version v0.9";
+    site.fleetctl(&["rollback", "demo"]).fails(6, &["cannot be undone", why, forward, "nothing was written"]);
+    site.install(&[&OLDER[..], &outside].concat()).fails(6, &[why, forward, "nothing was written"]);
+    let mended = site.install(&[&NEWER[..], &outside].concat());
+    assert!(mended.succeeds().contains("Control plane demo is healthy"), "{mended:?}");
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    site.assert_same_as(&before);
+}
