@@ -96,6 +96,11 @@ impl CallError {
         self.code() == Some(404)
     }
 
+    /// Whether the server found fault with what was sent.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self.code(), Some(400 | 422))
+    }
+
     /// Whether somebody else wrote first.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)

@@ -24,6 +24,8 @@ use crate::api::{Cluster, Schedule};
 /// How long a watch of Leases lives, in seconds; the next one goes on where it ended. A server that is gone does not say so:
 /// it is noticed when the end of the watch does not come, and that must be well before the clusters look lost.
 const LEASES_WATCH: u32 = 15;
+/// The same of everything else, for which five seconds more than that are soon enough.
+pub const OTHERS_WATCH: u32 = 30;
 /// How long the server may say nothing on a connection for that watch, also before it answers.
 pub const LEASES_SILENT: Duration = Duration::from_secs(20);
 
@@ -313,7 +315,7 @@ fn strip(mut cluster: Cluster) -> Cluster {
 
 /// Watches until dropped, heartbeats by a client of their own. A broken watch is taken up again with a back-off.
 pub async fn watch(client: Client, heartbeats: Client, view: Arc<View>) {
-    let config = watcher::Config::default().any_semantic();
+    let config = watcher::Config::default().any_semantic().timeout(OTHERS_WATCH);
     let clusters = async {
         let mut relist = BTreeSet::new();
         let mut stream = std::pin::pin!(

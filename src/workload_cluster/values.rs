@@ -62,19 +62,19 @@ pub struct AgentValues {
 pub struct ClusterValues {
     /// Name of the underlying cluster.
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 63))]
     pub kubernetes_cluster: Option<String>,
     /// Cloud provider, as a short identifier.
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 63))]
     pub provider: Option<String>,
     /// Region.
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 63))]
     pub region: Option<String>,
     /// Zone.
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 63))]
     pub zone: Option<String>,
 }
 

@@ -13,13 +13,17 @@ use crate::api::{Cluster, ClusterSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
 use kube::ResourceExt as _;
 
+/// The most characters of a field of the spec.
+const LONGEST: usize = 63;
+
 /// The fields that are copied.
 fn fields(cluster: &Cluster) -> Option<[(&'static str, &'static str, String); 5]> {
     let observed = cluster.status.as_ref()?.observed.as_ref()?;
     let version =
         observed.git_version.parse::<KubeMinor>().map(|v| format!("{}.{}", v.major, v.minor)).unwrap_or_default();
+    // Of these alone the length is not limited where they are observed; one that fits nowhere would stop all else.
     let zone = match observed.zones.as_slice() {
-        [one] => one.clone(),
+        [one] if one.chars().count() <= LONGEST => one.clone(),
         _ => String::new(),
     };
     Some([
@@ -160,6 +164,13 @@ mod tests {
         }
         set.spec.provider = "other".to_owned();
         assert_eq!(update(&set).unwrap()["spec"]["provider"], "gce", "what is observed is always applied");
+    }
+
+    #[test]
+    fn a_zone_that_the_spec_would_refuse_is_none() {
+        let observed = |length| Observed { zones: vec!["z".repeat(length)], ..Observed::default() };
+        assert_eq!(update(&cluster(observed(63))).unwrap()["spec"]["zone"], "z".repeat(63));
+        assert!(update(&cluster(observed(64))).unwrap()["spec"].get("zone").is_none());
     }
 
     #[test]

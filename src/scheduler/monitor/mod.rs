@@ -173,9 +173,18 @@ impl Monitor {
         let cluster = match mirror::update(&cluster) {
             Some(update) => {
                 let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-                let written = call(api.patch(&name, &params, &Patch::Apply(&update))).await?.0;
-                self.view.put(written.clone());
-                Arc::new(written)
+                match call(api.patch(&name, &params, &Patch::Apply(&update))).await {
+                    Ok(written) => {
+                        self.view.put(written.0.clone());
+                        Arc::new(written.0)
+                    }
+                    // Whatever an agent observes, it is judged all the same.
+                    Err(error) if error.is_invalid() => {
+                        tracing::warn!(cluster = name, %error, "what was observed cannot be copied");
+                        cluster
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             None => cluster,
         };

@@ -59,9 +59,11 @@ pub fn evaluate(cluster: &Cluster, evidence: Evidence, now: Timestamp) -> Vec<Co
     let status = cluster.status.clone().unwrap_or_default();
     let mut all: Vec<_> = status.conditions.iter().filter(|c| OURS.contains(&c.type_.as_str())).cloned().collect();
     let clock = clock(find(&all, conditions::CLOCK_SKEW), evidence.clock);
+    // An agent may write any time; the server takes none before the year 0 back.
+    let reported = status.last_update_time.clone().filter(|time| time.0 >= Timestamp::UNIX_EPOCH);
     let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
         let mut new = Condition::new(type_, holds, reason, message, now);
-        new.last_heartbeat_time.clone_from(&status.last_update_time);
+        new.last_heartbeat_time.clone_from(&reported);
         condition::set(&mut all, new);
     };
     if cluster.spec.accepted {

@@ -38,9 +38,14 @@ pub enum Decision {
     Forget,
     /// Not yet: something has to happen first.
     Wait(&'static str),
+    /// Not yet, but the name is this requester's by now: note its key, so that what is accepted later is this one.
+    WaitWithKey(&'static str),
     /// No.
     Deny(Denial),
 }
+
+/// What a cluster waits for that registers by hand.
+pub const TO_BE_ACCEPTED: &str = "an operator has to accept the cluster";
 
 /// Decides about a request. `named` has the name that it asks for, `same_id` its ID under another name.
 pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>) -> Decision {
@@ -95,7 +100,11 @@ pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>)
         );
         return Decision::Deny(Denial::new("IdentityInUse", message));
     }
-    if known.accepted { Decision::Reissue } else { Decision::Wait("an operator has to accept the cluster") }
+    match (known.accepted, same_key) {
+        (true, _) => Decision::Reissue,
+        (false, true) => Decision::Wait(TO_BE_ACCEPTED),
+        (false, false) => Decision::WaitWithKey(TO_BE_ACCEPTED),
+    }
 }
 
 /// Gives a name, unless the requester has another one already.
@@ -189,8 +198,17 @@ mod tests {
 
     #[test]
     fn whoever_is_not_accepted_or_being_deleted_waits() {
-        assert!(by_token(Some(Known { accepted: false, ..known() }), None).starts_with("Wait"));
+        let unaccepted = || Known { accepted: false, ..known() };
+        assert!(by_token(Some(unaccepted()), None).starts_with("Wait("));
         assert!(by_token(Some(Known { deleting: true, ..known() }), None).starts_with("Wait"));
+    }
+
+    #[test]
+    fn the_key_is_noted_that_waits_to_be_accepted_in_the_place_of_a_silent_one() {
+        let other = Known { fingerprint: "other".to_owned(), accepted: false, ..known() };
+        assert_eq!(by_token(Some(other.clone()), None), "IdentityInUse");
+        let silent = Known { silent: ABANDONED, ..other };
+        assert!(by_token(Some(silent), None).starts_with("WaitWithKey("));
     }
 
     #[test]

@@ -22,19 +22,19 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::membership::{self, EnsureError};
 use super::note::{Note, publish};
 use super::settings::{Registration, Settings};
-use super::view::View;
+use super::view::{OTHERS_WATCH, View};
 use crate::api::keys::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, LABEL_NAME, SCHEDULER_MANAGER};
 use crate::api::lenient::Lenient;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, ClusterSpec};
 use crate::daemon::client::{CallError, call};
 use crate::daemon::metrics::Metrics;
-use decision::{Decision, Known, decide};
+use decision::{Decision, Known, TO_BE_ACCEPTED, decide};
 use request::{Denial, Request};
 
 /// How often requests that wait for something are looked at again.
@@ -57,8 +57,12 @@ pub struct Registrar {
     named: BTreeSet<String>,
     /// Those that wait for the rate limit alone: until a name may be given, there is nothing to ask about them.
     delayed: BTreeSet<String>,
+    /// Those of them that wait for an operator, with their cluster: until it is accepted, there is nothing to ask either.
+    unaccepted: BTreeMap<String, Arc<Cluster>>,
     /// When names were given in the last minute.
     given: Vec<Instant>,
+    /// When clusters last had a certificate issued again.
+    reissued: BTreeMap<String, Instant>,
     said: Said,
 }
 
@@ -99,16 +103,20 @@ impl Registrar {
             waiting: BTreeMap::new(),
             named: BTreeSet::new(),
             delayed: BTreeSet::new(),
+            unaccepted: BTreeMap::new(),
             given: Vec::new(),
+            reissued: BTreeMap::new(),
             said: Said::default(),
         }
     }
 
     /// Answers requests until dropped.
     pub async fn run(mut self) {
-        let stream = watcher::watcher(self.requests.clone(), watcher::Config::default().any_semantic());
-        let mut stream = pin!(stream.default_backoff());
+        let config = watcher::Config::default().any_semantic().timeout(OTHERS_WATCH);
+        let mut stream = pin!(watcher::watcher(self.requests.clone(), config).default_backoff());
         let mut again = tokio::time::interval(AGAIN);
+        // However long a round takes, what is new has its turn before the next.
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 event = stream.try_next() => match event {
@@ -119,6 +127,7 @@ impl Registrar {
                         self.said.0.retain(|name, _| self.waiting.contains_key(name));
                         self.named.retain(|name| self.waiting.contains_key(name));
                         self.delayed.retain(|name| self.waiting.contains_key(name));
+                        self.unaccepted.retain(|name, _| self.waiting.contains_key(name));
                     }
                     Ok(None) => return,
                     Err(error) => tracing::debug!(%error, "watch of certificate signing requests"),
@@ -133,6 +142,7 @@ impl Registrar {
         self.waiting.remove(name);
         self.named.remove(name);
         self.delayed.remove(name);
+        self.unaccepted.remove(name);
         self.said.0.remove(name);
     }
 
@@ -169,16 +179,28 @@ impl Registrar {
         oldest.sort_unstable();
         for (_, name) in oldest {
             let a_minute = self.settings.borrow().as_ref().map_or(0, |settings| settings.new_clusters_per_minute);
-            if self.delayed.contains(&name) && !self.may_give_a_name(a_minute) {
+            let delayed = self.delayed.contains(&name) && !self.may_give_a_name(a_minute);
+            if delayed || self.unaccepted.get(&name).is_some_and(|cluster| self.is_to_be_accepted(cluster)) {
                 continue;
             }
             self.handle(&name).await;
         }
     }
 
+    /// Whether a cluster is what it was, and no operator has accepted it.
+    fn is_to_be_accepted(&self, cluster: &Cluster) -> bool {
+        self.view.cluster(&cluster.name_any()).is_some_and(|now| {
+            let annotation = |of: &Cluster, key| of.annotations().get(key).cloned();
+            let same = |key| annotation(cluster, key) == annotation(&now, key);
+            let stays = now.metadata.deletion_timestamp.is_none() && !now.spec.accepted;
+            stays && now.metadata.uid == cluster.metadata.uid && same(ANNOTATION_KEY_FINGERPRINT)
+        })
+    }
+
     async fn handle(&mut self, name: &str) {
         let Some(request) = self.waiting.get(name).cloned() else { return };
         self.delayed.remove(name);
+        self.unaccepted.remove(name);
         match self.answer(&request).await {
             Ok(Outcome::Answered) => self.settle(name),
             Ok(Outcome::Waits(why)) => {
@@ -186,8 +208,12 @@ impl Registrar {
                     tracing::info!(request = name, why, "registration waits");
                 }
             }
-            // The request is gone: cleaned up, or withdrawn.
-            Err(e) if e.is_not_found() => self.settle(name),
+            // The request is gone, cleaned up or withdrawn; or something else that it was about.
+            Err(e) if e.is_not_found() => match call(self.requests.get_opt(name)).await {
+                Ok(None) => self.settle(name),
+                Ok(Some(_)) => tracing::debug!(request = name, "what was read is gone; it is looked at again"),
+                Err(error) => tracing::warn!(request = name, %error, "registration failed for now"),
+            },
             Err(error) => tracing::warn!(request = name, %error, "registration failed for now"),
         }
     }
@@ -212,12 +238,22 @@ impl Registrar {
         let same_id = self.view.same_id_elsewhere(&request.id, name).map(|c| self.known(&c));
         let decision = decide(&request, found.as_ref().map(|c| self.known(c)).as_ref(), same_id.as_ref());
         let cluster = match (decision, found) {
-            (Decision::Deny(denial), found) => return self.deny(csr, found.as_ref(), &denial).await,
+            (Decision::Deny(denial), found) => {
+                if request.leaves {
+                    self.answer_others(&request, &settings).await?;
+                }
+                return self.deny(csr, found.as_ref(), &denial).await;
+            }
             (Decision::Wait(why), found) => {
                 // What goes away was another's: the name is free for this one then.
                 let stays = found.filter(|cluster| cluster.metadata.deletion_timestamp.is_none());
-                self.named.extend(stays.map(|_| csr.name_any()));
-                return Ok(Outcome::Waits(why.to_owned()));
+                return Ok(self.waits_with(csr, stays, why));
+            }
+            (Decision::WaitWithKey(why), found) => {
+                let Some(cluster) = found else { return Ok(Outcome::Waits(why.to_owned())) };
+                let cluster = self.remember_key(&request, cluster).await?;
+                self.deny_former_keys(&request, settings.agent_certificate_ttl).await?;
+                return Ok(self.waits_with(csr, Some(cluster), why));
             }
             (Decision::Forget, found) => return self.forget(csr, &request, found.as_ref(), &settings).await,
             (Decision::Create, None) if self.named.contains(&csr.name_any()) => {
@@ -246,20 +282,61 @@ impl Registrar {
                 Err(e) if e.is_conflict() => return Ok(Outcome::Waits("the name was taken just now".to_owned())),
                 Err(e) => return Err(e),
             },
+            (Decision::Reissue, Some(_)) if self.was_just_reissued(name) => {
+                return Ok(Outcome::Waits("the cluster had a certificate a moment ago".to_owned()));
+            }
             (Decision::Reissue, Some(cluster)) => self.remember_key(&request, cluster).await?,
             (Decision::Reissue, None) => return Ok(Outcome::Waits("the cluster is gone".to_owned())),
         };
+        if !cluster.spec.accepted {
+            return Ok(self.waits_with(csr, Some(cluster), TO_BE_ACCEPTED));
+        }
         self.view.put(cluster.clone());
         self.named.insert(csr.name_any());
-        if !cluster.spec.accepted {
-            return Ok(Outcome::Waits("an operator has to accept the cluster".to_owned()));
-        }
+        self.reissued.insert(name.to_owned(), Instant::now());
         match membership::ensure(&self.client, &cluster, &request.user).await {
             Ok(()) => {}
             Err(EnsureError::Leftovers) => return Ok(Outcome::Waits(EnsureError::Leftovers.to_string())),
             Err(EnsureError::Call(e)) => return Err(e),
         }
         self.approve(csr, &request).await
+    }
+
+    /// Denies what waits for the same cluster with another key than the one that has come since: it would take its turn.
+    async fn deny_former_keys(&mut self, request: &Request, ttl: Duration) -> Result<(), CallError> {
+        let message = format!("cluster {} is registered with another key by now", request.cluster);
+        let denial = Denial::new("IdentityInUse", message);
+        for open in self.waiting.values().cloned().collect::<Vec<_>>() {
+            let Some(requester) = request::requester(&open) else { continue };
+            let read = request::read(&open, requester, ttl);
+            let former = |r: Request| {
+                !r.leaves && r.cluster == request.cluster && r.id == request.id && r.fingerprint != request.fingerprint
+            };
+            if read.is_ok_and(former) {
+                match self.deny(&open, None, &denial).await {
+                    Err(error) if !error.is_not_found() && !error.is_conflict() => return Err(error),
+                    _ => self.settle(&open.name_any()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A request waits, maybe for something about the cluster of its name.
+    fn waits_with(&mut self, csr: &CertificateSigningRequest, cluster: Option<Cluster>, why: &str) -> Outcome {
+        if let Some(cluster) = cluster {
+            self.named.insert(csr.name_any());
+            self.view.put(cluster.clone());
+            self.unaccepted.insert(csr.name_any(), Arc::new(cluster));
+        }
+        Outcome::Waits(why.to_owned())
+    }
+
+    /// Whoever has one certificate could ask for others without end, and keep everybody else waiting.
+    fn was_just_reissued(&mut self, cluster: &str) -> bool {
+        let now = Instant::now();
+        self.reissued.retain(|_, at| now.duration_since(*at) < AGAIN);
+        self.reissued.contains_key(cluster)
     }
 
     fn known(&self, cluster: &Cluster) -> Known {
@@ -367,8 +444,26 @@ impl Registrar {
         Ok(Outcome::Answered)
     }
 
-    /// Removes a cluster whose agent takes its registration back, and answers everything else that it has asked, so that
-    /// none of it brings the cluster back.
+    /// Answers everything else that an agent has asked which takes its registration back, so that none of it brings the
+    /// cluster back, or makes it after all.
+    async fn answer_others(&self, request: &Request, settings: &Settings) -> Result<(), CallError> {
+        let requests = call(self.requests.list(&ListParams::default())).await?.items;
+        for open in requests.iter().map(|read| &read.0).filter(|r| !is_answered(r)) {
+            let Some(requester) = request::requester(open) else { continue };
+            let read = request::read(open, requester, settings.agent_certificate_ttl);
+            let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
+            if read.is_ok_and(same) {
+                match self.decide_on(open, "Denied", CLUSTER_LEFT, &taken_back(request)).await {
+                    // It is gone.
+                    Err(error) if error.is_not_found() => {}
+                    other => other?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a cluster whose agent takes its registration back, and answers everything else that it has asked.
     async fn forget(
         &self,
         csr: &CertificateSigningRequest,
@@ -376,16 +471,8 @@ impl Registrar {
         cluster: Option<&Cluster>,
         settings: &Settings,
     ) -> Result<Outcome, CallError> {
-        let message = format!("the agent of cluster {} took its registration back", request.cluster);
-        let requests = call(self.requests.list(&ListParams::default())).await?.items;
-        for open in requests.iter().map(|read| &read.0).filter(|r| !is_answered(r)) {
-            let Some(requester) = request::requester(open) else { continue };
-            let read = request::read(open, requester, settings.agent_certificate_ttl);
-            let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
-            if read.is_ok_and(same) {
-                self.decide_on(open, "Denied", CLUSTER_LEFT, &message).await?;
-            }
-        }
+        self.answer_others(request, settings).await?;
+        let message = taken_back(request);
         if let Some(cluster) = cluster {
             self.note(cluster, EventType::Normal, CLUSTER_LEFT, &message).await;
             membership::remove(&self.client, cluster).await?;
@@ -421,6 +508,10 @@ impl Registrar {
         let note = Note { type_, action: "Registering", reason, text: note };
         publish(&self.recorder, &cluster.object_ref(&()), note).await;
     }
+}
+
+fn taken_back(request: &Request) -> String {
+    format!("the agent of cluster {} took its registration back", request.cluster)
 }
 
 fn is_answered(csr: &CertificateSigningRequest) -> bool {
