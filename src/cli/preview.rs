@@ -73,8 +73,7 @@ pub(super) fn preview(
 }
 
 fn name_in(builder: &ValuesBuilder) -> Result<String, Diagnostics> {
-    let values = builder.peek()?;
-    Ok(values.get("name").and_then(Value::as_str).unwrap_or(NAME).to_owned())
+    Ok(builder.peek_text("name")?.unwrap_or_else(|| NAME.to_owned()))
 }
 
 /// The checked values, and the same as JSON in which every optional one is there as null.

@@ -1,7 +1,7 @@
 //! What a schema cannot say of values: addresses that certificates can carry, and lengths of time that the scheduler takes.
 //! What it would refuse later is refused before anything is written.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use super::values::{ControlPlaneValues, ExposureValues, Lifetime};
@@ -44,6 +44,13 @@ impl Check<'_> {
         for (index, san) in exposure.extra_sans.iter().enumerate() {
             if !is_address(san) {
                 self.wrong(&["exposure", "extraSANs", &index.to_string()], no_address(san));
+            }
+        }
+        for (index, range) in exposure.source_ranges.iter().enumerate() {
+            if !is_range(range) {
+                let diagnostic = Diagnostic::error("wrong-address", format!("`{range}` is no range of addresses"))
+                    .label("expected an address and the length of its prefix, as `10.0.0.0/8`");
+                self.wrong(&["exposure", "sourceRanges", &index.to_string()], diagnostic);
             }
         }
         if let Some(endpoint) = &exposure.agent_endpoint {
@@ -93,6 +100,17 @@ fn is_address(text: &str) -> bool {
     text.parse::<San>().is_ok()
 }
 
+/// Whether it is a range of addresses, as a Service of type LoadBalancer takes it.
+fn is_range(text: &str) -> bool {
+    let Some((address, prefix)) = text.trim().split_once('/') else { return false };
+    let longest = match address.parse() {
+        Ok(IpAddr::V4(_)) => 32,
+        Ok(IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    prefix.bytes().all(|byte| byte.is_ascii_digit()) && prefix.parse::<u8>().is_ok_and(|length| length <= longest)
+}
+
 /// An address and the port behind it.
 fn with_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
@@ -133,6 +151,7 @@ mod tests {
             &["exposure.host=10.0.0.1", "exposure.extraSANs={*.fleet.example,fd00::1,10.0.0.2}"],
             &["exposure.host=fd00::1", "exposure.agentEndpoint=[fd00::1]:443"],
             &["exposure.agentEndpoint=fleet.example.com:6443"],
+            &["exposure.sourceRanges={10.0.0.0/8,192.0.2.1/32,fd00::/8}"],
             &["scheduler.initTokenTTL=3649d", "scheduler.agentCertificateTTL=600s"],
         ] {
             assert_eq!(found(sets), [""; 0], "{sets:?}");
@@ -152,6 +171,10 @@ mod tests {
             let found = found(&[&format!("exposure.agentEndpoint={endpoint}")]);
             assert_eq!(found, ["exposure.agentEndpoint wrong-address"], "{endpoint}");
         }
+        assert_eq!(
+            found(&["exposure.sourceRanges={10.0.0.0,10.0.0.0/8,foo,10.0.0.0/33,fd00::/+8}"]),
+            [0, 2, 3, 4].map(|index| format!("exposure.sourceRanges[{index}] wrong-address"))
+        );
         for port in ["0", "65536"] {
             let found = found(&[&format!("exposure.agentEndpoint=fleet.example:{port}")]);
             assert_eq!(found, ["exposure.agentEndpoint out-of-range"], "{port}");

@@ -209,7 +209,14 @@ pub(super) fn parse(kind: SetKind, text: &str, source: u32, read: ReadFile<'_>) 
     // The whole of the values as one object.
     if kind == SetKind::Json && text.trim_start().starts_with('{') {
         let node = argument.value(kind, &[], read)?;
-        return Ok(vec![Assignment { path: Vec::new(), node }]);
+        let rest = argument.rest();
+        let at = argument.at + rest.len() - rest.trim_start().len();
+        return match text[at..].chars().next() {
+            None => Ok(vec![Assignment { path: Vec::new(), node }]),
+            Some(_) => {
+                Err(argument.error(at, text.len(), "the object ends before this", "give this by a flag of its own"))
+            }
+        };
     }
     loop {
         let path = argument.path()?;
@@ -343,6 +350,12 @@ mod tests {
         for argument in ["a=", "a={", "a=[1,]", "a=1 2"] {
             assert!(set(SetKind::Json, &start, &[argument]).is_err(), "{argument}");
         }
+        for (argument, column) in [(r#"{"b": 1} garbage,x"#, 10), (r#"{"b": 1},s=2"#, 9)] {
+            let error = parse(SetKind::Json, argument, 0, &|_| Ok(String::new())).unwrap_err();
+            assert_eq!(error.message, "the object ends before this", "{argument}");
+            assert_eq!(error.place.map(|place| place.column), Some(column), "{argument}");
+        }
+        assert_eq!(set(SetKind::Json, &start, &["{\"b\": 1} \n"]).unwrap()["b"], json!(1));
     }
 
     #[test]

@@ -174,6 +174,22 @@ fn replicas_that_need_a_node_each_are_replaced_without_one_more() {
 }
 
 #[test]
+fn a_single_replica_keeps_its_successor_from_no_node() {
+    for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
+        let apart = |preset, sets: &[&str]| -> Vec<bool> {
+            let rendered = render_with(chart, preset, sets, &placeholders());
+            let workloads =
+                rendered.objects.iter().filter(|object| ["Deployment", "StatefulSet"].contains(&object.kind()));
+            let required =
+                "/spec/template/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+            workloads.map(|object| object.json.pointer(required).is_some()).collect()
+        };
+        assert_eq!(apart(None, &["spread=Required"]), [false; 4], "{}", chart.line());
+        assert_eq!(apart(Some("ha"), &[]), [true; 4], "{}", chart.line());
+    }
+}
+
+#[test]
 fn an_api_server_that_has_to_go_serves_on_where_others_take_over() {
     for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
         for (preset, expected) in [(None, false), (Some("ha"), true)] {
