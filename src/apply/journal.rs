@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::error::Error;
 use super::object::{ObjectRef, Policy};
+use super::record::Release;
 
 /// What leads back to the state before a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,6 +90,9 @@ pub struct Journal {
     /// Uids of the volume claims that were there before the stateful sets that the run made: their data is not its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<String>,
+    /// What the run installs, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<Release>,
     /// The writes, the first first.
     pub steps: Vec<JournalStep>,
 }
@@ -103,6 +107,7 @@ impl Journal {
             install_uid: install_uid.to_owned(),
             namespace_created: false,
             claims: Vec::new(),
+            release: None,
             steps: Vec::new(),
         }
     }

@@ -4,6 +4,7 @@
 //! answer was lost is recognised by its random id.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -100,15 +101,17 @@ impl Ledger {
     /// Takes the lock and, in the same write, makes a first change to the state.
     ///
     /// A lock that is expired or whose process is gone is taken over; a live one is waited for, at most `lock_wait`, and
-    /// not up to the deadline, for then nobody would say who holds it.
+    /// not up to the deadline, for then nobody would say who holds it. `begun` says from the first write on that there may be
+    /// something of this run; who was slower than another has written nothing.
     pub(crate) async fn acquire(
         server: &Server,
         owner: &Owner,
         options: &Options,
         events: &Events,
+        begun: &AtomicBool,
         change: impl Fn(&mut State),
     ) -> Result<Self, Error> {
-        let begun = Instant::now();
+        let began = Instant::now();
         let end = options.deadline.and_then(|deadline| deadline.checked_sub(2 * LOOK_EVERY));
         let holder = Holder { nonce: random_id(), since: jiff::Timestamp::now().to_string(), ..options.holder.clone() };
         let mut told = false;
@@ -117,7 +120,7 @@ impl Ledger {
             if let Some(lock) = &state.lock {
                 if lock.is_dead(jiff::Timestamp::now(), &holder) {
                     events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
-                } else if begun.elapsed() >= options.lock_wait || end.is_some_and(|end| Instant::now() >= end) {
+                } else if began.elapsed() >= options.lock_wait || end.is_some_and(|end| Instant::now() >= end) {
                     return Err(Error::Locked { holder: lock.holder.to_string(), expires: lock.expires.clone() });
                 } else {
                     if !told {
@@ -134,9 +137,11 @@ impl Ledger {
             let mut next = ledger.state.clone();
             next.lock = Some(ledger.fresh_lock());
             change(&mut next);
+            let before = begun.swap(true, Ordering::SeqCst);
             if ledger.write(next).await? {
                 return Ok(ledger);
             }
+            begun.store(before, Ordering::SeqCst);
         }
     }
 
@@ -159,10 +164,15 @@ impl Ledger {
         .await
     }
 
-    /// Changes the state and lets go of the lock, in one write.
+    /// Changes the state and lets go of the lock, in one write. Where nothing is left to remember, the Secret goes.
     ///
     /// A run that used up its time still has to say what it did.
     pub(crate) async fn finish(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
+        let mut left = self.state.clone();
+        change(&mut left);
+        if left.record.is_none() && left.journal.is_none() {
+            return self.remove().await;
+        }
         self.server = self.server.with_grace(LAST_WORD);
         self.store(|state, _| {
             state.lock = None;
@@ -171,10 +181,14 @@ impl Ledger {
         .await
     }
 
-    /// Deletes the Secret: nothing is left to remember.
+    /// Deletes the Secret: nothing is left to remember. What another run has begun in it since the lock was lost stays.
     pub(crate) async fn remove(&mut self) -> Result<(), Error> {
         let target = reference(&self.owner);
         self.server = self.server.with_grace(LAST_WORD);
+        if let Err(error) = self.still_ours().await {
+            let gone = load(&self.server, &self.owner).await.is_ok_and(|state| state.uid.is_empty());
+            return if gone { Ok(()) } else { Err(error) };
+        }
         self.server.delete(&secrets(), &target, &self.state.uid).await.map_err(|e| Error::on("delete", &target, e))?;
         Ok(())
     }

@@ -216,10 +216,11 @@ fn machine() -> Option<String> {
     Some(format!("{} {}", boot.trim(), processes.display()))
 }
 
-/// True only where it is certain: on Linux, when `/proc` can be read and has no such process.
+/// True only where it is certain: on Linux, when `/proc` can be read and has no such process. Where it hides those of other
+/// users, it hides the first one too.
 fn process_is_gone(pid: u32) -> bool {
     let proc = std::path::Path::new("/proc");
-    proc.join("self").exists() && !proc.join(pid.to_string()).exists()
+    proc.join("self").exists() && proc.join("1").exists() && !proc.join(pid.to_string()).exists()
 }
 
 /// 128 random bits as hexadecimal digits.

@@ -1,10 +1,12 @@
 //! Undoing a run from its journal: what it made goes, what it changed gets its former fields back, the rest stays.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::absence::Doomed;
+use super::conflict::{self, Conflict};
 use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
@@ -57,8 +59,21 @@ impl Engine {
     /// # Errors
     /// [`Error::Locked`] when that run is still at work; whatever the server refuses to read.
     pub async fn rollback(&self) -> Result<RolledBack, Error> {
+        let state = self.state().await?;
+        self.undo_of_state(state, false).await
+    }
+
+    /// The same for the state that a caller has looked at.
+    ///
+    /// # Errors
+    /// [`Error::PlanOutdated`] where a run has written since then, such as one that held the lock until now; nothing was
+    /// undone then.
+    pub async fn rollback_of(&self, seen: State) -> Result<RolledBack, Error> {
+        self.undo_of_state(seen, true).await
+    }
+
+    async fn undo_of_state(&self, state: State, only_this: bool) -> Result<RolledBack, Error> {
         let server = self.server();
-        let state = super::ledger::load(&server, &self.owner).await?;
         if state.journal.is_none() {
             let mut result = RolledBack::default();
             if state.record.is_none() && self.unused_namespace(&server, &state).await? {
@@ -69,7 +84,12 @@ impl Engine {
             }
             return Ok(result);
         }
-        let ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |_| {}).await?;
+        let begun = &self.begun;
+        let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, |_| {}).await?;
+        if only_this && ledger.found != state.version {
+            ledger.finish(|_| {}).await?;
+            return Err(Error::PlanOutdated);
+        }
         let result = self.undo(&server, &Shared::new(ledger)).await?;
         if let Some(path) = self.options.journal.as_deref().filter(|_| result.problems.is_empty()) {
             remove_file(path)?;
@@ -263,6 +283,8 @@ impl Engine {
         Ok(())
     }
 
+    /// Applies what was ours before. What somebody changed by hand since is undone with it, as an install repairs it; the
+    /// replicas that an autoscaler holds by now are left to it.
     async fn reapply(
         &self,
         server: &Server,
@@ -270,8 +292,30 @@ impl Engine {
         target: &ObjectRef,
         manifest: &Value,
     ) -> Result<String, Error> {
-        let written =
-            server.apply(kind, manifest, ApplyOptions::default()).await.map_err(|e| Error::on("restore", target, e))?;
+        let mut manifest = Cow::Borrowed(manifest);
+        let mut options = ApplyOptions::default();
+        let written = loop {
+            let error = match server.apply(kind, &manifest, options).await {
+                Ok(written) => break written,
+                Err(error) if error.is_conflict_with_manager() && !options.force => error,
+                Err(error) => return Err(Error::on("restore", target, error)),
+            };
+            let live = server.get(kind, target.namespace.as_deref(), &target.name).await.ok().flatten();
+            let conflicts = conflict::read(&error, target, &manifest, live.as_ref());
+            let (by_hand, others): (Vec<_>, Vec<_>) =
+                conflicts.into_iter().partition(|conflict| fields::by_hand(&conflict.manager));
+            let scaled = |conflict: &Conflict| conflict.field == fields::REPLICAS;
+            if others.is_empty() && !by_hand.is_empty() {
+                options.force = true;
+            } else if !others.is_empty() && others.iter().all(scaled) {
+                let spec = manifest.to_mut().get_mut("spec").and_then(Value::as_object_mut);
+                if spec.and_then(|spec| spec.remove("replicas")).is_none() {
+                    return Err(Error::Conflicts { conflicts: others });
+                }
+            } else {
+                return Err(Error::Conflicts { conflicts: others });
+            }
+        };
         self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
         Ok(uid(&written.object).to_owned())
     }

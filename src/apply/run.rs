@@ -76,8 +76,8 @@ impl Engine {
             journal.namespace_created |= fresh.namespace_created;
             applied.insert(step.target.clone(), done);
         }
-        let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, |state| {
-            self.begun.store(true, Ordering::SeqCst);
+        let begun = &self.begun;
+        let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, |state| {
             // Another run may have come and gone while the lock was waited for: its journal is closed then, and what
             // stood in it is not ours to undo.
             state.journal = Some(match &state.journal {
@@ -217,6 +217,8 @@ impl Run {
         let entries: Vec<Result<Option<JournalStep>, Error>> = stream::iter(due)
             .map(|step| (*step, known(step)))
             .map(|(step, known)| async move {
+                // What a cut-off run made is gone, if others have made it since: theirs is not to be deleted.
+                let known = known.filter(|known| step.action != Action::Adopt || known.undo != Undo::Delete);
                 Ok(match known {
                     None => Some(entry(step, engine.undo_of(server, step).await?)),
                     Some(known) => engine.wider_undo(server, step, &known.undo).await?.map(|undo| entry(step, undo)),
@@ -246,6 +248,7 @@ impl Run {
 
     pub(crate) async fn note(&mut self, entries: &[JournalStep]) -> Result<(), Error> {
         let claims = self.claims_before(entries).await?;
+        let release = self.plan.release.clone();
         if let Some(local) = &mut self.local {
             local.append(entries)?;
         }
@@ -255,6 +258,7 @@ impl Run {
             .update(|state| {
                 if let Some(journal) = &mut state.journal {
                     journal.claims.extend(claims.iter().cloned());
+                    journal.release = release.clone().or_else(|| journal.release.take());
                     for entry in entries {
                         journal.put(entry.clone());
                     }

@@ -11,23 +11,25 @@ use super::absence::Doomed;
 use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
-use super::journal::{Journal, Undo};
+use super::journal::{Journal, JournalStep, Undo};
 use super::kinds::Kind;
 use super::ledger::{Ledger, Shared};
 use super::leftovers::Leftover;
 use super::object::{ObjectRef, Policy, annotation, text, uid};
-use super::others::Labelled;
+use super::others::{Labelled, claim_of};
 use super::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
-use super::record::{Item, Origin, Phase, Record, Release, State};
+use super::record::{Item, Origin, Phase, Record, State};
 use super::server::{Selection, Server};
 
 /// What to remove.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Removal {
     /// Also what cannot be made again: volume claims, keys. Definitions of kinds stay even then.
     pub delete_data: bool,
     /// Skips the search of the whole cluster for left-overs.
     pub skip_search: bool,
+    /// The version that the data is of by now, where that is not the recorded one.
+    pub data_version: Option<String>,
 }
 
 /// An object that stays, and why.
@@ -80,7 +82,7 @@ impl Engine {
         let server = self.server();
         let state = super::ledger::load(&server, &self.owner).await?;
         let (found, claims) = self.what_is_ours(&server, &state).await?;
-        let (doomed, mut kept) = sort_out(found, &state, &claims, removal);
+        let (doomed, mut kept) = sort_out(found, &state, &claims, removal.delete_data);
         let (unbound, bound): (Vec<Found>, Vec<Found>) =
             claims.into_iter().partition(|c| removal.delete_data || !is_bound(&c.live));
         kept.extend(bound.iter().map(kept_data));
@@ -132,8 +134,9 @@ impl Engine {
                 }
                 None => (state, found, claims),
             };
-            let kept = self.delete_all(&server, &state, found, claims, removal, end, &mut result).await?;
-            self.close_removal(&server, ledger, &state, &install_uid, kept, end, &mut result).await?;
+            let kept = self.delete_all(&server, &state, found, claims, &removal, end, &mut result).await?;
+            let version = removal.data_version.as_deref();
+            self.close_removal(&server, ledger, &state, &install_uid, kept, version, end, &mut result).await?;
         }
         if let Some(path) = self.options.journal.as_deref() {
             super::rollback::remove_file(path)?;
@@ -152,12 +155,22 @@ impl Engine {
         if state.is_empty() {
             labelled.not_only_others()?;
         }
-        let claims = labelled.without_others(self.claims(server).await?);
-        Ok((labelled.ours, claims))
+        let claims = labelled.without_others(self.claims(server).await?).into_iter();
+        // Nor is the data ours of a set that is given back.
+        let taken = |step: &&JournalStep| is_release(&step.undo) && step.object.is("apps", "StatefulSet");
+        let sets: Vec<&str> = state
+            .journal
+            .iter()
+            .flat_map(|journal| &journal.steps)
+            .filter(taken)
+            .map(|step| &*step.object.name)
+            .collect();
+        let claims = claims.filter(|claim| !sets.iter().any(|set| claim_of(&claim.object.name, set)));
+        Ok((labelled.ours, claims.collect()))
     }
 
     async fn open_for_removal(&self, server: &Server, install_uid: &str) -> Result<Shared, Error> {
-        let ledger = Ledger::acquire(server, &self.owner, &self.options, &self.events, |state| {
+        let ledger = Ledger::acquire(server, &self.owner, &self.options, &self.events, &self.begun, |state| {
             let journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
             state.journal = Some(journal.into_removal());
             // From its first deletion on there is no whole installation, whatever comes next.
@@ -178,11 +191,11 @@ impl Engine {
         state: &State,
         found: Vec<Found>,
         claims: Vec<Found>,
-        removal: Removal,
+        removal: &Removal,
         end: Instant,
         result: &mut Removed,
     ) -> Result<Vec<Found>, Error> {
-        let (doomed, kept) = sort_out(found.clone(), state, &claims, removal);
+        let (doomed, kept) = sort_out(found.clone(), state, &claims, removal.delete_data);
         // What a cut-off run took over from others is given back, and is nothing of ours any more.
         for step in state.journal.iter().flat_map(|journal| &journal.steps).filter(|step| is_release(&step.undo)) {
             self.undo_step(server, step, state).await?;
@@ -271,6 +284,7 @@ impl Engine {
         state: &State,
         install_uid: &str,
         kept: Vec<Found>,
+        version: Option<&str>,
         end: Instant,
         result: &mut Removed,
     ) -> Result<(), Error> {
@@ -296,10 +310,13 @@ impl Engine {
         ledger
             .finish(|state| {
                 let created = state.journal.as_ref().is_some_and(|journal| journal.namespace_created);
-                let mut record = state
-                    .record
-                    .clone()
-                    .unwrap_or_else(|| Record::new(owner, install_uid.to_owned(), Release::default()));
+                let mut record = state.record.clone().unwrap_or_else(|| {
+                    let begun = state.journal.as_ref().and_then(|journal| journal.release.clone());
+                    Record::new(owner, install_uid.to_owned(), begun.unwrap_or_default())
+                });
+                if let Some(version) = version {
+                    version.clone_into(&mut record.release.version);
+                }
                 record.phase = Phase::Removed;
                 record.namespace_created |= created;
                 record.inventory.clone_from(&inventory);
@@ -409,14 +426,14 @@ impl Engine {
 /// Parts what is deleted from what stays: what the record, the journal or the object itself says is to be kept.
 ///
 /// Keys without data are worth nothing: where no claim is bound and the installation never was complete, they go too.
-fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], removal: Removal) -> (Vec<Found>, Vec<Kept>) {
+fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: bool) -> (Vec<Found>, Vec<Kept>) {
     let never_complete = state.record.is_none() && !claims.iter().any(|claim| is_bound(&claim.live));
     let (mut doomed, mut kept) = (Vec::new(), Vec::new());
     for found in found {
         let keep = stays_with_data(&found, state);
         if taken(state, &found.object) {
             kept.push(Kept { object: found.object, why: "it was there before this installation".to_owned() });
-        } else if keep && !removal.delete_data && !never_complete {
+        } else if keep && !delete_data && !never_complete {
             kept.push(kept_data(&found));
         } else {
             doomed.push(found);

@@ -137,11 +137,21 @@ impl Engine {
         let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
         let live = live.map_err(|e| Error::on("read", &step.target, e))?;
         let Some(live) = live.as_ref().filter(|live| fields::ours(live).is_some()) else { return Ok(None) };
-        let mut former = fields::ours(live).map(|ours| fields::extract(live, ours)).unwrap_or_default();
+        let applied = fields::ours(live).map(|ours| fields::extract(live, ours)).unwrap_or_default();
+        let mut former = applied.clone();
         fields::merge(&mut former, patch);
         let mut wider = patch.clone();
         fields::unite_patches(&mut wider, &fields::merge_diff(&step.manifest, &former));
-        Ok((wider != *patch).then(|| Undo::Reapply { patch: wider, theirs: theirs.clone() }))
+        // What somebody has set since the run that was cut off; what was there before it comes first.
+        let since = theirs_of(step, live, &applied);
+        let all = match (theirs.clone(), since) {
+            (Some(mut known), Some(since)) => {
+                fields::unite_patches(&mut known.patch, &since.patch);
+                Some(known)
+            }
+            (known, since) => known.or(since),
+        };
+        Ok((wider != *patch || all != *theirs).then_some(Undo::Reapply { patch: wider, theirs: all }))
     }
 
     /// What leads back from applying a step.
@@ -156,7 +166,7 @@ impl Engine {
                 let applied = fields::extract(&live, ours);
                 Undo::Reapply {
                     patch: fields::merge_diff(&step.manifest, &applied),
-                    theirs: theirs(step, &live, &applied),
+                    theirs: theirs_of(step, &live, &applied),
                 }
             }
             // Taking over drops what the former manager set and we do not: all of it is remembered.
@@ -167,7 +177,7 @@ impl Engine {
 }
 
 /// What somebody had set in our fields, of which the step takes back what it applies.
-fn theirs(step: &Step, live: &Value, applied: &Value) -> Option<Theirs> {
+fn theirs_of(step: &Step, live: &Value, applied: &Value) -> Option<Theirs> {
     if step.drift.is_empty() {
         return None;
     }

@@ -60,6 +60,9 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
     told(ui, &name, global, args.output, outcome)
 }
 
+/// What a command that installs it again needs besides the version; the record does not keep values.
+const VALUES: &str = "with the values that it was installed with";
+
 /// A rollback as programs read it.
 #[derive(Debug, Serialize)]
 struct Document<'r> {
@@ -88,7 +91,7 @@ pub(super) fn told(
             let state = match installed {
                 Some(version) if !recorded => format!(
                     "By its labels service version {version} is installed; its record is lost, and `{} install \
-                     control-plane {name}{}` makes it again.",
+                     control-plane {name}{} --version {version}`, {VALUES}, makes it again.",
                     ui.program,
                     global.tail()
                 ),
@@ -104,13 +107,15 @@ pub(super) fn told(
             })?;
             Ok(Exit::Ok)
         }
-        Outcome::WasUninstall { started } => Err(CliError::new(
+        Outcome::WasUninstall { started, version } => Err(CliError::new(
             Exit::Refused,
             "UninstallCutOff",
             format!("the run that was cut off, begun {started}, was an uninstall; what it deleted cannot be brought back"),
         )
         .hint(format!(
-            "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane {name}{tail}`",
+            "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane \
+             {name}{tail}{}`, {VALUES}",
+            version.filter(|version| !version.is_empty()).map(|version| format!(" --version {version}")).unwrap_or_default(),
             tail = global.tail(),
         ))),
         Outcome::Barred(refused) => {
@@ -147,7 +152,11 @@ pub(super) fn told(
             for problem in &result.problems {
                 error = error.because(problem);
             }
-            Err(error.hint("run the same command again; what is undone stays undone"))
+            Err(error.hint("run the same command again; what is undone stays undone").hint(format!(
+                "or go on with the install that was cut off, or remove what there is: `{} uninstall control-plane {name}{}`",
+                ui.program,
+                global.tail()
+            )))
         }
     }
 }

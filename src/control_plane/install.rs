@@ -189,10 +189,7 @@ impl Flow<'_> {
     async fn barred(&self) -> Option<Aftermath> {
         let engine = self.course.engine.with_deadline(None);
         let found = match engine.state().await {
-            Ok(State { journal: Some(journal), .. }) => {
-                way_back::from_journal(&engine, &self.plan.package.namespace, &journal).await
-            }
-            Ok(_) => Ok(None),
+            Ok(state) => way_back::from_journal(&engine, &self.plan.package.namespace, &state).await,
             Err(error) => Err(error),
         };
         match found {

@@ -101,7 +101,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
     let facts = InstalledFacts {
         name: name.to_string(),
         flags: flags.to_owned(),
-        line: known.and_then(|version| version.parse().ok()),
+        version: known.and_then(|version| version.parse().ok()),
         recorded: unread.map_or(Ok(recorded), Err),
         drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
         cut_off: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),

@@ -23,6 +23,8 @@ pub enum Outcome {
     WasUninstall {
         /// When it began.
         started: String,
+        /// The service version that it removes, where it is known.
+        version: Option<String>,
     },
     /// There is no way back, for this reason.
     Barred(UpgradeRefused),
@@ -44,21 +46,27 @@ impl Target<'_> {
     /// [`apply::Error::Locked`] while that run is at work, and what the server refuses.
     pub async fn rollback(&self, progress: &Arc<dyn Progress>) -> Result<Outcome, apply::Error> {
         let engine = self.worker(progress);
-        let before = engine.state().await?;
-        let installed = before
-            .record
-            .as_ref()
-            .filter(|record| record.phase == apply::Phase::Installed)
-            .map(|record| record.release.version.clone());
-        if let Some(journal) = before.journal.as_ref().filter(|journal| journal.is_removal()) {
-            return Ok(Outcome::WasUninstall { started: journal.started.clone() });
-        }
-        if let Some(journal) = &before.journal
-            && let Some(refused) = way_back::from_journal(&engine, self.namespace, journal).await?
-        {
-            return Ok(Outcome::Barred(refused));
-        }
-        let result = engine.rollback().await?;
+        let mut waited = false;
+        let (before, installed, result) = loop {
+            let before = engine.state().await?;
+            let installed = before
+                .record
+                .as_ref()
+                .filter(|record| record.phase == apply::Phase::Installed)
+                .map(|record| record.release.version.clone());
+            if let Some(journal) = before.journal.as_ref().filter(|journal| journal.is_removal()) {
+                let version = before.record.as_ref().map(|record| record.release.version.clone());
+                return Ok(Outcome::WasUninstall { started: journal.started.clone(), version });
+            }
+            if let Some(refused) = way_back::from_journal(&engine, self.namespace, &before).await? {
+                return Ok(Outcome::Barred(refused));
+            }
+            match engine.rollback_of(before.clone()).await {
+                // A run that held the lock until now has gone on since.
+                Err(apply::Error::PlanOutdated) if !waited => waited = true,
+                result => break (before, installed, result?),
+            }
+        };
         if before.journal.is_none() && result.undone.is_empty() && result.problems.is_empty() {
             let recorded = installed.is_some();
             let installed = match installed {

@@ -8,6 +8,7 @@ use super::health;
 use super::keys;
 use super::plan::OWNER_KIND;
 use super::secrets::ADMIN_SECRET;
+use super::way_back;
 use crate::api::brief::Age;
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine, Removal, Removed};
@@ -62,7 +63,11 @@ impl Target<'_> {
 
     /// Removes it and searches the cluster for left-overs.
     pub async fn remove(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
-        self.worker(progress).uninstall(removal).await
+        let engine = self.worker(progress);
+        let state = engine.state().await?;
+        // What cannot be seen keeps nothing from being removed.
+        let data_version = way_back::version_of_data(&engine, self.namespace, &state).await.unwrap_or_default();
+        engine.uninstall(Removal { data_version, ..removal }).await
     }
 
     /// Removes the local folder; gives its path when there was one.

@@ -7,32 +7,56 @@ use serde_json::Value;
 use super::upgrade::UpgradeRefused;
 use crate::api::keys::LABEL_APP_VERSION;
 use crate::api::names::NamespaceName;
-use crate::api::version::KubeMinor;
-use crate::apply::{self, Engine, Journal, Kind, ObjectRef, Selection, Undo};
-use crate::chart::Object;
+use crate::api::version::{KubeMinor, ServiceVersion};
+use crate::apply::{self, Engine, Kind, ObjectRef, Selection, State, Undo};
+use crate::chart::{self, Object};
 
-/// The Deployment, and its container.
+/// The Deployment, its container, and the image in the table.
 const API_SERVER: &str = "apiserver";
 
 /// The containers of a Deployment.
 const IN_TEMPLATE: &str = "/spec/template/spec/containers";
 
-/// Why the run of a journal cannot be undone; nothing where it can.
+/// Why the run that was cut off cannot be undone; nothing where it can.
 pub(super) async fn from_journal(
     engine: &Engine,
     namespace: &NamespaceName,
-    journal: &Journal,
+    state: &State,
 ) -> Result<Option<UpgradeRefused>, apply::Error> {
     let target = deployment(namespace);
-    let former = journal.step(&target).and_then(|step| match &step.undo {
-        Undo::Reapply { patch, .. } => image(patch, IN_TEMPLATE),
-        Undo::Recreate { manifest } => image(manifest, IN_TEMPLATE),
-        Undo::Delete | Undo::Release { .. } => None,
+    let step = state.journal.as_ref().and_then(|journal| journal.step(&target));
+    let former = step.and_then(|step| match &step.undo {
+        Undo::Reapply { patch, .. } => image(patch, IN_TEMPLATE).map(str::to_owned),
+        Undo::Recreate { manifest } => image(manifest, IN_TEMPLATE).map(str::to_owned),
+        // Made over data that an uninstall had kept.
+        Undo::Delete => recorded(state),
+        Undo::Release { .. } => None,
     });
     match former {
-        Some(former) => to(engine, &target, former).await,
+        Some(former) => to(engine, &target, &former).await,
         None => Ok(None),
     }
+}
+
+/// The version of the API server that has run, where it is a newer Kubernetes than that of the recorded version: what an
+/// uninstall keeps is its data.
+pub(super) async fn version_of_data(
+    engine: &Engine,
+    namespace: &NamespaceName,
+    state: &State,
+) -> Result<Option<String>, apply::Error> {
+    let Some(former) = recorded(state) else { return Ok(None) };
+    Ok(to(engine, &deployment(namespace), &former).await?.and_then(|refused| match refused {
+        UpgradeRefused::Stored { version, .. } if !version.is_empty() => Some(version),
+        _ => None,
+    }))
+}
+
+/// The image of the API server of the recorded version, as the table has it.
+fn recorded(state: &State) -> Option<String> {
+    let version: ServiceVersion = state.record.as_ref()?.release.version.parse().ok()?;
+    let image = chart::versions().row(version.line())?.images.get(API_SERVER)?;
+    Some(format!("{}:{}", image.repository, image.tag))
 }
 
 /// Why the API server that is there cannot become the one among `objects`; nothing where it can, or where there is none.

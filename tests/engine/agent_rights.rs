@@ -146,7 +146,7 @@ impl Case {
     async fn end(self) {
         let namespaces: Api<Namespace> = Api::all(self.admin.clone());
         let engine = self.engine(&self.admin);
-        engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+        engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
         let _ = namespaces.delete(&self.name, &DeleteParams::background()).await;
         forget(&self.name);
     }

@@ -224,3 +224,131 @@ async fn a_workload_that_was_taken_over_is_given_back_as_it_was() {
     delete(&case, "apps", "Deployment", "d").await;
     case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
 }
+
+/// Makes an object as kubectl does.
+async fn made_by_kubectl(case: &Case, group: &str, kind: &str, manifest: &serde_json::Value) {
+    let path = Kind::versions(group, kind).remove(0).collection(Some(&case.namespace));
+    let request = http::Request::post(format!("{path}?fieldManager=kubectl-client-side-apply"))
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(manifest).unwrap())
+        .unwrap();
+    case.server().client().request::<serde_json::Value>(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_others_made_in_the_place_of_what_a_cut_off_run_had_made_outlives_its_undoing() {
+    let case = Case::with("replaced", |options| options.adopt = true).await;
+    applied(&case).await.release().await.unwrap();
+    bind(&case, CLAIM).await;
+    for (group, kind, name) in [("", "ConfigMap", "config"), ("apps", "StatefulSet", "etcd")] {
+        let mut theirs = case.get(group, kind, name).await.unwrap();
+        delete(&case, group, kind, name).await;
+        theirs["metadata"] = json!({"name": name, "namespace": case.namespace, "labels": theirs["metadata"]["labels"]});
+        theirs.as_object_mut().unwrap().remove("status");
+        made_by_kubectl(&case, group, kind, &theirs).await;
+    }
+    let run = applied(&case).await;
+    let undone = run.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    assert!(case.get("", "ConfigMap", "config").await.is_some(), "it was not this run's");
+    assert!(case.get("apps", "StatefulSet", "etcd").await.is_some(), "it was not this run's");
+    assert!(is_bound(&case).await, "the data is gone");
+    // Nor does an uninstall of a run that was cut off take the data of a set that it gives back.
+    applied(&case).await.release().await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert!(case.get("apps", "StatefulSet", "etcd").await.is_some(), "it was there before");
+    assert!(is_bound(&case).await, "the data is gone");
+    delete(&case, "apps", "StatefulSet", "etcd").await;
+    delete(&case, "", "ConfigMap", "config").await;
+    delete(&case, "", "PersistentVolumeClaim", CLAIM).await;
+    wipe(&case).await;
+}
+
+#[tokio::test]
+async fn an_edit_by_hand_after_a_run_keeps_nothing_from_being_undone() {
+    let case = Case::new("since").await;
+    case.install(&objects(&case)).await.unwrap();
+    let plan = case.engine.plan(&release(), &with_a(&case, "2")).await.unwrap();
+    let mut run = case.engine.begin(plan).await.unwrap();
+    run.apply().await.unwrap();
+    run.release().await.unwrap();
+    edit(&case, "kubectl-edit", "", "ConfigMap", "config", json!({"data": {"a": "by hand"}})).await;
+    let undone = case.engine.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    assert_eq!(value_of_a(&case).await, "1");
+    assert_eq!(case.engine.drift().await.unwrap(), []);
+    // What somebody else than a hand holds is not taken, and who holds it is said.
+    let plan = case.engine.plan(&release(), &with_a(&case, "2")).await.unwrap();
+    let mut run = case.engine.begin(plan).await.unwrap();
+    run.apply().await.unwrap();
+    run.release().await.unwrap();
+    edit(&case, "some-operator", "", "ConfigMap", "config", json!({"data": {"a": "theirs"}})).await;
+    let undone = case.engine.rollback().await.unwrap();
+    let problem = undone.problems[0].to_string();
+    assert!(problem.contains(".data.a: ours \"1\", theirs \"theirs\", held by `some-operator`"), "{problem}");
+    wipe(&case).await;
+}
+
+#[tokio::test]
+async fn what_somebody_set_between_two_runs_is_theirs_again_after_a_rollback_of_both() {
+    let case = Case::new("between").await;
+    case.install(&objects(&case)).await.unwrap();
+    let with_b = |value: &str| {
+        let mut all = objects(&case);
+        for planned in all.iter_mut().filter(|planned| planned.object["kind"] == "ConfigMap") {
+            planned.object["data"]["b"] = value.into();
+        }
+        all
+    };
+    for value in ["3", "4"] {
+        let plan = case.engine.plan(&release(), &with_b(value)).await.unwrap();
+        let mut run = case.engine.begin(plan).await.unwrap();
+        run.apply().await.unwrap();
+        run.release().await.unwrap();
+        if value == "3" {
+            edit(&case, "kubectl-edit", "", "ConfigMap", "config", json!({"data": {"a": "by hand"}})).await;
+        }
+    }
+    assert_eq!(value_of_a(&case).await, "1", "an install repairs it");
+    let undone = case.engine.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    let data = case.get("", "ConfigMap", "config").await.unwrap()["data"].clone();
+    assert_eq!(data, json!({"a": "by hand", "b": "2"}));
+    wipe(&case).await;
+}
+
+#[tokio::test]
+async fn who_is_refused_for_a_plan_that_is_out_of_date_leaves_no_record_where_there_is_none() {
+    let first = Case::with("empty", |options| options.holder.pid = std::process::id()).await;
+    // A namespace of others, which nobody here deletes.
+    let theirs = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": first.namespace}});
+    first.server().create(&Kind::versions("", "Namespace").remove(0), &theirs).await.unwrap();
+    let run = applied(&first).await;
+    // The second process lives too: it is process 1 of this host.
+    let second = Case::again(&first.namespace, tempfile::tempdir().unwrap(), |options| options.holder.pid = 1).await;
+    let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
+    let undone = run.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    let refused = second.engine.begin(plan).await.unwrap_err();
+    assert_eq!(refused.reason(), "PlanOutdated", "{refused}");
+    assert!(!second.engine.has_begun());
+    assert!(second.engine.state().await.unwrap().is_empty());
+    let record = second.get("", "Secret", &second.engine.owner().record_name()).await;
+    assert!(record.is_none(), "{record:?}");
+    second.sweep().await;
+}
+
+#[tokio::test]
+async fn what_is_kept_of_an_install_that_was_cut_off_is_known_by_its_release() {
+    let case = Case::new("release").await;
+    applied(&case).await.release().await.unwrap();
+    bind(&case, CLAIM).await;
+    case.engine.uninstall(Removal::default()).await.unwrap();
+    assert!(is_bound(&case).await);
+    assert_eq!(case.engine.state().await.unwrap().record.unwrap().release, release());
+    // The caller may know better of what version the data is.
+    let data_version = Some("v2.0.0".to_owned());
+    case.engine.uninstall(Removal { data_version, ..Removal::default() }).await.unwrap();
+    assert_eq!(case.engine.state().await.unwrap().record.unwrap().release.version, "v2.0.0");
+    wipe(&case).await;
+}

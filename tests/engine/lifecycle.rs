@@ -38,7 +38,7 @@ async fn a_run_that_used_up_its_time_still_records_what_it_did() {
     run.commit().await.unwrap();
     let state = case.engine.state().await.unwrap();
     assert!(state.record.is_some() && state.journal.is_none() && state.lock.is_none());
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn only_what_changed_is_written_and_what_is_gone_from_the_inputs_is_pruned
     assert_eq!(case.get("", "ConfigMap", "config").await.unwrap()["data"], json!({"a": "1", "c": "3"}));
     assert!(case.get("policy", "PodDisruptionBudget", "b").await.is_none());
     assert!(case.engine.plan(&release(), &next).await.unwrap().is_noop());
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_field_edited_by_hand_is_shown_as_drift_and_repaired() {
     let data = case.get("", "ConfigMap", "config").await.unwrap()["data"].clone();
     assert_eq!(data, json!({"a": "1", "b": "2", "theirs": "x"}), "our field is back, and theirs stays");
     assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn replicas_are_left_to_an_autoscaler_and_taken_back_on_request() {
     edit(&case, "kubectl", "apps", "Deployment", "d/scale", json!({"spec": {"replicas": 3}})).await;
     let error = case.install(&objects(&case)).await.unwrap_err();
     assert!(matches!(&error, Error::Conflicts { .. }), "{error}");
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn a_diff_is_the_servers_own_and_shows_no_secret() {
     let text = format!("{found:?}");
     assert!(!text.contains("b3RoZXI=") && !text.contains("aHVudGVyMg=="), "{text}");
     assert_eq!(case.get("", "ConfigMap", "config").await.unwrap()["data"]["b"], "2", "nothing was stored");
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
 #[tokio::test]
@@ -164,7 +164,7 @@ async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
     run.commit().await.unwrap();
     let spec = case.get("apps", "Deployment", "d").await.unwrap()["spec"].clone();
     assert_eq!((spec["replicas"].as_i64(), spec["paused"].as_bool()), (Some(1), Some(true)), "nothing else was taken");
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
 #[tokio::test]
@@ -192,15 +192,15 @@ async fn what_others_made_with_our_labels_stays_with_its_pods_and_is_not_waited_
     tokio::time::timeout(Duration::from_secs(120), pods).await.expect("the pods of the copies");
 
     let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(60)));
-    let all = Removal { delete_data: true, skip_search: true };
-    let removed = engine.uninstall(all).await.unwrap();
+    let all = Removal { delete_data: true, skip_search: true, ..Removal::default() };
+    let removed = engine.uninstall(all.clone()).await.unwrap();
     assert!(removed.deleted.iter().any(|gone| gone.kind == "StatefulSet"), "{:?}", removed.deleted);
     let left = ["Deployment", "StatefulSet", "Pod", "PersistentVolumeClaim"];
     for (kind, count) in left.into_iter().zip([1, 1, 2, 1]) {
         assert_eq!(theirs(&case, kind).await.len(), count, "{kind}");
     }
     // There is nothing else of that name any more: that is said, and nothing is done.
-    for error in [engine.plan_removal(all).await.unwrap_err(), engine.uninstall(all).await.unwrap_err()] {
+    for error in [engine.plan_removal(all.clone()).await.unwrap_err(), engine.uninstall(all).await.unwrap_err()] {
         assert!(matches!(&error, Error::MadeByOthers { objects } if objects.len() == 2), "{error}");
     }
     case.sweep().await;
@@ -291,7 +291,7 @@ async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback
     assert_eq!(live["data"], theirs);
     assert!(live["metadata"].get("labels").is_none(), "{live}");
     case.install(&objects(&case)).await.unwrap();
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
     assert!(dump(&case).await.is_empty());
 }
 
@@ -310,7 +310,7 @@ async fn two_installs_at_the_same_moment_do_not_mix() {
     }
     two.install(&objects(&two)).await.unwrap();
     assert!(one.engine.plan(&release(), &objects(&one)).await.unwrap().is_noop());
-    one.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    one.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
     assert!(dump(&one).await.is_empty());
 }
 
@@ -349,7 +349,7 @@ async fn a_claim_that_was_never_bound_is_not_kept() {
     assert!(removed.deleted.iter().any(|object| object.kind == "PersistentVolumeClaim"), "{:?}", removed.deleted);
     assert!(!removed.kept.iter().any(|kept| kept.object.kind == "PersistentVolumeClaim"), "{:?}", removed.kept);
     assert!(removed.kept.iter().any(|kept| kept.object.kind == "Secret"));
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
     assert!(dump(&case).await.is_empty());
 }
 
@@ -390,9 +390,9 @@ async fn two_installations_share_a_namespace_without_touching_each_other() {
     assert!(one.engine.plan(&release(), &objects(&one)).await.unwrap().is_noop());
     let plan = engine.plan(&release(), &objects(&one)[3..4]).await.unwrap();
     assert_eq!(plan.foreign[0].install.as_deref(), Some(one.namespace.as_str()));
-    engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
     assert!(one.get("", "ConfigMap", "other").await.is_none() && one.get("", "ConfigMap", "config").await.is_some());
-    one.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    one.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
 #[tokio::test]

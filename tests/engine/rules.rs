@@ -45,7 +45,7 @@ async fn what_others_changed_removed_or_replaced_is_drift_until_the_next_install
     delete(&case, "", "ServiceAccount", "a").await;
     case.install(&objects(&case)).await.unwrap();
     assert_eq!(case.engine.drift().await.unwrap(), []);
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
 #[tokio::test]
@@ -102,13 +102,14 @@ async fn a_finalizer_that_nobody_removes_is_named_within_twenty_seconds() {
     case.install(&objects(&case)).await.unwrap();
     edit(&case, "example", "", "ConfigMap", "config", json!({"metadata": {"finalizers": [HELD]}})).await;
     let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(18)));
-    let error = engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap_err();
+    let error =
+        engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap_err();
     let Error::Stuck { objects } = &error else { panic!("{error}") };
     assert!(objects[0].because.contains(HELD), "{error}");
     let told = stuck(&case);
     assert!(told.iter().any(|line| line.contains("ConfigMap") && line.contains(HELD)), "{told:?}");
     edit(&case, "example", "", "ConfigMap", "config", json!({"metadata": {"finalizers": null}})).await;
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
     assert!(dump(&case).await.is_empty(), "it goes on where it stopped");
 }
 
@@ -146,5 +147,5 @@ async fn a_change_whose_undo_fits_no_secret_is_refused_before_it_is_made() {
     assert!(kept["data"]["large"].as_str().unwrap().starts_with("aaa"), "nothing was written");
     case.engine.rollback().await.unwrap();
     assert!(case.engine.plan(&super::support::release(), &with("a")).await.unwrap().is_noop());
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }

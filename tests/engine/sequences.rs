@@ -179,7 +179,7 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
             model.removing = false;
         }
         Step::Uninstall(delete_data, after) => {
-            let removal = Removal { delete_data, skip_search: true };
+            let removal = Removal { delete_data, skip_search: true, ..Removal::default() };
             let Some(after) = after else {
                 case.engine.uninstall(removal).await.unwrap_or_else(|e| panic!("{place}: {e}"));
                 *model = Model::default();

@@ -73,7 +73,7 @@ async fn requests() -> usize {
     let case = Case::through(&proxy.kubeconfig(), "count").await;
     case.install(&objects(&case)).await.unwrap();
     let count = proxy.seen().len();
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
     count
 }
 
@@ -122,7 +122,7 @@ async fn finished(case: &Case, place: &str) {
     let record = case.engine.state().await.unwrap().record.unwrap_or_else(|| panic!("{place}: no record"));
     assert_eq!(record.inventory.len(), objects(case).len(), "{place}");
     assert!(case.engine.plan(&release(), &objects(case)).await.unwrap().is_noop(), "{place}");
-    let gone = case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await;
+    let gone = case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await;
     gone.unwrap_or_else(|e| panic!("{place}: {e}"));
 }
 

@@ -16,7 +16,7 @@ fn within(seconds: u64) -> WaitOptions {
 }
 
 async fn remove(case: &Case) {
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap();
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
 #[tokio::test]
@@ -275,7 +275,11 @@ async fn an_object_that_is_held_by_a_finalizer_is_explained_when_it_should_go() 
     let config = all.iter_mut().find(|planned| planned.object["kind"] == "ConfigMap").unwrap();
     config.object["metadata"]["finalizers"] = json!(["example.com/hold"]);
     case.install(&all).await.unwrap();
-    let error = case.engine.uninstall(Removal { delete_data: true, skip_search: true }).await.unwrap_err();
+    let error = case
+        .engine
+        .uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() })
+        .await
+        .unwrap_err();
     assert_eq!(error.reason(), "DeletionStuck");
     assert!(error.to_string().contains("example.com/hold") && error.is_timeout(), "{error}");
     let told = case

@@ -94,6 +94,10 @@ fn an_api_server_that_has_run_as_a_newer_kubernetes_is_not_taken_back() {
     let forward = "install control-plane demo --version v0.9";
     site.fleetctl(&["rollback", "demo"]).fails(6, &["cannot be undone", why, forward, "nothing was written"]);
     site.install(&[&OLDER[..], &outside].concat()).fails(6, &[why, forward, "nothing was written"]);
+    // Nor is there another way around than deleting the data.
+    site.fleetctl(&["uninstall", "cp", "demo"]).succeeds();
+    site.install(&[&OLDER[..], &outside].concat())
+        .fails(6, &["older than the installed v0.9.0", "nothing was written"]);
     let mended = site.install(&[&NEWER[..], &outside].concat());
     assert!(mended.succeeds().contains("Control plane demo is healthy"), "{mended:?}");
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();

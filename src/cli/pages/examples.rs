@@ -186,7 +186,8 @@ fn of_installs() -> Vec<CliError> {
         result: RolledBack { undone: Vec::new(), problems: vec![problem] },
         installed: None,
     };
-    let cut_off = Undone::WasUninstall { started: "2026-01-31T12:00:00Z".to_owned() };
+    let cut_off =
+        Undone::WasUninstall { started: "2026-01-31T12:00:00Z".to_owned(), version: Some("v0.6.1".to_owned()) };
     let rolled_back = |outcome| rollback::told(&ui, &plan.name, &global, None, outcome).unwrap_err();
     let unreached = "the control plane at https://192.0.2.10:32222 cannot be reached: connection timed out";
     let west = "west".parse().unwrap();

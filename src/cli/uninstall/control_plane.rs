@@ -74,8 +74,10 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
 
     registered(ui, args, &target).await?;
     if args.delete_data {
-        let planned =
-            target.plan(removal, &progress).await.map_err(|error| engine_error("cannot plan the removal", &error))?;
+        let planned = target
+            .plan(removal.clone(), &progress)
+            .await
+            .map_err(|error| engine_error("cannot plan the removal", &error))?;
         confirm(ui, args, &planned)?;
     }
     progress.step(&format!("Removing control plane {name} from namespace {}", global.namespace));
@@ -184,7 +186,7 @@ fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context:
     }
     let data = removed.kept.iter().any(|kept| matches!(kept.object.kind.as_str(), "PersistentVolumeClaim" | "Secret"));
     if data {
-        let context = context.map(|context| format!(" --context {context}")).unwrap_or_default();
+        let cluster = global.cluster(context);
         let namespace = if global.namespace.as_str() == "fleet" {
             String::new()
         } else {
@@ -192,7 +194,7 @@ fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context:
         };
         let _ = writeln!(
             text,
-            "\nAn install of {name} resumes with this data. To delete it for good:\n  fleetctl uninstall control-plane {name}{context}{namespace} --delete-data"
+            "\nAn install of {name} resumes with this data. To delete it for good:\n  fleetctl uninstall control-plane {name}{cluster}{namespace} --delete-data"
         );
     }
     text
