@@ -27,6 +27,7 @@ pub mod rights;
 pub mod schedule;
 mod schema;
 mod shape;
+pub mod shell;
 pub mod version;
 
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus};

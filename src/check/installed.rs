@@ -2,7 +2,7 @@
 //! certificates last.
 
 use super::{Check, Finding};
-use crate::api::version::ServiceLine;
+use crate::api::version::ServiceVersion;
 
 /// From how many days before its end a certificate is warned about: from when an install renews it.
 pub const WARN_DAYS: i64 = 60;
@@ -27,8 +27,8 @@ pub struct InstalledFacts {
     pub flags: String,
     /// The recorded service version and number of objects; none where the record is lost, else why it could not be read.
     pub recorded: Result<Option<(String, usize)>, String>,
-    /// The line of what is installed, by the record or else by the labels; none where it is not known.
-    pub line: Option<ServiceLine>,
+    /// The version of what is installed, by the record or else by the labels; none where it is not known.
+    pub version: Option<ServiceVersion>,
     /// What strayed, one clause an object; or why it could not be found out.
     pub drift: Result<Vec<String>, String>,
     /// A run under way: who.
@@ -47,7 +47,7 @@ impl InstalledFacts {
 
     /// The same for a command that makes what is there again, and not another version.
     fn as_it_is(&self) -> String {
-        let version = self.line.map(|line| format!(" --version {line}")).unwrap_or_default();
+        let version = self.version.as_ref().map(|version| format!(" --version {version}")).unwrap_or_default();
         self.subject() + &version
     }
 }
@@ -176,7 +176,7 @@ mod tests {
             name: "demo".to_owned(),
             flags: String::new(),
             recorded: Ok(Some(("v0.6.1".to_owned(), 23))),
-            line: Some("v0.6".parse().unwrap()),
+            version: Some("v0.6.1".parse().unwrap()),
             drift: Ok(Vec::new()),
             certificates: vec![expiry("ca.crt", 3650), expiry("apiserver.crt", 364)],
             at_work: None,
@@ -264,20 +264,20 @@ mod tests {
 
     #[test]
     fn what_makes_it_again_keeps_its_version_and_reminds_of_its_values() {
-        let line = Some("v1.1".parse().unwrap());
+        let version: Option<ServiceVersion> = Some("v1.1.3".parse().unwrap());
         for facts in [
             InstalledFacts { recorded: Ok(None), ..good() },
             InstalledFacts { drift: Ok(vec!["something".to_owned()]), ..good() },
             InstalledFacts { certificates: vec![expiry("apiserver.crt", -1)], ..good() },
             InstalledFacts { certificates: vec![expiry("apiserver.crt", 1)], ..good() },
         ] {
-            let report = run(&CHECKS, &InstalledFacts { line, ..facts }, &[]);
+            let report = run(&CHECKS, &InstalledFacts { version: version.clone(), ..facts }, &[]);
             let (judged, problem) = report.failures().chain(report.warnings()).next().unwrap();
-            for part in ["`fleetctl install control-plane demo --version v1.1`", VALUES] {
+            for part in ["`fleetctl install control-plane demo --version v1.1.3`", VALUES] {
                 assert!(problem.remedy.contains(part), "{judged:?}");
             }
         }
-        let unknown = InstalledFacts { recorded: Ok(None), line: None, ..good() };
+        let unknown = InstalledFacts { recorded: Ok(None), version: None, ..good() };
         assert!(said(&unknown, "objects").contains("`fleetctl install control-plane demo`"));
     }
 

@@ -156,10 +156,11 @@ impl<'u> Printer<'u> {
             Format::Yaml => crate::chart::output::yaml(&document),
             Format::Junit => verdicts::junit(subject, report),
         };
-        match self.failed.map_or_else(|| self.ui.out(&rest), Err) {
+        match self.failed {
+            Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
             // Whoever reads no further has not changed the verdict.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-            _ => Ok(exit),
+            Some(_) => Ok(exit),
+            None => self.ui.end(&rest, exit),
         }
     }
 }

@@ -86,8 +86,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Resul
         }
         error
     })?;
-    ui.out(&shown(output, &comparison))?;
-    Ok(if comparison.is_same() { Exit::Ok } else { Exit::Failed })
+    ui.end(&shown(output, &comparison), if comparison.is_same() { Exit::Ok } else { Exit::Failed })
 }
 
 /// The comparison behind both commands.

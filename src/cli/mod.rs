@@ -64,6 +64,7 @@ use clap::{ArgAction, Args, ColorChoice, CommandFactory, FromArgMatches, Parser,
 use futures::future::LocalBoxFuture;
 
 use crate::api::names::NamespaceName;
+use crate::api::shell::word;
 use error::{CliError, Exit};
 use groups::grouped;
 use late::{Late, late};
@@ -134,17 +135,24 @@ impl Global {
 
     /// The same for a namespace of the same cluster.
     fn tail_in(&self, namespace: &str) -> String {
-        let mut tail = String::new();
-        if let Some(file) = &self.kubeconfig {
-            tail += &format!(" --kubeconfig {}", file.display());
-        }
-        if let Some(context) = &self.context {
-            tail += &format!(" --context {context}");
-        }
+        let mut tail = self.cluster(self.context.as_deref());
         if namespace != "fleet" {
             tail += &format!(" --namespace {namespace}");
         }
         tail
+    }
+
+    /// The flags that lead to the same cluster, for this program and for kubectl, with a space before each. `context` is the
+    /// one that was asked for, or the one that was found.
+    fn cluster(&self, context: Option<&str>) -> String {
+        let mut flags = String::new();
+        if let Some(file) = &self.kubeconfig {
+            flags += &format!(" --kubeconfig {}", word(&file.to_string_lossy()));
+        }
+        if let Some(context) = context {
+            flags += &format!(" --context {}", word(context));
+        }
+        flags
     }
 }
 

@@ -82,6 +82,14 @@ impl Ui {
         written.map_err(|error| io::Error::new(error.kind(), format!("cannot write to standard output: {error}")))
     }
 
+    /// Writes the last result of a command that ends with `exit`: whoever reads no further has not changed that.
+    pub(super) fn end(&self, text: &str, exit: Exit) -> Result<Exit, CliError> {
+        match self.out(text) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(exit),
+        }
+    }
+
     /// Clears the terminal, so that the next result takes the place of the last; false where stdout is none that can.
     #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
     pub(super) fn clear(&self) -> io::Result<bool> {

@@ -33,8 +33,9 @@ pub const PROBE: &str = "probe";
 /// Where an agent goes, and what it starts from.
 #[derive(Debug)]
 pub struct Place<'a> {
-    /// The kubectl context of the workload cluster, for commands that are shown.
-    pub context: Option<&'a str>,
+    /// The flags that lead this program and kubectl to the workload cluster, a space before each; for commands that are
+    /// shown.
+    pub cluster: String,
     /// The control plane, if the caller named it: its init Secret is copied where there is none.
     pub hub: Option<&'a Hub>,
     /// The service's home on this machine.
@@ -324,7 +325,7 @@ impl Flow<'_> {
     async fn preflight(&self, objects: &[Object], source: &Source) -> Result<WorkloadFacts, InstallError> {
         let mut wanted = Wanted {
             copies: source.secret.is_some(),
-            context: self.place.context.map(str::to_owned),
+            cluster: self.place.cluster.clone(),
             control_plane: source.hub.as_ref().map(|hub| hub.name.clone()),
             ..self.plan.wanted(objects)
         };

@@ -115,7 +115,16 @@ fn a_kubeconfig_that_does_not_come_from_the_keys_here_is_not_overwritten() {
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("fleet-kubeconfig"), &kubeconfig).unwrap();
         let ran = template(&sandbox, &[]);
-        ran.fails(6, &["installed from here with other keys", "another name", "--dry-run`", "--delete-data`", "away"]);
+        ran.fails(
+            6,
+            &[
+                "installed from here with other keys",
+                "another name",
+                "--dry-run --version v0.6.1`",
+                "--delete-data`",
+                "away",
+            ],
+        );
         assert_eq!(fs::read(folder.join("fleet-kubeconfig")).unwrap(), kubeconfig);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no keys are made");
         let json = template(&sandbox, &["-o", "json"]);

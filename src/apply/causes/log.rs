@@ -49,11 +49,11 @@ pub(super) fn remedy(cause: CauseId) -> &'static str {
             "see whether the cluster's DNS works: `kubectl -n kube-system get pods -l k8s-app=kube-dns`"
         }
         CauseId::CertificateExpired => {
-            "check the clocks of the nodes; `fleetctl install control-plane` issues what has ended anew"
+            "check the clocks of the nodes; the same install, run again, issues what has ended anew"
         }
         _ => {
-            "somebody changed a Secret with keys: `fleetctl diff control-plane` shows which, and `fleetctl install \
-             control-plane` puts it right"
+            "somebody changed a Secret with keys: `fleetctl diff`, with what the install was given, shows which, and the \
+             same install, run again, puts it right"
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Facts about a hosting cluster, collected by reads only.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, PersistentVolumeClaim, ResourceQuota, Service};
@@ -11,7 +11,7 @@ use kube::{Client, Resource, ResourceExt};
 
 use super::needs::canonical;
 use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, QuotaFacts, Wanted, read};
-use crate::api::quantity;
+use crate::api::quantity::{self, Milli};
 use crate::api::rights::{Right, Scope};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
@@ -141,7 +141,7 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
             Err(error) => drop(facts.unread.insert(read::QUOTAS, error.to_string())),
         }
         match ranges {
-            Ok(list) => facts.namespace.stated = list.iter().flat_map(stated).collect(),
+            Ok(list) => facts.namespace.stated = stated(&list),
             Err(error) => drop(facts.unread.insert(read::LIMITS, error.to_string())),
         }
         for claim in claims.iter().flatten() {
@@ -181,16 +181,20 @@ fn quota_facts(quota: &ResourceQuota) -> QuotaFacts {
     QuotaFacts { name: quota.name_any(), scoped, resources: resources.collect() }
 }
 
-/// What a LimitRange states for containers that do not. A request that nobody states is the limit.
-fn stated(range: &LimitRange) -> BTreeSet<String> {
-    let items = range.spec.iter().flat_map(|spec| &spec.limits).filter(|item| item.type_ == "Container");
-    let mut stated = BTreeSet::new();
-    for item in items {
-        for resource in item.default.iter().flat_map(BTreeMap::keys) {
-            stated.extend([format!("limits.{resource}"), format!("requests.{resource}")]);
+/// What LimitRanges state for each container that does not. A request that nobody states is the limit. Which of several
+/// comes first is not known, so the largest counts.
+fn stated<'r>(ranges: impl IntoIterator<Item = &'r LimitRange>) -> BTreeMap<String, Milli> {
+    let items = ranges.into_iter().flat_map(|range| range.spec.iter().flat_map(|spec| &spec.limits));
+    let mut stated: BTreeMap<String, Milli> = BTreeMap::new();
+    for item in items.filter(|item| item.type_ == "Container") {
+        let (limits, requests) = (item.default.as_ref(), item.default_request.as_ref());
+        let requests: BTreeMap<_, _> = limits.into_iter().chain(requests).flatten().collect();
+        let all = requests.into_iter().map(|stated| ("requests", stated));
+        for (side, (resource, amount)) in all.chain(limits.into_iter().flatten().map(|stated| ("limits", stated))) {
+            let Some(amount) = quantity::parse(&amount.0) else { continue };
+            let known = stated.entry(format!("{side}.{resource}")).or_default();
+            *known = amount.max(*known);
         }
-        let requests = item.default_request.iter().flat_map(BTreeMap::keys);
-        stated.extend(requests.map(|resource| format!("requests.{resource}")));
     }
     stated
 }
@@ -250,7 +254,14 @@ mod tests {
             {"type": "Container", "max": {"cpu": "2"}},
             {"type": "Pod", "max": {"memory": "2Gi"}, "default": {"memory": "1Gi"}}]}}))
         .unwrap();
-        assert_eq!(stated(&range).into_iter().collect::<Vec<_>>(), ["limits.cpu", "requests.cpu", "requests.memory"]);
+        let known = stated([&range]).into_iter().collect::<Vec<_>>();
+        let amounts = [("limits.cpu", 1000), ("requests.cpu", 1000), ("requests.memory", (1 << 30) * 1000)];
+        assert_eq!(known, amounts.map(|(name, amount)| (name.to_owned(), amount)));
+        // A request of its own comes before the limit.
+        let both: LimitRange = serde_json::from_value(json!({"metadata": {}, "spec": {"limits": [
+            {"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "250m"}}]}}))
+        .unwrap();
+        assert_eq!(stated([&both])["requests.cpu"], 250);
     }
 
     #[test]

@@ -110,8 +110,8 @@ pub struct NamespaceFacts {
     pub data_of: BTreeMap<String, String>,
     /// Its quotas.
     pub quotas: Vec<QuotaFacts>,
-    /// What its LimitRanges state for containers that do not, e.g. `limits.cpu`.
-    pub stated: BTreeSet<String>,
+    /// What its LimitRanges state for each container that does not, e.g. `limits.cpu`, in thousandths.
+    pub stated: BTreeMap<String, Milli>,
     /// The level of the Pod Security Standards that it enforces, as labelled.
     pub pod_security: Option<String>,
 }

@@ -11,8 +11,10 @@ use crate::api::quantity::{self, Milli};
 pub struct Needs {
     /// By resource, e.g. `requests.cpu`, `pods`, `persistentvolumeclaims`.
     pub amounts: BTreeMap<String, Milli>,
-    /// Resources that some container does not state: a quota on one of them refuses its pod.
-    pub unstated: Vec<String>,
+    /// Resources that some containers do not state, with the number of those: a quota on one of them refuses their pods.
+    pub unstated: BTreeMap<String, i128>,
+    /// The largest request of a container without a limit, by resource, e.g. `cpu`: no default limit may be below it.
+    pub unlimited: BTreeMap<String, Milli>,
 }
 
 const ONE: Milli = 1000;
@@ -54,12 +56,25 @@ impl Needs {
             let running: Vec<_> = pod["containers"].as_array().into_iter().flatten().map(of).collect();
             let starting: Vec<_> = pod["initContainers"].as_array().into_iter().flatten().map(of).collect();
             let name = format!("{side}.{resource}");
-            if running.iter().chain(&starting).any(Option::is_none) && !self.unstated.contains(&name) {
-                self.unstated.push(name.clone());
+            // Of those that start the pod, one runs at a time.
+            let starts = i128::from(starting.iter().any(Option::is_none));
+            let unstated = running.iter().map(|stated| i128::from(stated.is_none())).sum::<i128>().max(starts);
+            if unstated > 0 {
+                *self.unstated.entry(name.clone()).or_default() += unstated * replicas;
             }
             let running: Milli = running.into_iter().flatten().sum();
             let starting = starting.into_iter().flatten().max().unwrap_or_default();
             self.add(&name, running.max(starting) * replicas);
+        }
+        for container in ["containers", "initContainers"].iter().filter_map(|list| pod[list].as_array()).flatten() {
+            let of =
+                |side: &str, resource: &str| container["resources"][side][resource].as_str().and_then(quantity::parse);
+            for resource in ["cpu", "memory"] {
+                if let (Some(request), None) = (of("requests", resource), of("limits", resource)) {
+                    let largest = self.unlimited.entry(resource.to_owned()).or_default();
+                    *largest = request.max(*largest);
+                }
+            }
         }
         for claim in spec["volumeClaimTemplates"].as_array().into_iter().flatten() {
             self.claim(&claim["spec"], replicas);
@@ -118,7 +133,8 @@ mod tests {
         assert_eq!(of("requests.memory"), 3 * (64 << 20) * 1000, "the limit stands for a request that is not stated");
         assert_eq!(of("requests.storage"), 3 * (1 << 30) * 1000);
         assert_eq!((of("services.loadbalancers"), of("services.nodeports")), (1000, 2000));
-        assert_eq!(needs.unstated, ["limits.cpu", "limits.memory"]);
+        assert_eq!(needs.unstated, [("limits.cpu".to_owned(), 3), ("limits.memory".to_owned(), 3)].into());
+        assert_eq!(needs.unlimited, [("cpu".to_owned(), 2000), ("memory".to_owned(), (1 << 20) * 1000)].into());
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The preflight checks of an agent install: pure functions of the facts.
 
-use super::{InitFacts, TokenFacts, WorkloadFacts};
+use std::borrow::Cow;
+
+use super::{InitFacts, TokenFacts, Wanted, WorkloadFacts};
 use crate::api::keys::INIT_SECRET;
+use crate::api::shell;
 use crate::api::version::ServiceLine;
 use crate::check::{Check, Finding, access, autopilot};
 
@@ -34,16 +37,20 @@ pub const CHECKS: [Check<WorkloadFacts>; 10] = [
 ];
 
 fn rights(facts: &WorkloadFacts) -> Finding {
-    let source = format!(" (`fleetctl show rbac agent {}` prints all that are needed)", facts.wanted.name);
+    let Wanted { name, namespace, support, .. } = &facts.wanted;
+    let source = format!(
+        " (`fleetctl show rbac agent {name} --namespace {namespace} --version {}`, with the same values, prints all that are needed)",
+        support.line
+    );
     access::judge(&facts.forbidden, facts.wanted.writes.len(), &source)
 }
 
 /// The namespace of the Secret in a control plane that was installed as is usual.
 const HUB_NAMESPACE: &str = "fleet";
 
-/// The option of kubectl that leads to the workload cluster.
-fn here(facts: &WorkloadFacts) -> String {
-    facts.wanted.context.as_ref().map(|context| format!(" --context {context}")).unwrap_or_default()
+/// The options of kubectl that lead to the workload cluster.
+fn here(facts: &WorkloadFacts) -> &str {
+    &facts.wanted.cluster
 }
 
 /// The command that removes an agent of this cluster.
@@ -52,8 +59,8 @@ fn uninstall_command(facts: &WorkloadFacts, name: &str, namespace: &str) -> Stri
 }
 
 /// The context that leads to the control plane.
-fn there(facts: &WorkloadFacts) -> &str {
-    facts.wanted.control_plane.as_deref().unwrap_or("CONTROL_PLANE")
+fn there(facts: &WorkloadFacts) -> Cow<'_, str> {
+    shell::word(facts.wanted.control_plane.as_deref().unwrap_or("CONTROL_PLANE"))
 }
 
 /// The two commands of the operator workflow, each on its line.
@@ -277,7 +284,7 @@ pub(super) mod tests {
                 joins: vec!["v0.6".to_owned(), "v0.7".to_owned()],
                 name: "m".to_owned(),
                 namespace: "fleet".to_owned(),
-                context: Some("west".to_owned()),
+                cluster: " --context west".to_owned(),
                 ..Wanted::default()
             },
             git_version: "v1.25.4".to_owned(),

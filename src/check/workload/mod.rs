@@ -28,8 +28,9 @@ pub struct Wanted {
     pub writes: Vec<(String, String, bool)>,
     /// The control plane's init Secret is at hand, and is copied together with its namespace where they are missing.
     pub copies: bool,
-    /// The kubectl context of the workload cluster, for commands that are shown.
-    pub context: Option<String>,
+    /// The flags that lead this program and kubectl to the workload cluster, a space before each; for commands that are
+    /// shown.
+    pub cluster: String,
     /// The control plane's name, where it is known, for commands that are shown.
     pub control_plane: Option<String>,
 }

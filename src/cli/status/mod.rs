@@ -72,8 +72,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: StatusArgs) -> Result<Ex
         return wait(ui, global, &args).await;
     }
     let seen = look(ui, global, args.name.as_deref()).await?;
-    ui.out(&show::text(ui, global, args.output, &seen))?;
-    Ok(exit(&seen))
+    ui.end(&show::text(ui, global, args.output, &seen), exit(&seen))
 }
 
 fn exit(seen: &Seen) -> Exit {
@@ -157,7 +156,7 @@ async fn wait(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliEr
     let seconds = args.timeout.as_secs();
     match last {
         Some(Ok(seen)) => {
-            ui.out(&show::text(ui, global, args.output, &seen))?;
+            ui.end(&show::text(ui, global, args.output, &seen), Exit::Unhealthy)?;
             Err(show::still_wrong(&seen, seconds))
         }
         Some(Err(error)) => {

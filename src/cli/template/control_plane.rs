@@ -4,7 +4,6 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::outside_row;
-use crate::api::names::ControlPlaneName;
 use crate::api::version::KubeMinor;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::plan_args::PlanArgs;
@@ -14,6 +13,7 @@ use crate::cli::values_args::with_precedence;
 use crate::cli::{Global, cluster_access, preview};
 use crate::control_plane::exposure;
 use crate::control_plane::keys;
+use crate::control_plane::plan::Plan;
 use crate::install::home::Home;
 use crate::pki;
 
@@ -62,7 +62,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     let home = cluster_access::home()?;
     let folder = home.keys(&plan.name);
     if keys::are_elsewhere(&home, &plan.name).map_err(|error| local(&error))? {
-        return Err(other_keys(&home, &plan.name));
+        return Err(other_keys(&home, &plan));
     }
     let completed = keys::complete_in(&folder, &plan, &endpoint, Timestamp::now()).map_err(|error| match &error {
         pki::KeptError::Folder(error) => local(error),
@@ -82,7 +82,8 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
 }
 
 /// With new keys, whoever uses the control plane that has the others would be locked out, here and there.
-fn other_keys(home: &Home, name: &ControlPlaneName) -> CliError {
+fn other_keys(home: &Home, plan: &Plan) -> CliError {
+    let (name, flags) = (&plan.name, &plan.flags);
     let (file, folder) = (home.kubeconfig(name), home.control_plane(name));
     CliError::new(Exit::Refused, "OtherKeys", format!("control plane {name} was installed from here with other keys"))
         .cause(format!(
@@ -91,9 +92,11 @@ fn other_keys(home: &Home, name: &ControlPlaneName) -> CliError {
             home.keys(name).display()
         ))
         .hint(format!(
-            "choose another name, or see the objects of this one: `fleetctl install control-plane {name} --dry-run`"
+            "choose another name, or see the objects of this one: `fleetctl install control-plane {name}{flags} --dry-run \
+             --version {}`, with the same values",
+            plan.package.version
         ))
-        .hint(format!("if it is to go: `fleetctl uninstall control-plane {name} --delete-data`"))
+        .hint(format!("if it is to go: `fleetctl uninstall control-plane {name}{flags} --delete-data`"))
         .hint(format!("if it is gone: move {} away", folder.display()))
         .hint("nothing was written")
 }

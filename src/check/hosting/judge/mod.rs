@@ -39,8 +39,11 @@ fn mode(facts: &HostingFacts) -> Finding {
 }
 
 fn rights(facts: &HostingFacts) -> Finding {
-    let Wanted { name, flags, .. } = &facts.wanted;
-    let source = format!(" (`fleetctl show rbac {name}{flags}` prints all that are needed)");
+    let Wanted { name, flags, support, .. } = &facts.wanted;
+    let source = format!(
+        " (`fleetctl show rbac {name}{flags} --version {}`, with the same values, prints all that are needed)",
+        support.line
+    );
     access::judge(&facts.forbidden, facts.wanted.writes.len(), &source)
 }
 
@@ -188,6 +191,17 @@ fn quota(facts: &HostingFacts) -> Finding {
     if let Some(error) = facts.unread.get(read::QUOTAS) {
         return Finding::doubtful(format!("quotas could not be listed: {error}"), "allow `list` on resourcequotas");
     }
+    let low = low_limits(facts);
+    if !low.is_empty() {
+        return Finding::bad(
+            low.join("; "),
+            format!(
+                "raise the default limits of the LimitRanges of namespace {0}, state limits in the `resources` of the \
+                 components, or choose another namespace with `--namespace`",
+                facts.wanted.namespace
+            ),
+        );
+    }
     let quotas = &facts.namespace.quotas;
     if quotas.is_empty() {
         return Finding::Good("none".to_owned());
@@ -215,13 +229,29 @@ fn quota(facts: &HostingFacts) -> Finding {
     if refused { Finding::bad(what, remedy) } else { Finding::doubtful(what, remedy) }
 }
 
+/// The limits that a LimitRange gives to containers that ask for more: no such pod is let in.
+fn low_limits(facts: &HostingFacts) -> Vec<String> {
+    let asked = facts.wanted.needs.unlimited.iter();
+    asked
+        .filter_map(|(resource, asked)| {
+            let limit = facts.namespace.stated.get(&format!("limits.{resource}")).filter(|limit| *limit < asked)?;
+            let (limit, asked) = (print(resource, *limit), print(resource, *asked));
+            Some(format!(
+                "a LimitRange sets a limit of {limit} {resource}, and a container without one asks for {asked}"
+            ))
+        })
+        .collect()
+}
+
 /// What a quota on a resource stands in the way with, if it does, and whether that is sure.
 fn quota_problem(facts: &HostingFacts, resource: &str, hard: Milli, used: Milli) -> Option<(String, bool)> {
     let needs = &facts.wanted.needs;
-    let needed = needs.amounts.get(resource).copied().unwrap_or_default();
+    let stated = facts.namespace.stated.get(resource);
+    let unstated = needs.unstated.get(resource).copied().unwrap_or_default();
+    let own = needs.amounts.get(resource).copied().unwrap_or_default();
+    let needed = own + unstated * stated.copied().unwrap_or_default();
     let show = |amount| print(resource.trim_start_matches("requests.").trim_start_matches("limits."), amount);
-    let unstated = needs.unstated.iter().any(|unstated| unstated == resource);
-    if unstated && !facts.namespace.stated.contains(resource) {
+    if unstated > 0 && stated.is_none() {
         let what = format!("demands that every container states {resource}");
         return Some(match facts.unread.get(read::LIMITS) {
             Some(_) => (format!("{what}, and whether a LimitRange does so could not be read"), false),

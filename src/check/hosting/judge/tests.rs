@@ -47,7 +47,7 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 15] {
     let quota = changed(&|facts| {
         let resources = [("pods".to_owned(), (5000, 2000))].into();
         facts.namespace.quotas = vec![QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }];
-        facts.wanted.needs = Needs { amounts: [("pods".to_owned(), 4000)].into(), unstated: Vec::new() };
+        facts.wanted.needs = Needs { amounts: [("pods".to_owned(), 4000)].into(), ..Needs::default() };
     });
     let taken = || Collision { object: "Service/etcd".to_owned(), owner: "made by helm".to_owned() };
     let port = changed(&|facts| {
@@ -248,7 +248,8 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     };
     let mut facts = fit();
     let amounts = [("pods".to_owned(), 4000), ("requests.memory".to_owned(), 2_097_152_000)].into();
-    facts.wanted.needs = Needs { amounts, unstated: vec!["limits.cpu".to_owned()] };
+    facts.wanted.needs =
+        Needs { amounts, unstated: [("limits.cpu".to_owned(), 4)].into(), unlimited: [("cpu".to_owned(), 200)].into() };
     facts.namespace.quotas = vec![quota("pods", 5000, 1000), quota("gold", 0, 0)];
     assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
     facts.namespace.quotas = vec![quota("pods", 5000, 2000)];
@@ -269,8 +270,16 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     facts.namespace.quotas[0].scoped = true;
     assert!(warned(&facts).contains("small (of some pods only) demands"));
     facts.namespace.quotas[0].scoped = false;
-    facts.namespace.stated = ["limits.cpu".to_owned()].into();
+    facts.namespace.stated = [("limits.cpu".to_owned(), 250)].into();
     assert_eq!(warned(&facts), "");
+    // What it states is taken from the quota as well.
+    facts.namespace.quotas = vec![quota("limits.cpu", 900, 0)];
+    assert!(failure(&facts).1.contains("leaves 900m of limits.cpu, and 1 is needed"), "{}", failure(&facts).1);
+    // And no container may ask for more than its limit, whoever sets that.
+    facts.namespace.quotas = Vec::new();
+    facts.namespace.stated = [("limits.cpu".to_owned(), 100)].into();
+    assert!(failure(&facts).1.contains("a limit of 100m cpu, and a container without one asks for 200m"));
+    facts.namespace.stated.clear();
     facts.namespace.control_planes = vec!["demo".to_owned()];
     assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0, "what is installed is counted already");
 }

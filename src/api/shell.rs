@@ -1,0 +1,28 @@
+//! Words of the commands that are told to people.
+
+use std::borrow::Cow;
+
+/// A text as one word of a POSIX shell: in quotes, unless every character stands for itself.
+pub fn word(text: &str) -> Cow<'_, str> {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    if !text.is_empty() && text.chars().all(harmless) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_read_something_else() {
+        for plain in ["kubernetes-admin@kubernetes", "/home/ann/.kube/config", "arn:aws:eks:eu-1:1:cluster/west"] {
+            assert_eq!(word(plain), plain);
+        }
+        assert_eq!(word("/home/ann/my configs/west"), "'/home/ann/my configs/west'");
+        assert_eq!(word("ann's $HOME"), r"'ann'\''s $HOME'");
+        assert_eq!(word(""), "''");
+    }
+}
