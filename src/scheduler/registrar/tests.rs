@@ -9,9 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::client::Body;
 use kube::runtime::events::Reporter;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::Value;
 
 use super::*;
 use crate::api::keys::{AGENTS_GROUP, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
+use crate::api::registration::ANNOTATION_LEAVE;
 
 const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
 
@@ -19,10 +21,16 @@ type Asked = Arc<Mutex<Vec<String>>>;
 
 /// A registrar of a hub that has nothing and takes everything, its settings, and what it asked the hub for.
 fn registrar() -> (Registrar, watch::Sender<Option<Settings>>, Asked) {
+    registrar_of(BTreeMap::new())
+}
+
+/// The same of a hub that has some things, by their path.
+fn registrar_of(found: BTreeMap<String, Value>) -> (Registrar, watch::Sender<Option<Settings>>, Asked) {
     let asked = Asked::default();
+    let found = Arc::new(found);
     let log = asked.clone();
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        let log = log.clone();
+        let (log, found) = (log.clone(), found.clone());
         async move {
             let (parts, body) = request.into_parts();
             let body = String::from_utf8(body.collect_bytes().await.unwrap().to_vec()).unwrap();
@@ -30,7 +38,11 @@ fn registrar() -> (Registrar, watch::Sender<Option<Settings>>, Asked) {
             let missing = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                 "code": 404, "message": "", "reason": "NotFound" });
             let reads = parts.method == http::Method::GET;
-            let (code, answer) = if reads { (404, missing) } else { (200, json!({ "metadata": { "name": "x" } })) };
+            let (code, answer) = match found.get(parts.uri.path()) {
+                Some(found) if reads => (200, found.clone()),
+                None if reads => (404, missing),
+                _ => (200, json!({ "metadata": { "name": "x" } })),
+            };
             let text = answer.to_string();
             Ok::<_, Infallible>(http::Response::builder().status(code).body(Body::from(text.into_bytes())).unwrap())
         }
@@ -49,11 +61,15 @@ fn names_a_minute(count: usize) -> Settings {
 
 /// A request of an agent for the name `cluster`, made at that second.
 fn asks_for(cluster: &str, second: i64) -> CertificateSigningRequest {
+    asks_with(&KeyPair::generate().unwrap(), cluster, second)
+}
+
+fn asks_with(key: &KeyPair, cluster: &str, second: i64) -> CertificateSigningRequest {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, AGENTS_GROUP);
     params.distinguished_name.push(DnType::CommonName, format!("fleet:agent:{cluster}:{}", &ID[..8]));
-    let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+    let pem = params.serialize_request(key).unwrap().pem().unwrap();
     CertificateSigningRequest {
         metadata: ObjectMeta {
             name: Some(format!("fleet-{cluster}")),
@@ -152,4 +168,51 @@ fn of_each_request_that_waits_it_is_said_once_why() {
     assert!(news("a", "not accepted") && news("b", "not accepted"));
     assert!(!news("a", "not accepted") && !news("b", "not accepted"));
     assert!(news("a", "too many") && !news("b", "not accepted"));
+}
+
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+#[tokio::test]
+async fn who_takes_a_request_back_that_was_not_answered_does_not_come_up_later() {
+    let key = KeyPair::generate().unwrap();
+    let joins = asks_with(&key, "a", 1);
+    let mut leaves = asks_with(&key, "a", 2);
+    leaves.metadata.name = Some("leave".to_owned());
+    leaves.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
+    // Of another agent that asks for the same name.
+    let mut other = asks_for("a", 1);
+    other.metadata.name = Some("other".to_owned());
+    let all = json!({ "kind": "CertificateSigningRequestList", "apiVersion": "certificates.k8s.io/v1",
+        "metadata": {}, "items": [joins, leaves, other] });
+    let (mut registrar, settings, asked) = registrar_of([(REQUESTS.to_owned(), all)].into());
+    settings.send_replace(Some(names_a_minute(0)));
+    registrar.notice(joins).await;
+    registrar.notice(leaves).await;
+    let asked = asked.lock().unwrap();
+    let answers = asked_with(&asked, &format!("PATCH {REQUESTS}/"));
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    assert!(answers[0].contains("/fleet-a/approval ") && answers[0].contains(CLUSTER_LEFT), "{answers:?}");
+    assert!(answers[1].contains("/leave/approval ") && answers[1].contains("NotRegistered"), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_an_operator_costs_nothing_until_the_cluster_is_another() {
+    let joins = asks_for("a", 1);
+    let requester = request::requester(&joins).unwrap();
+    let asked_for = request::read(&joins, requester, Duration::from_secs(86_400)).unwrap();
+    let spec = ClusterSpec { name: "a".to_owned(), cluster_id: Some(ID.to_owned()), ..ClusterSpec::default() };
+    let mut cluster = Cluster::new("a", spec);
+    cluster.metadata.uid = Some("1".to_owned());
+    cluster.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), asked_for.fingerprint);
+    let path = "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters/a".to_owned();
+    let (mut registrar, settings, asked) = registrar_of([(path, json!(cluster))].into());
+    settings.send_replace(Some(names_a_minute(10)));
+    registrar.notice(joins).await;
+    let looks = asked.lock().unwrap().len();
+    registrar.look_again().await;
+    assert_eq!(asked.lock().unwrap().len(), looks, "nothing has changed");
+    cluster.spec.accepted = true;
+    registrar.view.put(cluster.clone());
+    registrar.look_again().await;
+    assert!(asked.lock().unwrap().len() > looks, "the watch says that it is accepted");
 }
