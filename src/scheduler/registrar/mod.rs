@@ -61,8 +61,10 @@ pub struct Registrar {
     unaccepted: BTreeMap<String, Arc<Cluster>>,
     /// When names were given in the last minute.
     given: Vec<Instant>,
-    /// When clusters last had a certificate issued again.
-    reissued: BTreeMap<String, Instant>,
+    /// Those of them whose cluster had a certificate a moment ago.
+    hasty: BTreeMap<String, String>,
+    /// When a request of a cluster was last approved.
+    approved: BTreeMap<String, Instant>,
     said: Said,
 }
 
@@ -105,7 +107,8 @@ impl Registrar {
             delayed: BTreeSet::new(),
             unaccepted: BTreeMap::new(),
             given: Vec::new(),
-            reissued: BTreeMap::new(),
+            hasty: BTreeMap::new(),
+            approved: BTreeMap::new(),
             said: Said::default(),
         }
     }
@@ -128,6 +131,7 @@ impl Registrar {
                         self.named.retain(|name| self.waiting.contains_key(name));
                         self.delayed.retain(|name| self.waiting.contains_key(name));
                         self.unaccepted.retain(|name, _| self.waiting.contains_key(name));
+                        self.hasty.retain(|name, _| self.waiting.contains_key(name));
                     }
                     Ok(None) => return,
                     Err(error) => tracing::debug!(%error, "watch of certificate signing requests"),
@@ -143,6 +147,7 @@ impl Registrar {
         self.named.remove(name);
         self.delayed.remove(name);
         self.unaccepted.remove(name);
+        self.hasty.remove(name);
         self.said.0.remove(name);
     }
 
@@ -180,7 +185,9 @@ impl Registrar {
         for (_, name) in oldest {
             let a_minute = self.settings.borrow().as_ref().map_or(0, |settings| settings.new_clusters_per_minute);
             let delayed = self.delayed.contains(&name) && !self.may_give_a_name(a_minute);
-            if delayed || self.unaccepted.get(&name).is_some_and(|cluster| self.is_to_be_accepted(cluster)) {
+            let unaccepted = || self.unaccepted.get(&name).is_some_and(|cluster| self.is_to_be_accepted(cluster));
+            let hasty = || self.hasty.get(&name).is_some_and(|cluster| self.was_just_approved(cluster));
+            if delayed || unaccepted() || hasty() {
                 continue;
             }
             self.handle(&name).await;
@@ -201,6 +208,7 @@ impl Registrar {
         let Some(request) = self.waiting.get(name).cloned() else { return };
         self.delayed.remove(name);
         self.unaccepted.remove(name);
+        self.hasty.remove(name);
         match self.answer(&request).await {
             Ok(Outcome::Answered) => self.settle(name),
             Ok(Outcome::Waits(why)) => {
@@ -282,7 +290,8 @@ impl Registrar {
                 Err(e) if e.is_conflict() => return Ok(Outcome::Waits("the name was taken just now".to_owned())),
                 Err(e) => return Err(e),
             },
-            (Decision::Reissue, Some(_)) if self.was_just_reissued(name) => {
+            (Decision::Reissue, Some(_)) if self.was_just_approved(name) => {
+                self.hasty.insert(csr.name_any(), name.to_owned());
                 return Ok(Outcome::Waits("the cluster had a certificate a moment ago".to_owned()));
             }
             (Decision::Reissue, Some(cluster)) => self.remember_key(&request, cluster).await?,
@@ -293,13 +302,15 @@ impl Registrar {
         }
         self.view.put(cluster.clone());
         self.named.insert(csr.name_any());
-        self.reissued.insert(name.to_owned(), Instant::now());
         match membership::ensure(&self.client, &cluster, &request.user).await {
             Ok(()) => {}
             Err(EnsureError::Leftovers) => return Ok(Outcome::Waits(EnsureError::Leftovers.to_string())),
             Err(EnsureError::Call(e)) => return Err(e),
         }
-        self.approve(csr, &request).await
+        let outcome = self.approve(csr, &request).await?;
+        self.approved.retain(|_, at| at.elapsed() < AGAIN);
+        self.approved.insert(name.to_owned(), Instant::now());
+        Ok(outcome)
     }
 
     /// Denies what waits for the same cluster with another key than the one that has come since: it would take its turn.
@@ -333,10 +344,8 @@ impl Registrar {
     }
 
     /// Whoever has one certificate could ask for others without end, and keep everybody else waiting.
-    fn was_just_reissued(&mut self, cluster: &str) -> bool {
-        let now = Instant::now();
-        self.reissued.retain(|_, at| now.duration_since(*at) < AGAIN);
-        self.reissued.contains_key(cluster)
+    fn was_just_approved(&self, cluster: &str) -> bool {
+        self.approved.get(cluster).is_some_and(|at| at.elapsed() < AGAIN)
     }
 
     fn known(&self, cluster: &Cluster) -> Known {

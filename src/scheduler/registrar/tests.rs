@@ -216,3 +216,27 @@ async fn a_request_that_waits_for_an_operator_costs_nothing_until_the_cluster_is
     registrar.look_again().await;
     assert!(asked.lock().unwrap().len() > looks, "the watch says that it is accepted");
 }
+
+#[tokio::test]
+async fn who_asks_for_one_certificate_after_another_keeps_nobody_waiting() {
+    let key = KeyPair::generate().unwrap();
+    let joins = asks_with(&key, "a", 1);
+    let requester = request::requester(&joins).unwrap();
+    let asked_for = request::read(&joins, requester, Duration::from_secs(86_400)).unwrap();
+    let spec =
+        ClusterSpec { name: "a".to_owned(), cluster_id: Some(ID.to_owned()), accepted: true, ..ClusterSpec::default() };
+    let mut cluster = Cluster::new("a", spec);
+    cluster.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), asked_for.fingerprint);
+    let path = "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters/a".to_owned();
+    let (mut registrar, settings, asked) = registrar_of([(path, json!(cluster))].into());
+    settings.send_replace(Some(names_a_minute(10)));
+    registrar.approved.insert("a".to_owned(), Instant::now());
+    registrar.notice(joins).await;
+    let looks = asked.lock().unwrap().len();
+    assert_eq!(looks, 1, "{asked:?}");
+    registrar.look_again().await;
+    assert_eq!(asked.lock().unwrap().len(), looks, "it is asked for nothing until then");
+    registrar.approved.clear();
+    registrar.look_again().await;
+    assert!(asked.lock().unwrap().len() > looks);
+}
