@@ -198,8 +198,7 @@ mod tests {
 
     #[test]
     fn whoever_is_not_accepted_or_being_deleted_waits() {
-        let unaccepted = || Known { accepted: false, ..known() };
-        assert!(by_token(Some(unaccepted()), None).starts_with("Wait("));
+        assert!(by_token(Some(Known { accepted: false, ..known() }), None).starts_with("Wait("));
         assert!(by_token(Some(Known { deleting: true, ..known() }), None).starts_with("Wait"));
     }
 

@@ -3,6 +3,7 @@
 //! The name lock is the creation of the Cluster object, which etcd makes atomic. Only when everything that the agent
 //! needs is there is its request approved; the hub's controller manager then signs it.
 
+mod answers;
 pub mod decision;
 mod pkcs10;
 pub mod request;
@@ -14,8 +15,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::events::{EventType, Recorder};
 use kube::runtime::watcher::{self, Event};
@@ -30,10 +30,10 @@ use super::settings::{Registration, Settings};
 use super::view::{OTHERS_WATCH, View};
 use crate::api::keys::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, LABEL_NAME, SCHEDULER_MANAGER};
 use crate::api::lenient::Lenient;
-use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, ClusterSpec};
 use crate::daemon::client::{CallError, call};
 use crate::daemon::metrics::Metrics;
+use answers::is_answered;
 use decision::{Decision, Known, TO_BE_ACCEPTED, decide};
 use request::{Denial, Request};
 
@@ -55,14 +55,10 @@ pub struct Registrar {
     waiting: BTreeMap<String, CertificateSigningRequest>,
     /// Those of them whose Cluster was seen: where it is gone since, somebody deleted it, and it is not made anew.
     named: BTreeSet<String>,
-    /// Those that wait for the rate limit alone: until a name may be given, there is nothing to ask about them.
-    delayed: BTreeSet<String>,
-    /// Those of them that wait for an operator, with their cluster: until it is accepted, there is nothing to ask either.
-    unaccepted: BTreeMap<String, Arc<Cluster>>,
+    /// Those of them about which there is nothing to ask until something has happened that is seen from here.
+    idle: BTreeMap<String, Until>,
     /// When names were given in the last minute.
     given: Vec<Instant>,
-    /// Those of them whose cluster had a certificate a moment ago.
-    hasty: BTreeMap<String, String>,
     /// When a request of a cluster was last approved.
     approved: BTreeMap<String, Instant>,
     said: Said,
@@ -77,6 +73,16 @@ impl Said {
     fn news(&mut self, request: &str, why: &str) -> bool {
         self.0.insert(request.to_owned(), why.to_owned()).is_none_or(|before| before != why)
     }
+}
+
+/// What has to happen before a request is worth another look.
+enum Until {
+    /// The rate limit lets another name be given.
+    NameMayBeGiven,
+    /// An operator accepts the cluster, or it is not the same any more.
+    Accepted(Arc<Cluster>),
+    /// Some time has gone by since the cluster of this name had a certificate.
+    Pause(String),
 }
 
 /// What a request needs before it can be answered, if not an error.
@@ -104,10 +110,8 @@ impl Registrar {
             recorder,
             waiting: BTreeMap::new(),
             named: BTreeSet::new(),
-            delayed: BTreeSet::new(),
-            unaccepted: BTreeMap::new(),
+            idle: BTreeMap::new(),
             given: Vec::new(),
-            hasty: BTreeMap::new(),
             approved: BTreeMap::new(),
             said: Said::default(),
         }
@@ -129,9 +133,7 @@ impl Registrar {
                     Ok(Some(Event::InitDone)) => {
                         self.said.0.retain(|name, _| self.waiting.contains_key(name));
                         self.named.retain(|name| self.waiting.contains_key(name));
-                        self.delayed.retain(|name| self.waiting.contains_key(name));
-                        self.unaccepted.retain(|name, _| self.waiting.contains_key(name));
-                        self.hasty.retain(|name, _| self.waiting.contains_key(name));
+                        self.idle.retain(|name, _| self.waiting.contains_key(name));
                     }
                     Ok(None) => return,
                     Err(error) => tracing::debug!(%error, "watch of certificate signing requests"),
@@ -145,9 +147,7 @@ impl Registrar {
     fn settle(&mut self, name: &str) {
         self.waiting.remove(name);
         self.named.remove(name);
-        self.delayed.remove(name);
-        self.unaccepted.remove(name);
-        self.hasty.remove(name);
+        self.idle.remove(name);
         self.said.0.remove(name);
     }
 
@@ -183,14 +183,21 @@ impl Registrar {
         let mut oldest: Vec<_> = self.waiting.values().map(|r| (r.creation_timestamp(), r.name_any())).collect();
         oldest.sort_unstable();
         for (_, name) in oldest {
-            let a_minute = self.settings.borrow().as_ref().map_or(0, |settings| settings.new_clusters_per_minute);
-            let delayed = self.delayed.contains(&name) && !self.may_give_a_name(a_minute);
-            let unaccepted = || self.unaccepted.get(&name).is_some_and(|cluster| self.is_to_be_accepted(cluster));
-            let hasty = || self.hasty.get(&name).is_some_and(|cluster| self.was_just_approved(cluster));
-            if delayed || unaccepted() || hasty() {
-                continue;
+            if !self.is_idle(&name) {
+                self.handle(&name).await;
             }
-            self.handle(&name).await;
+        }
+    }
+
+    fn is_idle(&self, request: &str) -> bool {
+        match self.idle.get(request) {
+            None => false,
+            Some(Until::NameMayBeGiven) => {
+                let settings = self.settings.borrow();
+                !self.may_give_a_name(settings.as_ref().map_or(0, |settings| settings.new_clusters_per_minute))
+            }
+            Some(Until::Accepted(cluster)) => self.is_to_be_accepted(cluster),
+            Some(Until::Pause(cluster)) => self.was_just_approved(cluster),
         }
     }
 
@@ -206,9 +213,7 @@ impl Registrar {
 
     async fn handle(&mut self, name: &str) {
         let Some(request) = self.waiting.get(name).cloned() else { return };
-        self.delayed.remove(name);
-        self.unaccepted.remove(name);
-        self.hasty.remove(name);
+        self.idle.remove(name);
         match self.answer(&request).await {
             Ok(Outcome::Answered) => self.settle(name),
             Ok(Outcome::Waits(why)) => {
@@ -269,7 +274,7 @@ impl Registrar {
                 return self.deny(csr, None, &Denial::new("ClusterDeleted", message)).await;
             }
             (Decision::Create, _) if !self.may_give_a_name(settings.new_clusters_per_minute) => {
-                self.delayed.insert(csr.name_any());
+                self.idle.insert(csr.name_any(), Until::NameMayBeGiven);
                 self.metrics.count(
                     "fleet_registrations_delayed_total",
                     "Registrations held back by the rate limit.",
@@ -291,7 +296,7 @@ impl Registrar {
                 Err(e) => return Err(e),
             },
             (Decision::Reissue, Some(_)) if self.was_just_approved(name) => {
-                self.hasty.insert(csr.name_any(), name.to_owned());
+                self.idle.insert(csr.name_any(), Until::Pause(name.to_owned()));
                 return Ok(Outcome::Waits("the cluster had a certificate a moment ago".to_owned()));
             }
             (Decision::Reissue, Some(cluster)) => self.remember_key(&request, cluster).await?,
@@ -313,32 +318,12 @@ impl Registrar {
         Ok(outcome)
     }
 
-    /// Denies what waits for the same cluster with another key than the one that has come since: it would take its turn.
-    async fn deny_former_keys(&mut self, request: &Request, ttl: Duration) -> Result<(), CallError> {
-        let message = format!("cluster {} is registered with another key by now", request.cluster);
-        let denial = Denial::new("IdentityInUse", message);
-        for open in self.waiting.values().cloned().collect::<Vec<_>>() {
-            let Some(requester) = request::requester(&open) else { continue };
-            let read = request::read(&open, requester, ttl);
-            let former = |r: Request| {
-                !r.leaves && r.cluster == request.cluster && r.id == request.id && r.fingerprint != request.fingerprint
-            };
-            if read.is_ok_and(former) {
-                match self.deny(&open, None, &denial).await {
-                    Err(error) if !error.is_not_found() && !error.is_conflict() => return Err(error),
-                    _ => self.settle(&open.name_any()),
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// A request waits, maybe for something about the cluster of its name.
     fn waits_with(&mut self, csr: &CertificateSigningRequest, cluster: Option<Cluster>, why: &str) -> Outcome {
         if let Some(cluster) = cluster {
             self.named.insert(csr.name_any());
             self.view.put(cluster.clone());
-            self.unaccepted.insert(csr.name_any(), Arc::new(cluster));
+            self.idle.insert(csr.name_any(), Until::Accepted(Arc::new(cluster)));
         }
         Outcome::Waits(why.to_owned())
     }
@@ -362,10 +347,8 @@ impl Registrar {
     }
 
     /// A stolen init token can add names, so it must not be able to add a flood of them.
-    fn may_give_a_name(&mut self, a_minute: usize) -> bool {
-        let now = Instant::now();
-        self.given.retain(|at| now.duration_since(*at) < Duration::from_secs(60));
-        self.given.len() < a_minute
+    fn may_give_a_name(&self, a_minute: usize) -> bool {
+        self.given.iter().filter(|at| is_recent(at)).count() < a_minute
     }
 
     /// Takes the name. A Cluster that an operator made beforehand gets the requester's ID and key.
@@ -402,6 +385,7 @@ impl Registrar {
             let params = PostParams { field_manager: Some(SCHEDULER_MANAGER.to_owned()), ..PostParams::default() };
             call(clusters.create(&params, &cluster)).await?
         };
+        self.given.retain(is_recent);
         self.given.push(Instant::now());
         tracing::info!(cluster = name, id = request.id, accepted = cluster.spec.accepted, "new cluster");
         self.note(&cluster, EventType::Normal, "ClusterRegistered", &format!("registered by cluster {}", request.id))
@@ -430,102 +414,15 @@ impl Registrar {
         Ok(changed)
     }
 
-    async fn approve(&self, csr: &CertificateSigningRequest, request: &Request) -> Result<Outcome, CallError> {
-        let message = format!("cluster {} may have this certificate", request.cluster);
-        self.decide_on(csr, "Approved", "ClusterRegistered", &message).await?;
-        tracing::info!(request = csr.name_any(), cluster = request.cluster.as_str(), "approved");
-        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", "Approved")]);
-        Ok(Outcome::Answered)
-    }
-
-    async fn deny(
-        &self,
-        csr: &CertificateSigningRequest,
-        holder: Option<&Cluster>,
-        denial: &Denial,
-    ) -> Result<Outcome, CallError> {
-        self.decide_on(csr, "Denied", denial.reason, &denial.message).await?;
-        tracing::warn!(request = csr.name_any(), reason = denial.reason, detail = denial.message, "denied");
-        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", denial.reason)]);
-        if let Some(cluster) = holder {
-            self.note(cluster, EventType::Warning, denial.reason, &denial.message).await;
-        }
-        Ok(Outcome::Answered)
-    }
-
-    /// Answers everything else that an agent has asked which takes its registration back, so that none of it brings the
-    /// cluster back, or makes it after all.
-    async fn answer_others(&self, request: &Request, settings: &Settings) -> Result<(), CallError> {
-        let requests = call(self.requests.list(&ListParams::default())).await?.items;
-        for open in requests.iter().map(|read| &read.0).filter(|r| !is_answered(r)) {
-            let Some(requester) = request::requester(open) else { continue };
-            let read = request::read(open, requester, settings.agent_certificate_ttl);
-            let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
-            if read.is_ok_and(same) {
-                match self.decide_on(open, "Denied", CLUSTER_LEFT, &taken_back(request)).await {
-                    // It is gone.
-                    Err(error) if error.is_not_found() => {}
-                    other => other?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes a cluster whose agent takes its registration back, and answers everything else that it has asked.
-    async fn forget(
-        &self,
-        csr: &CertificateSigningRequest,
-        request: &Request,
-        cluster: Option<&Cluster>,
-        settings: &Settings,
-    ) -> Result<Outcome, CallError> {
-        self.answer_others(request, settings).await?;
-        let message = taken_back(request);
-        if let Some(cluster) = cluster {
-            self.note(cluster, EventType::Normal, CLUSTER_LEFT, &message).await;
-            membership::remove(&self.client, cluster).await?;
-        }
-        self.decide_on(csr, "Denied", CLUSTER_LEFT, &message).await?;
-        tracing::info!(cluster = request.cluster.as_str(), "the registration was taken back");
-        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", CLUSTER_LEFT)]);
-        Ok(Outcome::Answered)
-    }
-
-    async fn decide_on(
-        &self,
-        csr: &CertificateSigningRequest,
-        type_: &str,
-        reason: &str,
-        message: &str,
-    ) -> Result<(), CallError> {
-        let condition = json!({
-            "type": type_, "status": "True", "reason": reason, "message": message,
-            "lastUpdateTime": Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default().to_string(),
-        });
-        // The version makes the answer fail if somebody else answered first.
-        let change = json!({
-            "metadata": { "resourceVersion": csr.resource_version() },
-            "status": { "conditions": [condition] },
-        });
-        let (name, params) = (csr.name_any(), PatchParams::default());
-        call(self.requests.patch_subresource("approval", &name, &params, &Patch::Merge(&change))).await?;
-        Ok(())
-    }
-
     async fn note(&self, cluster: &Cluster, type_: EventType, reason: &str, note: &str) {
         let note = Note { type_, action: "Registering", reason, text: note };
         publish(&self.recorder, &cluster.object_ref(&()), note).await;
     }
 }
 
-fn taken_back(request: &Request) -> String {
-    format!("the agent of cluster {} took its registration back", request.cluster)
-}
-
-fn is_answered(csr: &CertificateSigningRequest) -> bool {
-    let conditions = csr.status.as_ref().and_then(|s| s.conditions.as_ref());
-    conditions.into_iter().flatten().any(|c| ["Approved", "Denied", "Failed"].contains(&c.type_.as_str()))
+/// Whether a name was given in the last minute.
+fn is_recent(given: &Instant) -> bool {
+    given.elapsed() < Duration::from_secs(60)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::client::Body;
 use kube::runtime::events::Reporter;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -14,6 +15,7 @@ use serde_json::Value;
 use super::*;
 use crate::api::keys::{AGENTS_GROUP, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
 use crate::api::registration::ANNOTATION_LEAVE;
+use crate::api::registration::gone::CLUSTER_LEFT;
 
 const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
 
