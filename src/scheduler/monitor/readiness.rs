@@ -193,6 +193,19 @@ mod tests {
     }
 
     #[test]
+    fn a_time_of_an_agent_that_the_server_would_not_take_is_not_written_on() {
+        let written = |second| {
+            let mut cluster = cluster(true);
+            cluster.status.as_mut().unwrap().last_update_time = Some(Time(at(second)));
+            let all = evaluate(&cluster, evidence(Pulse::Fresh), at(1));
+            find(&all, conditions::READY).unwrap().last_heartbeat_time.clone().map(|time| time.0)
+        };
+        assert_eq!(written(5), Some(at(5)));
+        // A year before 0 stopped every write about the cluster.
+        assert_eq!(written(-100_000_000_000), None);
+    }
+
+    #[test]
     fn a_scheduler_that_just_started_leaves_ready_as_it_was() {
         for (holds, reason, expected) in [(true, "ClusterReady", "True"), (false, "ClusterHeartbeatLost", "False")] {
             let mut cluster = cluster(true);
