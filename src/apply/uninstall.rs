@@ -155,18 +155,15 @@ impl Engine {
         if state.is_empty() {
             labelled.not_only_others()?;
         }
-        let claims = labelled.without_others(self.claims(server).await?).into_iter();
+        let mut claims = labelled.without_others(self.claims(server).await?);
         // Nor is the data ours of a set that is given back.
-        let taken = |step: &&JournalStep| is_release(&step.undo) && step.object.is("apps", "StatefulSet");
-        let sets: Vec<&str> = state
-            .journal
-            .iter()
-            .flat_map(|journal| &journal.steps)
-            .filter(taken)
-            .map(|step| &*step.object.name)
-            .collect();
-        let claims = claims.filter(|claim| !sets.iter().any(|set| claim_of(&claim.object.name, set)));
-        Ok((labelled.ours, claims.collect()))
+        claims.retain(|claim| {
+            let of = |step: &JournalStep| {
+                step.object.is("apps", "StatefulSet") && claim_of(&claim.object.name, &step.object.name)
+            };
+            !given_back(state).any(of)
+        });
+        Ok((labelled.ours, claims))
     }
 
     async fn open_for_removal(&self, server: &Server, install_uid: &str) -> Result<Shared, Error> {
@@ -197,7 +194,7 @@ impl Engine {
     ) -> Result<Vec<Found>, Error> {
         let (doomed, kept) = sort_out(found.clone(), state, &claims, removal.delete_data);
         // What a cut-off run took over from others is given back, and is nothing of ours any more.
-        for step in state.journal.iter().flat_map(|journal| &journal.steps).filter(|step| is_release(&step.undo)) {
+        for step in given_back(state) {
             self.undo_step(server, step, state).await?;
         }
         let stays = found.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object) && !taken(state, &f.object));
@@ -442,13 +439,15 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: boo
     (doomed, kept)
 }
 
-/// Whether a run that was cut off has taken the object over from others.
-fn taken(state: &State, object: &ObjectRef) -> bool {
-    state.journal.as_ref().and_then(|journal| journal.step(object)).is_some_and(|step| is_release(&step.undo))
+/// What a run that was cut off has taken over from others.
+fn given_back(state: &State) -> impl Iterator<Item = &JournalStep> {
+    let steps = state.journal.iter().flat_map(|journal| &journal.steps);
+    steps.filter(|step| matches!(step.undo, Undo::Release { .. }))
 }
 
-const fn is_release(undo: &Undo) -> bool {
-    matches!(undo, Undo::Release { .. })
+/// Whether a run that was cut off has taken the object over from others.
+fn taken(state: &State, object: &ObjectRef) -> bool {
+    given_back(state).any(|step| step.object == *object)
 }
 
 /// Whether it stays unless the data goes too: the record, the journal or the object itself says so.

@@ -136,17 +136,6 @@ fn is_word(value: &str) -> bool {
     WORDS.iter().chain(&["null"]).any(|word| value.eq_ignore_ascii_case(word))
 }
 
-/// The bytes that can begin a character that is escaped.
-const ESCAPABLE: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < table.len() {
-        table[byte] = matches!(byte, 0x22 | 0x5c | 0..=0x1f | 0x7f | 0xc2 | 0xe2 | 0xef);
-        byte += 1;
-    }
-    table
-};
-
 fn string(text: &mut String, value: &str) {
     if is_plain(value) {
         text.push_str(value);
@@ -154,7 +143,9 @@ fn string(text: &mut String, value: &str) {
     }
     text.push('"');
     let mut rest = value;
-    while let Some(at) = rest.bytes().position(|byte| ESCAPABLE[usize::from(byte)]) {
+    // Only these bytes can begin a character that is escaped.
+    let candidate = |byte: u8| matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f | 0xc2 | 0xe2 | 0xef);
+    while let Some(at) = rest.bytes().position(candidate) {
         text.push_str(&rest[..at]);
         let c = rest[at..].chars().next().unwrap_or_default();
         rest = &rest[at + c.len_utf8()..];

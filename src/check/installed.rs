@@ -61,7 +61,7 @@ pub const CHECKS: [Check<InstalledFacts>; 4] = [
 ];
 
 /// What a command that makes it again needs besides the version; the record does not keep values.
-const VALUES: &str = "with the values that it was installed with";
+pub const VALUES: &str = "with the values that it was installed with";
 
 /// How many objects that strayed are named.
 const NAMED: usize = 5;

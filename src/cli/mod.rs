@@ -135,21 +135,20 @@ impl Global {
 
     /// The same for a namespace of the same cluster.
     fn tail_in(&self, namespace: &str) -> String {
-        let mut tail = self.cluster(self.context.as_deref());
+        let mut tail = self.cluster();
         if namespace != "fleet" {
             tail += &format!(" --namespace {namespace}");
         }
         tail
     }
 
-    /// The flags that lead to the same cluster, for this program and for kubectl, with a space before each. `context` is the
-    /// one that was asked for, or the one that was found.
-    fn cluster(&self, context: Option<&str>) -> String {
+    /// The flags that lead to the same cluster, for this program and for kubectl, with a space before each.
+    fn cluster(&self) -> String {
         let mut flags = String::new();
         if let Some(file) = &self.kubeconfig {
             flags += &format!(" --kubeconfig {}", word(&file.to_string_lossy()));
         }
-        if let Some(context) = context {
+        if let Some(context) = &self.context {
             flags += &format!(" --context {}", word(context));
         }
         flags

@@ -140,7 +140,7 @@ pub(super) fn agent_failed(
     let Failure { error, aftermath } = failure;
     let logs = format!(
         "read the agent's log: `kubectl{} -n {} logs -l app.kubernetes.io/name=fleet-agent`",
-        global.cluster(global.context.as_deref()),
+        global.cluster(),
         global.namespace
     );
     let shown = match &error {

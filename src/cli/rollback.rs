@@ -16,6 +16,7 @@ use super::ui::Ui;
 use super::{Global, cluster_access};
 use crate::api::names::ControlPlaneName;
 use crate::apply::ObjectRef;
+use crate::check::installed::VALUES;
 use crate::control_plane::rollback::Outcome;
 use crate::control_plane::uninstall::Target;
 use crate::install::progress::Progress;
@@ -59,9 +60,6 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
     let outcome = outcome.map_err(|error| goes_on(engine_error("the rollback stopped", &error)))?;
     told(ui, &name, global, args.output, outcome)
 }
-
-/// What a command that installs it again needs besides the version; the record does not keep values.
-const VALUES: &str = "with the values that it was installed with";
 
 /// A rollback as programs read it.
 #[derive(Debug, Serialize)]

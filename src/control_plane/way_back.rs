@@ -79,14 +79,9 @@ async fn to(engine: &Engine, target: &ObjectRef, former: &str) -> Result<Option<
     let Some(live) = server.get(&kind, target.namespace.as_deref(), &target.name).await.map_err(failed)? else {
         return Ok(None);
     };
-    let labels = live.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
-    let labels: Vec<String> = labels
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-        .collect();
-    let labels = labels.join(",");
-    let selection = Selection { namespace: target.namespace.as_deref(), labels: Some(&labels), ..Selection::default() };
+    let selector = engine.owner().selector();
+    let selection =
+        Selection { namespace: target.namespace.as_deref(), labels: Some(&selector), ..Selection::default() };
     let pods = server.list(&pod, &selection).await.map_err(failed)?;
     Ok(judge(&live, &pods, former))
 }

@@ -3,7 +3,7 @@
 use fleetctl::apply::{Action, Done, Event, Kind, Phase, Planned, Removal, Run};
 use serde_json::json;
 
-use super::lifecycle::{bind, edit, kubectl_made};
+use super::lifecycle::{bind, edit, kubectl_made, made_by_kubectl};
 use super::support::{Case, dump, objects, release};
 use super::{kill, rules};
 
@@ -201,12 +201,7 @@ async fn a_workload_that_was_taken_over_is_given_back_as_it_was() {
     let theirs = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": case.namespace},
         "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "d"}}, "template": {"metadata": {"labels": {"app": "d", "old": "x"}},
             "spec": {"containers": [{"name": "c", "image": "example.com/theirs"}, {"name": "more", "image": "example.com/more"}]}}}});
-    let path = Kind::versions("apps", "Deployment").remove(0).collection(Some(&case.namespace));
-    let request = http::Request::post(format!("{path}?fieldManager=kubectl-client-side-apply"))
-        .header("content-type", "application/json")
-        .body(serde_json::to_vec(&theirs).unwrap())
-        .unwrap();
-    case.server().client().request::<serde_json::Value>(request).await.unwrap();
+    made_by_kubectl(&case, "apps", "Deployment", &theirs).await;
     let spec = async || case.get("apps", "Deployment", "d").await.unwrap()["spec"].clone();
     let before = spec().await;
     let run = applied(&case).await;
@@ -223,16 +218,6 @@ async fn a_workload_that_was_taken_over_is_given_back_as_it_was() {
     assert!(live["metadata"].get("labels").is_none(), "{live}");
     delete(&case, "apps", "Deployment", "d").await;
     case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
-}
-
-/// Makes an object as kubectl does.
-async fn made_by_kubectl(case: &Case, group: &str, kind: &str, manifest: &serde_json::Value) {
-    let path = Kind::versions(group, kind).remove(0).collection(Some(&case.namespace));
-    let request = http::Request::post(format!("{path}?fieldManager=kubectl-client-side-apply"))
-        .header("content-type", "application/json")
-        .body(serde_json::to_vec(manifest).unwrap())
-        .unwrap();
-    case.server().client().request::<serde_json::Value>(request).await.unwrap();
 }
 
 #[tokio::test]

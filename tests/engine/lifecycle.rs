@@ -260,12 +260,16 @@ async fn an_object_of_our_name_that_is_not_ours_is_never_touched() {
 pub(crate) async fn kubectl_made(case: &Case, name: &str, data: &serde_json::Value) {
     let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": case.namespace}, "data": data});
-    let maps = Kind::versions("", "ConfigMap").remove(0);
-    let path = format!("{}?fieldManager=kubectl-client-side-apply", maps.collection(Some(&case.namespace)));
-    let request = http::Request::post(path)
+    made_by_kubectl(case, "", "ConfigMap", &manifest).await;
+}
+
+/// Makes an object as `kubectl apply` does.
+pub(crate) async fn made_by_kubectl(case: &Case, group: &str, kind: &str, manifest: &serde_json::Value) {
+    let path = Kind::versions(group, kind).remove(0).collection(Some(&case.namespace));
+    let request = http::Request::post(format!("{path}?fieldManager=kubectl-client-side-apply"))
         .header("content-type", "application/json")
         .header("user-agent", "kubectl/v1.25")
-        .body(serde_json::to_vec(&manifest).unwrap())
+        .body(serde_json::to_vec(manifest).unwrap())
         .unwrap();
     case.server().client().request::<serde_json::Value>(request).await.unwrap();
 }

@@ -59,7 +59,7 @@ pub(in crate::cli) struct PreparedAgent {
 impl PreparedAgent {
     /// Where the agent goes.
     pub(in crate::cli) fn place<'p>(&'p self, global: &'p Global) -> Place<'p> {
-        Place { cluster: global.cluster(global.context.as_deref()), hub: self.hub.as_ref(), home: &self.home }
+        Place { cluster: global.cluster(), hub: self.hub.as_ref(), home: &self.home }
     }
 }
 

@@ -186,15 +186,11 @@ fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context:
     }
     let data = removed.kept.iter().any(|kept| matches!(kept.object.kind.as_str(), "PersistentVolumeClaim" | "Secret"));
     if data {
-        let cluster = global.cluster(context);
-        let namespace = if global.namespace.as_str() == "fleet" {
-            String::new()
-        } else {
-            format!(" --namespace {}", global.namespace)
-        };
+        // The context by its name, for the current one may be another by then.
+        let tail = Global { context: context.map(str::to_owned), ..global.clone() }.tail();
         let _ = writeln!(
             text,
-            "\nAn install of {name} resumes with this data. To delete it for good:\n  fleetctl uninstall control-plane {name}{cluster}{namespace} --delete-data"
+            "\nAn install of {name} resumes with this data. To delete it for good:\n  fleetctl uninstall control-plane {name}{tail} --delete-data"
         );
     }
     text
