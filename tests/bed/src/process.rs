@@ -56,18 +56,18 @@ pub enum State {
 impl Process {
     /// The process that now has this pid.
     pub fn of(pid: i32) -> Option<Self> {
-        stat(pid).map(|(_, start)| Self { pid, start })
+        stat(pid).map(|stat| Self { pid, start: stat.start })
     }
 
     /// What it does. A zombie has ended, only its parent has not looked yet; but as long as it has further threads
     /// they hold its files and ports.
     pub fn state(self) -> State {
-        match stat(self.pid) {
-            Some((_, start)) if start != self.start => State::Stopped,
-            Some(('Z', _)) if threads(self.pid) > 1 => State::Running,
-            Some(('Z' | 'X', _)) | None => State::Stopped,
-            Some(('T' | 't', _)) => State::Paused,
-            Some(_) => State::Running,
+        let Some(stat) = stat(self.pid).filter(|stat| stat.start == self.start) else { return State::Stopped };
+        match stat.state {
+            'Z' if stat.threads > 1 => State::Running,
+            'Z' | 'X' => State::Stopped,
+            'T' | 't' => State::Paused,
+            _ => State::Running,
         }
     }
 
@@ -104,18 +104,22 @@ impl Process {
     }
 }
 
-/// State and start time, from the part behind the command's name (which may itself hold blanks and brackets).
-fn stat(pid: i32) -> Option<(char, u64)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = text.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?.chars().next()?;
-    let start = fields.nth(18)?.parse().ok()?;
-    Some((state, start))
+/// What the kernel says of a process, see proc_pid_stat(5).
+struct Stat {
+    state: char,
+    /// How many threads are not yet gone, the first one included. A listing of `/proc/PID/task` cannot tell: it ends early
+    /// where a thread ends just then.
+    threads: usize,
+    /// Ticks since the machine started.
+    start: u64,
 }
 
-/// How many threads of a process are not yet gone, its first one included.
-fn threads(pid: i32) -> usize {
-    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
+fn stat(pid: i32) -> Option<Stat> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the command's name, which may itself hold blanks and brackets.
+    let fields: Vec<_> = text.rsplit_once(") ")?.1.split(' ').collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    Some(Stat { state: field(3)?.chars().next()?, threads: field(20)?.parse().ok()?, start: field(22)?.parse().ok()? })
 }
 
 /// Where the processes of one cluster are started and written down.
@@ -293,5 +297,18 @@ mod tests {
         assert_eq!(recycled.state(), State::Stopped);
         recycled.signal(Signal::KILL).expect("nobody is there to be signalled");
         assert_eq!(own.state(), State::Running);
+    }
+    #[test]
+    fn every_thread_of_a_process_counts() {
+        let own = i32::try_from(std::process::id()).expect("a pid fits");
+        let all = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| all.wait());
+            }
+            let counted = stat(own).expect("this process runs").threads;
+            all.wait();
+            assert!(counted >= 4, "{counted}");
+        });
     }
 }
