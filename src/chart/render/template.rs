@@ -89,7 +89,7 @@ impl Scan<'_> {
 
     fn copy_to(&mut self, end: usize) {
         let piece = &self.text[self.at..end];
-        self.line += piece.bytes().filter(|&byte| byte == b'\n').count();
+        self.line += memchr::memchr_iter(b'\n', piece.as_bytes()).count();
         self.out.push_str(piece);
         self.at = end;
     }

@@ -240,14 +240,14 @@ impl ValuesBuilder {
         self
     }
 
-    /// Lays the layers over one another and checks the outcome. The schema is only asked for if the user gave something:
-    /// a test holds that the defaults alone are right.
+    /// Lays the layers over one another and checks the outcome. The schema is only asked for if the user gave something,
+    /// and text that is the default's is not held against it: a test holds that the defaults alone are right.
     ///
     /// # Errors
     /// Everything that is wrong, in the order of the sources.
     pub fn build(self, schema: impl FnOnce() -> Value) -> Result<ValuesTree, Diagnostics> {
         let checked = self.by_user;
-        self.finish(checked.then(schema))
+        self.finish(checked.then(schema), true)
     }
 
     /// The same, always checked against the schema.
@@ -255,7 +255,7 @@ impl ValuesBuilder {
     /// # Errors
     /// Everything that is wrong.
     pub fn build_checked(self, schema: Value) -> Result<ValuesTree, Diagnostics> {
-        self.finish(Some(schema))
+        self.finish(Some(schema), false)
     }
 
     /// The merged values without a schema, for a first look (such as at `name`); syntax errors only.
@@ -263,7 +263,7 @@ impl ValuesBuilder {
     /// # Errors
     /// Everything that cannot be read.
     pub fn peek(&self) -> Result<Value, Diagnostics> {
-        Ok(self.clone().finish(None)?.to_json())
+        Ok(self.clone().finish(None, false)?.to_json())
     }
 
     /// The text of one value, as it was written, before a schema says what it is: `2024` of `name: 2024`.
@@ -271,10 +271,10 @@ impl ValuesBuilder {
     /// # Errors
     /// Everything that cannot be read, or that the value is a list or a mapping.
     pub fn peek_text(&self, key: &str) -> Result<Option<String>, Diagnostics> {
-        self.clone().finish(None)?.text(&[key.to_owned()])
+        self.clone().finish(None, false)?.text(&[key.to_owned()])
     }
 
-    fn finish(mut self, schema: Option<Value>) -> Result<ValuesTree, Diagnostics> {
+    fn finish(mut self, schema: Option<Value>, defaults_are_right: bool) -> Result<ValuesTree, Diagnostics> {
         let mut root = Node::map(whole(0));
         if let Some(schema) = &schema {
             // Before anything is shown: also what is overridden later must not show.
@@ -285,9 +285,9 @@ impl ValuesBuilder {
             self.sources.mask(&masks);
         }
         let user_from = self.defaults.iter().map(|node| node.origin.source + 1).max().unwrap_or(0);
-        for layer in self.defaults.into_iter().chain(self.files) {
-            root = merge(root, layer);
-        }
+        root = self.defaults.into_iter().fold(root, merge);
+        let right = (defaults_are_right && schema.is_some()).then(|| root.to_json());
+        root = self.files.into_iter().fold(root, merge);
         for assignment in self.sets.into_iter().chain(self.flags) {
             let sources = &self.sources;
             let place = |origin| -> Place { sources.place(origin) };
@@ -297,7 +297,7 @@ impl ValuesBuilder {
         }
         let mut warnings = Vec::new();
         if let Some(schema) = &schema {
-            let found = validate::validate(&mut root, schema, &self.sources, self.line, user_from);
+            let found = validate::validate(&mut root, schema, &self.sources, self.line, user_from, right.as_ref());
             let (errors, notes): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|problem| problem.severity == crate::chart::Severity::Error);
             warnings = notes;

@@ -68,13 +68,15 @@ struct Check<'c> {
     done: Vec<Vec<String>>,
 }
 
-/// Decides what plain scalars are, then checks everything. Errors and warnings come in the order of their places.
+/// Decides what plain scalars are, then checks everything but the text that `right` values have too. Errors and warnings
+/// come in the order of their places.
 pub(super) fn validate(
     root: &mut Node,
     schema: &Value,
     sources: &Sources,
     line: Option<ServiceLine>,
     user_from: u32,
+    right: Option<&Value>,
 ) -> Vec<Diagnostic> {
     let mut check = Check {
         schema: Schema::new(schema),
@@ -88,7 +90,7 @@ pub(super) fn validate(
     let views = check.schema.views();
     check.settle(root, &views, &mut Vec::new());
     let value = root.to_json();
-    if fits(schema, &value) != Some(true) {
+    if fits(schema, &value, right) != Some(true) {
         let validator = match jsonschema::validator_for(schema) {
             Ok(validator) => validator,
             Err(error) => return vec![Diagnostic::error("schema", format!("the schema is wrong: {}", error.masked()))],
