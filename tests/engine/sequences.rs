@@ -155,10 +155,12 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
                 *model = Model { installed: Some(values), touched: false, removing: false };
                 return case;
             }
-            // The last write makes the record new and closes the journal: dead after it, it is done all the same.
+            // The last write makes the record new and closes the journal: dead after it, it is done all the same. Dead
+            // before its first one over the same values, it looks alike, and what was touched still is.
             let state = case.engine.state().await.unwrap();
             if state.journal.is_none() && recorded(&case).await == Some(values) {
-                *model = Model { installed: Some(values), touched: false, removing: false };
+                let touched = model.touched && model.installed == Some(values);
+                *model = Model { installed: Some(values), touched, removing: false };
             } else if state.journal.is_some_and(|journal| journal.command == "install") && model.removing {
                 // The journal of the cut-off uninstall became this install's; what it had deleted stays so.
                 model.touched = true;
