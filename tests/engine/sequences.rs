@@ -148,6 +148,7 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
             assert_is(&case, Some(values), place).await;
         }
         Step::Kill(values, after, sent) => {
+            let before = case.engine.state().await.unwrap().record.map(|record| record.written);
             let done = cut(&case, after, sent, install(&case, values)).await;
             let case = case.reborn().await;
             if let Some(result) = done {
@@ -155,12 +156,11 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
                 *model = Model { installed: Some(values), touched: false, removing: false };
                 return case;
             }
-            // The last write makes the record new and closes the journal: dead after it, it is done all the same. Dead
-            // before its first one over the same values, it looks alike, and what was touched still is.
+            // The last write makes the record new and closes the journal: dead after it, it is done all the same.
             let state = case.engine.state().await.unwrap();
-            if state.journal.is_none() && recorded(&case).await == Some(values) {
-                let touched = model.touched && model.installed == Some(values);
-                *model = Model { installed: Some(values), touched, removing: false };
+            let is_new = state.record.as_ref().map(|record| &record.written) != before.as_ref();
+            if state.journal.is_none() && is_new && recorded(&case).await == Some(values) {
+                *model = Model { installed: Some(values), touched: false, removing: false };
             } else if state.journal.is_some_and(|journal| journal.command == "install") && model.removing {
                 // The journal of the cut-off uninstall became this install's; what it had deleted stays so.
                 model.touched = true;

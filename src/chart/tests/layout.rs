@@ -75,3 +75,12 @@ fn without_a_users_values_no_schema_is_asked_for() {
     let place = built.origin(&["logLevel".to_owned()]).unwrap();
     assert_eq!((place.place.short().as_str(), place.overrode.len()), ("--set:1:10", 1));
 }
+
+#[test]
+fn defaults_are_taken_for_right_only_where_a_test_holds_that_they_are() {
+    let schema = || serde_json::json!({"properties": {"a": {"type": "string", "pattern": "^x"}, "b": {}}});
+    let values = || ValuesBuilder::new(None).defaults("values.yaml", "a: wrong\n").set(SetKind::Value, "b=1");
+    assert!(values().build(schema).is_ok());
+    assert!(values().build_checked(schema()).is_err());
+    assert!(values().set(SetKind::Value, "a=other").build(schema).is_err());
+}
