@@ -81,8 +81,8 @@ impl Engine {
     pub async fn plan_removal(&self, removal: Removal) -> Result<Removed, Error> {
         let server = self.server();
         let state = super::ledger::load(&server, &self.owner).await?;
-        let (found, claims) = self.what_is_ours(&server, &state).await?;
-        let (doomed, mut kept) = sort_out(found, &state, &claims, removal.delete_data);
+        let (labelled, claims) = self.what_is_ours(&server, &state).await?;
+        let (doomed, mut kept) = sort_out(labelled.ours, &state, &claims, removal.delete_data);
         let (unbound, bound): (Vec<Found>, Vec<Found>) =
             claims.into_iter().partition(|c| removal.delete_data || !is_bound(&c.live));
         kept.extend(bound.iter().map(kept_data));
@@ -110,31 +110,28 @@ impl Engine {
         let state = super::ledger::load(&server, &self.owner).await?;
         let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
         let mut result = Removed::default();
-        let (found, claims) = self.what_is_ours(&server, &state).await?;
+        let (labelled, claims) = self.what_is_ours(&server, &state).await?;
         let own_namespace = namespace.as_ref().is_some_and(|n| self.owner.labelled(n));
-        if found.is_empty() && claims.is_empty() && state.is_empty() && !own_namespace {
+        if labelled.ours.is_empty() && claims.is_empty() && state.is_empty() && !own_namespace {
             result.nothing_found = true;
         } else {
             let install_uid = install_uid(&state, namespace.as_ref());
             let writable = namespace.as_ref().is_some_and(|n| text(n, "/metadata/deletionTimestamp").is_none());
             let ledger = if writable { Some(self.open_for_removal(&server, &install_uid).await?) } else { None };
-            let (state, found, claims) = match &ledger {
+            let (state, labelled) = match &ledger {
                 Some(ledger) => {
                     let (now, version) = {
                         let ledger = ledger.lock().await;
                         (ledger.state.clone(), ledger.found.clone())
                     };
-                    // A run that was at work until now may have made more, and bound what was not bound yet.
-                    let (found, claims) = if version == state.version {
-                        (found, claims)
-                    } else {
-                        self.what_is_ours(&server, &now).await?
-                    };
-                    (now, found, claims)
+                    // A run that was at work until now may have made more.
+                    let same = version == state.version;
+                    let labelled = if same { labelled } else { self.what_is_ours(&server, &now).await?.0 };
+                    (now, labelled)
                 }
-                None => (state, found, claims),
+                None => (state, labelled),
             };
-            let kept = self.delete_all(&server, &state, found, claims, &removal, end, &mut result).await?;
+            let kept = self.delete_all(&server, &state, labelled, &removal, end, &mut result).await?;
             let version = removal.data_version.as_deref();
             self.close_removal(&server, ledger, &state, &install_uid, kept, version, end, &mut result).await?;
         }
@@ -150,11 +147,17 @@ impl Engine {
     }
 
     /// The objects and the claims of this installation; refused where all that there is was made by others.
-    async fn what_is_ours(&self, server: &Server, state: &State) -> Result<(Vec<Found>, Vec<Found>), Error> {
+    async fn what_is_ours(&self, server: &Server, state: &State) -> Result<(Labelled, Vec<Found>), Error> {
         let labelled = self.find_labelled(server, state).await?;
         if state.is_empty() {
             labelled.not_only_others()?;
         }
+        let claims = self.claims_among(server, state, &labelled).await?;
+        Ok((labelled, claims))
+    }
+
+    /// The claims of this installation that there are now.
+    async fn claims_among(&self, server: &Server, state: &State, labelled: &Labelled) -> Result<Vec<Found>, Error> {
         let mut claims = labelled.without_others(self.claims(server).await?);
         // Nor is the data ours of a set that is given back.
         claims.retain(|claim| {
@@ -163,7 +166,7 @@ impl Engine {
             };
             !given_back(state).any(of)
         });
-        Ok((labelled.ours, claims))
+        Ok(claims)
     }
 
     async fn open_for_removal(&self, server: &Server, install_uid: &str) -> Result<Shared, Error> {
@@ -181,29 +184,33 @@ impl Engine {
 
     /// Deletes workloads first, so that pods stop while what they need is still there; then the rest, the data, and last
     /// the keys without which it could not be read.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one step of the story, all needed")]
     async fn delete_all(
         &self,
         server: &Server,
         state: &State,
-        found: Vec<Found>,
-        claims: Vec<Found>,
+        labelled: Labelled,
         removal: &Removal,
         end: Instant,
         result: &mut Removed,
     ) -> Result<Vec<Found>, Error> {
-        let (doomed, kept) = sort_out(found.clone(), state, &claims, removal.delete_data);
         // What a cut-off run took over from others is given back, and is nothing of ours any more.
         for step in given_back(state) {
             self.undo_step(server, step, state).await?;
         }
-        let stays = found.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object) && !taken(state, &f.object));
-        let stays: Vec<Found> = stays.collect();
-        result.kept = kept;
-        let (workloads, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| is_workload(&f.object));
-        let (keys, rest): (Vec<Found>, Vec<Found>) = rest.into_iter().partition(|f| stays_with_data(f, state));
+        let is_first = |found: &Found| {
+            let stays = taken(state, &found.object) || stays_with_data(found, state) && !removal.delete_data;
+            is_workload(&found.object) && !stays
+        };
+        let (workloads, rest): (Vec<Found>, Vec<Found>) = labelled.ours.iter().cloned().partition(is_first);
         result.deleted.extend(self.delete_wave(server, workloads, end).await?);
         self.pods_gone(server, end).await?;
+        // Only now: as long as a set stands, claims are made for it, and bound.
+        let claims = self.claims_among(server, state, &labelled).await?;
+        let (doomed, kept) = sort_out(rest.clone(), state, &claims, removal.delete_data);
+        let stays = rest.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object) && !taken(state, &f.object));
+        let stays: Vec<Found> = stays.collect();
+        result.kept = kept;
+        let (keys, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| stays_with_data(f, state));
         result.deleted.extend(self.delete_wave(server, rest, end).await?);
         let (unbound, bound): (Vec<Found>, Vec<Found>) =
             claims.into_iter().partition(|c| removal.delete_data || !is_bound(&c.live));

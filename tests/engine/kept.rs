@@ -1,10 +1,12 @@
 //! What was there before a run outlives its undoing, and what is removed goes in an order that can be gone on with.
 
+use bed::Bed;
+use bed::proxy::{self, Match, Proxy, When};
 use fleetctl::apply::{Action, Done, Event, Kind, Phase, Planned, Removal, Run};
 use serde_json::json;
 
-use super::lifecycle::{bind, edit, kubectl_made, made_by_kubectl};
-use super::support::{Case, dump, objects, release};
+use super::lifecycle::{bind, edit, kubectl_made, made_by_kubectl, wait_for_claim};
+use super::support::{Case, cluster, dump, objects, release};
 use super::{kill, rules};
 
 const CLAIM: &str = "data-etcd-0";
@@ -111,6 +113,28 @@ async fn keys_are_deleted_after_the_data_that_cannot_be_read_without_them() {
     };
     let (claim, keys, config) = (at("PersistentVolumeClaim", CLAIM), at("Secret", "pki"), at("ConfigMap", "config"));
     assert!(config < claim && claim < keys && config.is_some(), "{config:?}, {claim:?}, {keys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_made_while_a_removal_is_at_work_goes_too() {
+    let proxy = Proxy::start(&Bed::here().unwrap(), &cluster()).unwrap();
+    let case = Case::through(&proxy.kubeconfig(), "late-claim").await;
+    case.install(&objects(&case)).await.unwrap();
+    wait_for_claim(&case, CLAIM).await;
+    // The controller makes one for each member as long as the set stands, be it after the first look at them.
+    let mut late = case.get("", "PersistentVolumeClaim", CLAIM).await.unwrap();
+    late["metadata"] =
+        json!({"name": "data-etcd-1", "namespace": case.namespace, "labels": late["metadata"]["labels"]});
+    late.as_object_mut().unwrap().remove("status");
+    let file = case.folder.path().join("claim.json");
+    std::fs::write(&file, late.to_string()).unwrap();
+    let make = move || Bed::here().unwrap().kubectl(&cluster(), &["create", "-f", file.to_str().unwrap()]).unwrap();
+    let claims = Match::verb("list").path(&format!("{}/persistentvolumeclaims", case.namespace));
+    proxy.on(claims, When::Nth(1), proxy::Action::then(move |_| assert!(make().contains("created"))));
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert!(removed.leftovers.is_empty() && removed.kept.is_empty(), "{removed:?}");
+    assert!(removed.deleted.iter().any(|object| object.name == "data-etcd-1"), "{:?}", removed.deleted);
+    assert!(dump(&case).await.is_empty());
 }
 
 #[tokio::test]

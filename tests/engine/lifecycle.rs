@@ -427,7 +427,7 @@ pub(crate) async fn edit(case: &Case, manager: &str, group: &str, kind: &str, na
     case.server().client().request::<serde_json::Value>(request).await.unwrap();
 }
 
-async fn wait_for_claim(case: &Case, name: &str) {
+pub(crate) async fn wait_for_claim(case: &Case, name: &str) {
     for _ in 0..100 {
         if case.get("", "PersistentVolumeClaim", name).await.is_some() {
             return;
