@@ -37,6 +37,7 @@ mod error;
 mod event;
 mod evidence;
 mod fields;
+mod found;
 mod journal;
 pub mod kinds;
 mod ledger;

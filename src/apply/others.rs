@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::engine::Engine;
 use super::error::{Error, Foreign};
 use super::fields;
+use super::found::Found;
 use super::kinds::{Kind, split_api_version};
 use super::object::{list, text, uid};
 use super::server::{Selection, Server};
-use super::uninstall::Found;
 
 /// Kinds that make pods, by themselves or by one another.
 const WORKLOADS: [(&str, &str); 5] =

@@ -1,6 +1,5 @@
 //! Removing an installation: what record, labels and uid say is ours, in an order in which nothing is missed.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _};
@@ -11,15 +10,16 @@ use super::absence::Doomed;
 use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
-use super::journal::{Journal, JournalStep, Undo};
+use super::found::{Found, given_back, is_bound};
+use super::journal::Journal;
 use super::kinds::Kind;
 use super::ledger::{Ledger, Shared};
 use super::leftovers::Leftover;
 use super::object::{ObjectRef, Policy, annotation, text, uid};
-use super::others::{Labelled, claim_of};
+use super::others::Labelled;
 use super::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use super::record::{Item, Origin, Phase, Record, State};
-use super::server::{Selection, Server};
+use super::server::Server;
 
 /// What to remove.
 #[derive(Debug, Clone, Default)]
@@ -59,20 +59,6 @@ pub struct Removed {
     pub elsewhere: Vec<String>,
 }
 
-/// An object found in the cluster.
-#[derive(Debug, Clone)]
-pub(crate) struct Found {
-    pub(crate) kind: Kind,
-    pub(crate) object: ObjectRef,
-    pub(crate) live: Value,
-}
-
-impl Found {
-    fn doomed(&self) -> Doomed {
-        Doomed { kind: self.kind.clone(), object: self.object.clone(), uid: uid(&self.live).to_owned() }
-    }
-}
-
 impl Engine {
     /// What a removal would do, by reads alone: what would be deleted and what would stay.
     ///
@@ -81,10 +67,10 @@ impl Engine {
     pub async fn plan_removal(&self, removal: Removal) -> Result<Removed, Error> {
         let server = self.server();
         let state = super::ledger::load(&server, &self.owner).await?;
-        let (labelled, claims) = self.what_is_ours(&server, &state).await?;
+        let labelled = self.what_is_ours(&server, &state).await?;
+        let claims = self.claims_among(&server, &state, &labelled).await?;
         let (doomed, mut kept) = sort_out(labelled.ours, &state, &claims, removal.delete_data);
-        let (unbound, bound): (Vec<Found>, Vec<Found>) =
-            claims.into_iter().partition(|c| removal.delete_data || !is_bound(&c.live));
+        let (unbound, bound) = without_data(claims, removal.delete_data);
         kept.extend(bound.iter().map(kept_data));
         let deleted: Vec<ObjectRef> = doomed.iter().chain(&unbound).map(|f| f.object.clone()).collect();
         Ok(Removed {
@@ -110,7 +96,8 @@ impl Engine {
         let state = super::ledger::load(&server, &self.owner).await?;
         let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
         let mut result = Removed::default();
-        let (labelled, claims) = self.what_is_ours(&server, &state).await?;
+        let labelled = self.what_is_ours(&server, &state).await?;
+        let claims = self.claims_among(&server, &state, &labelled).await?;
         let own_namespace = namespace.as_ref().is_some_and(|n| self.owner.labelled(n));
         if labelled.ours.is_empty() && claims.is_empty() && state.is_empty() && !own_namespace {
             result.nothing_found = true;
@@ -126,7 +113,7 @@ impl Engine {
                     };
                     // A run that was at work until now may have made more.
                     let same = version == state.version;
-                    let labelled = if same { labelled } else { self.what_is_ours(&server, &now).await?.0 };
+                    let labelled = if same { labelled } else { self.what_is_ours(&server, &now).await? };
                     (now, labelled)
                 }
                 None => (state, labelled),
@@ -144,29 +131,6 @@ impl Engine {
             result.elsewhere = searched.elsewhere;
         }
         Ok(result)
-    }
-
-    /// The objects and the claims of this installation; refused where all that there is was made by others.
-    async fn what_is_ours(&self, server: &Server, state: &State) -> Result<(Labelled, Vec<Found>), Error> {
-        let labelled = self.find_labelled(server, state).await?;
-        if state.is_empty() {
-            labelled.not_only_others()?;
-        }
-        let claims = self.claims_among(server, state, &labelled).await?;
-        Ok((labelled, claims))
-    }
-
-    /// The claims of this installation that there are now.
-    async fn claims_among(&self, server: &Server, state: &State, labelled: &Labelled) -> Result<Vec<Found>, Error> {
-        let mut claims = labelled.without_others(self.claims(server).await?);
-        // Nor is the data ours of a set that is given back.
-        claims.retain(|claim| {
-            let of = |step: &JournalStep| {
-                step.object.is("apps", "StatefulSet") && claim_of(&claim.object.name, &step.object.name)
-            };
-            !given_back(state).any(of)
-        });
-        Ok(claims)
     }
 
     async fn open_for_removal(&self, server: &Server, install_uid: &str) -> Result<Shared, Error> {
@@ -197,10 +161,8 @@ impl Engine {
         for step in given_back(state) {
             self.undo_step(server, step, state).await?;
         }
-        let is_first = |found: &Found| {
-            let stays = taken(state, &found.object) || stays_with_data(found, state) && !removal.delete_data;
-            is_workload(&found.object) && !stays
-        };
+        let is_first =
+            |found: &Found| is_workload(&found.object) && fate(found, state, removal.delete_data) == Fate::Goes;
         let (workloads, rest): (Vec<Found>, Vec<Found>) = labelled.ours.iter().cloned().partition(is_first);
         result.deleted.extend(self.delete_wave(server, workloads, end).await?);
         self.pods_gone(server, end).await?;
@@ -212,8 +174,7 @@ impl Engine {
         result.kept = kept;
         let (keys, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| stays_with_data(f, state));
         result.deleted.extend(self.delete_wave(server, rest, end).await?);
-        let (unbound, bound): (Vec<Found>, Vec<Found>) =
-            claims.into_iter().partition(|c| removal.delete_data || !is_bound(&c.live));
+        let (unbound, bound) = without_data(claims, removal.delete_data);
         let volumes: Vec<String> =
             unbound.iter().filter_map(|c| text(&c.live, "/spec/volumeName")).map(str::to_owned).collect();
         result.deleted.extend(self.delete_wave(server, unbound, end).await?);
@@ -329,127 +290,49 @@ impl Engine {
             })
             .await
     }
+}
 
-    /// Everything in the cluster that carries our labels, but for the namespace, the record and what controllers make.
-    pub(crate) async fn find_labelled(&self, server: &Server, state: &State) -> Result<Labelled, Error> {
-        let mut kinds: BTreeMap<(String, String), Kind> =
-            Kind::all().into_iter().map(|kind| ((kind.group.to_string(), kind.kind.to_string()), kind)).collect();
-        let recorded = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
-        let begun = state
-            .journal
-            .iter()
-            .flat_map(|j| j.steps.iter())
-            .filter(|step| step.undo == Undo::Delete)
-            .map(|step| &step.object);
-        for object in recorded.chain(begun) {
-            let key = (object.group.clone(), object.kind.clone());
-            if Kind::versions(&object.group, &object.kind).len() != 1
-                && let Ok(kind) = server.served(&object.group, &object.kind).await
-            {
-                kinds.insert(key, kind);
-            }
-        }
-        let selector = self.owner.selector();
-        let selection = Selection { labels: Some(&selector), metadata_only: true, ..Selection::default() };
-        let kinds: Vec<Kind> = kinds.into_values().collect();
-        let answers: Vec<(&Kind, Result<Vec<Value>, super::ApiError>)> = stream::iter(&kinds)
-            .map(|kind| async move {
-                let everywhere = server.list(kind, &selection).await;
-                // Whoever may not read the whole cluster can still remove what is in the namespace.
-                let answer = match everywhere {
-                    Err(error) if error.is_forbidden() && kind.namespaced => {
-                        server.list(kind, &Selection { namespace: Some(&self.owner.namespace), ..selection }).await
-                    }
-                    other => other,
-                };
-                (kind, answer)
-            })
-            .buffer_unordered(self.options.parallel)
-            .collect()
-            .await;
-        let recorded = |kind: &Kind| {
-            let items = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
-            let begun = state.journal.iter().flat_map(|journal| journal.steps.iter().map(|step| &step.object));
-            items.chain(begun).any(|object| object.is(&kind.group, &kind.kind) && !object.is("", "Namespace"))
-        };
-        let mut found = Labelled::default();
-        for (kind, answer) in answers {
-            let objects = match answer {
-                Ok(objects) => objects,
-                // A kind of which nothing is recorded need not be readable.
-                Err(error) if error.is_forbidden() && !recorded(kind) => continue,
-                Err(error) => return Err(Error::api(format!("list {}", kind.plural), error)),
-            };
-            for live in objects {
-                let Some(object) = ObjectRef::of(&live) else { continue };
-                let own =
-                    object.is("", "Namespace") || object.is("", "Secret") && object.name == self.owner.record_name();
-                if own || !self.owner.labelled(&live) {
-                    continue;
-                }
-                if self.is_ours(&live, &object, state) {
-                    found.ours.push(Found { kind: kind.clone(), object, live });
-                } else if !kind.mirrors_a_service() {
-                    found.others.push(Found { kind: kind.clone(), object, live });
-                }
-            }
-        }
-        found.ours.sort_by(|a, b| a.object.cmp(&b.object));
-        found.others.sort_by(|a, b| a.object.cmp(&b.object));
-        Ok(found)
-    }
+/// What a removal does with an object, before it is known whether there is data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Goes,
+    /// It is given back to those from whom it was taken over.
+    GivenBack,
+    /// It is of no use without the data, nor the data without it.
+    StaysWithData,
+}
 
-    /// The volume claims of our workloads: they carry the install labels and are nobody's dependents.
-    pub(crate) async fn claims(&self, server: &Server) -> Result<Vec<Found>, Error> {
-        let kind = Kind::known("", "PersistentVolumeClaim");
-        Ok(self.dependents(server, &kind).await?.into_iter().filter(|f| !self.owner.labelled(&f.live)).collect())
-    }
-
-    /// The volume claims of our workloads that hold data.
-    ///
-    /// # Errors
-    /// What the server refuses.
-    pub async fn data(&self) -> Result<Vec<ObjectRef>, Error> {
-        let claims = self.claims(&self.server()).await?.into_iter();
-        Ok(claims.filter(|claim| is_bound(&claim.live)).map(|claim| claim.object).collect())
-    }
-
-    pub(crate) async fn dependents(&self, server: &Server, kind: &Kind) -> Result<Vec<Found>, Error> {
-        let selector = self.owner.selector();
-        let selection =
-            Selection { namespace: Some(&self.owner.namespace), labels: Some(&selector), ..Selection::default() };
-        let objects =
-            server.list(kind, &selection).await.map_err(|e| Error::api(format!("list {}", kind.plural), e))?;
-        Ok(objects
-            .into_iter()
-            .filter_map(|live| Some(Found { kind: kind.clone(), object: ObjectRef::of(&live)?, live }))
-            .collect())
+fn fate(found: &Found, state: &State, delete_data: bool) -> Fate {
+    if taken(state, &found.object) {
+        Fate::GivenBack
+    } else if stays_with_data(found, state) && !delete_data {
+        Fate::StaysWithData
+    } else {
+        Fate::Goes
     }
 }
 
-/// Parts what is deleted from what stays: what the record, the journal or the object itself says is to be kept.
+/// Parts what is deleted from what stays.
 ///
 /// Keys without data are worth nothing: where no claim is bound and the installation never was complete, they go too.
 fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: bool) -> (Vec<Found>, Vec<Kept>) {
     let never_complete = state.record.is_none() && !claims.iter().any(|claim| is_bound(&claim.live));
     let (mut doomed, mut kept) = (Vec::new(), Vec::new());
     for found in found {
-        let keep = stays_with_data(&found, state);
-        if taken(state, &found.object) {
-            kept.push(Kept { object: found.object, why: "it was there before this installation".to_owned() });
-        } else if keep && !delete_data && !never_complete {
-            kept.push(kept_data(&found));
-        } else {
-            doomed.push(found);
+        match fate(&found, state, delete_data) {
+            Fate::GivenBack => {
+                kept.push(Kept { object: found.object, why: "it was there before this installation".to_owned() });
+            }
+            Fate::StaysWithData if !never_complete => kept.push(kept_data(&found)),
+            Fate::StaysWithData | Fate::Goes => doomed.push(found),
         }
     }
     (doomed, kept)
 }
 
-/// What a run that was cut off has taken over from others.
-fn given_back(state: &State) -> impl Iterator<Item = &JournalStep> {
-    let steps = state.journal.iter().flat_map(|journal| &journal.steps);
-    steps.filter(|step| matches!(step.undo, Undo::Release { .. }))
+/// Parts the claims that go from those that stay, which hold data.
+fn without_data(claims: Vec<Found>, delete_data: bool) -> (Vec<Found>, Vec<Found>) {
+    claims.into_iter().partition(|claim| delete_data || !is_bound(&claim.live))
 }
 
 /// Whether a run that was cut off has taken the object over from others.
@@ -487,11 +370,6 @@ fn kept_item(found: &Found, state: &State) -> Item {
 fn created_namespace(state: &State) -> bool {
     state.record.as_ref().is_some_and(|record| record.namespace_created)
         || state.journal.as_ref().is_some_and(|journal| journal.namespace_created)
-}
-
-/// A claim that was never bound holds no data, and may lack the class that it needs.
-fn is_bound(claim: &Value) -> bool {
-    matches!(text(claim, "/status/phase"), Some("Bound" | "Lost"))
 }
 
 fn is_workload(object: &ObjectRef) -> bool {
