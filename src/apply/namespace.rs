@@ -10,6 +10,7 @@ use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
 use super::kinds::Kind;
+use super::ledger::Shared;
 use super::object::{ObjectRef, list, text, uid};
 use super::plan::made_by;
 use super::record::State;
@@ -21,10 +22,11 @@ const NAMED: usize = 5;
 impl Engine {
     /// Deletes the owner's namespace with what is left of us in it, and waits until it is gone.
     ///
-    /// Returns why it stays, or nothing when it is gone.
+    /// Returns why it stays, or nothing when it is gone. Without a ledger there must be no record.
     pub(crate) async fn delete_namespace(
         &self,
         server: &Server,
+        ledger: Option<&Shared>,
         end: Instant,
         install_uid: &str,
         state: &State,
@@ -40,6 +42,12 @@ impl Engine {
         if text(&live, "/metadata/deletionTimestamp").is_none() {
             if let Some(reason) = self.strangers(server).await? {
                 return Ok(Some(reason));
+            }
+            // Of another run nothing but its record may be there yet, which does not count as a stranger.
+            match ledger {
+                Some(ledger) => ledger.lock().await.still_ours().await?,
+                None if super::ledger::load(server, &self.owner).await?.is_empty() => {}
+                None => return Ok(Some("another run has begun in it".to_owned())),
             }
             server.delete(&kind, &object, uid(&live)).await.map_err(|e| Error::on("delete", &object, e))?;
         }

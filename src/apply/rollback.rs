@@ -109,7 +109,8 @@ impl Engine {
         if !self.find_labelled(server, state).await?.ours.is_empty() || !self.claims(server).await?.is_empty() {
             return Ok(false);
         }
-        let kept = self.delete_namespace(server, Instant::now() + GONE_WITHIN, install_uid, state).await?;
+        let end = Instant::now() + GONE_WITHIN;
+        let kept = self.delete_namespace(server, None, end, install_uid, state).await?;
         Ok(kept.is_none())
     }
 
@@ -139,7 +140,7 @@ impl Engine {
         }
         let end = Instant::now() + GONE_WITHIN;
         let gone = match self.wait_gone(server, doomed, end).await {
-            Ok(()) => self.undo_claims(server, &journal, &state, end).await,
+            Ok(()) => self.undo_claims(server, ledger, &journal, &state, end).await,
             Err(error) => Err(error),
         };
         if let Err(error) = gone {
@@ -154,7 +155,14 @@ impl Engine {
     }
 
     /// Deletes the claims of stateful sets that the run made. Claims that were there before stay with their data.
-    async fn undo_claims(&self, server: &Server, journal: &Journal, state: &State, end: Instant) -> Result<(), Error> {
+    async fn undo_claims(
+        &self,
+        server: &Server,
+        ledger: &Shared,
+        journal: &Journal,
+        state: &State,
+        end: Instant,
+    ) -> Result<(), Error> {
         let sets: Vec<&str> = journal.steps.iter().filter_map(JournalStep::made_set).collect();
         if sets.is_empty() {
             return Ok(());
@@ -166,7 +174,7 @@ impl Engine {
             let before = kept || journal.claims.iter().any(|known| known == claim_uid);
             !before && sets.iter().any(|set| claim_of(&claim.object.name, set))
         });
-        self.delete_wave(server, claims.collect(), end).await.map(|_| ())
+        self.delete_wave(server, Some(ledger), claims.collect(), end).await.map(|_| ())
     }
 
     /// The end of a rollback without problems: the record as it was, or nothing at all.
@@ -181,7 +189,8 @@ impl Engine {
     ) -> Result<(), Error> {
         let made_here = journal.namespace_created && state.record.is_none();
         if made_here {
-            let kept = self.delete_namespace(server, Instant::now() + GONE_WITHIN, &journal.install_uid, state).await;
+            let end = Instant::now() + GONE_WITHIN;
+            let kept = self.delete_namespace(server, Some(ledger), end, &journal.install_uid, state).await;
             match kept {
                 Ok(None) => {
                     result.undone.push(ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace));

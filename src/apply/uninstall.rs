@@ -59,6 +59,17 @@ pub struct Removed {
     pub elsewhere: Vec<String>,
 }
 
+/// A removal that has begun.
+struct Removing<'a> {
+    server: &'a Server,
+    removal: &'a Removal,
+    /// None where the namespace goes already, and nothing can be written in it.
+    ledger: Option<Shared>,
+    state: State,
+    install_uid: String,
+    end: Instant,
+}
+
 impl Engine {
     /// What a removal would do, by reads alone: what would be deleted and what would stay.
     ///
@@ -118,9 +129,9 @@ impl Engine {
                 }
                 None => (state, labelled),
             };
-            let kept = self.delete_all(&server, &state, labelled, &removal, end, &mut result).await?;
-            let version = removal.data_version.as_deref();
-            self.close_removal(&server, ledger, &state, &install_uid, kept, version, end, &mut result).await?;
+            let removing = Removing { server: &server, removal: &removal, ledger, state, install_uid, end };
+            let kept = self.delete_all(&removing, labelled, &mut result).await?;
+            self.close_removal(removing, kept, &mut result).await?;
         }
         if let Some(path) = self.options.journal.as_deref() {
             super::rollback::remove_file(path)?;
@@ -150,13 +161,12 @@ impl Engine {
     /// the keys without which it could not be read.
     async fn delete_all(
         &self,
-        server: &Server,
-        state: &State,
+        removing: &Removing<'_>,
         labelled: Labelled,
-        removal: &Removal,
-        end: Instant,
         result: &mut Removed,
     ) -> Result<Vec<Found>, Error> {
+        let Removing { server, removal, ledger, state, end, .. } = removing;
+        let ledger = ledger.as_ref();
         // What a cut-off run took over from others is given back, and is nothing of ours any more.
         for step in given_back(state) {
             self.undo_step(server, step, state).await?;
@@ -164,8 +174,8 @@ impl Engine {
         let is_first =
             |found: &Found| is_workload(&found.object) && fate(found, state, removal.delete_data) == Fate::Goes;
         let (workloads, rest): (Vec<Found>, Vec<Found>) = labelled.ours.iter().cloned().partition(is_first);
-        result.deleted.extend(self.delete_wave(server, workloads, end).await?);
-        self.pods_gone(server, end).await?;
+        result.deleted.extend(self.delete_wave(server, ledger, workloads, *end).await?);
+        self.pods_gone(server, *end).await?;
         // Only now: as long as a set stands, claims are made for it, and bound.
         let claims = self.claims_among(server, state, &labelled).await?;
         let (doomed, kept) = sort_out(rest.clone(), state, &claims, removal.delete_data);
@@ -173,13 +183,13 @@ impl Engine {
         let stays: Vec<Found> = stays.collect();
         result.kept = kept;
         let (keys, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| stays_with_data(f, state));
-        result.deleted.extend(self.delete_wave(server, rest, end).await?);
+        result.deleted.extend(self.delete_wave(server, ledger, rest, *end).await?);
         let (unbound, bound) = without_data(claims, removal.delete_data);
         let volumes: Vec<String> =
             unbound.iter().filter_map(|c| text(&c.live, "/spec/volumeName")).map(str::to_owned).collect();
-        result.deleted.extend(self.delete_wave(server, unbound, end).await?);
-        result.deleted.extend(self.delete_wave(server, keys, end).await?);
-        self.volumes_gone(server, &volumes, end).await;
+        result.deleted.extend(self.delete_wave(server, ledger, unbound, *end).await?);
+        result.deleted.extend(self.delete_wave(server, ledger, keys, *end).await?);
+        self.volumes_gone(server, &volumes, *end).await;
         for claim in &bound {
             self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
             result.kept.push(kept_data(claim));
@@ -188,12 +198,21 @@ impl Engine {
     }
 
     /// Deletes objects side by side and waits until they are gone. Returns those that were there.
+    ///
+    /// Whoever lost the lock deletes nothing: it may be what another run has found and goes on with.
     pub(crate) async fn delete_wave(
         &self,
         server: &Server,
+        ledger: Option<&Shared>,
         wave: Vec<Found>,
         end: Instant,
     ) -> Result<Vec<ObjectRef>, Error> {
+        if wave.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(ledger) = ledger {
+            ledger.lock().await.still_ours().await?;
+        }
         let answers: Vec<Result<Option<Doomed>, Error>> = stream::iter(wave)
             .map(|found| async move {
                 let doomed = found.doomed();
@@ -241,28 +260,18 @@ impl Engine {
     }
 
     /// What is remembered of what stays; or nothing, and then the namespace goes too if we made it.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one step of the story, all needed")]
-    async fn close_removal(
-        &self,
-        server: &Server,
-        ledger: Option<Shared>,
-        state: &State,
-        install_uid: &str,
-        kept: Vec<Found>,
-        version: Option<&str>,
-        end: Instant,
-        result: &mut Removed,
-    ) -> Result<(), Error> {
+    async fn close_removal(&self, removing: Removing<'_>, kept: Vec<Found>, result: &mut Removed) -> Result<(), Error> {
+        let Removing { server, removal, ledger, state, install_uid, end } = removing;
         let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
         if kept.is_empty() {
-            match self.delete_namespace(server, end, install_uid, state).await? {
+            match self.delete_namespace(server, ledger.as_ref(), end, &install_uid, &state).await? {
                 None => {
                     result.deleted.push(namespace);
                     return Ok(());
                 }
                 Some(why) => result.kept.push(Kept { object: namespace, why }),
             }
-        } else if created_namespace(state) {
+        } else if created_namespace(&state) {
             result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
         }
         let Some(ledger) = ledger else { return Ok(()) };
@@ -270,17 +279,17 @@ impl Engine {
         if kept.is_empty() {
             return ledger.remove().await;
         }
-        let inventory: Vec<Item> = kept.iter().map(|found| kept_item(found, state)).collect();
+        let inventory: Vec<Item> = kept.iter().map(|found| kept_item(found, &state)).collect();
         let owner = &self.owner;
         ledger
             .finish(|state| {
                 let created = state.journal.as_ref().is_some_and(|journal| journal.namespace_created);
                 let mut record = state.record.clone().unwrap_or_else(|| {
                     let begun = state.journal.as_ref().and_then(|journal| journal.release.clone());
-                    Record::new(owner, install_uid.to_owned(), begun.unwrap_or_default())
+                    Record::new(owner, install_uid.clone(), begun.unwrap_or_default())
                 });
-                if let Some(version) = version {
-                    version.clone_into(&mut record.release.version);
+                if let Some(version) = &removal.data_version {
+                    record.release.version.clone_from(version);
                 }
                 record.phase = Phase::Removed;
                 record.namespace_created |= created;

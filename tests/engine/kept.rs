@@ -62,8 +62,8 @@ async fn a_removal_that_was_cut_off_is_no_installation_and_no_undoing_takes_its_
     let case = Case::new("cut").await;
     case.install(&objects(&case)).await.unwrap();
     bind(&case, CLAIM).await;
-    // The lock with the journal, and the workloads.
-    case.traffic.die_after(4, false);
+    // The lock with the journal, its renewal, and the workloads.
+    case.traffic.die_after(5, false);
     tokio::select! {
         removed = case.engine.uninstall(Removal::default()) => panic!("{removed:?}"),
         () = case.traffic.died.notified() => {}

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{Event, Options, Removal, Run};
+use bed::Bed;
+use bed::proxy::{Action, Match, Proxy, When};
+use fleetctl::apply::{Done, Event, Options, Removal, Run};
 use serde_json::json;
 
 use super::lifecycle::{bind, edit};
-use super::support::{Case, dump, objects, release};
+use super::support::{Case, cluster, dump, objects, release};
 use super::{kill, rules};
 
 const CLAIM: &str = "data-etcd-0";
@@ -76,6 +78,89 @@ async fn who_lost_the_lock_writes_nothing_more_and_undoes_nothing() {
     assert_eq!(run.apply_stage(1).await.unwrap_err().reason(), "LockLost");
     kill::wipe(&second).await.unwrap();
     assert!(dump(&second).await.is_empty());
+}
+
+/// Has another run take the lock while the first one waits for a workload to go.
+async fn overtake(first: &Case, second: &Case) {
+    let gone = |event: &Event| match event {
+        Event::Object { object, done: Done::Deleted } => object.kind == "StatefulSet",
+        _ => false,
+    };
+    while !first.events.lock().unwrap().iter().any(gone) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    steal(second).await;
+    hold(second, false).await;
+}
+
+/// Keeps the workload, once it is deleted, or lets it go.
+async fn hold(case: &Case, keep: bool) {
+    let finalizers = if keep { json!(["example.com/hold"]) } else { json!([]) };
+    edit(case, "test", "apps", "StatefulSet", "etcd", json!({"metadata": {"finalizers": finalizers}})).await;
+}
+
+#[tokio::test]
+async fn an_uninstall_that_lost_the_lock_deletes_nothing_more() {
+    let first = Case::with("overtaken", living(std::process::id())).await;
+    first.install(&objects(&first)).await.unwrap();
+    bind(&first, CLAIM).await;
+    hold(&first, true).await;
+    let second = beside(&first).await;
+    let removal = Removal { delete_data: true, ..Removal::default() };
+    let (removed, ()) = futures::join!(first.engine.uninstall(removal), overtake(&first, &second));
+    assert_eq!(removed.unwrap_err().reason(), "LockLost");
+    for (kind, name) in [("ConfigMap", "config"), ("PersistentVolumeClaim", CLAIM), ("Secret", "pki")] {
+        let live = second.get("", kind, name).await.unwrap_or_else(|| panic!("{kind} is gone"));
+        assert!(live["metadata"]["deletionTimestamp"].is_null(), "{live}");
+    }
+    kill::wipe(&second).await.unwrap();
+    assert!(dump(&second).await.is_empty());
+}
+
+#[tokio::test]
+async fn an_undoing_that_lost_the_lock_deletes_no_data_and_no_namespace() {
+    let first = Case::with("undoing", living(std::process::id())).await;
+    let mut run = under_way(&first).await;
+    run.apply_stage(2).await.unwrap();
+    bind(&first, CLAIM).await;
+    hold(&first, true).await;
+    let second = beside(&first).await;
+    let (undone, ()) = futures::join!(run.rollback(), overtake(&first, &second));
+    assert_eq!(undone.unwrap_err().reason(), "LockLost");
+    for (kind, name) in [("PersistentVolumeClaim", CLAIM), ("Namespace", &second.namespace)] {
+        let live = second.get("", kind, name).await.unwrap_or_else(|| panic!("{kind} is gone"));
+        assert!(live["metadata"]["deletionTimestamp"].is_null(), "{live}");
+    }
+    kill::wipe(&second).await.unwrap();
+    assert!(dump(&second).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undoing_leaves_the_namespace_in_which_another_run_has_begun() {
+    let proxy = Proxy::start(&Bed::here().unwrap(), &cluster()).unwrap();
+    let first = Case::through(&proxy.kubeconfig(), "begun").await;
+    let dead = beside(&first).await;
+    let all = objects(&dead);
+    dead.traffic.die_after(1, false);
+    tokio::select! {
+        installed = dead.install(&all) => panic!("{installed:?}"),
+        () = dead.traffic.died.notified() => {}
+    }
+    assert!(first.engine.state().await.unwrap().is_empty(), "the namespace is all there is");
+    // It writes its journal and nothing else, behind the back of who has looked already.
+    let (second, here) = (beside(&first).await, tokio::runtime::Handle::current());
+    let begin = move || {
+        here.block_on(async {
+            let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
+            second.engine.begin(plan).await.unwrap().release().await.unwrap();
+        });
+    };
+    proxy.on(Match::verb("list").path("/configmaps"), When::Nth(1), Action::then(move |_| begin()));
+    let undone = first.engine.rollback().await.unwrap();
+    assert!(undone.undone.is_empty(), "{undone:?}");
+    assert!(first.engine.state().await.unwrap().journal.is_some());
+    kill::wipe(&first).await.unwrap();
+    assert!(dump(&first).await.is_empty());
 }
 
 #[tokio::test]
