@@ -24,6 +24,7 @@ mod kubectl_install;
 mod late;
 mod lint;
 mod log;
+mod meant;
 mod named;
 mod objects;
 mod outcome;
@@ -246,7 +247,10 @@ pub fn main() -> ExitCode {
     });
     let (mut cli, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return clap_ended(&error, name, wants_json(&argv)),
+        Err(error) => {
+            let error = meant::told(error, &argv, &tree(), name);
+            return clap_ended(&error, name, wants_json(&argv));
+        }
     };
     // As kubectl has it: an empty name is none.
     cli.global.context = cli.global.context.filter(|context| !context.is_empty());
