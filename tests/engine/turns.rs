@@ -31,13 +31,19 @@ async fn under_way(case: &Case) -> Run {
     run
 }
 
+/// Ends when `case` has told such an event.
+async fn told(case: &Case, what: impl Fn(&Event) -> bool) {
+    let told = async {
+        while !case.events.lock().unwrap().iter().any(&what) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), told).await.expect("it is told");
+}
+
 /// Ends when `case` waits for the lock.
 async fn waiting(case: &Case) {
-    let told =
-        || case.events.lock().unwrap().iter().any(|event| matches!(event, Event::Lock { taken_over: false, .. }));
-    while !told() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    told(case, |event| matches!(event, Event::Lock { taken_over: false, .. })).await;
 }
 
 /// Has another run take the lock, and end without a word.
@@ -82,13 +88,11 @@ async fn who_lost_the_lock_writes_nothing_more_and_undoes_nothing() {
 
 /// Has another run take the lock while the first one waits for a workload to go.
 async fn overtake(first: &Case, second: &Case) {
-    let gone = |event: &Event| match event {
+    told(first, |event| match event {
         Event::Object { object, done: Done::Deleted } => object.kind == "StatefulSet",
         _ => false,
-    };
-    while !first.events.lock().unwrap().iter().any(gone) {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    })
+    .await;
     steal(second).await;
     hold(second, false).await;
 }
@@ -195,6 +199,37 @@ async fn who_planned_before_another_run_ended_without_success_is_refused() {
     assert!(second.engine.state().await.unwrap().journal.is_some(), "the other run's way back is kept");
     kill::wipe(&second).await.unwrap();
     assert!(dump(&second).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_slower_to_take_the_lock_waits_and_has_begun_nothing() {
+    let proxy = Proxy::start(&Bed::here().unwrap(), &cluster()).unwrap();
+    let slow = Case::through(&proxy.kubeconfig(), "race").await;
+    let all = objects(&slow);
+    slow.install(&all).await.unwrap();
+    let fewer = &all[..all.len() - 1];
+    let plan = slow.engine.plan(&release(), fewer).await.unwrap();
+    // Another run takes the lock behind the look that the slow one has at it.
+    let quick = beside(&slow).await;
+    let theirs = quick.engine.plan(&release(), fewer).await.unwrap();
+    let (send, run) = std::sync::mpsc::channel();
+    let here = tokio::runtime::Handle::current();
+    let taken = std::sync::Mutex::new(Some((theirs, send)));
+    let take = move || {
+        let (theirs, send) = taken.lock().unwrap().take().unwrap();
+        send.send(here.block_on(quick.engine.begin(theirs)).unwrap()).unwrap();
+    };
+    proxy.on(Match::verb("get").path("/secrets/"), When::Nth(1), Action::then(move |_| take()));
+    let (late, undone) = futures::join!(slow.engine.begin(plan), async {
+        waiting(&slow).await;
+        assert!(!slow.engine.has_begun(), "what stands in the journal is another's");
+        run.recv().unwrap().rollback().await.unwrap()
+    });
+    assert!(undone.undone.is_empty() && undone.problems.is_empty(), "{undone:?}");
+    assert_eq!(late.unwrap_err().reason(), "PlanOutdated");
+    assert!(slow.engine.plan(&release(), &all).await.unwrap().is_noop());
+    kill::wipe(&slow).await.unwrap();
+    assert!(dump(&slow).await.is_empty());
 }
 
 #[tokio::test]
