@@ -65,8 +65,8 @@ fn a_bad_image() {
 #[test]
 fn a_bad_pull_secret() {
     let site = Site::on("host");
-    site.bed.lock_registry().unwrap();
     let _open = Mend(|| site.bed.unlock_registry().unwrap());
+    site.bed.lock_registry().unwrap();
     // A tag that no node has, so that it has to be pulled.
     named(&site, &["--image-tag", "v0.6.67"], "image-pull-denied");
 }

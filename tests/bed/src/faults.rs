@@ -286,7 +286,28 @@ fn full_name(image: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
     use super::*;
+
+    #[test]
+    fn a_locked_registry_asks_for_a_password_until_it_is_opened() {
+        let bed = Bed::here().unwrap();
+        let (_lock, endpoint) = bed.open_registry().unwrap();
+        let status = || {
+            let mut stream = TcpStream::connect(&endpoint).unwrap();
+            stream.write_all(b"GET /v2/ HTTP/1.0\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer.split_whitespace().nth(1).unwrap_or_default().to_owned()
+        };
+        assert_eq!(status(), "200");
+        let locked = bed.lock_registry().map(|()| status());
+        bed.unlock_registry().unwrap();
+        assert_eq!(locked.unwrap(), "401");
+        assert_eq!(status(), "200");
+    }
 
     #[test]
     fn short_names_are_the_nodes_long_ones() {
