@@ -162,6 +162,15 @@ impl Target {
         found.map(|(config, _)| config.contexts.into_iter().map(|context| context.name).collect()).unwrap_or_default()
     }
 
+    /// The API server's address as the files have it; none where they cannot be read or have no such context. No plugin runs.
+    pub fn server(&self) -> Option<String> {
+        let (config, _) = read(&self.paths(), !self.kubeconfig.is_empty()).ok().flatten()?;
+        let wanted = self.context.as_ref().or(config.current_context.as_ref())?;
+        let context = config.contexts.iter().find(|named| &named.name == wanted)?.context.as_ref()?;
+        let cluster = config.clusters.iter().find(|named| named.name == context.cluster)?;
+        cluster.cluster.as_ref()?.server.clone()
+    }
+
     fn paths(&self) -> Vec<PathBuf> {
         if !self.kubeconfig.is_empty() {
             return self.kubeconfig.clone();

@@ -12,6 +12,7 @@ use crate::api::names::ControlPlaneName;
 use crate::api::version::{KubeMinor, VersionError};
 use crate::apply::{ClientError, Connected, Target};
 use crate::install::home::Home;
+use crate::workload_cluster::hub::by_file;
 
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
@@ -52,19 +53,25 @@ pub(super) async fn hub_client(global: &Global) -> Result<Client, CliError> {
 }
 
 /// The API of the control plane that `--context` names.
+pub(super) async fn hub(global: &Global) -> Result<Connected, CliError> {
+    Ok(way_to_hub(global).await?.0)
+}
+
+/// The API of the control plane that `--context` names, and the flags that lead this program and kubectl there.
 ///
 /// The context is looked for in the kubeconfig first; a control plane that was installed from here is also found by
 /// the file that its install wrote, so that `get` works before anybody touched `KUBECONFIG`.
-pub(super) async fn hub(global: &Global) -> Result<Connected, CliError> {
+pub(super) async fn way_to_hub(global: &Global) -> Result<(Connected, String), CliError> {
     match connect(global).await {
-        Ok(connected) => Ok(connected),
+        Ok(connected) => Ok((connected, global.cluster())),
         Err(error) if error.reason == "NoSuchContext" || error.reason == "NoKubeconfig" => {
             let name: Option<ControlPlaneName> = global.context.as_deref().and_then(|context| context.parse().ok());
             let home = Home::of_user().ok();
             let file = name.zip(home).map(|(name, home)| home.kubeconfig(&name)).filter(|file| file.is_file());
             let Some(file) = file else { return Err(error) };
+            let flags = by_file(&file);
             let target = Target { kubeconfig: vec![file], context: global.context.clone() };
-            Ok(target.connect().await?)
+            Ok((target.connect().await?, flags))
         }
         Err(error) => Err(error),
     }

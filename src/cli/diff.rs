@@ -123,7 +123,9 @@ pub(super) async fn agent_comparison(
     let compared = Box::pin(workload_cluster::install::compare(plan, &workload.client, &place, &options, &progress));
     let compared = compared.await;
     display.close(compared.is_ok());
-    compared.map_err(|error| agent_failed(ui, plan, Failure { error, aftermath: Aftermath::NothingWritten }, global))
+    compared.map_err(|error| {
+        agent_failed(ui, plan, Failure { error, aftermath: Aftermath::NothingWritten }, global, prepared.hub.as_ref())
+    })
 }
 
 /// The comparison as it is printed.

@@ -7,11 +7,13 @@ use super::ui::Ui;
 use super::{Global, report};
 use crate::api::registration::{Registration, state};
 use crate::apply;
+use crate::check::workload::SOME_CONTROL_PLANE;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
 use crate::install::run::{Aftermath, Failure, Stopped};
 use crate::workload_cluster;
+use crate::workload_cluster::hub::Hub;
 
 /// Ends when SIGINT or SIGTERM comes; a second one ends the program at once.
 pub(super) async fn interrupted(ui: &Ui) {
@@ -135,6 +137,7 @@ pub(super) fn agent_failed(
     plan: &workload_cluster::plan::Plan,
     failure: Failure<workload_cluster::install::InstallError>,
     global: &Global,
+    hub: Option<&Hub>,
 ) -> CliError {
     use workload_cluster::install::InstallError as E;
     let Failure { error, aftermath } = failure;
@@ -151,9 +154,9 @@ pub(super) fn agent_failed(
         E::NoInitSecret(_) => CliError::new(Exit::Preflight, "NoInitSecret", error.to_string())
             .hint("the scheduler there makes it once it is up: `fleetctl status` on the hosting cluster says how it stands"),
         E::Render(problems) => super::package_args::wrong_values(problems),
-        E::NotConnected { stopped: source, said } => heard(stopped(source), said.as_ref(), plan).hint(logs),
+        E::NotConnected { stopped: source, said } => heard(stopped(source), said.as_ref(), plan, hub).hint(logs),
         E::NotReady(said) => {
-            heard(CliError::new(Exit::TimedOut, "NotReady", error.to_string()), said.as_ref(), plan).hint(logs)
+            heard(CliError::new(Exit::TimedOut, "NotReady", error.to_string()), said.as_ref(), plan, hub).hint(logs)
         }
         E::Probe(outcome) => CliError::new(Exit::Preflight, "NotReached", error.to_string())
             .cause(format!("{}: {}", outcome.hop, outcome.message))
@@ -168,11 +171,17 @@ pub(super) fn agent_failed(
 }
 
 /// Adds what the agent says of itself.
-fn heard(shown: CliError, said: Option<&Registration>, plan: &workload_cluster::plan::Plan) -> CliError {
+fn heard(
+    shown: CliError,
+    said: Option<&Registration>,
+    plan: &workload_cluster::plan::Plan,
+    hub: Option<&Hub>,
+) -> CliError {
     let Some(said) = said else { return shown };
     let shown = shown.cause(format!("the agent says {}", workload_cluster::install::shown(said)));
     if said.is(state::REGISTERING) {
-        let accept = format!("`fleetctl accept {} --context CONTROL_PLANE`", plan.name);
+        let there = hub.map_or(SOME_CONTROL_PLANE, |hub| &hub.flags);
+        let accept = format!("`fleetctl accept {}{there}`", plan.name);
         return shown.hint(format!("if the control plane lets in by hand, accept the cluster: {accept}"));
     }
     shown

@@ -20,7 +20,7 @@ use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::apply::{self, ObjectRef, Planned};
 use crate::chart::{Diagnostics, Object};
-use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
+use crate::check::workload::{CHECKS, InitFacts, SOME_CONTROL_PLANE, Wanted, WorkloadFacts};
 use crate::check::{self, Report};
 use crate::install::compare::Comparison;
 use crate::install::home::Home;
@@ -48,7 +48,7 @@ pub struct Installed {
     /// Nothing had to be written to the cluster.
     pub unchanged: bool,
     /// The control plane, where it is known by name.
-    pub control_plane: Option<String>,
+    pub control_plane: Option<Hub>,
     /// Its address, as the agent uses it.
     pub server: String,
 }
@@ -142,9 +142,9 @@ pub async fn install(
         // The control plane's half of what this install did.
         let left = leave(client, plan.package.namespace.as_str(), LEAVING).await;
         if let Ok(Leave::Stays(why)) = left {
-            let name = &plan.name;
+            let (name, there) = (&plan.name, place.hub.map_or(SOME_CONTROL_PLANE, |hub| &hub.flags));
             progress.warn(&format!(
-                "{why}; if the control plane has a Cluster {name}: `fleetctl delete cluster {name} --context CONTROL_PLANE`"
+                "{why}; if the control plane has a Cluster {name}: `fleetctl delete cluster {name}{there}`"
             ));
         }
     }
@@ -262,8 +262,7 @@ impl Flow<'_> {
         self.stages(&rendered, &objects, facts.agents.is_empty(), &identity, &before).await?;
         self.ready(&identity).await?;
         self.course.commit().await?;
-        let control_plane = hub.map(|hub| hub.name);
-        Ok(Installed { unchanged, control_plane, server })
+        Ok(Installed { unchanged, control_plane: hub, server })
     }
 
     fn opening(&self, facts: &WorkloadFacts, copies: bool) -> String {
@@ -327,6 +326,7 @@ impl Flow<'_> {
             copies: source.secret.is_some(),
             cluster: self.place.cluster.clone(),
             control_plane: source.hub.as_ref().map(|hub| hub.name.clone()),
+            hub: source.hub.as_ref().map(|hub| hub.flags.clone()),
             ..self.plan.wanted(objects)
         };
         if wanted.copies {

@@ -239,8 +239,26 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
     assert_eq!(versions["skew"], serde_json::json!([]), "{asked:?}");
 
     // Without the control plane's name it is the same install: what was copied stays ours.
-    let again = member.install(&["--version", "auto"]);
-    assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
+    // What is told next works just so, whether the user's kubeconfigs know the control plane or not.
+    for known in [true, false] {
+        let run = |command: Command| {
+            let mut command = member.prepared(command);
+            if !known {
+                command.env("KUBECONFIG", site.bed.kubeconfig(member.name).unwrap());
+            }
+            site.finish(command)
+        };
+        let again = [&["install", "agent", member.name, "--context", member.name], &["--version", "auto"][..]].concat();
+        let again = run(site.command(&again));
+        assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
+        let told: Vec<&str> = again.stdout.lines().filter(|line| line.contains("ctl get clusters ")).collect();
+        assert!(told.len() == 2 && told.iter().all(|line| line.contains("--context demo") == known), "{again:?}");
+        for line in told {
+            let mut shell = Command::new("bash");
+            shell.args(["-c", line]);
+            assert!(run(shell).succeeds().contains(member.name), "{line}");
+        }
+    }
     member.install(&["--version", "v0.9", "--skip-preflight", "kubernetes-version"]).fails(3, &["v0.9", "v1.1"]);
 
     member.uninstall(&[]).succeeds();

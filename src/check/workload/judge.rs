@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{InitFacts, TokenFacts, Wanted, WorkloadFacts};
+use super::{InitFacts, SOME_CONTROL_PLANE, TokenFacts, Wanted, WorkloadFacts};
 use crate::api::keys::INIT_SECRET;
 use crate::api::shell;
 use crate::api::version::ServiceLine;
@@ -58,9 +58,14 @@ fn uninstall_command(facts: &WorkloadFacts, name: &str, namespace: &str) -> Stri
     format!("fleetctl uninstall agent {name}{} --namespace {namespace}", here(facts))
 }
 
-/// The context that leads to the control plane.
-fn there(facts: &WorkloadFacts) -> Cow<'_, str> {
+/// The control plane's name.
+fn control_plane(facts: &WorkloadFacts) -> Cow<'_, str> {
     shell::word(facts.wanted.control_plane.as_deref().unwrap_or("CONTROL_PLANE"))
+}
+
+/// The flags that lead to the control plane.
+fn there(facts: &WorkloadFacts) -> &str {
+    facts.wanted.hub.as_deref().unwrap_or(SOME_CONTROL_PLANE)
 }
 
 /// The two commands of the operator workflow, each on its line.
@@ -74,9 +79,7 @@ fn copy_commands(facts: &WorkloadFacts) -> [String; 2] {
     };
     [
         format!("kubectl{here} create namespace {namespace}"),
-        format!(
-            "kubectl --context {there} -n {HUB_NAMESPACE} get secret {INIT_SECRET} -o yaml | {moved}kubectl{here} apply -f -"
-        ),
+        format!("kubectl{there} -n {HUB_NAMESPACE} get secret {INIT_SECRET} -o yaml | {moved}kubectl{here} apply -f -"),
     ]
 }
 
@@ -86,7 +89,7 @@ fn delete_command(facts: &WorkloadFacts) -> String {
 }
 
 fn short_way(facts: &WorkloadFacts) -> String {
-    format!("or let this program copy it: `--control-plane {}`", there(facts))
+    format!("or let this program copy it: `--control-plane {}`", control_plane(facts))
 }
 
 /// How a Secret that is here already comes to be another. Over the former one it cannot be applied: what is printed in the
@@ -96,7 +99,7 @@ fn copy_again(facts: &WorkloadFacts) -> String {
         return format!(
             "let this program copy it again: `--control-plane {}`; if it did, `fleetctl status` tells why the control plane \
              has no better one",
-            there(facts)
+            control_plane(facts)
         );
     }
     let [_, copy] = copy_commands(facts);
@@ -239,7 +242,7 @@ fn cluster_name(facts: &WorkloadFacts) -> Finding {
         return Finding::bad(
             format!("another cluster is registered as {name}"),
             format!(
-                "choose another name, or remove that one if it is gone: `fleetctl delete cluster {name} --context {}`",
+                "choose another name, or remove that one if it is gone: `fleetctl delete cluster {name}{}`",
                 there(facts)
             ),
         );
@@ -416,7 +419,7 @@ pub(super) mod tests {
         facts.members = Some(vec![member("m", "other-id")]);
         assert_eq!(failure(&facts).0, "cluster-name");
         assert!(failure(&facts).2.contains("`fleetctl delete cluster m --context CONTROL_PLANE`"), "{facts:?}");
-        facts.wanted.control_plane = Some("demo".to_owned());
+        facts.wanted.hub = Some(" --context demo".to_owned());
         assert!(failure(&facts).2.contains("`fleetctl delete cluster m --context demo`"), "{facts:?}");
         facts.members = Some(vec![member("n", "id")]);
         assert!(failure(&facts).1.contains("as n") && failure(&facts).2.contains(&command("n", "fleet")), "{facts:?}");

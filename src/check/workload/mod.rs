@@ -33,7 +33,12 @@ pub struct Wanted {
     pub cluster: String,
     /// The control plane's name, where it is known, for commands that are shown.
     pub control_plane: Option<String>,
+    /// The flags that lead this program and kubectl to the control plane, a space before each; none where it is not known.
+    pub hub: Option<String>,
 }
+
+/// Stands in commands for the flags that lead to a control plane of which it is not known how it is reached.
+pub const SOME_CONTROL_PLANE: &str = " --context CONTROL_PLANE";
 
 /// The Secret that the agent will start from.
 #[derive(Debug, Clone, Default)]

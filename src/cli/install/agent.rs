@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Done, DryRun, DryRunArgs, WriteArgs, check_ids};
 use crate::apply::Connected;
-use crate::check::workload::CHECKS;
+use crate::check::workload::{CHECKS, SOME_CONTROL_PLANE};
 use crate::cli::agent_args::AgentPlanArgs;
 use crate::cli::display::Display;
 use crate::cli::error::{CliError, Exit};
@@ -136,13 +136,14 @@ async fn agent(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit
     display.close(outcome.is_ok());
     match outcome {
         Ok(installed) => finished(ui, args.output, plan, &installed),
-        Err(failure) => Err(agent_failed(ui, plan, failure, global)),
+        Err(failure) => Err(agent_failed(ui, plan, failure, global, prepared.hub.as_ref())),
     }
 }
 
 async fn control_plane(global: &Global, name: &str) -> Result<Hub, CliError> {
     let there = Global { context: Some(name.to_owned()), ..global.clone() };
-    Ok(Hub { name: name.to_owned(), client: cluster_access::hub_client(&there).await? })
+    let (connected, flags) = cluster_access::way_to_hub(&there).await?;
+    Ok(Hub { name: name.to_owned(), flags, client: connected.client })
 }
 
 /// An install as programs read it.
@@ -162,19 +163,19 @@ fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed)
     if let Some(format) = format {
         ui.out(&format.of(&Document {
             done: Done::of(name.as_str(), &plan.package, installed.unchanged),
-            control_plane: installed.control_plane.as_deref(),
+            control_plane: installed.control_plane.as_ref().map(|hub| hub.name.as_str()),
             server: &installed.server,
         }))?;
         return Ok(Exit::Ok);
     }
     let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
-    let (of, context) = match &installed.control_plane {
-        Some(control_plane) => (format!("control plane {control_plane}"), control_plane.as_str()),
-        None => (format!("the control plane at {}", installed.server), "CONTROL_PLANE"),
+    let (of, there) = match &installed.control_plane {
+        Some(hub) => (format!("control plane {}", hub.name), hub.flags.as_str()),
+        None => (format!("the control plane at {}", installed.server), SOME_CONTROL_PLANE),
     };
     ui.out(&format!(
         "\n{unchanged}Workload cluster {name} is registered with {of} and Ready.\nAsk the control plane for its \
-         clusters:\n\n  kubectl get clusters --context {context}\n  {} get clusters --context {context}\n",
+         clusters:\n\n  kubectl get clusters{there}\n  {} get clusters{there}\n",
         ui.program
     ))?;
     Ok(Exit::Ok)

@@ -193,7 +193,7 @@ fn of_installs() -> Vec<CliError> {
     let west = "west".parse().unwrap();
     let of_control_plane =
         |error: C, aftermath| control_plane_failed(&ui, &plan, Failure { error, aftermath }, &global);
-    let of_agent = |error: W, aftermath| agent_failed(&ui, &agent, Failure { error, aftermath }, &global);
+    let of_agent = |error: W, aftermath| agent_failed(&ui, &agent, Failure { error, aftermath }, &global, None);
     let taken = "cluster west is registered with another key; remove it first, or choose another name";
     let preflight = check::examples().into_iter().filter(|judged| judged.id == "storage").collect();
     vec![
