@@ -134,7 +134,8 @@ fn link(program: &Path, fresh: &Path) -> std::io::Result<()> {
     fs_err::copy(program, fresh).map(drop)
 }
 
-fn no_rights(error: &std::io::Error, plugin: &Path, ui: &Ui) -> CliError {
+/// The error of a plugin, or of what completes it, that cannot be written or removed.
+pub(super) fn no_rights(error: &std::io::Error, plugin: &Path, ui: &Ui) -> CliError {
     let failed =
         CliError::new(Exit::Failed, "CannotWritePlugin", format!("cannot write {}", plugin.display())).because(error);
     if error.kind() == std::io::ErrorKind::PermissionDenied {

@@ -149,16 +149,13 @@ impl Ui {
     /// # Errors
     /// Another answer, or nobody who could be asked.
     pub(super) fn confirm_by_name(&self, deed: &str, what: &str, name: &str) -> Result<(), CliError> {
-        let refused = |headline: &str| {
-            CliError::new(Exit::Refused, "NotConfirmed", headline).hint("give `--yes` to delete without being asked")
-        };
         if !io::stdin().is_terminal() {
-            return Err(refused(&format!("{deed} has to be confirmed, and nobody can be asked")));
+            return Err(nobody_asked(deed));
         }
         self.err(&format!("Type the name of the {what} to go on:"));
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
-        if answer.trim() == name { Ok(()) } else { Err(refused("not confirmed; nothing was deleted")) }
+        if answer.trim() == name { Ok(()) } else { Err(not_confirmed("not confirmed; nothing was deleted")) }
     }
 
     /// A text whose commands name the program as the user started it.
@@ -177,6 +174,15 @@ impl Ui {
         let sign = if self.unicode { sign } else { ascii };
         format!("{style}{sign}{style:#}")
     }
+}
+
+fn not_confirmed(headline: &str) -> CliError {
+    CliError::new(Exit::Refused, "NotConfirmed", headline).hint("give `--yes` to delete without being asked")
+}
+
+/// The error of a deed that has to be confirmed where nobody can be asked.
+pub(super) fn nobody_asked(deed: &str) -> CliError {
+    not_confirmed(&format!("{deed} has to be confirmed, and nobody can be asked"))
 }
 
 #[cfg(test)]

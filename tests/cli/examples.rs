@@ -61,7 +61,7 @@ fn undeletable(sandbox: &Sandbox) {
 }
 
 /// Each page with what is there, and the command.
-const RUNS: [(&str, Given, &str); 39] = [
+const RUNS: [(&str, Given, &str); 40] = [
     ("AutoNeedsCluster", nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
     ("ChartMissing", nothing, "fleetctl show images --set etcd.replicas=3"),
@@ -132,6 +132,14 @@ const RUNS: [(&str, Given, &str); 39] = [
         "fleetctl template control-plane demo --set exposure.type=ClusterIP --set exposure.host=demo.example.org",
     ),
     ("RequestFailed", unreachable, "fleetctl status demo"),
+    (
+        "Unhealthy",
+        |sandbox| {
+            let hub = serve(|_, path| inside(path));
+            use_cluster(sandbox, &serve(move |_, path| hosting(path, &hub, 0)));
+        },
+        "fleetctl status demo --wait --timeout 1s > /dev/null",
+    ),
     ("UnknownVersion", odd_version, "fleetctl install control-plane demo --version auto"),
     (
         "UnusableContext",

@@ -80,7 +80,7 @@ pub(crate) fn hosting(path: &str, hub: &str, etcd: usize) -> Answer {
     let pending = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "etcd-0", "namespace": "fleet", "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "etcd", "uid": "etcd", "controller": true}]},
         "spec": {"containers": [{"name": "etcd"}]},
-        "status": {"phase": "Pending", "containerStatuses": [{"name": "etcd", "ready": false, "image": "i", "imageID": "", "restartCount": 0,
+        "status": {"phase": "Pending", "containerStatuses": [{"name": "etcd", "ready": false, "image": "etcd:3.5.21", "imageID": "", "restartCount": 0,
             "state": {"waiting": {"reason": "ErrImagePull", "message": "etcd:3.5.21: not found"}}}]}});
     match path {
         "/api/v1/namespaces/fleet/secrets/fleet-kubeconfig" => (

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const HEADING: &str = "\n## What it looks like\n\n```text\n";
+pub(crate) const HEADING: &str = "\n## What it looks like\n\n```text\n";
 const END: &str = "\n```\n";
 
 /// A page around its example.

@@ -4,12 +4,14 @@
 //! `$ ` is a whole run of the program, which the tests of the command line repeat.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use super::all;
-use super::block::Block;
+use super::block::{self, Block};
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::apply::{
@@ -22,8 +24,8 @@ use crate::chart::{self, ValuesBuilder};
 use crate::check::{self, Report};
 use crate::cli::error::CliError;
 use crate::cli::outcome::{agent_failed, control_plane_failed, stopped};
-use crate::cli::ui::Ui;
-use crate::cli::{Cli, chart_choice, report, rollback, uninstall, verdicts, with_page};
+use crate::cli::ui::{Ui, nobody_asked};
+use crate::cli::{Cli, chart_choice, kubectl_install, report, rollback, uninstall, verdicts, with_page};
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::{self, upgrade};
@@ -212,10 +214,15 @@ fn of_installs() -> Vec<CliError> {
         of_agent(W::NotReady(None), Aftermath::Left),
         uninstall::elsewhere("control-plane", "demo", &global, &removed()).unwrap_err(),
         uninstall::leftovers(&Removed { leftovers: vec![leftover], ..Removed::default() }).unwrap_err(),
+        uninstall::control_plane::unknown(
+            "client error (Connect): tcp connect error: Connection refused (os error 111)".to_owned(),
+        ),
+        nobody_asked("deleting data"),
         uninstall::agent::stays(&west, unreached, &global),
         rolled_back(undone),
         rolled_back(cut_off),
         report::preflight_refused(&Report { judged: preflight }, true),
+        kubectl_install::no_rights(&io::Error::from_raw_os_error(13), Path::new("/usr/local/bin/kubectl-fleet"), &ui),
     ]
 }
 
@@ -247,4 +254,13 @@ fn every_check_and_every_cause_has_an_example() {
     let known = super::check_ids().map(str::to_owned).chain(crate::apply::CauseId::ALL.iter().map(|cause| cause.id()));
     let missing: Vec<String> = known.filter(|id| !printed.contains_key(id)).collect();
     assert_eq!(missing, Vec::<String>::new());
+}
+
+/// Ids that nobody is shown: the one ends in silence, the other is of a release without one of its charts.
+const NEVER_SHOWN: [&str; 2] = ["BrokenPipe", "NoChart"];
+
+#[test]
+fn every_page_of_what_can_be_seen_has_an_example() {
+    let without: Vec<&str> = all().filter(|page| !page.text.contains(block::HEADING)).map(|page| page.id).collect();
+    assert_eq!(without, NEVER_SHOWN);
 }

@@ -145,19 +145,21 @@ async fn registered(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'
             ui.warn(&format!("workload clusters are registered and lose their control plane: {names}"));
             Ok(())
         }
-        Err(why) if args.delete_data && !args.force && target.is_complete().await => Err(CliError::new(
-            Exit::Refused,
-            "ClustersUnknown",
-            "whether workload clusters are registered could not be found out",
-        )
-        .cause(why)
-        .hint("make the API of the control plane reachable from here, or give `--force` to orphan what is registered")),
+        Err(why) if args.delete_data && !args.force && target.is_complete().await => Err(unknown(why)),
         Err(why) if args.delete_data => {
             ui.warn(&format!("could not ask the control plane which workload clusters are registered: {why}"));
             Ok(())
         }
         Err(_) => Ok(()),
     }
+}
+
+/// The error of a removal that would orphan nobody knows whom.
+pub(in crate::cli) fn unknown(why: String) -> CliError {
+    let headline = "whether workload clusters are registered could not be found out";
+    CliError::new(Exit::Refused, "ClustersUnknown", headline)
+        .cause(why)
+        .hint("make the API of the control plane reachable from here, or give `--force` to orphan what is registered")
 }
 
 /// Says what will be deleted for good, and asks: on a terminal by a question, elsewhere by `--yes`.

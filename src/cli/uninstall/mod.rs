@@ -1,7 +1,7 @@
 //! `uninstall`: removes a control plane or an agent.
 
 pub(super) mod agent;
-mod control_plane;
+pub(super) mod control_plane;
 
 use clap::Subcommand;
 
