@@ -1,6 +1,7 @@
 //! Words of the commands that are told to people.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 /// A text as one word of a POSIX shell: in quotes, unless every character stands for itself.
 pub fn word(text: &str) -> Cow<'_, str> {
@@ -10,6 +11,11 @@ pub fn word(text: &str) -> Cow<'_, str> {
     } else {
         Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
     }
+}
+
+/// The flag by which this program and kubectl read a kubeconfig, a space before it.
+pub fn kubeconfig_flag(file: &Path) -> String {
+    format!(" --kubeconfig {}", word(&file.to_string_lossy()))
 }
 
 #[cfg(test)]

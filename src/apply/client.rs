@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::ClientBuilder;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::buffer::BufferLayer;
 use tower::retry::RetryLayer;
@@ -165,10 +165,8 @@ impl Target {
     /// The API server's address as the files have it; none where they cannot be read or have no such context. No plugin runs.
     pub fn server(&self) -> Option<String> {
         let (config, _) = read(&self.paths(), !self.kubeconfig.is_empty()).ok().flatten()?;
-        let wanted = self.context.as_ref().or(config.current_context.as_ref())?;
-        let context = config.contexts.iter().find(|named| &named.name == wanted)?.context.as_ref()?;
-        let cluster = config.clusters.iter().find(|named| named.name == context.cluster)?;
-        cluster.cluster.as_ref()?.server.clone()
+        let context = self.context.as_ref().or(config.current_context.as_ref())?;
+        cluster(&config, context)?.server.clone()
     }
 
     fn paths(&self) -> Vec<PathBuf> {
@@ -229,12 +227,15 @@ async fn config_of(
     Ok(config)
 }
 
+/// The cluster of a context.
+fn cluster<'k>(kubeconfig: &'k Kubeconfig, context: &str) -> Option<&'k Cluster> {
+    let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()
+}
+
 /// Whether the cluster of a context has a proxy of its own, which counts whatever the environment says.
 fn names_a_proxy(kubeconfig: &Kubeconfig, context: &str) -> bool {
-    let context = kubeconfig.contexts.iter().find(|named| named.name == context);
-    let cluster = context.and_then(|named| named.context.as_ref()).map(|context| &context.cluster);
-    let cluster = kubeconfig.clusters.iter().find(|named| Some(&named.name) == cluster);
-    let proxy = cluster.and_then(|named| named.cluster.as_ref()?.proxy_url.as_ref());
+    let proxy = cluster(kubeconfig, context).and_then(|cluster| cluster.proxy_url.as_ref());
     proxy.is_some_and(|proxy| !proxy.is_empty())
 }
 

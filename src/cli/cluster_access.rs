@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 use super::Global;
 use super::error::{CliError, Exit};
 use crate::api::names::ControlPlaneName;
+use crate::api::shell::kubeconfig_flag;
 use crate::api::version::{KubeMinor, VersionError};
 use crate::apply::{ClientError, Connected, Target};
 use crate::install::home::Home;
-use crate::workload_cluster::hub::by_file;
 
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
@@ -69,7 +69,7 @@ pub(super) async fn way_to_hub(global: &Global) -> Result<(Connected, String), C
             let home = Home::of_user().ok();
             let file = name.zip(home).map(|(name, home)| home.kubeconfig(&name)).filter(|file| file.is_file());
             let Some(file) = file else { return Err(error) };
-            let flags = by_file(&file);
+            let flags = kubeconfig_flag(&file);
             let target = Target { kubeconfig: vec![file], context: global.context.clone() };
             Ok((target.connect().await?, flags))
         }

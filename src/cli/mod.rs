@@ -65,7 +65,7 @@ use clap::{ArgAction, Args, ColorChoice, CommandFactory, FromArgMatches, Parser,
 use futures::future::LocalBoxFuture;
 
 use crate::api::names::NamespaceName;
-use crate::api::shell::word;
+use crate::api::shell::{kubeconfig_flag, word};
 use error::{CliError, Exit};
 use groups::grouped;
 use late::{Late, late};
@@ -145,10 +145,7 @@ impl Global {
 
     /// The flags that lead to the same cluster, for this program and for kubectl, with a space before each.
     fn cluster(&self) -> String {
-        let mut flags = String::new();
-        if let Some(file) = &self.kubeconfig {
-            flags += &format!(" --kubeconfig {}", word(&file.to_string_lossy()));
-        }
+        let mut flags = self.kubeconfig.as_deref().map(kubeconfig_flag).unwrap_or_default();
         if let Some(context) = &self.context {
             flags += &format!(" --context {}", word(context));
         }

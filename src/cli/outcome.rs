@@ -7,7 +7,6 @@ use super::ui::Ui;
 use super::{Global, report};
 use crate::api::registration::{Registration, state};
 use crate::apply;
-use crate::check::workload::SOME_CONTROL_PLANE;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
@@ -180,7 +179,7 @@ fn heard(
     let Some(said) = said else { return shown };
     let shown = shown.cause(format!("the agent says {}", workload_cluster::install::shown(said)));
     if said.is(state::REGISTERING) {
-        let there = hub.map_or(SOME_CONTROL_PLANE, |hub| &hub.flags);
+        let there = Hub::flags_to(hub);
         let accept = format!("`fleetctl accept {}{there}`", plan.name);
         return shown.hint(format!("if the control plane lets in by hand, accept the cluster: {accept}"));
     }

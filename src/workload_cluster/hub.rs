@@ -1,7 +1,5 @@
 //! The control plane as the one who installs an agent reaches it, where that is possible: its API with rights to read.
 
-use std::path::Path;
-
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
 use kube::config::Kubeconfig;
@@ -9,8 +7,9 @@ use kube::{Client, ResourceExt};
 
 use crate::api::init_kubeconfig::Init;
 use crate::api::keys::INIT_SECRET;
-use crate::api::shell::word;
+use crate::api::shell::{kubeconfig_flag, word};
 use crate::apply::client::{Target, connect_with};
+use crate::check::workload::SOME_CONTROL_PLANE;
 use crate::install::home::Home;
 
 /// A control plane that can be asked.
@@ -30,12 +29,12 @@ impl std::fmt::Debug for Hub {
     }
 }
 
-/// The flags that lead to a control plane by the file that its install wrote, whose only context is its own.
-pub fn by_file(kubeconfig: &Path) -> String {
-    format!(" --kubeconfig {}", word(&kubeconfig.to_string_lossy()))
-}
-
 impl Hub {
+    /// The flags that lead to a control plane, a stand-in where it is not known how it is reached.
+    pub fn flags_to(hub: Option<&Self>) -> &str {
+        hub.map_or(SOME_CONTROL_PLANE, |hub| &hub.flags)
+    }
+
     /// The Secret that agents start from, wherever its namespace is.
     ///
     /// # Errors
@@ -53,23 +52,21 @@ impl Hub {
             let file = folder.path().join("fleet-kubeconfig");
             let Ok(text) = fs_err::read_to_string(&file) else { continue };
             let Ok(kubeconfig) = Kubeconfig::from_yaml(&text) else { continue };
-            let same = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()).any(|cluster| {
+            let same = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()).find(|cluster| {
                 use base64::Engine as _;
                 let data = cluster.certificate_authority_data.as_deref().unwrap_or_default();
                 base64::engine::general_purpose::STANDARD.decode(data).is_ok_and(|ca| ca == init.ca)
             });
-            if same && let Ok(connected) = connect_with(kubeconfig).await {
+            let Some(server) = same.map(|cluster| cluster.server.clone()) else { continue };
+            if let Ok(connected) = connect_with(kubeconfig).await {
                 let name = folder.file_name().to_string_lossy().into_owned();
-                let flags = if is_context(&name, &file) { format!(" --context {name}") } else { by_file(&file) };
+                // Where kubectl finds it under its name, nobody has to be told of the file.
+                let by_name = Target { kubeconfig: Vec::new(), context: Some(name.clone()) };
+                let merged = server.is_some() && by_name.server() == server;
+                let flags = if merged { format!(" --context {}", word(&name)) } else { kubeconfig_flag(&file) };
                 return Some(Self { name, flags, client: connected.client });
             }
         }
         None
     }
-}
-
-/// Whether kubectl finds the control plane of `file` under its name, without being told of the file.
-fn is_context(name: &str, file: &Path) -> bool {
-    let found = Target { kubeconfig: Vec::new(), context: Some(name.to_owned()) }.server();
-    found.is_some() && found == Target { kubeconfig: vec![file.to_owned()], context: None }.server()
 }

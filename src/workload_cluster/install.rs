@@ -20,7 +20,7 @@ use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::apply::{self, ObjectRef, Planned};
 use crate::chart::{Diagnostics, Object};
-use crate::check::workload::{CHECKS, InitFacts, SOME_CONTROL_PLANE, Wanted, WorkloadFacts};
+use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
 use crate::check::{self, Report};
 use crate::install::compare::Comparison;
 use crate::install::home::Home;
@@ -142,7 +142,7 @@ pub async fn install(
         // The control plane's half of what this install did.
         let left = leave(client, plan.package.namespace.as_str(), LEAVING).await;
         if let Ok(Leave::Stays(why)) = left {
-            let (name, there) = (&plan.name, place.hub.map_or(SOME_CONTROL_PLANE, |hub| &hub.flags));
+            let (name, there) = (&plan.name, Hub::flags_to(place.hub));
             progress.warn(&format!(
                 "{why}; if the control plane has a Cluster {name}: `fleetctl delete cluster {name}{there}`"
             ));

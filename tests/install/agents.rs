@@ -248,7 +248,7 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
             }
             site.finish(command)
         };
-        let again = [&["install", "agent", member.name, "--context", member.name], &["--version", "auto"][..]].concat();
+        let again = ["install", "agent", member.name, "--context", member.name, "--version", "auto"];
         let again = run(site.command(&again));
         assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
         let told: Vec<&str> = again.stdout.lines().filter(|line| line.contains("ctl get clusters ")).collect();

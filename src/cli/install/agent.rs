@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Done, DryRun, DryRunArgs, WriteArgs, check_ids};
 use crate::apply::Connected;
-use crate::check::workload::{CHECKS, SOME_CONTROL_PLANE};
+use crate::check::workload::CHECKS;
 use crate::cli::agent_args::AgentPlanArgs;
 use crate::cli::display::Display;
 use crate::cli::error::{CliError, Exit};
@@ -169,9 +169,11 @@ fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed)
         return Ok(Exit::Ok);
     }
     let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
-    let (of, there) = match &installed.control_plane {
-        Some(hub) => (format!("control plane {}", hub.name), hub.flags.as_str()),
-        None => (format!("the control plane at {}", installed.server), SOME_CONTROL_PLANE),
+    let hub = installed.control_plane.as_ref();
+    let there = Hub::flags_to(hub);
+    let of = match hub {
+        Some(hub) => format!("control plane {}", hub.name),
+        None => format!("the control plane at {}", installed.server),
     };
     ui.out(&format!(
         "\n{unchanged}Workload cluster {name} is registered with {of} and Ready.\nAsk the control plane for its \

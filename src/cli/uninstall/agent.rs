@@ -10,6 +10,7 @@ use super::{elsewhere, leftovers};
 use crate::api::keys::cluster_namespace;
 use crate::api::names::ClusterName;
 use crate::apply::Removed;
+use crate::check::workload::SOME_CONTROL_PLANE;
 use crate::cli::cluster_access::request_failed;
 use crate::cli::display::Display;
 use crate::cli::error::{CliError, Exit};
@@ -119,7 +120,7 @@ pub(in crate::cli) fn stays(name: &ClusterName, why: &str, global: &Global) -> C
         .cause(why.to_owned())
         .hint(format!("nothing was removed; the control plane still has {}", left_there(name)))
         .hint(format!("to remove the agent all the same: `fleetctl uninstall agent {name}{} --force`", global.tail()))
-        .hint(format!("and there, once it is reached: `fleetctl delete cluster {name} --context CONTROL_PLANE`"))
+        .hint(format!("and there, once it is reached: `fleetctl delete cluster {name}{SOME_CONTROL_PLANE}`"))
 }
 
 fn summary(name: &ClusterName, global: &Global, leave: &Leave, removed: &Removed) -> String {
@@ -138,8 +139,8 @@ fn summary(name: &ClusterName, global: &Global, leave: &Leave, removed: &Removed
     if let Leave::Stays(_) = leave {
         let _ = writeln!(
             text,
-            "\nThe control plane still has {}. To remove them there:\n  fleetctl delete cluster {name} --context \
-             CONTROL_PLANE",
+            "\nThe control plane still has {}. To remove them there:\n  fleetctl delete cluster \
+             {name}{SOME_CONTROL_PLANE}",
             left_there(name)
         );
     }
