@@ -133,9 +133,17 @@ impl Journal {
         self.step(object).is_some_and(|step| step.undo == Undo::Delete)
     }
 
+    /// Notes steps that are about to be made, of what is known of the release by now.
+    pub(crate) fn note(&mut self, steps: &[JournalStep], release: Option<&Release>) {
+        self.release = release.cloned().or_else(|| self.release.take());
+        for step in steps {
+            self.put(step.clone());
+        }
+    }
+
     /// Adds a step, or puts it in the place of the same object's: whoever made it has seen to it that it leads back to the
     /// state before the whole run as well.
-    pub(crate) fn put(&mut self, step: JournalStep) {
+    fn put(&mut self, step: JournalStep) {
         match self.steps.iter_mut().find(|known| known.object == step.object) {
             Some(known) => *known = step,
             None => self.steps.push(step),

@@ -42,6 +42,8 @@ pub(crate) struct Ledger {
     pub(crate) found: String,
     /// What is in the cluster.
     pub(crate) state: State,
+    /// When the last write that holds the lock was sent.
+    held_at: Instant,
 }
 
 /// A ledger shared with the task that renews the lock.
@@ -100,7 +102,8 @@ pub(crate) async fn load(server: &Server, owner: &Owner) -> Result<State, Error>
 impl Ledger {
     /// Takes the lock and, in the same write, makes a first change to the state.
     ///
-    /// A lock that is expired or whose process is gone is taken over; a live one is waited for, at most `lock_wait`, and
+    /// What the caller has `seen` needs no second look where nobody held the lock then: the write is refused if it is not
+    /// like that any more. A lock that is expired or whose process is gone is taken over; a live one is waited for, at most `lock_wait`, and
     /// not up to the deadline, for then nobody would say who holds it. `begun` says from the first write on that there may be
     /// something of this run; who was slower than another has written nothing.
     pub(crate) async fn acquire(
@@ -109,14 +112,19 @@ impl Ledger {
         options: &Options,
         events: &Events,
         begun: &AtomicBool,
+        seen: &State,
         change: impl Fn(&mut State),
     ) -> Result<Self, Error> {
         let began = Instant::now();
         let end = options.deadline.and_then(|deadline| deadline.checked_sub(2 * LOOK_EVERY));
         let holder = Holder { nonce: random_id(), since: jiff::Timestamp::now().to_string(), ..options.holder.clone() };
         let mut told = false;
+        let mut seen = Some(seen).filter(|seen| seen.lock.is_none() && seen.is_one_look()).cloned();
         loop {
-            let state = load(server, owner).await?;
+            let state = match seen.take() {
+                Some(seen) => seen,
+                None => load(server, owner).await?,
+            };
             if let Some(lock) = &state.lock {
                 if lock.is_dead(jiff::Timestamp::now(), &holder) {
                     events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
@@ -132,8 +140,14 @@ impl Ledger {
                 }
             }
             let found = state.version.clone();
-            let mut ledger =
-                Self { server: server.clone(), owner: owner.clone(), holder: holder.clone(), found, state };
+            let mut ledger = Self {
+                server: server.clone(),
+                owner: owner.clone(),
+                holder: holder.clone(),
+                found,
+                state,
+                held_at: Instant::now(),
+            };
             let mut next = ledger.state.clone();
             next.lock = Some(ledger.fresh_lock());
             change(&mut next);
@@ -148,6 +162,11 @@ impl Ledger {
     /// Goes on whatever the deadline: what was begun is being undone.
     pub(crate) fn without_deadline(&mut self) {
         self.server = self.server.until(None);
+    }
+
+    /// Whether the lock is ours for certain, without a request: it was written a moment ago, and lives much longer.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.held_at.elapsed() < RENEW_EVERY
     }
 
     /// Renews the lock, and fails where it is not ours any more.
@@ -214,6 +233,7 @@ impl Ledger {
 
     /// One write. False when the Secret is not the one that was read.
     async fn write(&mut self, mut next: State) -> Result<bool, Error> {
+        let sent = Instant::now();
         next.write = random_id();
         let target = reference(&self.owner);
         let mut secret = next.secret(&self.owner);
@@ -249,6 +269,7 @@ impl Ledger {
             Err(error) if error.code == 409 || error.is_not_found() && !next.uid.is_empty() => {
                 let found = load(&self.server, &self.owner).await?;
                 if found.write == next.write {
+                    self.held_at = sent;
                     self.state = State { uid: found.uid, version: found.version, ..next };
                     return Ok(true);
                 }
@@ -258,6 +279,7 @@ impl Ledger {
         };
         super::object::uid(&stored).clone_into(&mut next.uid);
         super::object::text(&stored, "/metadata/resourceVersion").unwrap_or_default().clone_into(&mut next.version);
+        self.held_at = sent;
         self.state = next;
         Ok(true)
     }

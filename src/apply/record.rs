@@ -285,6 +285,11 @@ impl State {
         self.record.is_none() && self.journal.is_none()
     }
 
+    /// Whether uid and resource version are of one look: [`super::Plan::since`] puts the version of an earlier one in.
+    pub(crate) fn is_one_look(&self) -> bool {
+        self.uid.is_empty() == self.version.is_empty()
+    }
+
     /// How many bytes record and journal take in the Secret.
     pub fn size(&self) -> usize {
         let record = self.record.as_ref().and_then(|record| serde_json::to_vec(record).ok());

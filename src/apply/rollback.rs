@@ -85,7 +85,8 @@ impl Engine {
             return Ok(result);
         }
         let begun = &self.begun;
-        let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, |_| {}).await?;
+        let mut ledger =
+            Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, &state, |_| {}).await?;
         if only_this && ledger.found != state.version {
             ledger.finish(|_| {}).await?;
             return Err(Error::PlanOutdated);

@@ -43,10 +43,13 @@ pub struct Run {
     pub(crate) ledger: Shared,
     local: Option<LocalJournal>,
     applied: BTreeMap<ObjectRef, Applied>,
+    /// The write that took the lock has journalled the first stage as well.
+    opened: bool,
 }
 
 impl Engine {
-    /// Starts a run: makes the namespace where it is missing and planned, takes the lock, opens the journal.
+    /// Starts a run: makes the namespace where it is missing and planned, takes the lock, opens the journal, the last two
+    /// in one write.
     ///
     /// A journal that a cut-off run left is continued, so that a rollback leads back to before both.
     ///
@@ -76,8 +79,9 @@ impl Engine {
             journal.namespace_created |= fresh.namespace_created;
             applied.insert(step.target.clone(), done);
         }
-        let begun = &self.begun;
-        let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, |state| {
+        let (begun, seen) = (&self.begun, &plan.state);
+        let first = plan.opening(|step| applied.contains_key(&step.target));
+        let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, seen, |state| {
             // Another run may have come and gone while the lock was waited for: its journal is closed then, and what
             // stood in it is not ours to undo.
             state.journal = Some(match &state.journal {
@@ -88,6 +92,9 @@ impl Engine {
                     ..found.clone()
                 },
             });
+            if let Some(journal) = state.journal.as_mut().filter(|_| state.version == seen.version) {
+                journal.note(&first, plan.release.as_ref());
+            }
         })
         .await?;
         // Whatever another run wrote since then, the plan knows nothing of: what it made, or the keys that it made up.
@@ -98,7 +105,30 @@ impl Engine {
             self.begun.store(false, Ordering::SeqCst);
             return Err(Error::PlanOutdated);
         }
-        Ok(Run { engine: self.clone(), server, plan, ledger: Shared::new(ledger), local, applied })
+        let opened = !first.is_empty();
+        let mut run = Run { engine: self.clone(), server, plan, ledger: Shared::new(ledger), local, applied, opened };
+        if let Err(error) = run.local.as_mut().map_or(Ok(()), |local| local.append(&first)) {
+            run.release().await?;
+            return Err(error);
+        }
+        Ok(run)
+    }
+}
+
+impl Plan {
+    /// How the first stage is undone, where that needs no further look: all of it is new, and none of it finds data.
+    fn opening(&self, is_done: impl Fn(&Step) -> bool) -> Vec<JournalStep> {
+        if self.state.journal.is_some() {
+            return Vec::new();
+        }
+        let due = || self.steps.iter().filter(|step| step.action.writes() && !is_done(step));
+        let first = due().map(|step| step.stage).min();
+        let stage = || due().filter(|step| Some(step.stage) == first);
+        if stage().any(|step| step.action != Action::Create) {
+            return Vec::new();
+        }
+        let steps: Vec<JournalStep> = stage().map(|step| entry(step, Undo::Delete)).collect();
+        if steps.iter().any(|step| step.made_set().is_some()) { Vec::new() } else { steps }
     }
 }
 
@@ -228,9 +258,11 @@ impl Run {
             .collect()
             .await;
         let entries: Vec<JournalStep> = entries.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
+        let opened = std::mem::take(&mut self.opened);
         if entries.is_empty() {
+            let mut ledger = self.ledger.lock().await;
             // Nothing to say, but whoever lost the lock meanwhile must not write either.
-            return self.ledger.lock().await.still_ours().await;
+            return if opened && ledger.is_fresh() { Ok(()) } else { ledger.still_ours().await };
         }
         self.note(&entries).await
     }
@@ -258,10 +290,7 @@ impl Run {
             .update(|state| {
                 if let Some(journal) = &mut state.journal {
                     journal.claims.extend(claims.iter().cloned());
-                    journal.release = release.clone().or_else(|| journal.release.take());
-                    for entry in entries {
-                        journal.put(entry.clone());
-                    }
+                    journal.note(entries, release.as_ref());
                 }
             })
             .await

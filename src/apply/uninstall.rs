@@ -115,7 +115,8 @@ impl Engine {
         } else {
             let install_uid = install_uid(&state, namespace.as_ref());
             let writable = namespace.as_ref().is_some_and(|n| text(n, "/metadata/deletionTimestamp").is_none());
-            let ledger = if writable { Some(self.open_for_removal(&server, &install_uid).await?) } else { None };
+            let ledger =
+                if writable { Some(self.open_for_removal(&server, &state, &install_uid).await?) } else { None };
             let (state, labelled) = match &ledger {
                 Some(ledger) => {
                     let (now, version) = {
@@ -144,8 +145,8 @@ impl Engine {
         Ok(result)
     }
 
-    async fn open_for_removal(&self, server: &Server, install_uid: &str) -> Result<Shared, Error> {
-        let ledger = Ledger::acquire(server, &self.owner, &self.options, &self.events, &self.begun, |state| {
+    async fn open_for_removal(&self, server: &Server, seen: &State, install_uid: &str) -> Result<Shared, Error> {
+        let ledger = Ledger::acquire(server, &self.owner, &self.options, &self.events, &self.begun, seen, |state| {
             let journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
             state.journal = Some(journal.into_removal());
             // From its first deletion on there is no whole installation, whatever comes next.

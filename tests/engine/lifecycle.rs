@@ -28,6 +28,26 @@ async fn a_second_install_of_the_same_inputs_sends_no_write_at_all() {
 }
 
 #[tokio::test]
+async fn an_install_writes_each_object_once_and_the_record_once_a_stage_and_once_at_the_end() {
+    let case = Case::new("once").await;
+    let all = objects(&case);
+    let plan = case.engine.plan(&release(), &all).await.unwrap();
+    let reads = case.traffic.reads();
+    let mut run = case.engine.begin(plan).await.unwrap();
+    // The namespace, and in one write the lock, the journal and the first stage in it.
+    assert_eq!((case.traffic.writes(), case.traffic.reads() - reads), (2, 0));
+    let journal = case.engine.state().await.unwrap().journal.unwrap();
+    let of_first = all.iter().filter(|planned| planned.stage == 1).count();
+    assert_eq!((journal.steps.len(), journal.release), (of_first, Some(release())));
+    run.apply_stage(1).await.unwrap();
+    assert_eq!(case.traffic.writes(), 2 + of_first);
+    run.apply_stage(2).await.unwrap();
+    run.commit().await.unwrap();
+    assert_eq!(case.traffic.writes(), all.len() + 3);
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_run_that_used_up_its_time_still_records_what_it_did() {
     let case = Case::new("late").await;
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -201,35 +201,52 @@ async fn who_planned_before_another_run_ended_without_success_is_refused() {
     assert!(dump(&second).await.is_empty());
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn who_was_slower_to_take_the_lock_waits_and_has_begun_nothing() {
-    let proxy = Proxy::start(&Bed::here().unwrap(), &cluster()).unwrap();
-    let slow = Case::through(&proxy.kubeconfig(), "race").await;
+    let slow = Case::with("race", living(std::process::id())).await;
     let all = objects(&slow);
     slow.install(&all).await.unwrap();
     let fewer = &all[..all.len() - 1];
+    // Both have seen that nobody holds it.
     let plan = slow.engine.plan(&release(), fewer).await.unwrap();
-    // Another run takes the lock behind the look that the slow one has at it.
     let quick = beside(&slow).await;
     let theirs = quick.engine.plan(&release(), fewer).await.unwrap();
-    let (send, run) = std::sync::mpsc::channel();
-    let here = tokio::runtime::Handle::current();
-    let taken = std::sync::Mutex::new(Some((theirs, send)));
-    let take = move || {
-        let (theirs, send) = taken.lock().unwrap().take().unwrap();
-        send.send(here.block_on(quick.engine.begin(theirs)).unwrap()).unwrap();
-    };
-    proxy.on(Match::verb("get").path("/secrets/"), When::Nth(1), Action::then(move |_| take()));
+    let run = quick.engine.begin(theirs).await.unwrap();
     let (late, undone) = futures::join!(slow.engine.begin(plan), async {
         waiting(&slow).await;
         assert!(!slow.engine.has_begun(), "what stands in the journal is another's");
-        run.recv().unwrap().rollback().await.unwrap()
+        run.rollback().await.unwrap()
     });
     assert!(undone.undone.is_empty() && undone.problems.is_empty(), "{undone:?}");
     assert_eq!(late.unwrap_err().reason(), "PlanOutdated");
     assert!(slow.engine.plan(&release(), &all).await.unwrap().is_noop());
     kill::wipe(&slow).await.unwrap();
     assert!(dump(&slow).await.is_empty());
+}
+
+#[tokio::test]
+async fn who_planned_from_what_was_read_before_another_run_is_refused_and_journals_nothing() {
+    let case = Case::new("earlier").await;
+    let (all, second) = (objects(&case), beside(&case).await);
+    let nothing = second.engine.state().await.unwrap();
+    case.install(&all).await.unwrap();
+    let fewer = &all[..all.len() - 1];
+    let installed = case.engine.state().await.unwrap();
+    let begin = async |objects, earlier| {
+        let plan = second.engine.plan(&release(), objects).await.unwrap().since(earlier);
+        second.engine.begin(plan).await.unwrap_err().reason()
+    };
+    assert_eq!(begin(fewer, &nothing).await, "PlanOutdated");
+    assert_eq!(case.engine.state().await.unwrap().record, installed.record);
+    case.install(fewer).await.unwrap();
+    assert_eq!(begin(&all, &installed).await, "PlanOutdated");
+    case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    // Of what is there no more, and of what never was, by turns.
+    assert_eq!(begin(&all, &installed).await, "PlanOutdated");
+    let state = case.engine.state().await.unwrap();
+    assert!(state.is_empty() && !second.engine.has_begun(), "{state:?}");
+    kill::wipe(&case).await.unwrap();
+    assert!(dump(&case).await.is_empty());
 }
 
 #[tokio::test]

@@ -135,10 +135,13 @@ pub(crate) fn run(bed: &Bed, objects: &[usize], round_trips: &[u64]) -> Result<(
                         ratio.unwrap_or(1.0),
                         verbs.join(", ")
                     ));
-                    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+                    #[expect(clippy::cast_precision_loss, reason = "shown with two decimals")]
                     let each = total as f64 / count as f64;
                     if times.is_empty() && matches!(operation, Operation::Install | Operation::Again) && each > 1.0 {
-                        missed.push(format!("{name} of {count} objects: 1.0 request an object, not {each:.2}"));
+                        let more = total - count;
+                        missed.push(format!(
+                            "{name} of {count} objects: 1.0 request an object, not {each:.2} ({more} more than objects)"
+                        ));
                     }
                     if (count, round_trip, *operation) == (1_000, 20, Operation::Change)
                         && ratio.is_some_and(|ratio| ratio < 10.0)
