@@ -130,9 +130,11 @@ impl Engine {
             match self.undo_step(server, step, &state).await {
                 Ok(outcome) => {
                     match outcome {
+                        // It was written down, and then not done.
+                        Outcome::Nothing => continue,
+                        Outcome::Restored => {}
                         Outcome::Deleted(gone) => doomed.push(gone),
                         Outcome::Recreated(uid) => renamed.push((step.object.clone(), uid)),
-                        Outcome::Done => {}
                     }
                     result.undone.push(step.object.clone());
                 }
@@ -223,7 +225,7 @@ impl Engine {
         let kind = match kind {
             Ok(kind) => kind,
             // The definition of this kind was made by the same run and is gone with its objects.
-            Err(error) if error.is_not_found() => return Ok(Outcome::Done),
+            Err(error) if error.is_not_found() => return Ok(Outcome::Nothing),
             Err(error) => return Err(Error::on("find the kind of", target, error)),
         };
         let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
@@ -245,23 +247,23 @@ impl Engine {
                     merged.map_err(|e| Error::on("restore", target, e))?;
                 }
                 self.reapply(server, &kind, target, &former).await?;
-                Ok(Outcome::Done)
+                Ok(Outcome::Restored)
             }
             (Undo::Release { patch }, Some(live)) => {
                 self.give_back(server, &kind, target, &live, patch).await?;
-                Ok(Outcome::Done)
+                Ok(Outcome::Restored)
             }
             // It was to be deleted, and was not.
             (Undo::Recreate { manifest }, Some(live)) if self.is_ours(&live, target, state) && !is_going(&live) => {
                 self.reapply(server, &kind, target, manifest).await?;
-                Ok(Outcome::Done)
+                Ok(Outcome::Restored)
             }
             (Undo::Recreate { manifest }, None) => {
                 let uid = self.reapply(server, &kind, target, manifest).await?;
                 Ok(Outcome::Recreated(uid))
             }
             // It never came to be, is gone, or is somebody else's by now.
-            _ => Ok(Outcome::Done),
+            _ => Ok(Outcome::Nothing),
         }
     }
 
@@ -333,7 +335,9 @@ impl Engine {
 
 /// What undoing a step left to do.
 pub(super) enum Outcome {
-    Done,
+    /// There was nothing to undo.
+    Nothing,
+    Restored,
     Deleted(Doomed),
     Recreated(String),
 }

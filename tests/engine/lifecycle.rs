@@ -48,6 +48,23 @@ async fn an_install_writes_each_object_once_and_the_record_once_a_stage_and_once
 }
 
 #[tokio::test]
+async fn a_rollback_tells_what_it_undid_and_not_what_was_only_written_down() {
+    let case = Case::new("told").await;
+    let all = objects(&case);
+    let plan = async || case.engine.plan(&release(), &all).await.unwrap();
+    case.engine.begin(plan().await).await.unwrap().release().await.unwrap();
+    assert!(!case.engine.state().await.unwrap().journal.unwrap().steps.is_empty());
+    let namespace = || ObjectRef::new(&Kind::versions("", "Namespace")[0], None, &case.namespace);
+    assert_eq!(case.engine.rollback().await.unwrap().undone, [namespace()]);
+    let mut run = case.engine.begin(plan().await).await.unwrap();
+    run.apply_stage(1).await.unwrap();
+    let journal = case.engine.state().await.unwrap().journal.unwrap();
+    let made = journal.steps.into_iter().rev().map(|step| step.object).chain([namespace()]);
+    assert_eq!(run.rollback().await.unwrap().undone, made.collect::<Vec<_>>());
+    assert!(dump(&case).await.is_empty());
+}
+
+#[tokio::test]
 async fn a_run_that_used_up_its_time_still_records_what_it_did() {
     let case = Case::new("late").await;
     let deadline = Instant::now() + Duration::from_secs(20);
