@@ -42,8 +42,6 @@ pub(crate) struct Ledger {
     pub(crate) found: String,
     /// What is in the cluster.
     pub(crate) state: State,
-    /// When the last write that holds the lock was sent.
-    held_at: Instant,
 }
 
 /// A ledger shared with the task that renews the lock.
@@ -140,14 +138,8 @@ impl Ledger {
                 }
             }
             let found = state.version.clone();
-            let mut ledger = Self {
-                server: server.clone(),
-                owner: owner.clone(),
-                holder: holder.clone(),
-                found,
-                state,
-                held_at: Instant::now(),
-            };
+            let mut ledger =
+                Self { server: server.clone(), owner: owner.clone(), holder: holder.clone(), found, state };
             let mut next = ledger.state.clone();
             next.lock = Some(ledger.fresh_lock());
             change(&mut next);
@@ -165,8 +157,11 @@ impl Ledger {
     }
 
     /// Whether the lock is ours for certain, without a request: it was written a moment ago, and lives much longer.
+    ///
+    /// By the clock that the others go by, which goes on while this machine sleeps.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.held_at.elapsed() < RENEW_EVERY
+        let in_a_while = jiff::Timestamp::now() + 2 * RENEW_EVERY;
+        self.state.lock.as_ref().is_some_and(|lock| !lock.is_expired(in_a_while))
     }
 
     /// Renews the lock, and fails where it is not ours any more.
@@ -233,7 +228,6 @@ impl Ledger {
 
     /// One write. False when the Secret is not the one that was read.
     async fn write(&mut self, mut next: State) -> Result<bool, Error> {
-        let sent = Instant::now();
         next.write = random_id();
         let target = reference(&self.owner);
         let mut secret = next.secret(&self.owner);
@@ -269,7 +263,6 @@ impl Ledger {
             Err(error) if error.code == 409 || error.is_not_found() && !next.uid.is_empty() => {
                 let found = load(&self.server, &self.owner).await?;
                 if found.write == next.write {
-                    self.held_at = sent;
                     self.state = State { uid: found.uid, version: found.version, ..next };
                     return Ok(true);
                 }
@@ -279,7 +272,6 @@ impl Ledger {
         };
         super::object::uid(&stored).clone_into(&mut next.uid);
         super::object::text(&stored, "/metadata/resourceVersion").unwrap_or_default().clone_into(&mut next.version);
-        self.held_at = sent;
         self.state = next;
         Ok(true)
     }

@@ -203,9 +203,13 @@ impl Lock {
     ///
     /// The name of a host says too little: machines are cloned, and containers of equal names count processes anew.
     pub(crate) fn is_dead(&self, now: jiff::Timestamp, here: &Holder) -> bool {
-        let expired = self.expires.parse::<jiff::Timestamp>().map_or(true, |end| end <= now);
         let here_too = !here.machine.is_empty() && self.holder.machine == here.machine;
-        expired || here_too && (self.holder.pid == here.pid || process_is_gone(self.holder.pid))
+        self.is_expired(now) || here_too && (self.holder.pid == here.pid || process_is_gone(self.holder.pid))
+    }
+
+    /// Whether it ended by `then`, or cannot be read.
+    pub(crate) fn is_expired(&self, then: jiff::Timestamp) -> bool {
+        self.expires.parse::<jiff::Timestamp>().map_or(true, |end| end <= then)
     }
 }
 
