@@ -101,9 +101,9 @@ impl Ledger {
     /// Takes the lock and, in the same write, makes a first change to the state.
     ///
     /// What the caller has `seen` needs no second look where nobody held the lock then: the write is refused if it is not
-    /// like that any more. A lock that is expired or whose process is gone is taken over; a live one is waited for, at most `lock_wait`, and
-    /// not up to the deadline, for then nobody would say who holds it. `begun` says from the first write on that there may be
-    /// something of this run; who was slower than another has written nothing.
+    /// like that any more. A lock that is expired or whose process is gone is taken over; a live one is waited for, at
+    /// most `lock_wait`, and not up to the deadline, for then nobody would say who holds it. `begun` says from the first
+    /// write on that there may be something of this run; who was slower than another has written nothing.
     pub(crate) async fn acquire(
         server: &Server,
         owner: &Owner,

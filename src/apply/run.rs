@@ -108,7 +108,8 @@ impl Engine {
         let opened = !first.is_empty();
         let mut run = Run { engine: self.clone(), server, plan, ledger: Shared::new(ledger), local, applied, opened };
         if let Err(error) = run.local.as_mut().map_or(Ok(()), |local| local.append(&first)) {
-            run.release().await?;
+            // The lock expires by itself where it cannot be let go of.
+            let _ = run.release().await;
             return Err(error);
         }
         Ok(run)
