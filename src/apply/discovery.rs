@@ -8,26 +8,24 @@ use serde_json::Value;
 
 use super::api_error::ApiError;
 use super::kinds::Kind;
-use super::object::{list, text};
-use super::server::{Selection, Server};
+use super::object::list;
+use super::server::{Selection, Server, versions_of_group};
 
 /// What is never worth looking at: made by the cluster itself, short-lived, or a view of something else.
 const IGNORED: &[(&str, &str)] =
     &[("", "Event"), ("events.k8s.io", "Event"), ("", "ComponentStatus"), ("metrics.k8s.io", "*")];
 
-/// The listable kinds of a server, one version each, and the groups that did not answer.
+/// The listable kinds of a server, one version each, and the versions of groups that did not answer.
 pub(crate) async fn kinds(server: &Server, parallel: usize) -> Result<(Vec<Kind>, Vec<String>), ApiError> {
     let groups = server.get_path("/apis").await?;
     let mut versions = vec!["v1".to_owned()];
-    versions.extend(
-        list(&groups, "/groups").iter().filter_map(|g| text(g, "/preferredVersion/groupVersion")).map(str::to_owned),
-    );
+    versions.extend(list(&groups, "/groups").iter().flat_map(versions_of_group));
     let answers: Vec<(String, Result<Vec<Kind>, ApiError>)> = stream::iter(versions)
         .map(|version| async move {
             let kinds = server.kinds_of_version(&version).await;
             (version, kinds)
         })
-        .buffer_unordered(parallel)
+        .buffered(parallel)
         .collect()
         .await;
     let mut found: BTreeMap<(String, String), Kind> = BTreeMap::new();
@@ -39,6 +37,8 @@ pub(crate) async fn kinds(server: &Server, parallel: usize) -> Result<(Vec<Kind>
                     found.entry((kind.group.to_string(), kind.plural.to_string())).or_insert(kind);
                 }
             }
+            // The last definition of that version has just gone.
+            Err(error) if error.is_not_found() => {}
             // An aggregated API whose server is down must not stop an uninstall, but is said.
             Err(_) => silent.push(version),
         }
@@ -66,8 +66,8 @@ pub(crate) async fn metadata(
     for (kind, answer) in answers {
         match answer {
             Ok(found) => objects.extend(found.into_iter().map(|object| (kind.clone(), object))),
-            // Kinds that cannot be listed at all (405) hold no objects.
-            Err(error) if error.code == 405 => {}
+            // Kinds that cannot be listed at all (405), or whose definition has just gone, hold no objects.
+            Err(error) if error.code == 405 || error.is_not_found() => {}
             Err(_) => refused.push(kind.group_kind()),
         }
     }

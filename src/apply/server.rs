@@ -293,8 +293,14 @@ impl Server {
             return Ok(rows.remove(0));
         }
         let answer = self.get_path(&format!("/apis/{group}")).await?;
-        let preferred = text(&answer, "/preferredVersion/groupVersion").unwrap_or_default().to_owned();
-        self.kind_of(&preferred, kind).await
+        let mut found = Err(ApiError::synthetic(404, "NotFound", format!("the server has no kind {kind} in {group}")));
+        for version in versions_of_group(&answer) {
+            found = self.kind_of(&version, kind).await;
+            if !found.as_ref().is_err_and(ApiError::is_not_found) {
+                break;
+            }
+        }
+        found
     }
 
     /// All kinds of one group version that can be listed.
@@ -342,6 +348,13 @@ impl Server {
         let bytes = body.collect().await.map_err(|error| ApiError::transport(&error))?.to_bytes();
         Err(ApiError::answer(parts.status.as_u16(), &parts.headers, &bytes))
     }
+}
+
+/// The versions in which a server serves a group (an `APIGroup`), the preferred one first. Some kinds are in another only.
+pub(crate) fn versions_of_group(group: &Value) -> Vec<String> {
+    let preferred = text(group, "/preferredVersion/groupVersion");
+    let served = super::object::list(group, "/versions").iter().filter_map(|version| text(version, "/groupVersion"));
+    preferred.into_iter().chain(served.filter(|version| Some(*version) != preferred)).map(str::to_owned).collect()
 }
 
 impl Selection<'_> {

@@ -1,8 +1,10 @@
 //! What was there before a run outlives its undoing, and what is removed goes in an order that can be gone on with.
 
+use std::time::Duration;
+
 use bed::Bed;
 use bed::proxy::{self, Match, Proxy, When};
-use fleetctl::apply::{Action, Done, Event, Kind, Phase, Planned, Removal, Run};
+use fleetctl::apply::{Action, Done, Event, Kind, ObjectRef, Phase, Planned, Removal, Run};
 use serde_json::json;
 
 use super::lifecycle::{bind, edit, kubectl_made, made_by_kubectl, wait_for_claim};
@@ -360,4 +362,50 @@ async fn what_is_kept_of_an_install_that_was_cut_off_is_known_by_its_release() {
     case.engine.uninstall(Removal { data_version, ..Removal::default() }).await.unwrap();
     assert_eq!(case.engine.state().await.unwrap().record.unwrap().release.version, "v2.0.0");
     wipe(&case).await;
+}
+
+#[tokio::test]
+async fn a_stranger_whose_kind_is_in_no_preferred_version_keeps_its_namespace_too() {
+    let case = Case::new("versions").await;
+    case.install(&objects(&case)).await.unwrap();
+    let server = case.server();
+    let group = format!("{}.example", case.namespace);
+    let definitions = Kind::versions("apiextensions.k8s.io", "CustomResourceDefinition").remove(0);
+    for (kind, plural, version) in [("One", "ones", "v1"), ("Two", "twos", "v1alpha1")] {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.{group}")},
+            "spec": {"group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+                "versions": [{"name": version, "served": true, "storage": true, "schema": schema}]}});
+        server.create(&definitions, &definition).await.unwrap();
+    }
+    let served = async {
+        loop {
+            if let (Ok(_), Ok(two)) = (server.served(&group, "One").await, server.served(&group, "Two").await) {
+                return two;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let twos = tokio::time::timeout(Duration::from_secs(60), served).await.expect("the kinds are served");
+    assert_eq!(twos.version, "v1alpha1");
+    let theirs = json!({"apiVersion": twos.api_version(), "kind": "Two",
+        "metadata": {"name": "theirs", "namespace": case.namespace}});
+    let create = async {
+        // What lists a kind may know it before what makes its objects does.
+        while server.create(&twos, &theirs).await.is_err_and(|error| error.is_not_found()) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), create).await.expect("the kind can be made");
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    let namespace = removed.kept.iter().find(|kept| kept.object.kind == "Namespace").expect("kept");
+    assert!(namespace.why.contains("Two theirs"), "{}", namespace.why);
+    for plural in ["ones", "twos"] {
+        let name = format!("{plural}.{group}");
+        let live = server.get(&definitions, None, &name).await.unwrap().unwrap();
+        let object = ObjectRef::new(&definitions, None, &name);
+        server.delete(&definitions, &object, live["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+    }
+    case.sweep().await;
 }

@@ -78,8 +78,16 @@ async fn all(client: &Client) -> Result<BTreeMap<String, Value>> {
     let mut resources = resources(client, "", "/api/v1".to_owned()).await?;
     let groups = get(client, "/apis").await?;
     for group in list(&groups["groups"]) {
-        let (name, version) = (text(&group["name"]), text(&group["preferredVersion"]["groupVersion"]));
-        resources.extend(self::resources(client, &name, format!("/apis/{version}")).await?);
+        let (name, preferred) = (text(&group["name"]), text(&group["preferredVersion"]["groupVersion"]));
+        let others = list(&group["versions"]).map(|version| text(&version["groupVersion"]));
+        // Some kinds are in none but one that is not the preferred one.
+        for version in std::iter::once(preferred.clone()).chain(others.filter(|other| *other != preferred)) {
+            for resource in self::resources(client, &name, format!("/apis/{version}")).await? {
+                if !resources.iter().any(|known| known.group == resource.group && known.kind == resource.kind) {
+                    resources.push(resource);
+                }
+            }
+        }
     }
     let lists: Vec<_> = futures::stream::iter(resources)
         .map(|resource| async move {
