@@ -19,7 +19,8 @@ use super::server::Server;
 /// How often an object is read again that was changed in between.
 const TRIES: u32 = 20;
 
-/// Managers whose `Update` entries stand for a whole manifest; our own for one that a rollback gave back.
+/// Managers whose entries stand for a whole manifest, by which of the two operations they ever write; our own for one that a
+/// rollback gave back.
 const TOOLS: [&str; 5] = ["kubectl-client-side-apply", "kubectl-create", "kubectl", "helm", MANAGER];
 
 impl Engine {
@@ -75,13 +76,52 @@ fn without_ours(live: &Value) -> Option<Vec<Value>> {
     Some(if rest.is_empty() { vec![json!({})] } else { rest })
 }
 
+/// Whether an entry is of a tool.
+fn is_tool(entry: &Value) -> bool {
+    text(entry, "/subresource").unwrap_or_default().is_empty()
+        && text(entry, "/manager").is_some_and(|manager| TOOLS.contains(&manager))
+}
+
+/// Takes out of `after`, the answer to a dry run over an object that has not been taken over, what goes with the entries of
+/// tools when it is: what only they hold, and `manifest` has not.
+pub(crate) fn drop_with(after: &mut Value, live: &Value, manifest: &Value) {
+    let Some(merged) = merged_entries(live) else { return };
+    let fields_of = |entry: &'_ Value| entry.get("fieldsV1").cloned();
+    let Some(ours) = merged.first().and_then(fields_of) else { return };
+    let others: Vec<Value> = merged[1..].iter().filter_map(fields_of).collect();
+    drop_unset(after, &ours, Some(manifest), &others.iter().collect::<Vec<_>>());
+}
+
+fn drop_unset(after: &mut Value, fields: &Value, manifest: Option<&Value>, others: &[&Value]) {
+    for (key, child) in fields.as_object().into_iter().flatten() {
+        let below: Vec<&Value> = others.iter().filter_map(|other| other.get(key)).collect();
+        if let Some(name) = key.strip_prefix("f:") {
+            let wanted = manifest.and_then(|manifest| manifest.get(name));
+            let Some(value) = after.get_mut(name) else { continue };
+            drop_unset(value, child, wanted, &below);
+            let is_bare = fields::count(child) == 1 && child.as_object().is_none_or(|map| map.keys().all(|k| k == "."));
+            let emptied = value.as_object().is_some_and(serde_json::Map::is_empty);
+            if wanted.is_none()
+                && below.is_empty()
+                && (is_bare || emptied)
+                && let Some(map) = after.as_object_mut()
+            {
+                map.remove(name);
+            }
+        } else if let Some(items) = after.as_array_mut() {
+            let is_it = |item: &&Value| fields::names_item(key, item) || fields::is_item(key, item);
+            let wanted = manifest.and_then(Value::as_array).and_then(|items| items.iter().find(is_it));
+            let Some(at) = items.iter().position(|item| is_it(&item)) else { continue };
+            drop_unset(&mut items[at], child, wanted, &below);
+            if wanted.is_none() && below.is_empty() {
+                items.remove(at);
+            }
+        }
+    }
+}
+
 /// The entries with those of tools in one of ours; none when there is nothing to rename or we have one already.
 fn merged_entries(live: &Value) -> Option<Vec<Value>> {
-    let is_tool = |entry: &Value| {
-        text(entry, "/operation") == Some("Update")
-            && text(entry, "/subresource").unwrap_or_default().is_empty()
-            && text(entry, "/manager").is_some_and(|manager| TOOLS.contains(&manager))
-    };
     if fields::ours(live).is_some() {
         return None;
     }
@@ -135,6 +175,42 @@ mod tests {
         assert!(
             merged_entries(&json!({"metadata": {"managedFields": merged}})).is_none(),
             "a second time there is nothing to do"
+        );
+    }
+
+    #[test]
+    fn what_others_applied_server_side_is_taken_over_as_well() {
+        let live = json!({"metadata": {"managedFields": [
+            entry("helm", "Apply", &json!({"f:data": {"f:a": {}}})),
+            entry("kubectl", "Apply", &json!({"f:data": {"f:b": {}}})),
+            entry("argocd", "Apply", &json!({"f:data": {"f:c": {}}}))]}});
+        let merged = merged_entries(&live).unwrap();
+        assert_eq!(merged[0], entry(MANAGER, "Apply", &json!({"f:data": {"f:a": {}, "f:b": {}}})));
+        assert_eq!(merged[1], entry("argocd", "Apply", &json!({"f:data": {"f:c": {}}})));
+    }
+
+    #[test]
+    fn what_only_a_tool_has_set_goes_with_its_entry() {
+        let containers = |names: &[&str]| names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>();
+        let held = |names: &[&str]| {
+            let of = |name: &&str| (format!("k:{{\"name\":\"{name}\"}}"), json!({".": {}, "f:name": {}}));
+            Value::Object(names.iter().map(of).collect())
+        };
+        let live = json!({"metadata": {"labels": {"a": "1"}, "annotations": {"x": "1"}, "finalizers": ["f", "g"],
+            "managedFields": [
+                entry("helm", "Update", &json!({
+                    "f:metadata": {"f:labels": {".": {}, "f:a": {}, "f:b": {}}, "f:annotations": {".": {}, "f:x": {}},
+                        "f:finalizers": {".": {}, "v:\"f\"": {}, "v:\"g\"": {}}},
+                    "f:spec": {"f:replicas": {}, "f:containers": held(&["one", "side", "shared"])}})),
+                entry("operator", "Update", &json!({"f:spec": {"f:containers": held(&["shared"])}}))]}});
+        let mut after = json!({"metadata": {"labels": {"a": "1", "b": "2", "c": "3"}, "annotations": {"x": "1"}, "finalizers": ["f", "g"]},
+            "spec": {"replicas": 3, "containers": containers(&["one", "side", "shared", "other"])}});
+        let manifest = json!({"metadata": {"labels": {"a": "1"}, "finalizers": ["g"]}, "spec": {"containers": containers(&["one"])}});
+        drop_with(&mut after, &live, &manifest);
+        assert_eq!(
+            after,
+            json!({"metadata": {"labels": {"a": "1", "c": "3"}, "finalizers": ["g"]},
+                "spec": {"containers": containers(&["one", "shared", "other"])}})
         );
     }
 }

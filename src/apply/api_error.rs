@@ -155,6 +155,11 @@ impl ApiError {
         self.code == 403 && self.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
     }
 
+    /// A webhook or a policy of the cluster does not admit the object: it is not wrong in itself.
+    pub(crate) fn is_denied_by_policy(&self) -> bool {
+        self.message.contains("denied the request") || self.message.contains("ValidatingAdmissionPolicy")
+    }
+
     /// A field that cannot be changed once set.
     pub fn is_immutable(&self) -> bool {
         let says = |text: &str| text.contains("immutable") || text.contains("updates to statefulset spec for fields");

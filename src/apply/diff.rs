@@ -7,6 +7,7 @@ use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::adopt;
 use super::conflict::{self, Conflict};
 use super::engine::Engine;
 use super::error::Error;
@@ -92,7 +93,7 @@ impl Engine {
             Difference { object: step.target.clone(), change, fields: Vec::new(), conflicts: Vec::new(), note: None };
         let live = if change == Change::Create { None } else { self.whole(server, step).await? };
         let mut options = ApplyOptions { force: false, dry_run: true };
-        let after = loop {
+        let mut after = loop {
             match server.apply(&step.kind, &step.manifest, options).await {
                 Ok(written) => break written.object,
                 Err(error) if error.is_conflict_with_manager() && !options.force => {
@@ -109,6 +110,9 @@ impl Engine {
                 Err(error) => return Err(Error::on("check", &step.target, error)),
             }
         };
+        if let Some(live) = live.as_ref().filter(|_| step.action == Action::Adopt) {
+            adopt::drop_with(&mut after, live, &step.manifest);
+        }
         compare(
             live.as_ref().map(comparable).as_ref(),
             Some(&comparable(&after)),
@@ -140,8 +144,8 @@ impl Engine {
             Ok(_) => {
                 Ok(format!("checked by the server as if in namespace {STAND_IN}: {} is not there yet", missing(step)))
             }
-            // Its rights and quotas are not those of the namespace that is meant.
-            Err(error) if error.is_not_found() || error.is_forbidden() => {
+            // Its rights, quotas and policies are not those of the namespace that is meant.
+            Err(error) if error.is_not_found() || error.is_forbidden() || error.is_denied_by_policy() => {
                 Ok(format!("not checked by the server: {} is not there yet", missing(step)))
             }
             Err(error) => Err(Error::on("check", &step.target, error)),
@@ -194,12 +198,20 @@ fn compare(
                 path.truncate(length);
             }
         }
-        // A new object is told by its leaves too, so that it reads like a change.
+        // What comes or goes as a whole is told by its leaves too, so that it reads like a change.
         (None, Some(Value::Object(after))) if !after.is_empty() => {
             for (key, value) in after {
                 path.push('.');
                 path.push_str(key);
                 compare(None, Some(value), path, hide, changes);
+                path.truncate(length);
+            }
+        }
+        (Some(Value::Object(before)), None) if !before.is_empty() => {
+            for (key, value) in before {
+                path.push('.');
+                path.push_str(key);
+                compare(Some(value), None, path, hide, changes);
                 path.truncate(length);
             }
         }
@@ -278,5 +290,56 @@ mod tests {
             found[0].starts_with(".data.a: hash:") && !found[0].contains("c2VjcmV0") && !found[0].contains("b3RoZXI="),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn what_a_secret_loses_as_a_whole_is_hashed_as_well() {
+        let last = r#"{"data":{"a":"c2VjcmV0"}}"#;
+        let before = json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": last}},
+            "data": {"a": "c2VjcmV0"}});
+        let found = changes(&before, &json!({"metadata": {}}), true);
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|change| change.contains(": hash:") && !change.contains("c2VjcmV0")), "{found:?}");
+    }
+
+    /// What is said of a new object where its namespace is missing and the other one answers this.
+    async fn noted(code: u16, message: &str) -> Result<String, Error> {
+        let answer =
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message});
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let body = kube::client::Body::from(answer.to_string().into_bytes());
+            let answer = http::Response::builder().status(code).body(body).unwrap();
+            async { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        let owner = crate::apply::Owner::new("control-plane", "demo", "fleet");
+        let engine = Engine::reader(kube::Client::new(service, "default"), owner);
+        let kind = crate::apply::Kind::known("apps", "StatefulSet");
+        let manifest =
+            json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet"}});
+        let step = Step {
+            stage: 0,
+            target: ObjectRef::of(&manifest).unwrap(),
+            kind,
+            manifest,
+            policy: crate::apply::Policy::Delete,
+            action: Action::Create,
+            drift: Vec::new(),
+            live: None,
+            digest: String::new(),
+        };
+        engine.stand_in(&engine.server(), &step).await
+    }
+
+    #[tokio::test]
+    async fn a_policy_about_the_namespace_that_stands_in_is_no_fault_of_the_object() {
+        let policy =
+            "statefulsets.apps \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
+        for (code, message) in
+            [(400, "admission webhook \"p.example\" denied the request: not in default"), (422, policy)]
+        {
+            let note = noted(code, message).await.unwrap();
+            assert_eq!(note, "not checked by the server: the namespace fleet is not there yet");
+        }
+        noted(422, "StatefulSet.apps \"x\" is invalid: spec.selector: Required value").await.unwrap_err();
     }
 }
