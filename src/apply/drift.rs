@@ -105,12 +105,7 @@ fn judge(item: &Item, live: Option<&Value>) -> Option<Strayed> {
     if uid(live) != item.uid {
         return Some(Strayed::Replaced);
     }
-    let ours = fields::ours(live);
-    // An autoscaler has taken the replicas, and may: the next apply lets go of them.
-    let has_replicas = ours.is_some_and(|ours| ours.pointer("/f:spec/f:replicas").is_some());
-    let scaled = fields::autoscaler(live).is_some() && !has_replicas;
-    let ours = ours.map_or(0, fields::count) + u32::from(scaled);
-    (item.fields > ours).then(|| {
+    (item.fields > fields::held(live)).then(|| {
         let mut by = fields::managers(live);
         by.retain(|manager| manager != MANAGER);
         Strayed::Fields { by }

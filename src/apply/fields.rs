@@ -73,6 +73,14 @@ pub(crate) fn count(fields: &Value) -> u32 {
     if children.is_empty() { 1 } else { children.into_iter().map(count).sum() }
 }
 
+/// How many fields of an object are ours, with the replicas that an autoscaler has taken, and may: a number that only somebody
+/// else's hand makes smaller.
+pub(crate) fn held(object: &Value) -> u32 {
+    let fields = ours(object);
+    let has_replicas = fields.is_some_and(|fields| fields.pointer("/f:spec/f:replicas").is_some());
+    fields.map_or(0, count) + u32::from(autoscaler(object).is_some() && !has_replicas)
+}
+
 /// Names an object and is not owned by anybody.
 fn identity(path: &str, key: &str) -> bool {
     matches!((path, key), ("", "apiVersion" | "kind") | (".metadata", "name" | "namespace"))
@@ -133,8 +141,13 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
+/// Whether a `v:…` key is a list item.
+pub(super) fn is_item(key: &str, item: &Value) -> bool {
+    key.strip_prefix("v:").is_some_and(|value| serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item))
+}
+
 /// Whether a `k:{…}` key names a list item. Keys that the item leaves out have been defaulted by the server.
-fn names_item(key: &str, item: &Value) -> bool {
+pub(super) fn names_item(key: &str, item: &Value) -> bool {
     let Some(Ok(Value::Object(wanted))) = key.strip_prefix("k:").map(serde_json::from_str) else { return false };
     let mut matched = false;
     for (name, value) in &wanted {

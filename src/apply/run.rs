@@ -233,7 +233,7 @@ impl Run {
             origin,
             policy: step.policy,
             digest: step.digest.clone(),
-            fields: fields::ours(live).map_or(0, fields::count),
+            fields: fields::held(live),
         });
     }
 

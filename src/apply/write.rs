@@ -94,7 +94,7 @@ impl Engine {
             origin,
             policy: step.policy,
             digest: step.digest.clone(),
-            fields: fields::ours(&written.object).map_or(0, fields::count),
+            fields: fields::held(&written.object),
         })
     }
 

@@ -125,6 +125,11 @@ async fn replicas_are_left_to_an_autoscaler_and_taken_back_on_request() {
         assert_eq!(case.engine.drift().await.unwrap(), []);
     }
     assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    // That one field is the autoscaler's hides no other.
+    let label = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "edited"}}});
+    edit(&case, "kubectl-edit", "apps", "Deployment", "d", label).await;
+    let strayed = case.engine.drift().await.unwrap();
+    assert_eq!(strayed.iter().map(|drift| drift.object.name.as_str()).collect::<Vec<_>>(), ["d"]);
     let taking = Case::again(&case.namespace, tempfile::tempdir().unwrap(), |options| {
         options.take_fields = vec!["Deployment/d:.spec.replicas".to_owned()];
     });
@@ -319,6 +324,13 @@ async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback
     kubectl_made(&case, "config", &theirs).await;
     let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
     assert_eq!(plan.count(Action::Adopt), 1);
+    let shown = case.engine.diff(&plan).await.unwrap();
+    let map = shown.iter().find(|difference| difference.object.name == "config").unwrap();
+    let told = |path: &str| {
+        map.fields.iter().find(|field| field.path == path).map(|f| (f.before.as_deref(), f.after.as_deref()))
+    };
+    assert_eq!(told(".data.old"), Some((Some("\"x\""), None)), "what it set and we do not would go: {:?}", map.fields);
+    assert_eq!(told(".data.a"), Some((Some("\"theirs\""), Some("\"1\""))));
     let mut run = case.engine.begin(plan).await.unwrap();
     // As a controller may, between the look and the write.
     let touched = json!({"metadata": {"annotations": {"example.com/seen": "yes"}}});
@@ -334,6 +346,31 @@ async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback
     case.install(&objects(&case)).await.unwrap();
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
     assert!(dump(&case).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_another_applied_server_side_is_ours_after_an_adoption_and_changes_without_a_conflict() {
+    let case = Case::with("helm", |options| options.adopt = true).await;
+    case.install(&objects(&case)[..1]).await.unwrap();
+    let maps = Kind::versions("", "ConfigMap").remove(0);
+    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "config", "namespace": case.namespace}, "data": {"a": "1", "b": "2"}});
+    let path = format!("{}/config?fieldManager=helm", maps.collection(Some(&case.namespace)));
+    let request = http::Request::patch(path)
+        .header("content-type", "application/apply-patch+yaml")
+        .body(serde_json::to_vec(&manifest).unwrap())
+        .unwrap();
+    case.server().client().request::<serde_json::Value>(request).await.unwrap();
+    case.install(&objects(&case)).await.unwrap();
+    // Nobody holds the former values with us.
+    let mut next = objects(&case);
+    for planned in next.iter_mut().filter(|planned| planned.object["kind"] == "ConfigMap") {
+        planned.object["data"] = json!({"a": "2"});
+    }
+    case.install(&next).await.unwrap();
+    assert_eq!(case.get("", "ConfigMap", "config").await.unwrap()["data"], json!({"a": "2"}));
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
+    case.sweep().await;
 }
 
 #[tokio::test]
