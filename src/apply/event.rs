@@ -39,7 +39,7 @@ pub enum Event {
         /// What was done.
         done: Done,
     },
-    /// The server warned about an object: Pod Security, a deprecated version.
+    /// The server warned about an object (Pod Security, a deprecated version), or does not let it be deleted.
     Warning {
         /// Which object.
         object: ObjectRef,

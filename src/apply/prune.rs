@@ -1,5 +1,6 @@
 //! Deleting what new inputs hold no more: only what record, uid and labels together say is ours.
 
+use super::api_error::ApiError;
 use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
@@ -21,8 +22,15 @@ impl Run {
                 .served(&target.group, &target.kind)
                 .await
                 .map_err(|e| Error::on("find the kind of", target, e))?;
-            let live = self.server.get(&kind, target.namespace.as_deref(), &target.name).await;
-            match live.map_err(|e| Error::on("read", target, e))? {
+            let live = match self.server.get(&kind, target.namespace.as_deref(), &target.name).await {
+                Ok(live) => live,
+                Err(error) if error.is_forbidden() => {
+                    remaining.push(self.stays(item, &error));
+                    continue;
+                }
+                Err(error) => return Err(Error::on("read", target, error)),
+            };
+            match live {
                 Some(live) if uid(&live) == item.uid && self.engine.owner.labelled(&live) => {
                     doomed.push((item, kind, live));
                 }
@@ -53,10 +61,17 @@ impl Run {
             let deleted = self.server.delete(&kind, &item.object, &item.uid).await;
             match deleted {
                 Ok(_) => self.engine.events.send(Event::Object { object: item.object, done: Done::Deleted }),
-                Err(error) if error.is_forbidden() => remaining.push(item),
+                Err(error) if error.is_forbidden() => remaining.push(self.stays(item, &error)),
                 Err(error) => return Err(Error::on("delete", &item.object, error)),
             }
         }
         Ok(remaining)
+    }
+
+    /// Says that an object stays because it may not be deleted. It is recorded still, and the next run tries again.
+    fn stays(&self, item: Item, error: &ApiError) -> Item {
+        let message = format!("it is planned no more, and stays: {error}");
+        self.engine.events.send(Event::Warning { object: item.object.clone(), message });
+        item
     }
 }

@@ -29,6 +29,9 @@ pub fn rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
         // The keys, and the Service that decides where the API is reached.
         Right::needed(Scope::Namespace, "", "secrets", &["get", "list"]),
         Right::needed(Scope::Namespace, "", "services", &["get"]),
+        // What other values have, and is pruned when it is planned no more.
+        Right::optional(Scope::Namespace, "policy", "poddisruptionbudgets", &["get", "list", "delete"]),
+        Right::optional(Scope::Namespace, "networking.k8s.io", "networkpolicies", &["get", "list", "delete"]),
     ];
     Ok(merged(parts.concat()))
 }

@@ -25,7 +25,8 @@ fn the_roles_follow_the_objects_of_the_values_and_grant_nothing_in_other_namespa
     assert!(verbs(namespaced, "apps", "deployments").contains(&"watch".to_owned()));
     assert!(verbs(cluster, "", "secrets").is_empty() && verbs(cluster, "apps", "deployments").is_empty());
     assert_eq!(verbs(cluster, "", "namespaces"), ["create", "delete", "get", "patch"]);
-    assert!(verbs(namespaced, "policy", "poddisruptionbudgets").is_empty());
+    // Those of other values are deleted when they are planned no more.
+    assert_eq!(verbs(namespaced, "policy", "poddisruptionbudgets"), ["delete", "get", "list"]);
     // Three members of etcd come with a disruption budget.
     let several =
         documents(sandbox.run(&["show", "rbac", "demo", "--version", "v1.1", "--set", "etcd.replicas=3"]).succeeds());
