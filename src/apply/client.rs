@@ -214,15 +214,20 @@ pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientErr
 }
 
 /// The configuration of a context, with the proxy that it is to go through.
+///
+/// That of the kubeconfig counts whatever the environment says. The library holds `NO_PROXY` against the proxy's own address,
+/// that of a kubeconfig too.
 async fn config_of(
     kubeconfig: Kubeconfig,
     context: &str,
     options: &KubeConfigOptions,
 ) -> Result<Config, KubeconfigError> {
-    let own_proxy = names_a_proxy(&kubeconfig, context);
+    let own = cluster(&kubeconfig, context).and_then(|cluster| cluster.proxy_url.clone());
     let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
-    if !own_proxy {
-        heed_no_proxy(&mut config);
+    match own.filter(|proxy| !proxy.is_empty()) {
+        // The library has read it, and refused it where it is none.
+        Some(own) => config.proxy_url = own.parse().ok().or(config.proxy_url),
+        None => config.proxy_url = proxy_of_environment(&config.cluster_url),
     }
     Ok(config)
 }
@@ -233,24 +238,23 @@ fn cluster<'k>(kubeconfig: &'k Kubeconfig, context: &str) -> Option<&'k Cluster>
     kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()
 }
 
-/// Whether the cluster of a context has a proxy of its own, which counts whatever the environment says.
-fn names_a_proxy(kubeconfig: &Kubeconfig, context: &str) -> bool {
-    let proxy = cluster(kubeconfig, context).and_then(|cluster| cluster.proxy_url.as_ref());
-    proxy.is_some_and(|proxy| !proxy.is_empty())
-}
-
-/// Goes through the environment's proxy but where `NO_PROXY` names the server. The library holds that list against the
-/// proxy's own address.
-fn heed_no_proxy(config: &mut Config) {
+/// The environment's proxy, but for what is on this machine and what `NO_PROXY` names, as kubectl has it.
+fn proxy_of_environment(server: &http::Uri) -> Option<http::Uri> {
     let named = |name| std::env::var(name).ok().filter(|proxy| !proxy.is_empty());
-    let proxy = named("HTTPS_PROXY").or_else(|| named("https_proxy")).and_then(|proxy| proxy.parse().ok());
-    let server = config.cluster_url.authority().map_or("", http::uri::Authority::as_str);
-    let asked = http::Uri::builder().scheme("https").authority(server).path_and_query("/").build();
+    let proxy = named("HTTPS_PROXY").or_else(|| named("https_proxy"))?;
+    let proxy = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
+    let asked =
+        http::Uri::builder().scheme("https").authority(server.authority()?.as_str()).path_and_query("/").build();
     // The matcher takes `*` for a name, not for an address.
     let all =
         named("NO_PROXY").or_else(|| named("no_proxy")).is_some_and(|list| list.split(',').any(|e| e.trim() == "*"));
-    let is_meant = !all && asked.is_ok_and(|server| Matcher::from_env().intercept(&server).is_some());
-    config.proxy_url = proxy.filter(|_| is_meant);
+    let is_meant = !all && !is_this_machine(server.host()?) && Matcher::from_env().intercept(&asked.ok()?).is_some();
+    proxy.parse().ok().filter(|_| is_meant)
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 fn finish(mut config: Config, context: Option<String>) -> Result<Connected, Box<dyn std::error::Error + Send + Sync>> {

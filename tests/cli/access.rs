@@ -88,10 +88,9 @@ fn clusters(sandbox: &Sandbox, config: &str, variables: &[(&str, &str)]) -> Ran 
 #[test]
 fn a_cluster_is_reached_through_the_proxy_of_the_environment() {
     let (proxy, said) = http_proxy();
-    for variable in ["HTTPS_PROXY", "https_proxy"] {
-        let ran =
-            clusters(&Sandbox::new(), &kubeconfig("x", SERVER), &[(variable, &format!("http://me:secret@{proxy}"))]);
-        ran.succeeds();
+    for (variable, scheme) in [("HTTPS_PROXY", "http://"), ("https_proxy", "http://"), ("HTTPS_PROXY", "")] {
+        let value = format!("{scheme}me:secret@{proxy}");
+        clusters(&Sandbox::new(), &kubeconfig("x", SERVER), &[(variable, &value)]).succeeds();
         let asked = said.recv().unwrap();
         assert!(asked.starts_with("CONNECT hub.invalid:6443 "), "{asked}");
         assert!(asked.to_lowercase().contains("proxy-authorization: basic"), "{asked}");
@@ -102,11 +101,17 @@ fn a_cluster_is_reached_through_the_proxy_of_the_environment() {
 fn a_cluster_that_no_proxy_names_is_reached_without_one_and_every_other_through_it() {
     let nowhere = ("HTTPS_PROXY", "http://proxy.invalid:2");
     let server = serve(|_, _| list(&[]));
-    for direct in ["127.0.0.1", "other.invalid,127.0.0.0/8", "*"] {
-        clusters(&Sandbox::new(), &kubeconfig("x", &server), &[nowhere, ("NO_PROXY", direct)]).succeeds();
+    // This machine too, by an address that nobody takes for it.
+    let elsewhere = server.replace("127.0.0.1", "0.0.0.0");
+    for direct in ["0.0.0.0", "other.invalid,0.0.0.0/8", "*"] {
+        clusters(&Sandbox::new(), &kubeconfig("x", &elsewhere), &[nowhere, ("NO_PROXY", direct)]).succeeds();
     }
-    clusters(&Sandbox::new(), &kubeconfig("x", &server), &[nowhere, ("NO_PROXY", "other.invalid")])
+    clusters(&Sandbox::new(), &kubeconfig("x", &elsewhere), &[nowhere, ("NO_PROXY", "other.invalid")])
         .fails(1, &["cannot list clusters"]);
+    // What is on this machine for certain needs no such list, as with kubectl.
+    for own in [server.clone(), server.replace("127.0.0.1", "localhost")] {
+        clusters(&Sandbox::new(), &kubeconfig("x", &own), &[nowhere]).succeeds();
+    }
     // It is about servers: where the proxy itself is does not matter.
     let (proxy, said) = http_proxy();
     let through = [("HTTPS_PROXY", &*format!("http://{proxy}")), ("NO_PROXY", "127.0.0.1")];
@@ -119,7 +124,9 @@ fn the_proxy_of_a_kubeconfig_goes_before_that_of_the_environment() {
     let through = |proxy: &str| {
         let proxied = format!("server: \"{SERVER}\", proxy-url: \"{proxy}\"");
         let config = kubeconfig("x", SERVER).replace(&format!("server: \"{SERVER}\""), &proxied);
-        clusters(&Sandbox::new(), &config, &[("HTTPS_PROXY", "http://127.0.0.1:2")]).succeeds();
+        // Whatever the list says of where the proxy is.
+        let environment = [("HTTPS_PROXY", "http://127.0.0.1:2"), ("NO_PROXY", "localhost,127.0.0.1")];
+        clusters(&Sandbox::new(), &config, &environment).succeeds();
     };
     let (proxy, said) = http_proxy();
     through(&format!("http://{proxy}"));
