@@ -210,6 +210,12 @@ impl Error {
         })
     }
 
+    /// The time of a run was up before the API server had answered what was asked outside of the engine.
+    pub(crate) fn out_of_time() -> Self {
+        let up = "the time of `--timeout` was up before the API server had answered".to_owned();
+        Self::api("read the cluster", ApiError::synthetic(0, "Timeout", up))
+    }
+
     /// Whether time ran out, as opposed to a failure.
     pub fn is_timeout(&self) -> bool {
         match self {

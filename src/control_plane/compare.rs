@@ -11,14 +11,14 @@ use kube::api::Api;
 use super::exposure::{self, Endpoint};
 use super::install::{InstallError, unknown};
 use super::keys;
+use super::members;
 use super::plan::Plan;
 use super::survey::{Survey, survey};
-use crate::apply;
 use crate::install::compare::Comparison;
 use crate::install::home::Home;
 use crate::install::package;
 use crate::install::progress::Progress;
-use crate::install::run::{InstallOptions, Stopped};
+use crate::install::run::{Course, InstallOptions};
 use crate::pki::{self, Files};
 
 /// Compares `plan` with the cluster, by reads and dry runs.
@@ -32,28 +32,29 @@ pub async fn compare(
     options: &InstallOptions,
     progress: &Arc<dyn Progress>,
 ) -> Result<Comparison, InstallError> {
-    let engine = options.engine(client, plan.package.owner(), Instant::now() + options.timeout, None, progress);
-    let stopped = |step: &'static str| {
-        move |source: apply::Error| InstallError::from(Stopped { step: step.to_owned(), source: Box::new(source) })
-    };
-    let looking = "Checking the hosting cluster";
-    progress.step(looking);
-    let seen = survey(plan, client, &engine, &options.skip_preflight, progress.as_ref(), stopped(looking)).await?;
+    let deadline = Instant::now() + options.timeout;
+    let engine = options.engine(client, plan.package.owner(), deadline, None, progress);
+    let mut course = Course::new(&engine, progress, deadline);
+    course.step("Checking the hosting cluster");
+    let stopped = course.stopped();
+    let seen = survey(plan, client, &engine, &options.skip_preflight, progress.as_ref(), |e| stopped(e).into());
+    let seen = course.in_time(seen).await?;
     progress.done(&seen.facts.git_version);
-    let comparing = "Comparing with the hosting cluster";
-    progress.step(comparing);
+    course.step("Comparing with the hosting cluster");
     let mut notes = Vec::new();
-    let endpoint = endpoint(plan, client, &seen, &mut notes).await?;
-    let found = keys::find(client, plan, home, &engine, |source| stopped(comparing)(source)).await?;
+    let endpoint = course.in_time(endpoint(plan, client, &seen, &mut notes)).await?;
+    let stopped = course.stopped();
+    let found = course.in_time(keys::find(client, plan, home, &engine, |e| stopped(e).into())).await?;
     let keys = known_keys(plan, found, &endpoint, &mut notes)?;
     let rendered = plan.render(&endpoint, &keys)?;
-    let planned = engine
-        .plan(&plan.release(&endpoint), &package::planned(&rendered.objects))
-        .await
-        .map_err(stopped(comparing))?;
-    let differences = engine.diff(&planned).await.map_err(stopped(comparing))?;
+    let whole = engine.plan(&plan.release(&endpoint), &package::planned(&rendered.objects)).await;
+    let whole = whole.map_err(course.stopped())?;
+    if let Some(refused) = members::changed(&engine, &whole).await.map_err(course.stopped())? {
+        return Err(refused);
+    }
+    let differences = engine.diff(&whole).await.map_err(course.stopped())?;
     progress.done("");
-    Ok(Comparison::new(planned, differences, notes))
+    Ok(Comparison::new(whole, differences, notes))
 }
 
 /// Where the API is reached, or where it is not known yet a name that no DNS has.

@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
-use serde_json::Value;
 
 use super::exposure::{self, Decision, Endpoint, NotYet};
 use super::health::{self, Health};
 use super::keys::{self, ADMIN_KUBECONFIG};
-use super::plan::{FIRST_STAGES, MEMBERS, Plan};
+use super::members;
+use super::plan::{FIRST_STAGES, Plan};
 use super::survey::{Survey, survey};
 use super::upgrade::UpgradeRefused;
 use super::values::ExposureType;
 use super::way_back;
 use crate::api::version::KubeMinor;
-use crate::apply::{self, Action, ObjectRef, Phase, State};
+use crate::apply::{ObjectRef, Phase, State};
 use crate::chart::Diagnostics;
 use crate::check::Report;
 use crate::check::hosting::HostingFacts;
@@ -150,21 +150,24 @@ impl Flow<'_> {
         self.course.step("Checking the hosting cluster");
         let (lenient, progress) = (&self.options.skip_preflight, self.course.progress.as_ref());
         let stopped = self.course.stopped();
-        let seen = survey(self.plan, self.client, self.course.engine, lenient, progress, |e| stopped(e).into()).await?;
+        let seen = survey(self.plan, self.client, self.course.engine, lenient, progress, |e| stopped(e).into());
+        let seen = self.course.in_time(seen).await?;
         let known_host = seen.known_host();
         let Survey { facts, state, decision } = seen;
-        self.same_data(&state).await?;
         self.course.progress.done(&format!("{}, exposure {} ({})", facts.git_version, name(&decision), decision.why));
 
         let stopped = self.course.stopped();
-        let found = keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into()).await?;
+        let found = keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into());
+        let found = self.course.in_time(found).await?;
         let endpoint = self.expose(&decision, &facts, &state, known_host.as_deref()).await?;
         let keys = self.keys(&found, &endpoint)?;
         let rendered = self.plan.render(&endpoint, &keys)?;
         let objects = planned(&rendered.objects);
         let release = self.plan.release(&endpoint);
         let whole = self.course.engine.plan(&release, &objects).await.map_err(self.course.stopped())?;
-        self.same_members(&whole).await?;
+        if let Some(refused) = members::changed(self.course.engine, &whole).await.map_err(self.course.stopped())? {
+            return Err(refused);
+        }
         let unchanged = whole.is_noop() && self.course.run.is_none();
         if !unchanged {
             // Keys that another run has made since they were looked for are not to be replaced by those made here.
@@ -196,36 +199,6 @@ impl Flow<'_> {
             Ok(refused) => refused.map(|refused| Aftermath::NotUndone(refused.to_string())),
             Err(error) => Some(Aftermath::RollbackFailed(Box::new(error))),
         }
-    }
-
-    /// Refuses another number of members of etcd over data that is there: what an uninstall kept of one member would run
-    /// beside an empty store of the others.
-    async fn same_data(&self, state: &State) -> Result<(), InstallError> {
-        let recorded = state.record.as_ref().and_then(|record| record.release.facts.get(MEMBERS)?.parse().ok());
-        let wanted = u64::try_from(self.plan.values.etcd.replicas).unwrap_or_default();
-        match recorded {
-            Some(now) if now != wanted => {
-                let data = self.course.engine.data().await.map_err(self.course.stopped())?;
-                if data.is_empty() { Ok(()) } else { Err(InstallError::Members { now, wanted }) }
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses another number of members of etcd: each knows the others from its first start.
-    async fn same_members(&self, whole: &apply::Plan) -> Result<(), InstallError> {
-        let changes = |step: &&apply::Step| step.action == Action::Change && step.target.is("apps", "StatefulSet");
-        for step in whole.steps.iter().filter(changes).filter(|step| step.target.name == "etcd") {
-            let live = self.course.engine.read(&step.target).await.map_err(self.course.stopped())?;
-            let members = |object: &Value| object.pointer("/spec/replicas").and_then(Value::as_u64);
-            let now = members(&live).unwrap_or(1);
-            // None where an autoscaler has them.
-            let wanted = members(&step.manifest).unwrap_or(now);
-            if now != wanted {
-                return Err(InstallError::Members { now, wanted });
-            }
-        }
-        Ok(())
     }
 
     /// Makes namespace and Service, and waits until it is known where the API will be reached.

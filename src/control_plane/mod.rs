@@ -8,6 +8,7 @@ pub mod installation;
 pub mod keys;
 pub mod kubeconfig;
 pub mod kubeconfig_file;
+mod members;
 pub mod plan;
 pub mod preflight;
 pub mod rights;

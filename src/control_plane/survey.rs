@@ -6,14 +6,15 @@ use kube::Client;
 
 use super::exposure::{self, Decision};
 use super::install::{InstallError, unknown};
+use super::members;
 use super::plan::Plan;
 use super::preflight::{self, Compared};
 use super::upgrade;
 use super::values::ExposureType;
 use super::way_back;
 use crate::api::version::KubeMinor;
-use crate::apply::{Engine, State};
-use crate::chart;
+use crate::apply::{self, Engine, State};
+use crate::chart::{self, Object};
 use crate::check;
 use crate::check::hosting::{CHECKS, HostingFacts};
 use crate::install::progress::{Progress, preview_adoption};
@@ -40,7 +41,7 @@ pub(super) async fn survey(
     engine: &Engine,
     lenient: &[String],
     progress: &dyn Progress,
-    stopped: impl FnOnce(crate::apply::Error) -> InstallError,
+    stopped: impl FnOnce(apply::Error) -> InstallError,
 ) -> Result<Survey, InstallError> {
     let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
     let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects, &mut |_| ()).await?;
@@ -58,11 +59,8 @@ pub(super) async fn survey(
         Ok(compared) => compared,
         Err(error) => return Err(stopped(error)),
     };
-    if state.record.is_some() || state.journal.is_some() {
-        let barred = way_back::from_objects(engine, &plan.package.namespace, &provisional.objects).await;
-        if let Some(refused) = barred.map_err(stopped)? {
-            return Err(InstallError::Upgrade { refused, cluster: None });
-        }
+    if let Some(refused) = refusal(plan, engine, &state, &provisional.objects).await.map_err(stopped)? {
+        return Err(refused);
     }
     for (judged, problem) in report.warnings() {
         progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
@@ -70,6 +68,22 @@ pub(super) async fn survey(
     preview_adoption(progress, &adopted);
     let decision = exposure::decide(&plan.values.exposure, &facts.nodes);
     Ok(Survey { facts, state, decision })
+}
+
+/// Why what is there, or what an uninstall has kept of it, cannot become what is planned.
+async fn refusal(
+    plan: &Plan,
+    engine: &Engine,
+    state: &State,
+    objects: &[Object],
+) -> Result<Option<InstallError>, apply::Error> {
+    if state.record.is_some() || state.journal.is_some() {
+        let barred = way_back::from_objects(engine, &plan.package.namespace, objects).await?;
+        if let Some(refused) = barred {
+            return Ok(Some(InstallError::Upgrade { refused, cluster: None }));
+        }
+    }
+    members::beside_data(plan, engine, state).await
 }
 
 /// The version of what is installed or kept: as recorded, else as the objects say, because a record can be lost.

@@ -125,6 +125,17 @@ impl<'a> Course<'a> {
         move |source| Stopped { step, source: Box::new(source) }
     }
 
+    /// Looks at a cluster with requests that know no deadline, for as long as the run may take.
+    ///
+    /// # Errors
+    /// What the work meets; a time-out of the step under way.
+    pub async fn in_time<T, E: From<Stopped>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        match tokio::time::timeout_at(self.deadline.into(), work).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.stopped()(apply::Error::out_of_time()).into()),
+        }
+    }
+
     /// Time that is left.
     pub fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())

@@ -232,8 +232,8 @@ impl Flow<'_> {
     async fn prepare(&mut self) -> Result<Prepared, InstallError> {
         self.course.step("Checking the workload cluster");
         let rendered = self.plan.render()?.objects;
-        let source = self.source().await?;
-        let facts = self.preflight(&rendered, &source).await?;
+        let source = self.course.in_time(self.source()).await?;
+        let facts = self.course.in_time(self.preflight(&rendered, &source)).await?;
         let init = facts.init().cloned();
         let server = init.map_or_else(String::new, |init| init.server);
         self.course.progress.done(&format!("{}, control plane at {server}", facts.git_version));

@@ -20,12 +20,16 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     // What it would not come back from.
     let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
     grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+    // Nor is it shown as a change that could be made.
+    let shown = ["diff", "cp", "demo", "--version", "auto", "--set", "etcd.replicas=3"];
+    site.fleetctl(&shown).fails(6, &["etcd has 1 member, and would have 3"]);
     assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
     // Nor over the data that an uninstall keeps: the other members would make an empty store beside it.
     site.fleetctl(&["uninstall", "cp", "demo"]).succeeds();
     let kept = site.dump();
     let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
     grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+    site.fleetctl(&shown).fails(6, &["etcd has 1 member, and would have 3"]);
     site.assert_same_as(&kept);
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
