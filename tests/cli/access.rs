@@ -185,3 +185,20 @@ fn a_server_that_stays_too_busy_is_asked_six_times_and_told() {
     sandbox.run(&["get", "clusters"]).fails(1, &["etcdserver: leader changed", "try again"]);
     assert_eq!(asked.load(Ordering::SeqCst), 6);
 }
+
+#[test]
+fn a_server_that_never_answers_is_given_up_when_the_time_of_the_run_is_up() {
+    let sandbox = Sandbox::new();
+    let (server, _) = listen(|stream, _| {
+        head(&mut BufReader::new(&stream))?;
+        // Until the other side gives up.
+        (&stream).read(&mut [0]).ok().map(|_| ())
+    });
+    use_cluster(&sandbox, &format!("http://{server}"));
+    for command in [["install", "cp", "demo", "--timeout", "2s"], ["diff", "cp", "demo", "--timeout", "2s"]] {
+        let began = std::time::Instant::now();
+        sandbox.run(&command).fails(4, &["the time of `--timeout` was up before the API server had answered"]);
+        // One answer may take a minute.
+        assert!(began.elapsed() < std::time::Duration::from_secs(45), "{:?}", began.elapsed());
+    }
+}
