@@ -56,7 +56,9 @@ impl Engine {
         let server = self.server();
         let state = super::ledger::load(&server, &self.owner).await?;
         let installed = state.record.filter(|record| record.phase == Phase::Installed);
-        let inventory: Vec<Item> = installed.map(|record| record.inventory).unwrap_or_default();
+        let mut inventory: Vec<Item> = installed.map(|record| record.inventory).unwrap_or_default();
+        // A claim that an uninstall kept is its set's again, and none that takes its place is made by an install.
+        inventory.retain(|item| !item.object.is("", "PersistentVolumeClaim"));
         let mut groups: BTreeMap<(&str, &str, Option<&str>), Vec<&Item>> = BTreeMap::new();
         for item in &inventory {
             let object = &item.object;

@@ -12,7 +12,7 @@ use super::error::Error;
 use super::event::Events;
 use super::object::ObjectRef;
 use super::owner::Owner;
-use super::record::{Holder, State};
+use super::record::{Holder, Lock, State};
 use super::server::Server;
 
 /// What a caller can choose.
@@ -105,6 +105,11 @@ impl Engine {
         let live = server.get(&kind, object.namespace.as_deref(), &object.name).await;
         let live = live.map_err(|e| Error::on("read", object, e))?;
         live.ok_or_else(|| Error::Input(format!("{object} is not there")))
+    }
+
+    /// Whether another run may take over a lock that was found.
+    pub fn is_over(&self, lock: &Lock) -> bool {
+        lock.is_dead(self.server.now(), &Holder::current())
     }
 
     /// Record, journal and lock as the cluster has them.

@@ -125,12 +125,18 @@ pub struct StuckObject {
     pub because: String,
 }
 
+/// The reason of what was not sent because the lock was lost; the message is who holds it.
+pub(super) const LOCK_LOST: &str = "LockLost";
+
 impl Error {
     pub(crate) fn api(doing: impl Into<String>, source: ApiError) -> Self {
         Self::Api { doing: doing.into(), object: None, source: Box::new(source) }
     }
 
     pub(crate) fn on(doing: &str, object: &ObjectRef, source: ApiError) -> Self {
+        if source.reason == LOCK_LOST {
+            return Self::LockLost { holder: source.message };
+        }
         let source = if object.is_secret() { source.without_values() } else { source };
         Self::Api {
             doing: format!("{doing} {object}"),

@@ -3,6 +3,7 @@
 //! Every write carries the resource version of the last read, so two runs can never both hold the lock. A write whose
 //! answer was lost is recognised by its random id.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,8 +12,9 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
+use super::api_error::ApiError;
 use super::engine::Options;
-use super::error::Error;
+use super::error::{Error, LOCK_LOST};
 use super::event::{Event, Events};
 use super::kinds::Kind;
 use super::object::ObjectRef;
@@ -74,6 +76,32 @@ impl Shared {
     pub(crate) async fn lock(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
         self.ledger.lock().await
     }
+
+    /// What keeps writes from being sent when the lock is lost.
+    pub(crate) fn fence(&self) -> Fence {
+        Fence(Arc::clone(&self.ledger))
+    }
+}
+
+/// The lock, as those see it who write something else while they hold it.
+#[derive(Clone)]
+pub(crate) struct Fence(Arc<Mutex<Ledger>>);
+
+impl Fence {
+    /// Fails where the lock is not ours any more; asks only where that is not certain.
+    pub(crate) fn holds(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>> {
+        Box::pin(async {
+            let mut ledger = self.0.lock().await;
+            if ledger.is_fresh() {
+                return Ok(());
+            }
+            ledger.still_ours().await.map_err(|error| match error {
+                Error::LockLost { holder } => ApiError::synthetic(0, LOCK_LOST, holder),
+                Error::Api { source, .. } => *source,
+                other => ApiError::synthetic(0, "Invalid", other.to_string()),
+            })
+        })
+    }
 }
 
 fn secrets() -> Kind {
@@ -104,6 +132,9 @@ impl Ledger {
     /// like that any more. A lock that is expired or whose process is gone is taken over; a live one is waited for, at
     /// most `lock_wait`, and not up to the deadline, for then nobody would say who holds it. `begun` says from the first
     /// write on that there may be something of this run; who was slower than another has written nothing.
+    ///
+    /// # Errors
+    /// [`Error::Locked`]; [`Error::PlanOutdated`] where the namespace went meanwhile, with the run that was waited for or seen.
     pub(crate) async fn acquire(
         server: &Server,
         owner: &Owner,
@@ -117,6 +148,7 @@ impl Ledger {
         let end = options.deadline.and_then(|deadline| deadline.checked_sub(2 * LOOK_EVERY));
         let holder = Holder { nonce: random_id(), since: jiff::Timestamp::now().to_string(), ..options.holder.clone() };
         let mut told = false;
+        let was_there = !seen.uid.is_empty();
         let mut seen = Some(seen).filter(|seen| seen.lock.is_none() && seen.is_one_look()).cloned();
         loop {
             let state = match seen.take() {
@@ -124,7 +156,7 @@ impl Ledger {
                 None => load(server, owner).await?,
             };
             if let Some(lock) = &state.lock {
-                if lock.is_dead(jiff::Timestamp::now(), &holder) {
+                if lock.is_dead(server.now(), &holder) {
                     events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
                 } else if began.elapsed() >= options.lock_wait || end.is_some_and(|end| Instant::now() >= end) {
                     return Err(Error::Locked { holder: lock.holder.to_string(), expires: lock.expires.clone() });
@@ -143,11 +175,21 @@ impl Ledger {
             let mut next = ledger.state.clone();
             next.lock = Some(ledger.fresh_lock());
             change(&mut next);
+            let is_new = next.uid.is_empty();
             let before = begun.swap(true, Ordering::SeqCst);
-            if ledger.write(next).await? {
-                return Ok(ledger);
+            match ledger.write(next).await {
+                Ok(true) => return Ok(ledger),
+                Ok(false) => begun.store(before, Ordering::SeqCst),
+                Err(Error::Api { source, .. })
+                    if is_new
+                        && (told || was_there)
+                        && (source.is_namespace_terminating() || source.is_not_found()) =>
+                {
+                    begun.store(before, Ordering::SeqCst);
+                    return Err(Error::PlanOutdated);
+                }
+                Err(error) => return Err(error),
             }
-            begun.store(before, Ordering::SeqCst);
         }
     }
 
@@ -160,7 +202,7 @@ impl Ledger {
     ///
     /// By the clock that the others go by, which goes on while this machine sleeps.
     pub(crate) fn is_fresh(&self) -> bool {
-        let in_a_while = jiff::Timestamp::now() + 2 * RENEW_EVERY;
+        let in_a_while = self.server.now() + 2 * RENEW_EVERY;
         self.state.lock.as_ref().is_some_and(|lock| !lock.is_expired(in_a_while))
     }
 
@@ -277,7 +319,7 @@ impl Ledger {
     }
 
     fn fresh_lock(&self) -> Lock {
-        let expires = jiff::Timestamp::now() + jiff::SignedDuration::try_from(LOCK_LIFE).unwrap_or_default();
+        let expires = self.server.now() + jiff::SignedDuration::try_from(LOCK_LIFE).unwrap_or_default();
         Lock { holder: self.holder.clone(), expires: expires.to_string() }
     }
 }

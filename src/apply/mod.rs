@@ -27,6 +27,7 @@ mod adopt;
 mod api_error;
 pub mod causes;
 pub mod client;
+mod clock;
 mod conflict;
 mod diagnosis;
 mod diff;

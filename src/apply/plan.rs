@@ -134,12 +134,29 @@ impl Engine {
                 record.inventory.iter().filter(|i| prunable(i) && !planned.contains(&i.object)).cloned().collect();
         }
         let begun = self.begun(&plan.state, &planned).await?;
+        if plan.state.is_empty() && plan.steps.iter().any(|step| step.action == Action::Change) {
+            plan.prune = self.unrecorded(&plan.state, &planned).await?;
+        }
         let known: BTreeSet<ObjectRef> = plan.prune.iter().map(|item| item.object.clone()).collect();
         plan.prune.extend(begun.into_iter().filter(|item| !known.contains(&item.object)));
         plan.record_changes = plan.state.journal.is_some()
             || plan.state.record.as_ref().is_none_or(|r| r.phase != Phase::Installed || r.release != *release);
         plan.release = Some(release.clone());
         Ok(plan)
+    }
+
+    /// What an installation whose record is lost has, and these inputs do not hold: its labels tell of it.
+    async fn unrecorded(&self, state: &State, planned: &BTreeSet<&ObjectRef>) -> Result<Vec<Item>, Error> {
+        let found = self.find_labelled(&self.server(), state).await?.ours.into_iter();
+        let items = found.filter(|found| !planned.contains(&found.object)).map(|found| Item {
+            uid: uid(&found.live).to_owned(),
+            object: found.object,
+            origin: Origin::Created,
+            policy: if annotation(&found.live, KEEP_ANNOTATION).is_some() { Policy::Keep } else { Policy::Delete },
+            digest: String::new(),
+            fields: 0,
+        });
+        Ok(items.filter(prunable).collect())
     }
 
     /// What a run that was cut off has made, and these inputs do not hold: no record knows of it yet.

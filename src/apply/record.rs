@@ -193,11 +193,6 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Whether another run may take it over now.
-    pub fn is_over(&self) -> bool {
-        self.is_dead(jiff::Timestamp::now(), &Holder::current())
-    }
-
     /// Whether it can be taken over: it ended, cannot be read, its process on this very machine is gone, or it is an
     /// earlier run of this very process, which does one thing at a time.
     ///

@@ -14,7 +14,7 @@ use super::fields;
 use super::journal::{Journal, JournalStep, Theirs, Undo};
 use super::kinds::{Kind, split_api_version};
 use super::ledger::{Ledger, Shared};
-use super::object::{ObjectRef, annotation, text, uid};
+use super::object::{ObjectRef, Policy, annotation, text, uid};
 use super::others::claim_of;
 use super::owner::NAMESPACE_CREATED_ANNOTATION;
 use super::record::State;
@@ -59,8 +59,12 @@ impl Engine {
     /// # Errors
     /// [`Error::Locked`] when that run is still at work; whatever the server refuses to read.
     pub async fn rollback(&self) -> Result<RolledBack, Error> {
-        let state = self.state().await?;
-        self.undo_of_state(state, false).await
+        let again = match self.undo_of_state(self.state().await?, false).await {
+            // The run that was waited for, or seen, has gone with its namespace.
+            Err(Error::PlanOutdated) => self.state().await?,
+            done => return done,
+        };
+        self.undo_of_state(again, false).await
     }
 
     /// The same for the state that a caller has looked at.
@@ -123,38 +127,59 @@ impl Engine {
             ledger.lock().await.finish(|_| {}).await?;
             return Ok(RolledBack::default());
         };
-        let mut result = RolledBack::default();
-        let mut doomed = Vec::new();
-        let mut renamed: Vec<(ObjectRef, String)> = Vec::new();
-        for step in journal.steps.iter().rev() {
-            match self.undo_step(server, step, &state).await {
-                Ok(outcome) => {
-                    match outcome {
-                        // It was written down, and then not done.
-                        Outcome::Nothing => continue,
-                        Outcome::Restored => {}
-                        Outcome::Deleted(gone) => doomed.push(gone),
-                        Outcome::Recreated(uid) => renamed.push((step.object.clone(), uid)),
-                    }
-                    result.undone.push(step.object.clone());
-                }
-                Err(error) => result.problems.push(error),
-            }
-        }
+        let server = &server.behind(ledger.fence());
+        let mut undoing = Undoing::default();
+        // What keys the data is written under is known as long as there is any.
+        let is_key = |step: &&JournalStep| step.policy == Policy::Keep && step.undo == Undo::Delete;
+        let (keys, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = journal.steps.iter().rev().partition(is_key);
+        self.undo_steps(server, rest, &state, &mut undoing).await?;
         let end = Instant::now() + GONE_WITHIN;
-        let gone = match self.wait_gone(server, doomed, end).await {
+        let gone = match self.wait_gone(server, std::mem::take(&mut undoing.doomed), end).await {
             Ok(()) => self.undo_claims(server, ledger, &journal, &state, end).await,
             Err(error) => Err(error),
         };
-        if let Err(error) = gone {
-            result.problems.push(error);
+        undoing.result.problems.extend(gone.err());
+        if undoing.result.problems.is_empty() {
+            self.undo_steps(server, keys, &state, &mut undoing).await?;
+            let gone = self.wait_gone(server, std::mem::take(&mut undoing.doomed), end).await;
+            undoing.result.problems.extend(gone.err());
         }
+        let Undoing { mut result, made_again, .. } = undoing;
         if !result.problems.is_empty() {
-            ledger.lock().await.finish(|_| {}).await?;
+            ledger.lock().await.finish(|state| note_uids(state, &made_again)).await?;
             return Ok(result);
         }
-        self.close(server, ledger, &journal, &state, &renamed, &mut result).await?;
+        self.close(server, ledger, &journal, &state, &made_again, &mut result).await?;
         Ok(result)
+    }
+
+    /// Undoes step after step; what cannot be undone is among the problems.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`]: what stands there by now is the work of another run.
+    async fn undo_steps(
+        &self,
+        server: &Server,
+        steps: Vec<&JournalStep>,
+        state: &State,
+        undoing: &mut Undoing,
+    ) -> Result<(), Error> {
+        for step in steps {
+            match self.undo_step(server, step, state).await {
+                // It was written down, and then not done.
+                Ok(Outcome::Nothing) => continue,
+                Ok(Outcome::Restored) => {}
+                Ok(Outcome::Deleted(gone)) => undoing.doomed.push(gone),
+                Ok(Outcome::Recreated(uid)) => undoing.made_again.push((step.object.clone(), uid)),
+                Err(error @ Error::LockLost { .. }) => return Err(error),
+                Err(error) => {
+                    undoing.result.problems.push(error);
+                    continue;
+                }
+            }
+            undoing.result.undone.push(step.object.clone());
+        }
+        Ok(())
     }
 
     /// Deletes the claims of stateful sets that the run made. Claims that were there before stay with their data.
@@ -187,7 +212,7 @@ impl Engine {
         ledger: &Shared,
         journal: &Journal,
         state: &State,
-        renamed: &[(ObjectRef, String)],
+        made_again: &[(ObjectRef, String)],
         result: &mut RolledBack,
     ) -> Result<(), Error> {
         let made_here = journal.namespace_created && state.record.is_none();
@@ -210,11 +235,7 @@ impl Engine {
         ledger
             .finish(|state| {
                 state.journal = None;
-                for item in state.record.iter_mut().flat_map(|record| record.inventory.iter_mut()) {
-                    if let Some((_, uid)) = renamed.iter().find(|(object, _)| *object == item.object) {
-                        item.uid.clone_from(uid);
-                    }
-                }
+                note_uids(state, made_again);
             })
             .await
     }
@@ -246,21 +267,24 @@ impl Engine {
                     let merged = server.merge_as(manager, &kind, target, patch).await;
                     merged.map_err(|e| Error::on("restore", target, e))?;
                 }
-                self.reapply(server, &kind, target, &former).await?;
-                Ok(Outcome::Restored)
+                let restored = self.reapply(server, &kind, target, &former).await?;
+                let version = |object| text(object, "/metadata/resourceVersion").map(str::to_owned);
+                // Written down and never done, or undone before.
+                let same = version(&restored) == version(&live);
+                Ok(if same { Outcome::Nothing } else { Outcome::Restored })
             }
             (Undo::Release { patch }, Some(live)) => {
                 self.give_back(server, &kind, target, &live, patch).await?;
                 Ok(Outcome::Restored)
             }
-            // It was to be deleted, and was not.
+            // It was to be deleted, and was not; or an undoing that was cut off has made it again.
             (Undo::Recreate { manifest }, Some(live)) if self.is_ours(&live, target, state) && !is_going(&live) => {
-                self.reapply(server, &kind, target, manifest).await?;
-                Ok(Outcome::Restored)
+                let made = self.reapply(server, &kind, target, manifest).await?;
+                Ok(Outcome::Recreated(uid(&made).to_owned()))
             }
             (Undo::Recreate { manifest }, None) => {
-                let uid = self.reapply(server, &kind, target, manifest).await?;
-                Ok(Outcome::Recreated(uid))
+                let made = self.reapply(server, &kind, target, manifest).await?;
+                Ok(Outcome::Recreated(uid(&made).to_owned()))
             }
             // It never came to be, is gone, or is somebody else's by now.
             _ => Ok(Outcome::Nothing),
@@ -303,7 +327,7 @@ impl Engine {
         kind: &Kind,
         target: &ObjectRef,
         manifest: &Value,
-    ) -> Result<String, Error> {
+    ) -> Result<Value, Error> {
         let mut manifest = Cow::Borrowed(manifest);
         let mut options = ApplyOptions::default();
         let written = loop {
@@ -329,7 +353,26 @@ impl Engine {
             }
         };
         self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
-        Ok(uid(&written.object).to_owned())
+        Ok(written.object)
+    }
+}
+
+/// An undoing as it goes.
+#[derive(Default)]
+struct Undoing {
+    result: RolledBack,
+    /// What is deleted, and may not be gone yet.
+    doomed: Vec<Doomed>,
+    /// What was deleted before, with the uids that it has now.
+    made_again: Vec<(ObjectRef, String)>,
+}
+
+/// Has the record know objects by the uids that they have now.
+fn note_uids(state: &mut State, made_again: &[(ObjectRef, String)]) {
+    for item in state.record.iter_mut().flat_map(|record| record.inventory.iter_mut()) {
+        if let Some((_, uid)) = made_again.iter().find(|(object, _)| *object == item.object) {
+            item.uid.clone_from(uid);
+        }
     }
 }
 

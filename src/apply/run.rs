@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use futures::stream::{self, StreamExt as _};
+use serde_json::{Map, Value};
 
 use super::engine::Engine;
 use super::error::Error;
@@ -96,7 +97,13 @@ impl Engine {
                 journal.note(&first, plan.release.as_ref());
             }
         })
-        .await?;
+        .await
+        .inspect_err(|error| {
+            // Whoever holds the lock has the namespace as well, though this run may have made it.
+            if matches!(error, Error::Locked { .. } | Error::PlanOutdated) {
+                begun.store(false, Ordering::SeqCst);
+            }
+        })?;
         // Whatever another run wrote since then, the plan knows nothing of: what it made, or the keys that it made up.
         if ledger.found != plan.state.version {
             ledger
@@ -106,7 +113,9 @@ impl Engine {
             return Err(Error::PlanOutdated);
         }
         let opened = !first.is_empty();
-        let mut run = Run { engine: self.clone(), server, plan, ledger: Shared::new(ledger), local, applied, opened };
+        let ledger = Shared::new(ledger);
+        let server = server.behind(ledger.fence());
+        let mut run = Run { engine: self.clone(), server, plan, ledger, local, applied, opened };
         if let Err(error) = run.local.as_mut().map_or(Ok(()), |local| local.append(&first)) {
             // The lock expires by itself where it cannot be let go of.
             let _ = run.release().await;
@@ -209,14 +218,25 @@ impl Run {
             .await;
         let mut conflicts = Vec::new();
         let mut first = None;
+        let mut theirs = Vec::new();
         for (target, answer) in answers {
             match answer {
                 Ok(applied) => {
+                    let met = |step: &&Step| step.target == target && step.is_met_by(&applied);
+                    // What a run that was cut off had sent may have come late.
+                    let sent_before = self.plan.state.journal.as_ref().is_some_and(|journal| journal.created(&target));
+                    theirs.extend(steps.iter().find(met).filter(|_| !sent_before));
                     self.applied.insert(target, applied);
                 }
                 Err(Failure::Conflicts(found)) => conflicts.extend(found),
                 Err(Failure::Error(error)) => first = first.or(Some(error)),
             }
+        }
+        // Others made them between the look and the write: to undo it is to let go of them.
+        let theirs: Vec<JournalStep> =
+            theirs.into_iter().map(|step| entry(step, Undo::Release { patch: Value::Object(Map::new()) })).collect();
+        if !theirs.is_empty() {
+            self.note(&theirs).await?;
         }
         if conflicts.is_empty() { first.map_or(Ok(()), Err) } else { Err(Error::Conflicts { conflicts }) }
     }
@@ -367,6 +387,13 @@ impl Run {
 
     pub(crate) fn close_local(&mut self) -> Result<(), Error> {
         self.local.take().map_or(Ok(()), LocalJournal::close)
+    }
+}
+
+impl Step {
+    /// Whether what was to be made was there by then.
+    fn is_met_by(&self, applied: &Applied) -> bool {
+        self.action == Action::Create && applied.done == Done::Adopted
     }
 }
 

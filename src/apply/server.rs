@@ -13,8 +13,10 @@ use kube::client::Body;
 use serde_json::Value;
 
 use super::api_error::ApiError;
+use super::clock::Clock;
 use super::event::Events;
 use super::kinds::Kind;
+use super::ledger::Fence;
 use super::object::{ObjectRef, text};
 use super::transport::Call;
 
@@ -32,6 +34,9 @@ pub struct Server {
     pub(super) events: Events,
     pub(super) deadline: Option<Instant>,
     pub(super) request_timeout: Duration,
+    pub(super) clock: Clock,
+    /// Writes are sent only while this lock is held.
+    pub(super) fence: Option<Fence>,
 }
 
 impl std::fmt::Debug for Server {
@@ -47,6 +52,8 @@ pub struct Written {
     pub object: Value,
     /// Whether this request made it (201).
     pub created: bool,
+    /// Whether a former try of it, whose answer was lost, may have done so.
+    pub repeated: bool,
     /// The server's warnings: Pod Security, deprecated versions.
     pub warnings: Vec<String>,
 }
@@ -76,7 +83,7 @@ pub struct ApplyOptions {
 impl Server {
     /// A cluster behind a client that leaves it to this room to send again; that is reported to `events`.
     pub fn new(client: Client, events: Events) -> Self {
-        Self { client, events, deadline: None, request_timeout: REQUEST_TIMEOUT }
+        Self { client, events, deadline: None, request_timeout: REQUEST_TIMEOUT, clock: Clock::default(), fence: None }
     }
 
     /// The same cluster with a point in time after which nothing is sent or tried again.
@@ -89,6 +96,17 @@ impl Server {
     #[must_use]
     pub(crate) fn with_grace(&self, grace: Duration) -> Self {
         self.until(self.deadline.map(|deadline| deadline.max(Instant::now() + grace)))
+    }
+
+    /// The same cluster, to which nothing is written, nor written again, once the lock is not held any more.
+    #[must_use]
+    pub(super) fn behind(&self, fence: Fence) -> Self {
+        Self { fence: Some(fence), ..self.clone() }
+    }
+
+    /// The time by the clock of the API server, by which all machines go that share something in it.
+    pub(super) fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
     }
 
     /// The kube client, for callers that need typed reads.
@@ -140,8 +158,8 @@ impl Server {
     /// # Errors
     /// Whatever the server refuses.
     pub async fn get_text(&self, path: &str) -> Result<String, ApiError> {
-        let (_, _, body) = self.send(&Call::read(path.to_owned(), "*/*")).await?;
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        let answer = self.send(&Call::read(path.to_owned(), "*/*")).await?;
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
     /// Lists objects, page after page. A kind that the server does not serve has no objects.

@@ -26,6 +26,15 @@ pub(super) struct Call {
     versioned: bool,
 }
 
+/// What came of a request.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    /// It was sent more than once: what is answered may be what a former try has done.
+    pub(super) repeated: bool,
+}
+
 impl Server {
     pub(super) async fn write(
         &self,
@@ -41,19 +50,24 @@ impl Server {
     }
 
     pub(super) async fn call(&self, call: &Call) -> Result<Written, ApiError> {
-        let (status, headers, body) = self.send(call).await?;
+        let Answer { status, headers, body, repeated } = self.send(call).await?;
         let object = serde_json::from_slice(&body).map_err(|error| {
             ApiError::synthetic(status, "Unreadable", format!("the server's answer is not JSON: {error}"))
         })?;
         let warnings = headers.get_all("warning").iter().filter_map(|w| warning_text(w.to_str().ok()?)).collect();
-        Ok(Written { object, created: status == 201, warnings })
+        Ok(Written { object, created: status == 201, repeated, warnings })
     }
 
-    pub(super) async fn send(&self, call: &Call) -> Result<(u16, HeaderMap, Bytes), ApiError> {
+    pub(super) async fn send(&self, call: &Call) -> Result<Answer, ApiError> {
         let mut backoff = Backoff::new(self.deadline);
         loop {
+            if let Some(fence) = self.fence.as_ref().filter(|_| call.method != Method::GET) {
+                fence.holds().await?;
+            }
             let error = match self.once(call).await {
-                Ok(answer) => return Ok(answer),
+                Ok((status, headers, body)) => {
+                    return Ok(Answer { status, headers, body, repeated: backoff.tries() > 0 });
+                }
                 Err(error) => error,
             };
             let final_conflict = call.versioned && error.code == 409;
@@ -78,6 +92,7 @@ impl Server {
         within(limit, async {
             let answer = self.client.send(request).await.map_err(|error| ApiError::transport(&error))?;
             let (parts, body) = answer.into_parts();
+            self.clock.hear(&parts.headers);
             let bytes = body.collect().await.map_err(|error| ApiError::transport(&error))?.to_bytes();
             if parts.status.is_success() {
                 Ok((parts.status.as_u16(), parts.headers, bytes))

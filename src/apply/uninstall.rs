@@ -100,6 +100,14 @@ impl Engine {
     /// [`Error::MadeByOthers`] when all there is was not made by us, [`Error::Stuck`] when objects do not go away in time,
     /// [`Error::Locked`], or what the server refuses.
     pub async fn uninstall(&self, removal: Removal) -> Result<Removed, Error> {
+        match self.uninstall_seen(&removal).await {
+            // The run that was waited for, or seen, has removed all of it.
+            Err(Error::PlanOutdated) => self.uninstall_seen(&removal).await,
+            done => done,
+        }
+    }
+
+    async fn uninstall_seen(&self, removal: &Removal) -> Result<Removed, Error> {
         let server = self.server();
         let namespaces = Kind::known("", "Namespace");
         let namespace = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
@@ -130,7 +138,8 @@ impl Engine {
                 }
                 None => (state, labelled),
             };
-            let removing = Removing { server: &server, removal: &removal, ledger, state, install_uid, end };
+            let fenced = ledger.as_ref().map_or_else(|| server.clone(), |ledger| server.behind(ledger.fence()));
+            let removing = Removing { server: &fenced, removal, ledger, state, install_uid, end };
             let kept = self.delete_all(&removing, labelled, &mut result).await?;
             self.close_removal(removing, kept, &mut result).await?;
         }

@@ -76,9 +76,10 @@ impl Engine {
             self.events.send(Event::Warning { object: step.target.clone(), message: message.clone() });
         }
         let before = step.live.as_ref().and_then(|live| text(live, "/metadata/resourceVersion"));
-        // A repeated request finds what the first one made, whose answer was lost: nobody else has written to it then.
+        // A repeated request finds what the first one made, whose answer was lost, and controllers may have written to it.
+        // What a run that died had sent may have come late: nobody else has written to it then.
         let alone = || fields::managers(&written.object).iter().all(|manager| manager == MANAGER);
-        let made = written.created || (step.action == Action::Create && alone());
+        let made = written.created || (step.action == Action::Create && (written.repeated || alone()));
         let done = match step.action {
             _ if made => Done::Created,
             Action::Adopt | Action::Create => Done::Adopted,

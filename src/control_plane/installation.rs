@@ -86,7 +86,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
         Ok(state) => (state, None),
         Err(error) => (apply::State::default(), Some(chain(&error))),
     };
-    let at_work = state.lock.as_ref().filter(|lock| !lock.is_over()).map(|lock| lock.holder.to_string());
+    let at_work = state.lock.as_ref().filter(|lock| !engine.is_over(lock)).map(|lock| lock.holder.to_string());
     let record = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
     let version = record.map(|record| record.release.version.clone());
     let known = match &version {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bed::Bed;
 use bed::proxy::{self, Match, Proxy, When};
 use fleetctl::apply::{Action, Done, Event, Kind, ObjectRef, Phase, Planned, Removal, Run};
+use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 
 use super::lifecycle::{bind, edit, kubectl_made, made_by_kubectl, wait_for_claim};
@@ -115,6 +116,83 @@ async fn keys_are_deleted_after_the_data_that_cannot_be_read_without_them() {
     };
     let (claim, keys, config) = (at("PersistentVolumeClaim", CLAIM), at("Secret", "pki"), at("ConfigMap", "config"));
     assert!(config < claim && claim < keys && config.is_some(), "{config:?}, {claim:?}, {keys:?}");
+}
+
+/// Whether an undoing that dies after so many writes leaves data; never without the keys that it is written under.
+async fn leaves_data(after: usize) -> bool {
+    let case = Case::new("undone-keys").await;
+    applied(&case).await.release().await.unwrap();
+    bind(&case, CLAIM).await;
+    case.traffic.die_after(after, true);
+    tokio::select! {
+        undone = case.engine.rollback() => { undone.unwrap(); }
+        () = case.traffic.died.notified() => {}
+    }
+    let case = case.reborn().await;
+    let (claim, keys) = (is_bound(&case).await, case.get("", "Secret", "pki").await.is_some());
+    assert!(keys || !claim, "dead after write {after}");
+    wipe(&case).await;
+    claim
+}
+
+#[tokio::test]
+async fn an_undoing_that_is_cut_off_leaves_no_data_without_its_keys() {
+    let outcomes = stream::iter((1..20).step_by(3)).map(leaves_data).buffered(kill::TOGETHER).collect::<Vec<_>>();
+    let left = outcomes.await.into_iter().filter(|left| *left).count();
+    assert!(left > 2, "{left} of them have left data");
+}
+
+#[tokio::test]
+async fn what_an_undoing_in_two_goes_has_made_again_is_known_by_its_uid() {
+    let case = Case::new("again").await;
+    let all = objects(&case);
+    let fewer: Vec<Planned> = all.iter().filter(|p| p.object["kind"] != "PodDisruptionBudget").cloned().collect();
+    case.install(&all).await.unwrap();
+    // Dead before its last write, when it has pruned.
+    let plan = case.engine.plan(&release(), &fewer).await.unwrap();
+    case.traffic.die_after(3, false);
+    let mut run = case.engine.begin(plan).await.unwrap();
+    tokio::select! {
+        committed = async { run.apply().await.unwrap(); run.commit().await } => panic!("{committed:?}"),
+        () = case.traffic.died.notified() => {}
+    }
+    let mut case = case.reborn().await;
+    let budget_of = async |case: &Case| case.get("policy", "PodDisruptionBudget", "b").await;
+    assert!(budget_of(&case).await.is_none());
+    // Each time it is dead a write later, until it has made the object again.
+    for after in 0.. {
+        case = case.reborn().await;
+        if budget_of(&case).await.is_some() {
+            break;
+        }
+        case.traffic.die_after(after, true);
+        tokio::select! {
+            undone = case.engine.rollback() => panic!("{undone:?}"),
+            () = case.traffic.died.notified() => {}
+        }
+    }
+    assert!(case.engine.rollback().await.unwrap().problems.is_empty());
+    assert_eq!(case.engine.drift().await.unwrap(), []);
+    case.install(&fewer).await.unwrap();
+    assert!(budget_of(&case).await.is_none(), "what is planned no more is pruned");
+    wipe(&case).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_make_between_the_look_and_the_write_is_let_go_of_and_not_deleted() {
+    let case = Case::new("between").await;
+    case.install(&objects(&case)[..1]).await.unwrap();
+    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    let data = json!({"a": "1", "other": "theirs"});
+    kubectl_made(&case, "config", &data).await;
+    let mut run = case.engine.begin(plan).await.unwrap();
+    run.apply().await.unwrap();
+    let undone = run.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{undone:?}");
+    let live = case.get("", "ConfigMap", "config").await.expect("it is not ours");
+    assert_eq!(live["data"], data);
+    assert!(live["metadata"].get("labels").is_none(), "{live}");
+    case.sweep().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -486,6 +486,13 @@ async fn a_lost_record_is_rebuilt_from_labels() {
     assert_eq!(rebuilt.inventory.len(), objects(&case).len());
     let record = case.get("", "Secret", &case.engine.owner().record_name()).await.unwrap();
     case.server().delete(&secrets, &reference, record["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+    // What other inputs hold no more is known by its labels, too; the keys among it stay.
+    let kinds = ["Namespace", "ConfigMap"];
+    let few: Vec<_> =
+        objects(&case).into_iter().filter(|p| kinds.contains(&p.object["kind"].as_str().unwrap())).collect();
+    case.install(&few).await.unwrap();
+    assert!(case.get("policy", "PodDisruptionBudget", "b").await.is_none(), "it is planned no more");
+    assert!(case.get("", "Secret", "pki").await.is_some(), "keys are never pruned");
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     assert!(removed.leftovers.is_empty() && dump(&case).await.is_empty(), "{:?}", dump(&case).await.keys());
 }

@@ -284,3 +284,56 @@ async fn a_run_without_time_left_is_undone_to_the_end_in_a_namespace_of_others()
     assert_eq!(dump(&owner).await, before);
     owner.sweep().await;
 }
+
+#[tokio::test]
+async fn who_waited_for_a_run_that_goes_with_its_namespace_starts_anew() {
+    let first = Case::with("gone", living(std::process::id())).await;
+    let run = under_way(&first).await;
+    let second = beside(&first).await;
+    let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
+    let (late, undone) = futures::join!(second.engine.begin(plan), async {
+        waiting(&second).await;
+        run.rollback().await.unwrap()
+    });
+    assert!(undone.problems.is_empty(), "{undone:?}");
+    assert_eq!(late.unwrap_err().reason(), "PlanOutdated");
+    assert!(!second.engine.has_begun());
+    second.install(&objects(&second)).await.unwrap();
+    // Removing and undoing what another run has removed meanwhile is nothing to do.
+    let third = Case::again(&first.namespace, tempfile::tempdir().unwrap(), living(std::process::id())).await;
+    let removal = Removal { delete_data: true, ..Removal::default() };
+    let run = under_way_again(&third).await;
+    let (removed, undone) = futures::join!(second.engine.uninstall(removal.clone()), async {
+        waiting(&second).await;
+        run.release().await.unwrap();
+        third.engine.uninstall(removal.clone()).await
+    });
+    let (removed, undone) = (removed.unwrap(), undone.unwrap());
+    assert!(removed.leftovers.is_empty() && undone.leftovers.is_empty(), "{removed:?} {undone:?}");
+    assert!(dump(&second).await.is_empty());
+}
+
+/// A run over an installation, that has written nothing but its journal.
+async fn under_way_again(case: &Case) -> Run {
+    let mut next = objects(case);
+    next.pop();
+    let plan = case.engine.plan(&release(), &next).await.unwrap();
+    case.engine.begin(plan).await.unwrap()
+}
+
+#[tokio::test]
+async fn of_two_first_installs_the_one_that_is_refused_has_begun_nothing() {
+    let first = Case::with("both", living(std::process::id())).await;
+    let second = Case::again(&first.namespace, tempfile::tempdir().unwrap(), |options| {
+        options.holder.pid = 1;
+        options.lock_wait = Duration::ZERO;
+    })
+    .await;
+    // Both are to make the namespace.
+    let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
+    let run = under_way(&first).await;
+    assert_eq!(second.engine.begin(plan).await.unwrap_err().reason(), "Locked");
+    assert!(!second.engine.has_begun(), "what stands in the journal is another's");
+    run.rollback().await.unwrap();
+    assert!(dump(&first).await.is_empty());
+}
