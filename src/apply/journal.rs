@@ -36,6 +36,20 @@ pub enum Undo {
     },
 }
 
+impl Undo {
+    /// Whether it is of a Secret, and from the copy on this machine.
+    pub(super) fn is_without_values(&self) -> bool {
+        match self {
+            Self::Reapply { patch, theirs } => {
+                patch.is_null() || theirs.as_ref().is_some_and(|theirs| theirs.patch.is_null())
+            }
+            Self::Release { patch } => patch.is_null(),
+            Self::Recreate { manifest } => manifest.is_null(),
+            Self::Delete => false,
+        }
+    }
+}
+
 /// Fields of ours as somebody else had set them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Theirs {
@@ -151,10 +165,20 @@ impl Journal {
     }
 }
 
+/// The first line of a run in the copy on this machine.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Head {
+    run: String,
+    command: String,
+    started: String,
+    install_uid: String,
+}
+
 /// The journal's copy on this machine: one JSON line a step, on disk before the write.
 ///
 /// It is needed for the very first write, the namespace, before which the cluster has no place for a journal; and it
-/// tells what happened when the cluster's copy is lost. Former values of Secrets are only in the cluster's copy.
+/// leads back when the cluster's copy is lost. Former values of Secrets are only in the cluster's copy.
 #[derive(Debug)]
 pub(crate) struct LocalJournal {
     path: PathBuf,
@@ -170,9 +194,45 @@ impl LocalJournal {
         }
         let file = private_file(path).map_err(wrap)?;
         let mut local = Self { path: path.to_owned(), file };
-        let head = serde_json::json!({"run": journal.run, "command": journal.command, "started": journal.started, "installUid": journal.install_uid});
-        local.line(&head)?;
+        let head = Head {
+            run: journal.run.clone(),
+            command: journal.command.clone(),
+            started: journal.started.clone(),
+            install_uid: journal.install_uid.clone(),
+        };
+        local.line(&serde_json::to_value(&head).map_err(|e| Error::Input(e.to_string()))?)?;
         Ok(local)
+    }
+
+    /// What a copy tells of the runs in it that were not closed; nothing where there is no file, or no step in it.
+    ///
+    /// A line that was cut off in the middle was written for a step that was never made.
+    pub(crate) fn read(path: &Path) -> Result<Option<Journal>, Error> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(Error::File { path: path.to_owned(), source }),
+        };
+        let mut journal: Option<Journal> = None;
+        for line in text.lines() {
+            if let Ok(head) = serde_json::from_str::<Head>(line) {
+                // A run goes on with the one before, unless that was of another installation.
+                let known = journal.take().filter(|known| known.install_uid == head.install_uid);
+                journal = Some(Journal {
+                    run: head.run,
+                    started: head.started,
+                    ..known.unwrap_or_else(|| Journal::new(&head.command, &head.install_uid))
+                });
+            } else if let (Some(journal), Ok(step)) = (&mut journal, serde_json::from_str::<JournalStep>(line)) {
+                // The cluster's copy has it apart from the steps: it goes last, and only when nothing else is in it.
+                if step.object.is("", "Namespace") && step.undo == Undo::Delete {
+                    journal.namespace_created = true;
+                } else {
+                    journal.put(step);
+                }
+            }
+        }
+        Ok(journal.filter(|journal| !journal.steps.is_empty()))
     }
 
     /// Appends steps and waits until they are on disk.
@@ -286,7 +346,13 @@ mod tests {
             assert_eq!(fs_err::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
             assert_eq!(fs_err::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
         }
+        // The copy is read as the cluster's journal, but for what is missing of Secrets; a line that was cut off is none.
+        private_file(&path).unwrap().write_all(b"{\"kind\": \"Conf").unwrap();
+        let read = LocalJournal::read(&path).unwrap().unwrap();
+        assert_eq!((read.install_uid.as_str(), read.steps.len(), read.namespace_created), ("u", 2, false));
+        assert_eq!(read.steps[1].undo, Undo::Reapply { patch: json!({"data": {"k": "hunter2"}}), theirs: None });
         local.close().unwrap();
         assert!(!path.exists());
+        assert!(LocalJournal::read(&path).unwrap().is_none());
     }
 }

@@ -54,6 +54,7 @@ mod record;
 mod retry;
 mod rights;
 mod rollback;
+mod rollout;
 mod run;
 mod server;
 pub mod status;

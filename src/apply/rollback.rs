@@ -1,6 +1,7 @@
 //! Undoing a run from its journal: what it made goes, what it changed gets its former fields back, the rest stays.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
-use super::journal::{Journal, JournalStep, Theirs, Undo};
+use super::journal::{Journal, JournalStep, LocalJournal, Theirs, Undo};
 use super::kinds::{Kind, split_api_version};
 use super::ledger::{Ledger, Shared};
 use super::object::{ObjectRef, Policy, annotation, text, uid};
@@ -78,19 +79,26 @@ impl Engine {
 
     async fn undo_of_state(&self, state: State, only_this: bool) -> Result<RolledBack, Error> {
         let server = self.server();
-        if state.journal.is_none() {
+        let local = if state.is_empty() { self.local_journal(&server).await? } else { None };
+        if state.journal.is_none() && local.is_none() {
             let mut result = RolledBack::default();
             if state.record.is_none() && self.unused_namespace(&server, &state).await? {
                 result.undone.push(ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace));
             }
-            if let Some(path) = self.options.journal.as_deref() {
+            // A copy that is not about what is here may be about a namesake elsewhere.
+            let unused = |path: &&Path| !matches!(LocalJournal::read(path), Ok(Some(_))) || !state.is_empty();
+            if let Some(path) = self.options.journal.as_deref().filter(unused) {
                 remove_file(path)?;
             }
             return Ok(result);
         }
         let begun = &self.begun;
-        let mut ledger =
-            Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, &state, |_| {}).await?;
+        let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, &state, |state| {
+            if state.is_empty() {
+                state.journal.clone_from(&local);
+            }
+        })
+        .await?;
         if only_this && ledger.found != state.version {
             ledger.finish(|_| {}).await?;
             return Err(Error::PlanOutdated);
@@ -100,6 +108,19 @@ impl Engine {
             remove_file(path)?;
         }
         Ok(result)
+    }
+
+    /// The copy on this machine of the journal of a run that was cut off, where that of the cluster is lost: it is about this
+    /// cluster if the namespace was made by the installation that it names.
+    async fn local_journal(&self, server: &Server) -> Result<Option<Journal>, Error> {
+        let Some(journal) = self.options.journal.as_deref().map(LocalJournal::read).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        let namespace = server.get_metadata(&Kind::known("", "Namespace"), None, &self.owner.namespace).await;
+        let namespace = namespace.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
+        let made_by = namespace.as_ref().filter(|namespace| !is_going(namespace));
+        let made_by = made_by.and_then(|namespace| annotation(namespace, NAMESPACE_CREATED_ANNOTATION));
+        Ok(Some(journal).filter(|journal| made_by == Some(&journal.install_uid) && !journal.is_removal()))
     }
 
     /// Deletes the namespace of a run that ended before it could write its journal: ours, with nothing of ours in it.
@@ -252,6 +273,9 @@ impl Engine {
         let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
         let live = live.map_err(|e| Error::on("read", target, e))?;
         match (&step.undo, live) {
+            (undo, Some(_)) if undo.is_without_values() => Err(Error::Input(format!(
+                "the former values of {target} were in the cluster's journal only, which is lost"
+            ))),
             (Undo::Delete, Some(live)) if self.is_ours(&live, target, state) => {
                 let uid = uid(&live).to_owned();
                 server.delete(&kind, target, &uid).await.map_err(|e| Error::on("delete", target, e))?;

@@ -29,6 +29,8 @@ pub fn rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
         // The keys, and the Service that decides where the API is reached.
         Right::needed(Scope::Namespace, "", "secrets", &["get", "list"]),
         Right::needed(Scope::Namespace, "", "services", &["get"]),
+        // Those of a store that has never worked, when it is changed.
+        Right::optional(Scope::Namespace, "", "pods", &["delete"]),
         // What other values have, and is pruned when it is planned no more.
         Right::optional(Scope::Namespace, "policy", "poddisruptionbudgets", &["get", "list", "delete"]),
         Right::optional(Scope::Namespace, "networking.k8s.io", "networkpolicies", &["get", "list", "delete"]),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kube::Client;
 
 use super::progress::{self, Progress};
-use crate::apply::{self, Engine, ObjectRef, Owner, Planned, Run, WaitOptions, WaitTarget};
+use crate::apply::{self, Done, Engine, ObjectRef, Owner, Planned, Run, WaitOptions, WaitTarget};
 
 /// What a caller can choose about one run.
 #[derive(Debug, Clone, Default)]
@@ -182,6 +182,7 @@ impl<'a> Course<'a> {
                 let later = |object: &ObjectRef| workloads.contains(object) && !together.contains(object);
                 // What is no workload goes with the first; what has been applied is not sent again.
                 self.apply(stage, |object| !later(object)).await?;
+                self.replace_broken(together).await?;
                 let (targets, options) = self.awaited(together);
                 let (engine, mut next) = (self.engine, together[1..].iter());
                 let ready = |workload: &ObjectRef| {
@@ -216,6 +217,20 @@ impl<'a> Course<'a> {
             Some(run) => run.apply_part(stage, wanted).await.map_err(stopped),
             None => Ok(()),
         }
+    }
+
+    /// Makes way for what a set has become since its pods were made, by this run or one that was cut off, where none of
+    /// them works.
+    async fn replace_broken(&self, workloads: &[ObjectRef]) -> Result<(), Stopped> {
+        let applied = self.run.as_ref().map(Run::applied);
+        let was_there = |set: &&ObjectRef| {
+            let of_set = applied.and_then(|applied| applied.get(set));
+            set.is("apps", "StatefulSet") && of_set.is_some_and(|applied| applied.done != Done::Created)
+        };
+        for set in workloads.iter().filter(was_there) {
+            self.engine.replace_broken_pods(set).await.map_err(self.stopped())?;
+        }
+        Ok(())
     }
 
     /// Waits until a workload is as it was applied.

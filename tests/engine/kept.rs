@@ -178,6 +178,29 @@ async fn what_an_undoing_in_two_goes_has_made_again_is_known_by_its_uid() {
     wipe(&case).await;
 }
 
+#[tokio::test]
+async fn a_run_whose_journal_is_lost_in_the_cluster_is_undone_by_the_copy_on_this_machine() {
+    let case = Case::new("local").await;
+    let before = dump(&case).await;
+    applied(&case).await.release().await.unwrap();
+    let record = case.engine.owner().record_name();
+    rules::delete(&case, "", "Secret", &record).await;
+    let file = case.folder.path().join("journal");
+    let copy = std::fs::read_to_string(&file).unwrap();
+    assert!(case.engine.state().await.unwrap().is_empty() && copy.lines().count() > objects(&case).len(), "{copy}");
+    // That of a namesake in another cluster is left alone, and kept.
+    let head: serde_json::Value = serde_json::from_str(copy.lines().next().unwrap()).unwrap();
+    let uid = head["installUid"].as_str().unwrap();
+    std::fs::write(&file, copy.replace(uid, "another")).unwrap();
+    assert!(case.engine.rollback().await.unwrap().undone.is_empty());
+    assert!(file.exists() && case.get("", "ConfigMap", "config").await.is_some());
+    std::fs::write(&file, &copy).unwrap();
+    let undone = case.engine.rollback().await.unwrap();
+    assert!(undone.problems.is_empty() && undone.undone.len() == objects(&case).len(), "{undone:?}");
+    assert_eq!(dump(&case).await, before);
+    assert!(!file.exists());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_make_between_the_look_and_the_write_is_let_go_of_and_not_deleted() {
     let case = Case::new("between").await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{Action, Error, Kind, ObjectRef, Phase, Planned, Removal, Selection};
+use fleetctl::apply::{Action, Error, Kind, ObjectRef, Phase, Planned, Policy, Removal, Selection};
 use serde_json::json;
 
 use super::support::{Case, dump, objects, release};
@@ -59,8 +59,10 @@ async fn a_rollback_tells_what_it_undid_and_not_what_was_only_written_down() {
     let mut run = case.engine.begin(plan().await).await.unwrap();
     run.apply_stage(1).await.unwrap();
     let journal = case.engine.state().await.unwrap().journal.unwrap();
-    let made = journal.steps.into_iter().rev().map(|step| step.object).chain([namespace()]);
-    assert_eq!(run.rollback().await.unwrap().undone, made.collect::<Vec<_>>());
+    // The last first, but for the keys, which go when nothing is left that was written under them.
+    let (keys, made): (Vec<_>, Vec<_>) = journal.steps.into_iter().rev().partition(|step| step.policy == Policy::Keep);
+    let undone = made.into_iter().chain(keys).map(|step| step.object).chain([namespace()]);
+    assert_eq!(run.rollback().await.unwrap().undone, undone.collect::<Vec<_>>());
     assert!(dump(&case).await.is_empty());
 }
 

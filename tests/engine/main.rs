@@ -8,6 +8,7 @@ mod kept;
 mod kill;
 mod lifecycle;
 mod rights;
+mod rollout;
 mod rules;
 mod sequences;
 mod support;
