@@ -111,6 +111,34 @@ pub fn write_folder(folder: &Path, files: &Files) -> Result<(), FolderError> {
     Ok(())
 }
 
+/// Writes a set into a folder in which nothing is yet: all of it appears at once. False, and nothing was written, where
+/// something is there by now, or where the folder cannot be replaced because a file system is mounted on it.
+pub(super) fn write_new_folder(folder: &Path, files: &Files) -> Result<bool, FolderError> {
+    prepare_folder(folder)?;
+    // Beside it, so that the rename is atomic. What a run that is killed leaves there has a name that no other run has, and
+    // that nothing reads.
+    let whole = tempfile::Builder::new()
+        .prefix(".new-")
+        .permissions(Permissions::from_mode(FOLDER_MODE))
+        .tempdir_in(folder.parent().unwrap_or(folder))
+        .map_err(failed("write", folder))?;
+    write_folder(whole.path(), files)?;
+    match std::fs::rename(whole.path(), folder) {
+        Ok(()) => {
+            let _ = whole.keep();
+            Ok(true)
+        }
+        Err(error) if is_taken(error.kind()) => Ok(false),
+        Err(error) => Err(failed("write", folder)(error)),
+    }
+}
+
+/// Whether a folder cannot take the place of another one, though it could be written to.
+fn is_taken(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind as K;
+    matches!(kind, K::DirectoryNotEmpty | K::AlreadyExists | K::ResourceBusy | K::CrossesDevices)
+}
+
 /// Reads the files of a folder; an absent folder has none. Names that begin with a dot are left out.
 ///
 /// Symbolic links are refused: a set is what lies in the folder, not what something in it points to.
@@ -220,6 +248,49 @@ mod tests {
         let before = std::fs::metadata(home.path().join("ca.key")).unwrap().ino();
         write_folder(home.path(), &sample()).unwrap();
         assert_eq!(std::fs::metadata(home.path().join("ca.key")).unwrap().ino(), before);
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_new_set_appears_at_once_or_not_at_all() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("demo").join("pki");
+        let mut cut_off = sample();
+        cut_off.insert("no/such", "three".to_owned());
+        assert!(matches!(write_new_folder(&folder, &cut_off), Err(FolderError::Io { .. })));
+        assert!(names(&folder).is_empty(), "two files were written before the one that could not be");
+
+        assert!(write_new_folder(&folder, &sample()).unwrap());
+        assert_eq!(read_folder(&folder).unwrap(), sample());
+        assert_eq!((mode(&folder), mode(&folder.join("ca.key"))), (0o700, 0o600));
+        assert_eq!(names(folder.parent().unwrap()), ["pki"]);
+    }
+
+    #[test]
+    fn a_set_of_somebody_who_was_faster_stays() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("pki");
+        assert!(write_new_folder(&folder, &sample()).unwrap());
+        let other =
+            Files::from_iter([("ca.crt".to_owned(), "other".to_owned()), ("sa.key".to_owned(), "new".to_owned())]);
+        assert!(!write_new_folder(&folder, &other).unwrap());
+        assert_eq!(read_folder(&folder).unwrap(), sample());
+        assert_eq!(names(home.path()), ["pki"]);
+    }
+
+    #[test]
+    fn what_a_killed_run_left_beside_a_folder_is_in_nobodys_way() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("pki");
+        let left = home.path().join(".new-left");
+        write_folder(&left, &sample()).unwrap();
+        assert!(read_folder(&folder).unwrap().is_empty());
+        assert!(write_new_folder(&folder, &sample()).unwrap());
+        assert_eq!(read_folder(&folder).unwrap(), sample());
     }
 
     #[test]

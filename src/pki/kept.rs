@@ -5,10 +5,10 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::folder::read_regular;
+use super::folder::{read_regular, write_new_folder};
 use super::{
-    Completed, Files, FolderError, Lifetimes, PkiError, Subject, ensure, facts_of, read_folder, write_file,
-    write_folder,
+    Authorities, Completed, Files, FolderError, Lifetimes, PkiError, Subject, ensure, facts_of, read_folder,
+    write_file, write_folder,
 };
 use crate::api::digest::full;
 
@@ -28,7 +28,8 @@ pub enum KeptError {
     Keys(#[from] PkiError),
 }
 
-/// As [`ensure`], for the set in a folder; what was made is written there.
+/// As [`ensure`], for the set in a folder; what was made is written there. A new set appears at once: of several runs that
+/// find none, all use that of the fastest.
 ///
 /// # Errors
 /// [`KeptError`]; nothing was written then, unless it is the writing that failed.
@@ -48,7 +49,17 @@ pub fn ensure_kept(
         return Ok(Completed { files: found, new_authorities: false, issued: Vec::new(), rewritten: Vec::new() });
     }
     let completed = ensure(&found, subject, now, lifetimes)?;
-    if !completed.unchanged() {
+    let mut written = completed.unchanged();
+    if completed.new_authorities {
+        // A note without a set is of no use, and would keep the new one from its place.
+        let _ = std::fs::remove_file(folder.join(NOTE));
+        written = write_new_folder(folder, &completed.files)?;
+        // Another run was faster.
+        if !written && Authorities::any_in(&read_folder(folder)?) {
+            return ensure_kept(folder, subject, now, lifetimes);
+        }
+    }
+    if !written {
         write_folder(folder, &completed.files)?;
     }
     // What lies there besides is part of what the next run finds.
@@ -106,6 +117,9 @@ fn good_until(files: &Files, lifetimes: &Lifetimes) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::sync::Barrier;
+    use std::thread;
     use std::time::Duration;
 
     use super::*;
@@ -195,6 +209,46 @@ mod tests {
             assert!(again(&folder, now()).unwrap().unchanged(), "{text:?}");
             assert!(Note::parse(&std::fs::read_to_string(folder.path().join(NOTE)).unwrap()).is_some(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn of_runs_that_begin_at_once_all_use_the_set_of_the_fastest() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("pki");
+        let start = Barrier::new(4);
+        let run = || {
+            start.wait();
+            ensure_kept(&folder, &subject("a.example"), now(), &Lifetimes::default()).unwrap().files
+        };
+        let sets: Vec<Files> = thread::scope(|scope| {
+            let runs: Vec<_> = (0..4).map(|_| scope.spawn(run)).collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect()
+        });
+        let kept = read_folder(&folder).unwrap();
+        assert!(sets.iter().all(|set| *set == kept));
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_note_that_outlived_its_set_keeps_no_new_one_from_its_place() {
+        let folder = kept();
+        let inode = || std::fs::metadata(folder.path()).unwrap().ino();
+        let before = inode();
+        for name in read_folder(folder.path()).unwrap().names() {
+            std::fs::remove_file(folder.path().join(name)).unwrap();
+        }
+        assert!(again(&folder, now()).unwrap().new_authorities);
+        assert_ne!(inode(), before, "a folder with the whole set took the place of the one that was there");
+        assert!(again(&folder, now()).unwrap().unchanged());
+    }
+
+    #[test]
+    fn a_file_of_others_stays_beside_a_new_set() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("README"), "mine").unwrap();
+        assert!(again(&folder, now()).unwrap().new_authorities);
+        assert_eq!(std::fs::read_to_string(folder.path().join("README")).unwrap(), "mine");
+        assert!(again(&folder, now()).unwrap().unchanged());
     }
 
     #[test]
