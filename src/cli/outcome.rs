@@ -1,5 +1,7 @@
 //! How an install ends badly: the first error as headline, its cause chain and remedy, then what became of the changes.
 
+use std::path::Path;
+
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::error::{CliError, Exit};
@@ -11,6 +13,7 @@ use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
 use crate::install::run::{Aftermath, Failure, Stopped};
+use crate::pki::PkiError;
 use crate::workload_cluster;
 use crate::workload_cluster::hub::Hub;
 
@@ -81,6 +84,13 @@ pub(super) fn stopped(stopped: &Stopped) -> CliError {
     }
 }
 
+/// A folder on this machine has keys that cannot be used.
+pub(super) fn local_keys(folder: &Path, source: &PkiError) -> CliError {
+    CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display()))
+        .because(source)
+        .hint("restore that folder from a backup; or, if no control plane was made with these keys, move it away, and new ones are made")
+}
+
 /// The error of a failed install of a control plane.
 pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<InstallError>, global: &Global) -> CliError {
     let Failure { error, aftermath } = failure;
@@ -107,6 +117,7 @@ pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::Keys(source) => CliError::new(Exit::Failed, "BadKeys", error.to_string())
             .because(source)
             .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
+        InstallError::LocalKeys { folder, source } => local_keys(folder, source),
         InstallError::Members { now, .. } => CliError::new(Exit::Refused, "EtcdMembersFixed", error.to_string())
             .hint(format!("give the values of the install before, or `--set etcd.replicas={now}`"))
             .hint("another number of members needs a new control plane"),

@@ -72,6 +72,15 @@ pub enum InstallError {
     /// The keys in the cluster are damaged.
     #[error("the keys of the control plane cannot be used")]
     Keys(#[from] PkiError),
+    /// Those that were found on this machine, because the cluster has none, are damaged.
+    #[error("the keys in {} cannot be used", folder.display())]
+    LocalKeys {
+        /// Where they are.
+        folder: PathBuf,
+        /// What is wrong with them.
+        #[source]
+        source: PkiError,
+    },
     /// etcd cannot grow or shrink in place.
     #[error("etcd has {now} {}, and would have {wanted}", if *now == 1 { "member" } else { "members" })]
     Members {

@@ -78,7 +78,8 @@ pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, Folde
 /// That of a new one is empty.
 ///
 /// # Errors
-/// [`InstallError::KeysLost`] where there is none, and volumes hold what only the lost ones can read.
+/// [`InstallError::KeysLost`] where there is none, and volumes hold what only the lost ones can read;
+/// [`InstallError::Keys`] or [`InstallError::LocalKeys`] where it is damaged, before anything is made that would need it.
 pub async fn find(
     client: &Client,
     plan: &Plan,
@@ -86,16 +87,21 @@ pub async fn find(
     engine: &Engine,
     stopped: impl FnOnce(apply::Error) -> InstallError,
 ) -> Result<Files, InstallError> {
-    let mut found = from_cluster(client, plan.package.namespace.as_str(), plan.name.as_str()).await?;
-    if !pki::Authorities::any_in(&found) {
-        found = from_folder(&home.keys(&plan.name))?;
+    let found = from_cluster(client, plan.package.namespace.as_str(), plan.name.as_str()).await?;
+    if pki::Authorities::any_in(&found) {
+        pki::Authorities::from_map(&found, Timestamp::now())?;
+        return Ok(found);
     }
-    if !pki::Authorities::any_in(&found)
-        && let Some(claim) = engine.data().await.map_err(stopped)?.into_iter().next()
-    {
-        return Err(InstallError::KeysLost(claim));
+    let folder = home.keys(&plan.name);
+    let found = from_folder(&folder)?;
+    if pki::Authorities::any_in(&found) {
+        let judged = pki::Authorities::from_map(&found, Timestamp::now());
+        return judged.map(|_| found).map_err(|source| InstallError::LocalKeys { folder, source });
     }
-    Ok(found)
+    match engine.data().await.map_err(stopped)?.into_iter().next() {
+        Some(claim) => Err(InstallError::KeysLost(claim)),
+        None => Ok(found),
+    }
 }
 
 /// Completes a key set for `endpoint`: what is good stays, what is missing or outlived is issued.

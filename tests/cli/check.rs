@@ -11,7 +11,7 @@ use crate::server::{Answer, list, not_found, serve, use_cluster};
 use crate::{Running, Sandbox};
 
 /// An empty cluster in which the user may do everything.
-fn empty(method: &str, path: &str) -> Answer {
+pub(crate) fn empty(method: &str, path: &str) -> Answer {
     match path {
         "/version" => {
             let version = json!({"major": "1", "minor": "25", "gitVersion": "v1.25.4", "gitCommit": "", "gitTreeState": "",

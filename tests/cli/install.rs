@@ -1,6 +1,10 @@
 //! `install control-plane` as far as it needs no cluster: arguments, values, the dry run.
 
+use std::sync::{Arc, Mutex};
+
 use crate::Sandbox;
+use crate::check::empty;
+use crate::server::{Answer, serve, use_cluster};
 
 /// The documents of a YAML stream as JSON.
 pub(crate) fn documents(text: &str) -> Vec<serde_json::Value> {
@@ -120,4 +124,46 @@ fn without_a_cluster_the_error_names_what_was_looked_for() {
     sandbox.run(&["install", "cp", "demo", "--kubeconfig", &file]).fails(1, &["config"]);
     sandbox.run(&["install", "cp", "demo", "--skip-preflight", "storge"]).fails(2, &["storge", "storage"]);
     sandbox.run(&["install", "cp", "demo", "--timeout", "soon"]).fails(2, &["soon", "5m"]);
+}
+
+/// A hosting cluster that answers with `answer`, and what was asked of it to write.
+fn written_to(answer: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
+    let writes = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&writes);
+    let server = serve(move |method, path| {
+        if method != "GET" && !path.contains("/selfsubjectaccessreviews") {
+            noted.lock().unwrap().push(format!("{method} {path}"));
+        }
+        answer(method, path)
+    });
+    (server, writes)
+}
+
+/// An install that the cluster itself keeps from nothing.
+const INSTALL: [&str; 5] = ["install", "cp", "demo", "--skip-preflight", "nodes,storage"];
+
+#[test]
+fn a_part_of_a_set_of_keys_on_this_machine_is_refused_by_its_folder_before_anything_is_written() {
+    let sandbox = Sandbox::new();
+    let (server, writes) = written_to(empty);
+    use_cluster(&sandbox, &server);
+    let exposed =
+        ["--set", "exposure.type=NodePort", "--set", "exposure.host=192.0.2.1", "--set", "exposure.port=32222"];
+    let template = || sandbox.run(&[&["template", "cp", "demo"], &exposed[..]].concat());
+    template().succeeds();
+    let folder = sandbox.path().join(".fleet/demo/pki");
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name() != "ca.crt" {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let named = format!("the keys in {} cannot be used", folder.display());
+    let told = [&named, "`ca.key` is missing from the kept set of keys", "move it away"];
+    template().fails(1, &told);
+    for more in [&[][..], &["--dry-run=server"]] {
+        sandbox.run(&[&INSTALL, more].concat()).fails(1, &told);
+    }
+    sandbox.run(&INSTALL).fails(1, &["nothing was written to the cluster"]);
+    assert_eq!(*writes.lock().unwrap(), Vec::<String>::new());
 }

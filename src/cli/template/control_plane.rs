@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use super::outside_row;
 use crate::api::version::KubeMinor;
 use crate::cli::error::{CliError, Exit};
+use crate::cli::outcome::local_keys;
 use crate::cli::plan_args::PlanArgs;
 use crate::cli::template_output::OutputArgs;
 use crate::cli::ui::Ui;
@@ -66,10 +67,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     }
     let completed = keys::complete_in(&folder, &plan, &endpoint, Timestamp::now()).map_err(|error| match &error {
         pki::KeptError::Folder(error) => local(error),
-        pki::KeptError::Keys(error) => {
-            CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display()))
-                .because(error)
-        }
+        pki::KeptError::Keys(error) => local_keys(&folder, error),
     })?;
     let kubeconfig = completed.files.get(keys::ADMIN_KUBECONFIG).unwrap_or_default();
     let file =
