@@ -78,6 +78,11 @@ pub enum Event {
         /// Whether it was taken over.
         taken_over: bool,
     },
+    /// Neither a record nor a journal of the installation is there, and objects of it are.
+    RecordLost {
+        /// How many were found, by their labels.
+        found: usize,
+    },
     /// What keeps an object from going away.
     Stuck {
         /// Which object.

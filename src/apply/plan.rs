@@ -100,6 +100,14 @@ impl Plan {
         self.steps.iter().filter(|step| step.action == action).count()
     }
 
+    /// The number of objects that are ours by their labels alone, because the record is lost; none where a record or a run
+    /// that was cut off knows of them.
+    pub fn found_by_labels(&self) -> usize {
+        // A namespace of ours proves no record: it is made before there is one.
+        let ours = |step: &&Step| step.action == Action::Change && !step.target.is("", "Namespace");
+        if self.state.is_empty() { self.steps.iter().filter(ours).count() } else { 0 }
+    }
+
     /// The same plan, made of what was read from an earlier look on: [`Engine::begin`] refuses it when the record was written
     /// since then, and not only since the plan was made.
     #[must_use]

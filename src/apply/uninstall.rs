@@ -121,6 +121,10 @@ impl Engine {
         if labelled.ours.is_empty() && claims.is_empty() && state.is_empty() && !own_namespace {
             result.nothing_found = true;
         } else {
+            let found = labelled.ours.len() + claims.len();
+            if state.is_empty() && found > 0 {
+                self.events.send(Event::RecordLost { found });
+            }
             let install_uid = install_uid(&state, namespace.as_ref());
             let writable = namespace.as_ref().is_some_and(|n| text(n, "/metadata/deletionTimestamp").is_none());
             let ledger =

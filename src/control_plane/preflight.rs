@@ -15,6 +15,8 @@ pub struct Compared {
     pub state: State,
     /// Objects of others that the install takes over, if it may.
     pub adopted: Vec<Foreign>,
+    /// How many objects were found by their labels, where the record is lost.
+    pub found: usize,
 }
 
 /// Reads all that the checks need, and what is known of earlier runs. `objects` are any rendering of the plan.
@@ -33,11 +35,11 @@ pub async fn examine(
     if facts.namespace.terminating {
         // A comparison would wait for its end.
         let state = engine.state().await;
-        return Ok((facts, state.map(|state| Compared { state, adopted: Vec::new() })));
+        return Ok((facts, state.map(|state| Compared { state, adopted: Vec::new(), found: 0 })));
     }
     let compared = engine.plan_part(&package::planned(objects)).await.map(|compared| {
         facts.collisions = compared.foreign.iter().map(collision).collect();
-        Compared { adopted: compared.adopted, state: compared.state }
+        Compared { found: compared.found_by_labels(), adopted: compared.adopted, state: compared.state }
     });
     if let Err(error) = &compared {
         facts.unread.insert(read::NAMES, error.to_string());

@@ -17,7 +17,7 @@ use crate::apply::{self, Engine, State};
 use crate::chart::{self, Object};
 use crate::check;
 use crate::check::hosting::{CHECKS, HostingFacts};
-use crate::install::progress::{Progress, preview_adoption};
+use crate::install::progress::{Progress, preview_adoption, record_lost};
 use crate::pki;
 
 /// What was seen.
@@ -55,7 +55,7 @@ pub(super) async fn survey(
     if report.failures().next().is_some() {
         return Err(InstallError::Preflight(Box::new(report)));
     }
-    let Compared { state, adopted } = match compared {
+    let Compared { state, adopted, found } = match compared {
         Ok(compared) => compared,
         Err(error) => return Err(stopped(error)),
     };
@@ -65,6 +65,7 @@ pub(super) async fn survey(
     for (judged, problem) in report.warnings() {
         progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
     }
+    record_lost(progress, found);
     preview_adoption(progress, &adopted);
     let decision = exposure::decide(&plan.values.exposure, &facts.nodes);
     Ok(Survey { facts, state, decision })

@@ -33,6 +33,13 @@ pub fn preview_adoption(progress: &dyn Progress, adopted: &[Foreign]) {
     }
 }
 
+/// Tells, before anything is written, that the record is lost of which a plan has `found` objects by their labels.
+pub fn record_lost(progress: &dyn Progress, found: usize) {
+    if found > 0 {
+        progress.event(&Event::RecordLost { found });
+    }
+}
+
 /// An event of the engine in words: what is waited for, and what somebody should know.
 pub fn tell<P: Progress + ?Sized>(progress: &P, event: &Event) {
     match event {
@@ -46,6 +53,13 @@ pub fn tell<P: Progress + ?Sized>(progress: &P, event: &Event) {
             progress.update(&format!("waiting for {holder}, which is at work"));
         }
         Event::Stuck { object, message } => progress.warn(&format!("{object} does not go away: {message}")),
+        Event::RecordLost { found } => {
+            let found = match found {
+                1 => "1 object was found by its labels".to_owned(),
+                many => format!("{many} objects were found by their labels"),
+            };
+            progress.warn(&format!("the record of this installation is lost; {found}"));
+        }
         Event::Object { .. } | Event::Ready { .. } => {}
     }
 }

@@ -24,7 +24,7 @@ use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
 use crate::check::{self, Report};
 use crate::install::compare::Comparison;
 use crate::install::home::Home;
-use crate::install::progress::{Progress, preview_adoption};
+use crate::install::progress::{Progress, preview_adoption, record_lost};
 use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped};
 
 /// The identifier by which `--skip-preflight` leaves the probe out.
@@ -243,6 +243,7 @@ impl Flow<'_> {
         let objects = Plan::planned(first, &rendered);
         let whole =
             self.course.engine.plan(&self.plan.release(&server), &objects).await.map_err(self.course.stopped())?;
+        record_lost(self.course.progress.as_ref(), whole.found_by_labels());
         preview_adoption(self.course.progress.as_ref(), &whole.adopted);
         Ok(Prepared { facts, rendered, objects, copied, whole, server, hub: source.hub })
     }

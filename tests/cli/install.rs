@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use serde_json::{Value, json};
+
 use crate::Sandbox;
 use crate::check::empty;
-use crate::server::{Answer, serve, use_cluster};
+use crate::server::{Answer, list, serve, use_cluster};
 
 /// The documents of a YAML stream as JSON.
 pub(crate) fn documents(text: &str) -> Vec<serde_json::Value> {
@@ -166,4 +168,52 @@ fn a_part_of_a_set_of_keys_on_this_machine_is_refused_by_its_folder_before_anyth
     }
     sandbox.run(&INSTALL).fails(1, &["nothing was written to the cluster"]);
     assert_eq!(*writes.lock().unwrap(), Vec::<String>::new());
+}
+
+/// A ConfigMap of control plane `demo`, as an install leaves it in the cluster.
+fn installed_map(sandbox: &Sandbox) -> Value {
+    let printed = sandbox.run(&["install", "cp", "demo", "--dry-run"]);
+    let mut map = find(&documents(printed.succeeds()), "ConfigMap", "fleet-bootstrap").clone();
+    map["metadata"]["uid"] = json!("1");
+    map["metadata"]["managedFields"] = json!([{"manager": "fleetctl", "operation": "Apply", "fieldsV1": {}}]);
+    map
+}
+
+#[test]
+fn a_lost_record_is_said_with_what_was_found_before_anything_is_written() {
+    let sandbox = Sandbox::new();
+    let map = installed_map(&sandbox);
+    let there = move |method: &str, path: &str| match path.split('?').next() {
+        Some("/api/v1/namespaces/fleet") => {
+            (200, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}}))
+        }
+        Some("/api/v1/configmaps" | "/api/v1/namespaces/fleet/configmaps") => list(std::slice::from_ref(&map)),
+        _ => empty(method, path),
+    };
+    let (server, writes) = written_to(there);
+    use_cluster(&sandbox, &server);
+    // Keys that stop the install before its first write.
+    std::fs::create_dir_all(sandbox.path().join(".fleet/demo/pki")).unwrap();
+    sandbox.file(".fleet/demo/pki/ca.crt", "none");
+    let lost = "the record of this installation is lost; 1 object was found by its labels";
+    sandbox.run(&INSTALL).fails(1, &[&format!("warning: {lost}"), "cannot be used", "nothing was written"]);
+    assert_eq!(*writes.lock().unwrap(), Vec::<String>::new());
+    let events = sandbox.run(&[&INSTALL[..], &["-o", "json"]].concat()).stderr;
+    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told: Vec<Value> = events.filter(|event| event["type"] == "record-lost").collect();
+    assert_eq!(told.iter().map(|event| &event["found"]).collect::<Vec<_>>(), [&json!(1)]);
+
+    // This server lets nothing be written, so the removal ends at its first write.
+    let removal = sandbox.run(&["uninstall", "cp", "demo"]);
+    assert!(removal.code != 0 && removal.stderr.contains(&format!("warning: {lost}")), "{removal:?}");
+    assert!(!writes.lock().unwrap().is_empty());
+
+    // Where nothing is there, nothing is lost.
+    let sandbox = Sandbox::new();
+    use_cluster(&sandbox, &written_to(empty).0);
+    std::fs::create_dir_all(sandbox.path().join(".fleet/demo/pki")).unwrap();
+    sandbox.file(".fleet/demo/pki/ca.crt", "none");
+    let first = sandbox.run(&INSTALL);
+    first.fails(1, &["cannot be used"]);
+    assert!(!first.stderr.contains("lost"), "{first:?}");
 }
