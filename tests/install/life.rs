@@ -92,6 +92,9 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     assert!(writes.is_empty(), "{writes:#?}");
     assert!(proxy.seen().len() > 5, "the proxy was used");
 
+    what_is_lost_is_found_again(&site);
+    assert_eq!(site.secret("fleet-pki")["ca.crt"], authority);
+
     // Removed and resumed: the same authority, the same data.
     site.hub(&["create", "configmap", "keep-me", "--from-literal", "a=b"]);
     let removed = site.fleetctl(&["uninstall", "cp", "demo"]);
@@ -107,7 +110,12 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
 
     // For good: asked for elsewhere than on a terminal only with --yes; then nothing is left.
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data"]).fails(6, &["etcd-data-etcd-0", "--yes"]);
-    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    // Also where neither this machine nor the cluster remembers anything.
+    fs::remove_dir_all(site.fleet_folder()).unwrap();
+    site.kubectl(&["-n", "fleet", "delete", "secret", RECORD]);
+    let removed = site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]);
+    removed.succeeds();
+    says_that_the_record_is_lost(&removed);
     site.assert_same_as(&before);
     assert!(!site.fleet_folder().exists());
 
@@ -119,9 +127,46 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     assert!(user.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
     assert!(user.fleetctl(&["diff", "cp", "demo"]).succeeds().contains("Nothing would change"));
     user.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    assert!(!site.fleet_folder().exists());
     user.forget();
     site.kubectl(&["delete", "namespace", "fleet"]);
     site.assert_same_as(&before);
+}
+
+/// The Secret with the record of control plane `demo`.
+const RECORD: &str = "fleetctl.demo";
+
+/// Without the folder on this machine, then without the record in the cluster, a control plane goes on as it was.
+#[track_caller]
+fn what_is_lost_is_found_again(site: &Site) {
+    let file = site.hub_kubeconfig();
+    let kubeconfig = fs::read_to_string(&file).unwrap();
+    fs::remove_dir_all(site.fleet_folder()).unwrap();
+    assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
+    let written = site.fleetctl(&["kubeconfig", "demo"]);
+    assert!(written.succeeds().contains(&file.display().to_string()), "{written:?}");
+    assert!(written.stderr.contains("Taken from the hosting cluster"), "{written:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), kubeconfig, "the same server, authority and user");
+    assert_eq!((mode(&file), mode(&site.fleet_folder())), (0o600, 0o700));
+    assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster."));
+
+    site.kubectl(&["-n", "fleet", "delete", "secret", RECORD]);
+    let no_record = "the record of this installation is not there";
+    assert!(site.fleetctl(&["status"]).succeeds().contains(no_record));
+    let again = site.install(&[]);
+    assert!(again.succeeds().contains("Control plane demo is healthy"), "{again:?}");
+    says_that_the_record_is_lost(&again);
+    let status = site.fleetctl(&["status"]);
+    assert!(!status.succeeds().contains(no_record), "{status:?}");
+    let quiet = site.install(&[]);
+    assert!(quiet.succeeds().contains("Nothing had to be changed") && !quiet.stderr.contains("lost"), "{quiet:?}");
+}
+
+#[track_caller]
+fn says_that_the_record_is_lost(ran: &Ran) {
+    for part in ["warning: the record of this installation is lost; ", " objects were found by their labels"] {
+        assert!(ran.stderr.contains(part), "`{part}` is not in:\n{}", ran.stderr);
+    }
 }
 
 /// An install with `-o json`: the result is one document on stdout, each line of stderr an event with its number.
