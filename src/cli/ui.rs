@@ -131,14 +131,18 @@ impl Ui {
         }
     }
 
-    /// One line of JSON on stderr with the next number, where somebody asked for that; else nothing, and false.
+    /// One line of JSON on stderr with the next number, where somebody asked for that; else nothing, and false. Under
+    /// `--quiet` only what would be text then.
     pub(super) fn event(&self, kind: &str, fields: impl FnOnce() -> Value) -> bool {
         let Some(last) = &self.events else { return false };
-        let sequence = last.fetch_add(1, Ordering::Relaxed) + 1;
-        let time = jiff::Timestamp::now().round(jiff::Unit::Millisecond).unwrap_or_default().to_string();
         let mut fields = fields();
         // The engine's events bring a type of their own.
         let kind = fields.as_object_mut().and_then(|fields| fields.remove("type")).unwrap_or_else(|| json!(kind));
+        if self.quiet && !matches!(kind.as_str(), Some("message" | "warning" | "error")) {
+            return true;
+        }
+        let sequence = last.fetch_add(1, Ordering::Relaxed) + 1;
+        let time = jiff::Timestamp::now().round(jiff::Unit::Millisecond).unwrap_or_default().to_string();
         let line = serde_json::to_string(&Line { sequence, time, kind, fields }).unwrap_or_default();
         let _ = writeln!(anstream::stderr().lock(), "{}", self.named(&line));
         true

@@ -201,4 +201,12 @@ fn a_server_that_never_answers_is_given_up_when_the_time_of_the_run_is_up() {
         // One answer may take a minute.
         assert!(began.elapsed() < std::time::Duration::from_secs(45), "{:?}", began.elapsed());
     }
+    // Of what programs read, --quiet leaves what it leaves for people.
+    let told = |more: &[&str]| {
+        let ran = sandbox.run(&[&["install", "cp", "demo", "--timeout", "2s", "-o", "json"], more].concat());
+        let lines = ran.stderr.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.map(|line| (line["type"].as_str().unwrap().to_owned(), line["sequence"].as_u64())).collect::<Vec<_>>()
+    };
+    assert!(told(&[]).iter().any(|(kind, _)| kind == "step"));
+    assert_eq!(told(&["--quiet"]), [("error".to_owned(), Some(1))]);
 }
