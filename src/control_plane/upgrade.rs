@@ -5,6 +5,7 @@
 
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 use crate::chart::Versions;
+use crate::check::installed::VALUES;
 
 /// A change of version that is refused. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,9 +80,8 @@ impl UpgradeRefused {
     pub fn remedy(&self, command: &str, cluster: Option<KubeMinor>) -> String {
         match self {
             Self::Downgrade { from, .. } => format!(
-                "stay with it (`{command} --version {}`); an older line can only be installed anew, after \
-                 `uninstall control-plane --delete-data`",
-                from.line()
+                "stay with it: `{command} --version {from}`, {VALUES}; an older line can only be installed anew, after \
+                 `uninstall control-plane --delete-data`"
             ),
             Self::Jump { path, .. } => {
                 let steps: Vec<String> = path
@@ -97,7 +97,7 @@ impl UpgradeRefused {
                         format!("`{command} --version {line}`{first}")
                     })
                     .collect();
-                format!("go line by line: {}", steps.join(", then "))
+                format!("go line by line, each time {VALUES}: {}", steps.join(", then "))
             }
             Self::Stored { version, .. } => {
                 format!(
@@ -133,11 +133,18 @@ mod tests {
         let remedy = refused.remedy("fleetctl install control-plane demo", Some(KubeMinor::new(1, 25)));
         assert_eq!(
             remedy,
-            "go line by line: `fleetctl install control-plane demo --version v0.7`, then `fleetctl install control-plane \
+            "go line by line, each time with the values that it was installed with: `fleetctl install control-plane demo --version v0.7`, then `fleetctl install control-plane \
              demo --version v0.8` (the hosting cluster has to run Kubernetes v1.26, v1.27, v1.28, v1.29 then), then \
              `fleetctl install control-plane demo --version v0.9` (the hosting cluster has to run Kubernetes v1.26, v1.27, \
              v1.28, v1.29 then)"
         );
+    }
+
+    #[test]
+    fn who_stays_with_what_is_installed_keeps_its_version_and_is_reminded_of_its_values() {
+        let remedy = way("v1.0.3", "v0.9.0").unwrap_err().remedy("fleetctl install control-plane demo", None);
+        let begin = format!("stay with it: `fleetctl install control-plane demo --version v1.0.3`, {VALUES}; ");
+        assert!(remedy.starts_with(&begin), "{remedy}");
     }
 
     #[test]
