@@ -65,15 +65,13 @@ async fn endpoint(
     notes: &mut Vec<String>,
 ) -> Result<Endpoint, InstallError> {
     let wanted = &plan.values.exposure;
-    let kind = seen.decision.kind;
+    let (kind, known) = (seen.decision.kind, seen.known());
     let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let service = services.get_opt("apiserver").await?;
-    let found = service.and_then(|service| {
-        exposure::endpoint(kind, wanted, &service, &seen.facts.nodes, seen.known_host().as_deref()).ok()
-    });
+    let found = service.and_then(|service| exposure::endpoint(kind, wanted, &service, &seen.facts.nodes, &known).ok());
     Ok(found.unwrap_or_else(|| {
         notes.push("the address of the API server is decided at install; it is shown as a name".to_owned());
-        Endpoint { node_port: exposure::wanted_node_port(kind, wanted), ..unknown(kind) }
+        Endpoint { node_port: exposure::rendered_node_port(kind, wanted, &known), ..unknown(kind) }
     }))
 }
 

@@ -1,13 +1,14 @@
 //! How the control plane's API is reached: decided from facts of the cluster before anything is rendered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Service;
 use serde::Serialize;
 
 use super::values::{ExposureType, ExposureValues};
+use crate::apply::MANAGER;
 use crate::chart::explain::DecidedBy;
-use crate::check::hosting::{NodeFacts, is_cloud};
+use crate::check::hosting::{NodeFacts, USUAL_NODE_PORTS, is_cloud};
 
 /// The decision behind `exposure.type`, with the reason that is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,8 +111,46 @@ fn port_of(value: Option<i32>) -> Option<u16> {
 /// The node port that the Service asks for: `exposure.nodePort`, else `exposure.port` where it lies in the usual range
 /// of node ports. None leaves the choice to the cluster.
 pub fn wanted_node_port(kind: ExposureType, exposure: &ExposureValues) -> Option<u16> {
-    let from_port = || port_of(exposure.port).filter(|port| (30_000..=32_767).contains(port));
+    let from_port = || port_of(exposure.port).filter(|port| USUAL_NODE_PORTS.contains(port));
     (kind == ExposureType::NodePort).then(|| port_of(exposure.node_port).or_else(from_port)).flatten()
+}
+
+/// What stays of an earlier install where it can, so that kubeconfigs and agents go on calling the same address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The host.
+    pub host: Option<String>,
+    /// The node port that is rendered where no value asks for another.
+    pub node_port: Option<u16>,
+}
+
+/// The node port that is rendered: the one that is asked for, else the one from before.
+pub fn rendered_node_port(kind: ExposureType, exposure: &ExposureValues, known: &Known) -> Option<u16> {
+    let former = || known.node_port.filter(|_| kind == ExposureType::NodePort);
+    wanted_node_port(kind, exposure).or_else(former)
+}
+
+/// The node port of an earlier install, from the facts of its record: the port of its URL, unless `exposure.port` put
+/// another there, which lies outside of the usual range.
+pub fn recorded_node_port(facts: &BTreeMap<String, String>) -> Option<u16> {
+    let kind = facts.get("exposure").filter(|kind| **kind == format!("{:?}", ExposureType::NodePort));
+    let (_, port) = kind.and(facts.get("server"))?.rsplit_once(':')?;
+    port.parse().ok().filter(|port| USUAL_NODE_PORTS.contains(port))
+}
+
+/// The node port to render without a value that asks for one: while there is no Service, the recorded one, which the new
+/// one shall have; after that, the one that was so rendered. What the cluster chose stays without being rendered.
+pub fn former_node_port(service: Option<&Service>, recorded: u16) -> Option<u16> {
+    let Some(service) = service else { return Some(recorded) };
+    let entries = service.metadata.managed_fields.iter().flatten();
+    let mut ours = entries
+        .filter(|entry| entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply"));
+    let rendered = ours.any(|entry| {
+        let ports = entry.fields_v1.as_ref().and_then(|fields| fields.0.pointer("/f:spec/f:ports")?.as_object());
+        ports.into_iter().flatten().any(|(_, port)| port.get("f:nodePort").is_some())
+    });
+    let first = service.spec.as_ref().and_then(|spec| spec.ports.as_ref()?.first());
+    first.and_then(|port| port_of(port.node_port)).filter(|_| rendered)
 }
 
 /// The kind of exposure to expect before the cluster is known.
@@ -121,14 +160,14 @@ pub fn expected(exposure: &ExposureValues) -> ExposureType {
 
 /// The endpoint, from the Service as the cluster has it, the nodes and what the user asked for.
 ///
-/// `preferred` is the host of an earlier install: it is kept while it is still an address of the cluster, so
-/// that a second install changes no kubeconfig.
+/// The host of an earlier install is kept while it is still an address of the cluster, so that a second install changes
+/// no kubeconfig.
 pub fn endpoint(
     kind: ExposureType,
     exposure: &ExposureValues,
     service: &Service,
     nodes: &[NodeFacts],
-    preferred: Option<&str>,
+    known: &Known,
 ) -> Result<Endpoint, NotYet> {
     let name = service.metadata.name.clone().unwrap_or_default();
     let spec = service.spec.as_ref();
@@ -160,7 +199,7 @@ pub fn endpoint(
             (vec![address], own_port)
         }
     };
-    Ok(assemble(kind, exposure, found, port, preferred))
+    Ok(assemble(kind, exposure, found, port, known))
 }
 
 /// The endpoint that values alone decide, for rendering without a cluster; says what is missing otherwise.
@@ -174,7 +213,7 @@ pub fn endpoint_from_values(exposure: &ExposureValues) -> Result<Endpoint, &'sta
     };
     match missing {
         Some(path) => Err(path),
-        None => Ok(assemble(exposure.kind, exposure, Vec::new(), port.unwrap_or(443), None)),
+        None => Ok(assemble(exposure.kind, exposure, Vec::new(), port.unwrap_or(443), &Known::default())),
     }
 }
 
@@ -183,17 +222,17 @@ fn assemble(
     exposure: &ExposureValues,
     mut found: Vec<String>,
     port: u16,
-    preferred: Option<&str>,
+    known: &Known,
 ) -> Endpoint {
     found.sort();
     found.dedup();
-    let kept = preferred.filter(|host| found.iter().any(|address| address == host)).map(str::to_owned);
+    let kept = known.host.clone().filter(|host| found.contains(host));
     let host = exposure.host.clone().or(kept).or_else(|| found.first().cloned()).unwrap_or_default();
     let mut sans: BTreeSet<String> = found.into_iter().collect();
     sans.insert(host.clone());
     sans.extend(exposure.extra_sans.iter().cloned());
     sans.extend(exposure.agent_endpoint.as_deref().map(host_of));
-    let node_port = wanted_node_port(kind, exposure);
+    let node_port = rendered_node_port(kind, exposure, known);
     // A port that was asked for is the one in kubeconfigs, whatever the Service has behind it.
     let port = port_of(exposure.port).unwrap_or(port);
     Endpoint { kind, host, port, node_port, sans: sans.into_iter().collect() }
@@ -268,30 +307,92 @@ mod tests {
         let service =
             service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443, "nodePort": 31234}]}}));
         let nodes = [node("b", "", &["10.0.0.2"]), node("a", "", &["10.0.0.1"])];
-        let found =
-            endpoint(ExposureType::NodePort, &exposure(json!({"extraSANs": ["x.example"]})), &service, &nodes, None)
-                .unwrap();
+        let found = endpoint(
+            ExposureType::NodePort,
+            &exposure(json!({"extraSANs": ["x.example"]})),
+            &service,
+            &nodes,
+            &Known::default(),
+        )
+        .unwrap();
         assert_eq!((found.url().as_str(), found.node_port), ("https://10.0.0.1:31234", None));
         assert_eq!(found.sans, ["10.0.0.1", "10.0.0.2", "x.example"]);
         let agents = exposure(json!({"agentEndpoint": "[fd00::1]:443"}));
-        let found = endpoint(ExposureType::NodePort, &agents, &service, &nodes, None).unwrap();
+        let found = endpoint(ExposureType::NodePort, &agents, &service, &nodes, &Known::default()).unwrap();
         assert!(found.sans.iter().any(|name| name == "fd00::1"), "{found:?}");
-        let kept = endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, Some("10.0.0.2")).unwrap();
+        let known = |host: &str| Known { host: Some(host.to_owned()), node_port: None };
+        let kept =
+            endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known("10.0.0.2")).unwrap();
         assert_eq!(kept.host, "10.0.0.2");
-        let gone = endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, Some("10.0.0.9")).unwrap();
+        let gone =
+            endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known("10.0.0.9")).unwrap();
         assert_eq!(gone.host, "10.0.0.1");
+    }
+
+    #[test]
+    fn the_node_port_of_an_earlier_install_is_recorded_by_its_url() {
+        let recorded = |kind: &str, server: &str| {
+            let facts = [("exposure", kind), ("server", server)].map(|(key, fact)| (key.to_owned(), fact.to_owned()));
+            recorded_node_port(&BTreeMap::from(facts))
+        };
+        assert_eq!(recorded("NodePort", "https://10.0.0.1:31234"), Some(31234));
+        assert_eq!(recorded("NodePort", "https://[fd00::1]:31234"), Some(31234));
+        assert_eq!(recorded("NodePort", "https://api.example:443"), None, "that of something in front");
+        assert_eq!(recorded("LoadBalancer", "https://192.0.2.7:31234"), None);
+        assert_eq!(recorded_node_port(&BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn a_node_port_from_before_is_rendered_where_the_service_is_made_anew_and_stays_so() {
+        let live = |manager: &str, operation: &str, fields: serde_json::Value| {
+            service(json!({
+                "metadata": {"name": "apiserver", "managedFields": [{"manager": manager, "operation": operation,
+                    "fieldsV1": {"f:spec": {"f:ports": {r#"k:{"port":443,"protocol":"TCP"}"#: fields}}}}]},
+                "spec": {"ports": [{"port": 443, "nodePort": 31234}]},
+            }))
+        };
+        assert_eq!(former_node_port(None, 31234), Some(31234));
+        let rendered = json!({".": {}, "f:port": {}, "f:nodePort": {}});
+        assert_eq!(former_node_port(Some(&live(MANAGER, "Apply", rendered.clone())), 31234), Some(31234));
+        // It was left to the cluster, or somebody has changed it since.
+        let left = json!({".": {}, "f:port": {}});
+        assert_eq!(former_node_port(Some(&live(MANAGER, "Apply", left)), 31234), None);
+        assert_eq!(former_node_port(Some(&live("kubectl-edit", "Update", rendered)), 31234), None);
+    }
+
+    #[test]
+    fn a_value_comes_before_the_node_port_from_before_and_other_types_have_none() {
+        let known = Known { host: None, node_port: Some(31234) };
+        let port = |kind, value| rendered_node_port(kind, &exposure(value), &known);
+        assert_eq!(port(ExposureType::NodePort, json!({})), Some(31234));
+        assert_eq!(port(ExposureType::NodePort, json!({"nodePort": 32000})), Some(32000));
+        // What is in front of it may change.
+        assert_eq!(port(ExposureType::NodePort, json!({"port": 443})), Some(31234));
+        assert_eq!(port(ExposureType::LoadBalancer, json!({})), None);
+        // Both renderings of the Service are the same.
+        let service =
+            service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443, "nodePort": 31234}]}}));
+        let nodes = [node("a", "", &["10.0.0.1"])];
+        let found = endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known).unwrap();
+        assert_eq!((found.url().as_str(), found.node_port), ("https://10.0.0.1:31234", Some(31234)));
     }
 
     #[test]
     fn a_load_balancer_without_an_address_is_waited_for_unless_a_host_is_given() {
         let pending = service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443}]}}));
         let wanted = exposure(json!({"type": "LoadBalancer"}));
-        assert!(matches!(endpoint(wanted.kind, &wanted, &pending, &[], None), Err(NotYet::LoadBalancer { .. })));
+        assert!(matches!(
+            endpoint(wanted.kind, &wanted, &pending, &[], &Known::default()),
+            Err(NotYet::LoadBalancer { .. })
+        ));
         let ready = service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443}]},
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}}));
-        assert_eq!(endpoint(wanted.kind, &wanted, &ready, &[], None).unwrap().url(), "https://192.0.2.7:443");
+        assert_eq!(
+            endpoint(wanted.kind, &wanted, &ready, &[], &Known::default()).unwrap().url(),
+            "https://192.0.2.7:443"
+        );
         let hosted = exposure(json!({"type": "LoadBalancer", "host": "api.example", "port": 8443}));
-        let found = endpoint(hosted.kind, &hosted, &pending, &[], None).unwrap();
+        let found = endpoint(hosted.kind, &hosted, &pending, &[], &Known::default()).unwrap();
         assert_eq!(
             (found.url().as_str(), found.sans.as_slice()),
             ("https://api.example:8443", &["api.example".to_owned()][..])

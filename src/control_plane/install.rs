@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 
-use super::exposure::{self, Decision, Endpoint, NotYet};
+use super::exposure::{self, Decision, Endpoint, Known, NotYet};
 use super::health::{self, Health};
 use super::keys::{self, ADMIN_KUBECONFIG};
 use super::members;
@@ -161,14 +161,14 @@ impl Flow<'_> {
         let stopped = self.course.stopped();
         let seen = survey(self.plan, self.client, self.course.engine, lenient, progress, |e| stopped(e).into());
         let seen = self.course.in_time(seen).await?;
-        let known_host = seen.known_host();
+        let known = seen.known();
         let Survey { facts, state, decision } = seen;
         self.course.progress.done(&format!("{}, exposure {} ({})", facts.git_version, name(&decision), decision.why));
 
         let stopped = self.course.stopped();
         let found = keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into());
         let found = self.course.in_time(found).await?;
-        let endpoint = self.expose(&decision, &facts, &state, known_host.as_deref()).await?;
+        let endpoint = self.expose(&decision, &facts, &state, &known).await?;
         let keys = self.keys(&found, &endpoint)?;
         let rendered = self.plan.render(&endpoint, &keys)?;
         let objects = planned(&rendered.objects);
@@ -216,11 +216,11 @@ impl Flow<'_> {
         decision: &Decision,
         facts: &HostingFacts,
         state: &State,
-        known: Option<&str>,
+        known: &Known,
     ) -> Result<Endpoint, InstallError> {
         let wanted = &self.plan.values.exposure;
         let mut provisional = unknown(decision.kind);
-        provisional.node_port = exposure::wanted_node_port(decision.kind, wanted);
+        provisional.node_port = exposure::rendered_node_port(decision.kind, wanted, known);
         let rendered = self.plan.render(&provisional, &pki::placeholders())?;
         let first = rendered.objects.iter().filter(|object| FIRST_STAGES.contains(&object.stage_name.as_str()));
         let service = rendered.objects.iter().find(|object| object.stage_name == FIRST_STAGES[1]);

@@ -1,8 +1,12 @@
 //! The facts that preflight judges: what the hosting cluster is, and which of the planned names are taken.
 
+use k8s_openapi::api::core::v1::Service;
 use kube::Client;
+use kube::api::Api;
 
+use super::exposure;
 use super::plan::Plan;
+use super::values::ExposureType;
 use crate::apply::{self, Engine, Foreign, State};
 use crate::chart::Object;
 use crate::check::hosting::{Collision, HostingFacts, read};
@@ -31,7 +35,8 @@ pub async fn examine(
     objects: &[Object],
     seen: &mut dyn FnMut(&HostingFacts),
 ) -> Result<(HostingFacts, Result<Compared, apply::Error>), kube::Error> {
-    let mut facts = HostingFacts::collect(client, plan.wanted(objects), &mut *seen).await?;
+    let former = former_node_port(plan, client, engine);
+    let mut facts = HostingFacts::collect(client, plan.wanted(objects), former, &mut *seen).await?;
     if facts.namespace.terminating {
         // A comparison would wait for its end.
         let state = engine.state().await;
@@ -47,6 +52,17 @@ pub async fn examine(
     facts.ended.insert(read::NAMES);
     seen(&facts);
     Ok((facts, compared))
+}
+
+/// The node port that the API server is to have again. What cannot be read for it is told by the comparison.
+async fn former_node_port(plan: &Plan, client: &Client, engine: &Engine) -> Option<u16> {
+    if exposure::expected(&plan.values.exposure) != ExposureType::NodePort {
+        return None;
+    }
+    let recorded = exposure::recorded_node_port(&engine.state().await.ok()?.record?.release.facts)?;
+    let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
+    let service = services.get_opt("apiserver").await.ok()?;
+    exposure::former_node_port(service.as_ref(), recorded)
 }
 
 fn collision(foreign: &Foreign) -> Collision {

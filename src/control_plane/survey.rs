@@ -4,7 +4,7 @@
 
 use kube::Client;
 
-use super::exposure::{self, Decision};
+use super::exposure::{self, Decision, Known};
 use super::install::{InstallError, unknown};
 use super::members;
 use super::plan::Plan;
@@ -28,9 +28,10 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// The host of an earlier install.
-    pub(super) fn known_host(&self) -> Option<String> {
-        self.state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned())
+    /// What an earlier install has told agents and kubeconfigs.
+    pub(super) fn known(&self) -> Known {
+        let host = self.state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned());
+        Known { host, node_port: self.facts.former_node_port }
     }
 }
 

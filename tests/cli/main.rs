@@ -14,6 +14,7 @@ mod fuzz;
 mod get;
 mod help;
 mod install;
+mod kept;
 mod kubeconfig;
 mod lint;
 mod mistakes;

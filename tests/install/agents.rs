@@ -71,6 +71,7 @@ fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
     assert_eq!(list(&["-l", "fleet-scheduler.io/cluster.version=9.9", "-o", "name"]).succeeds(), "");
     list(&["nobody"]).fails(1, &["nobody"]);
     assert!(site.fleetctl(&["status"]).succeeds().contains("Cluster member-1 connected and ready"));
+    comes_back_where_it_was(&site, &member, &pods);
 
     // Of another name it is not removed; of its own it leaves both sides as they were.
     let wrong = member.fleetctl(&["uninstall", "agent", "other", "--context", member.name]);
@@ -101,6 +102,30 @@ fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
     assert!(member.uninstall(&[]).succeeds().contains("nothing to remove"), "safe to repeat");
     assert!(list(&[]).succeeds().contains("No workload clusters"));
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+}
+
+/// The control plane is removed and installed again over its data, and the agent, whose pod is `pod`, finds it by itself.
+fn comes_back_where_it_was(site: &Site, member: &Member<'_>, pod: &str) {
+    let address = || site.hub(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]);
+    let before = address();
+    let removed = site.fleetctl(&["uninstall", "cp", "demo"]);
+    removed.succeeds();
+    let loses = format!("lose their control plane: {}", member.name);
+    assert!(removed.stderr.contains(&loses), "{removed:?}");
+    site.install(&[]).succeeds();
+    assert_eq!(address(), before);
+
+    // What its data says of the cluster is what was so before; a heartbeat is new.
+    let namespace = format!("fleet-c-{}", member.name);
+    let heartbeat = || site.hub(&["-n", &namespace, "get", "lease", "fleet-agent", "-o", "jsonpath={.spec.renewTime}"]);
+    let last = heartbeat();
+    eventually("the agent's return", || heartbeat() != last && member.row()["READY"] == "True");
+    let selector = "app.kubernetes.io/name=fleet-agent";
+    assert_eq!(member.kubectl(&["-n", "fleet", "get", "pods", "-l", selector, "-o", "name"]), pod);
+
+    // Now that the port is asked for, it is asked for every time.
+    assert!(site.fleetctl(&["diff", "cp", "demo"]).succeeds().contains("Nothing would change"));
+    assert!(site.install(&[]).succeeds().contains("Nothing had to be changed"));
 }
 
 #[test]

@@ -66,8 +66,14 @@ impl Learning<'_> {
 
 impl HostingFacts {
     /// Reads everything the checks need, and tells `seen` after each read what is known by then. Only the reachability of the
-    /// API server is an error here; what may not be read is noted in `unread` and judged by the checks.
-    pub async fn collect(client: &Client, wanted: Wanted, seen: &mut dyn FnMut(&Self)) -> Result<Self, kube::Error> {
+    /// API server is an error here; what may not be read is noted in `unread` and judged by the checks. `former` finds
+    /// the [node port](HostingFacts::former_node_port) of an earlier install; it is asked where `wanted` has none.
+    pub async fn collect(
+        client: &Client,
+        wanted: Wanted,
+        former: impl Future<Output = Option<u16>>,
+        seen: &mut dyn FnMut(&Self),
+    ) -> Result<Self, kube::Error> {
         let version = client.apiserver_version().await?;
         let facts = Self { git_version: version.git_version, wanted: wanted.clone(), ..Self::default() };
         seen(&facts);
@@ -102,8 +108,15 @@ impl HostingFacts {
             Ok(())
         };
         let services = async {
-            let holders = node_port_holders(client, &wanted).await;
-            learning.note(read::SERVICES, |facts| facts.node_port_holders = holders);
+            let former = if wanted.node_port.is_none() { former.await } else { None };
+            let holders = match wanted.node_port.or(former) {
+                Some(port) => node_port_holders(client, &wanted, port).await,
+                None => Vec::new(),
+            };
+            learning.note(read::SERVICES, |facts| {
+                facts.former_node_port = former;
+                facts.node_port_holders = holders;
+            });
         };
         let namespace = inside(client, &wanted, &learning);
         let ((), (), (), (), (), asked) = tokio::join!(clock, nodes, classes, services, namespace, rights);
@@ -223,8 +236,7 @@ pub fn rights() -> Vec<Right> {
     .concat()
 }
 
-async fn node_port_holders(client: &Client, wanted: &Wanted) -> Vec<String> {
-    let Some(port) = wanted.node_port else { return Vec::new() };
+async fn node_port_holders(client: &Client, wanted: &Wanted, port: u16) -> Vec<String> {
     let services: Api<Service> = Api::all(client.clone());
     // Without the right to list Services everywhere the API server itself still refuses a taken port.
     let Ok(list) = services.list(&ListParams::default()).await else { return Vec::new() };

@@ -11,9 +11,9 @@ use crate::check::support::Support;
 use needs::Needs;
 
 pub use collect::rights;
-pub use judge::CHECKS;
 #[cfg(test)]
 pub(super) use judge::tests::examples;
+pub use judge::{CHECKS, USUAL_NODE_PORTS};
 
 /// The reads that the facts come from, after that of the version.
 pub mod read {
@@ -153,7 +153,9 @@ pub struct HostingFacts {
     pub forbidden: Vec<String>,
     /// What only a fully managed cluster has: an API group, names of nodes.
     pub autopilot_evidence: Vec<String>,
-    /// Services that hold the wanted node port: `namespace/name`.
+    /// The node port of an earlier install that the API server gets again, where none is asked for.
+    pub former_node_port: Option<u16>,
+    /// Services that hold the node port that it will have: `namespace/name`.
     pub node_port_holders: Vec<String>,
     /// The API server's clock less the local one, in seconds; `None` when it told no time.
     pub clock_ahead: Option<i64>,

@@ -303,10 +303,25 @@ fn storage(facts: &HostingFacts) -> Finding {
 }
 
 /// What an API server takes node ports from when its `--service-node-port-range` says nothing else.
-const USUAL_NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
+pub const USUAL_NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
 fn node_port(facts: &HostingFacts) -> Finding {
-    match (facts.wanted.node_port, facts.node_port_holders.first()) {
+    let holder = facts.node_port_holders.first();
+    match (facts.former_node_port, holder) {
+        (None, _) => {}
+        (Some(port), None) => return Finding::Good(format!("{port}, as before")),
+        (Some(port), Some(holder)) => {
+            return Finding::bad(
+                format!(
+                    "node port {port}, which agents and kubeconfigs of {} call, is held by Service {holder}",
+                    facts.wanted.name
+                ),
+                "give that Service another, or choose another here with `--set exposure.nodePort=PORT`; whoever calls the \
+                 old one has to be told the new one then",
+            );
+        }
+    }
+    match (facts.wanted.node_port, holder) {
         (None, _) => Finding::Good("chosen by the cluster".to_owned()),
         (Some(port), None) if !USUAL_NODE_PORTS.contains(&port) => Finding::doubtful(
             format!(

@@ -99,7 +99,10 @@ fn before(reads: &[&'static str], facts: &HostingFacts) -> HostingFacts {
                 facts.unread.remove(read::LIMITS);
             }
             read::CLASSES => facts.classes.clear(),
-            read::SERVICES => facts.node_port_holders.clear(),
+            read::SERVICES => {
+                facts.former_node_port = None;
+                facts.node_port_holders.clear();
+            }
             read::NAMES => facts.collisions.clear(),
             other => panic!("{other}"),
         }
@@ -191,6 +194,25 @@ fn a_node_port_outside_of_the_usual_range_is_doubted() {
         let report = run(&CHECKS, &facts, &[]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, warnings), "{port}");
     }
+}
+
+#[test]
+fn the_node_port_of_an_earlier_install_is_refused_only_while_another_service_holds_it() {
+    let mut facts = fit();
+    // The cluster gave it, whatever its range is.
+    for port in [20_001, 31_234] {
+        facts.former_node_port = Some(port);
+        let report = run(&CHECKS, &facts, &[]);
+        assert_eq!((report.failures().count(), report.warnings().count()), (0, 0), "{port}");
+    }
+    facts.node_port_holders = vec!["web/front".to_owned()];
+    let (id, what, remedy) = failure(&facts);
+    assert_eq!(id, "node-port");
+    assert!(
+        what.contains("31234") && what.contains("agents and kubeconfigs of demo") && what.contains("web/front"),
+        "{what}"
+    );
+    assert!(remedy.contains("--set exposure.nodePort=PORT") && !remedy.contains("leave it to the cluster"), "{remedy}");
 }
 
 #[test]
