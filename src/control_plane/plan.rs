@@ -28,6 +28,9 @@ pub const OWNER_KIND: &str = "control-plane";
 /// The fact of a record that says how many members etcd has.
 pub(super) const MEMBERS: &str = "etcdMembers";
 
+/// What the names of etcd's claims begin with; the number of the member follows.
+pub(super) const ETCD_CLAIM: &str = "etcd-data-etcd-";
+
 /// Everything that decides what is installed but the cluster.
 #[derive(Debug)]
 pub struct Plan {
@@ -107,7 +110,7 @@ impl Plan {
             namespace: self.package.namespace.to_string(),
             name: self.name.to_string(),
             storage_class: etcd.storage.storage_class.clone(),
-            claims: (0..etcd.replicas).map(|member| format!("etcd-data-etcd-{member}")).collect(),
+            claims: (0..etcd.replicas).map(|member| format!("{ETCD_CLAIM}{member}")).collect(),
             node_port: exposure::wanted_node_port(ExposureType::NodePort, &self.values.exposure)
                 .filter(|_| matches!(self.values.exposure.kind, ExposureType::NodePort | ExposureType::Auto)),
             writes: writes(objects),

@@ -2,16 +2,20 @@
 //!
 //! An install and a comparison begin with the same reads and the same refusals.
 
-use kube::Client;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+use kube::{Client, ResourceExt as _};
 
 use super::exposure::{self, Decision, Known};
 use super::install::{InstallError, unknown};
 use super::members;
 use super::plan::Plan;
 use super::preflight::{self, Compared};
+use super::secrets::KEPT_SECRET;
 use super::upgrade;
 use super::values::ExposureType;
 use super::way_back;
+use crate::api::keys::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::version::KubeMinor;
 use crate::apply::{self, Engine, State};
 use crate::chart::{self, Object};
@@ -46,8 +50,11 @@ pub(super) async fn survey(
 ) -> Result<Survey, InstallError> {
     let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
     let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects, &mut |_| ()).await?;
-    let known = compared.as_ref().ok().map(|compared| &compared.state);
-    if let Some(installed) = known.and_then(|state| installed_version(plan, state, &facts)) {
+    let installed = match &compared {
+        Ok(compared) => installed_version(plan, client, &compared.state, &facts).await,
+        Err(_) => None,
+    };
+    if let Some(installed) = installed {
         upgrade::check(chart::versions(), &installed, &plan.package.version).map_err(|refused| {
             InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() }
         })?;
@@ -60,7 +67,7 @@ pub(super) async fn survey(
         Ok(compared) => compared,
         Err(error) => return Err(stopped(error)),
     };
-    if let Some(refused) = refusal(plan, engine, &state, &provisional.objects).await.map_err(stopped)? {
+    if let Some(refused) = refusal(plan, engine, &state, &facts, &provisional.objects).await.map_err(stopped)? {
         return Err(refused);
     }
     for (judged, problem) in report.warnings() {
@@ -77,6 +84,7 @@ async fn refusal(
     plan: &Plan,
     engine: &Engine,
     state: &State,
+    facts: &HostingFacts,
     objects: &[Object],
 ) -> Result<Option<InstallError>, apply::Error> {
     if state.record.is_some() || state.journal.is_some() {
@@ -85,13 +93,30 @@ async fn refusal(
             return Ok(Some(InstallError::Upgrade { refused, cluster: None }));
         }
     }
-    members::beside_data(plan, engine, state).await
+    members::beside_data(plan, engine, state, facts).await
 }
 
-/// The version of what is installed or kept: as recorded, else as the objects say, because a record can be lost.
-fn installed_version(plan: &Plan, state: &State, facts: &HostingFacts) -> Option<String> {
-    let recorded = state.record.as_ref().map(|record| record.release.version.clone()).filter(|v| !v.is_empty());
-    let labelled = || facts.namespace.versions.get(plan.name.as_str()).cloned();
+/// The version of what is installed or kept: as recorded, else as the objects say, because a record can be lost. One that
+/// was made anew by an uninstall names none.
+async fn installed_version(plan: &Plan, client: &Client, state: &State, facts: &HostingFacts) -> Option<String> {
+    let record = state.record.as_ref();
+    if let Some(recorded) = record.map(|record| &record.release.version).filter(|version| !version.is_empty()) {
+        return Some(recorded.clone());
+    }
     // A first install that was cut off has no record, and nothing in it that another version could not replace.
-    recorded.or_else(|| if state.journal.is_none() { labelled() } else { None })
+    if record.is_none() && state.journal.as_ref().is_some_and(|journal| !journal.is_removal()) {
+        return None;
+    }
+    match facts.namespace.versions.get(plan.name.as_str()) {
+        Some(labelled) => Some(labelled.clone()),
+        None => kept_version(plan, client).await,
+    }
+}
+
+/// The version that the kept keys are labelled with. Where they may not be read, what looks for the keys themselves says so.
+async fn kept_version(plan: &Plan, client: &Client) -> Option<String> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
+    let kept = secrets.get_metadata_opt(KEPT_SECRET).await.ok()??;
+    let label = |key| kept.labels().get(key).map(String::as_str);
+    (label(LABEL_INSTANCE) == Some(plan.name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
 }

@@ -40,3 +40,34 @@ fn the_node_port_of_an_earlier_install_is_refused_before_any_write_where_another
         assert!(!said(&["--set", other]).contains("failed node-port"), "{other}");
     }
 }
+
+#[test]
+fn a_record_that_names_no_version_and_no_members_opens_no_way_around_what_the_data_is_of() {
+    let record = record(&json!({"chart": "", "version": "", "valuesDigest": ""}));
+    let labels = json!({"app.kubernetes.io/instance": "demo", "app.kubernetes.io/version": "v0.8.1"});
+    let server = serve(move |method, path| match path.split('?').next() {
+        Some("/api/v1/namespaces/fleet/secrets/fleetctl.demo") => (200, record.clone()),
+        Some("/api/v1/namespaces/fleet/secrets/fleet-pki") => {
+            let kept = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"name": "fleet-pki", "labels": labels}});
+            (200, kept)
+        }
+        Some("/api/v1/namespaces/fleet/persistentvolumeclaims") => list(&[json!({
+            "metadata": {"name": "etcd-data-etcd-0", "labels": {"app.kubernetes.io/instance": "demo"}},
+            "status": {"phase": "Bound"}})]),
+        _ => empty(method, path),
+    });
+    let sandbox = Sandbox::new();
+    use_cluster(&sandbox, &server);
+    for command in ["install", "diff"] {
+        let run = |more: &[&str]| {
+            let given = [command, "cp", "demo", "--skip-preflight", "nodes", "--skip-preflight", "storage"];
+            let minor = ["--skip-preflight", "kubernetes-version"];
+            sandbox.run(&[&given[..], &minor, more].concat())
+        };
+        let stay = "control-plane demo --version v0.8.1`, with the values that it was installed with";
+        run(&["--version", "v0.7"]).fails(6, &["older than the installed v0.8.1", stay, "nothing was written"]);
+        let grown = run(&["--version", "v0.8", "--set", "etcd.replicas=3"]);
+        grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+    }
+}

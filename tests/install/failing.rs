@@ -31,6 +31,24 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
     site.fleetctl(&shown).fails(6, &["etcd has 1 member, and would have 3"]);
     site.assert_same_as(&kept);
+    // Nor where the record of it is lost, or one was made anew that knows of neither: the labels and the claims do.
+    site.kubectl(&["-n", "fleet", "delete", "secret", "fleetctl.demo"]);
+    for made_anew in [false, true] {
+        if made_anew {
+            site.fleetctl(&["uninstall", "cp", "demo"]).succeeds();
+        }
+        let kept = site.dump();
+        let record = kept.keys().any(|key| key.ends_with("/Secret/fleet/fleetctl.demo"));
+        assert_eq!(record, made_anew);
+        let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
+        grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+        let older = site.install(&["--version", "v1.0"]);
+        older.fails(
+            6,
+            &["older than the installed v1.1.0", "--version v1.1.0`, with the values", "nothing was written"],
+        );
+        site.assert_same_as(&kept);
+    }
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
 }
