@@ -171,7 +171,11 @@ impl Case {
 
     /// The same installation as a new process would see it.
     pub(crate) async fn reborn(self) -> Self {
-        Self::again(&self.namespace.clone(), self.folder, |_| {}).await
+        self.reborn_with(|_| {}).await
+    }
+
+    pub(crate) async fn reborn_with(self, change: impl FnOnce(&mut Options)) -> Self {
+        Self::again(&self.namespace.clone(), self.folder, change).await
     }
 
     pub(crate) async fn again(namespace: &str, folder: tempfile::TempDir, change: impl FnOnce(&mut Options)) -> Self {
@@ -336,7 +340,7 @@ pub(crate) fn objects(case: &Case) -> Vec<Planned> {
 
 /// Waits until the controllers have put into the namespace what they put into each, unless it is not there or going: it
 /// comes a moment after the namespace, and would be a difference between two dumps.
-async fn furnished(case: &Case) {
+pub(crate) async fn furnished(case: &Case) {
     let namespaces = Kind::versions("", "Namespace").remove(0);
     let furnished = async {
         loop {
