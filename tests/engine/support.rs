@@ -198,10 +198,18 @@ impl Case {
 
     /// An installation through another door, such as a proxy.
     pub(crate) async fn through(kubeconfig: &std::path::Path, name: &str) -> Self {
-        let namespace = unique("e", name);
+        Self::by_door(kubeconfig, &unique("e", name), tempfile::tempdir().unwrap()).await
+    }
+
+    /// The same installation as a new process would see it through another door.
+    pub(crate) async fn reborn_through(self, kubeconfig: &std::path::Path) -> Self {
+        Self::by_door(kubeconfig, &self.namespace.clone(), self.folder).await
+    }
+
+    async fn by_door(kubeconfig: &std::path::Path, namespace: &str, folder: tempfile::TempDir) -> Self {
         let client = client_of(Kubeconfig::read_from(kubeconfig).unwrap()).await;
         let turn = Some(among_others().await);
-        Self::by(client, turn, &namespace, &namespace, tempfile::tempdir().unwrap(), |_| {})
+        Self::by(client, turn, namespace, namespace, folder, |_| {})
     }
 
     fn by(

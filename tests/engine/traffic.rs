@@ -1,16 +1,16 @@
 //! One fault at each request in turn, by the bed's proxy: nothing fails beyond what the fault justifies, and no write is
 //! lost or made twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bed::Bed;
 use bed::proxy::{Action, Match, Proxy, When};
-use fleetctl::apply::{Done, Event, Removal};
+use fleetctl::apply::{Done, Error, Event, Kind, Removal};
 use futures::stream::{self, StreamExt as _};
 
-use super::kill::{TOGETHER, sampled};
-use super::support::{Case, cluster, objects, release};
+use super::kill::{TOGETHER, cut_off, sampled, some, undo};
+use super::support::{Case, cluster, dump, furnished, objects, release};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -77,28 +77,26 @@ async fn requests() -> usize {
     count
 }
 
+/// Asserts that the fault came, and of a stranger that nobody went on with him: the last answer may have been there before.
+fn came(proxy: &Proxy, n: usize, fault: Fault, done: bool, place: &str) {
+    let seen = proxy.seen().len();
+    assert!(seen >= n, "{place}: there were {seen}");
+    assert!(fault != Fault::WrongCertificate || !done || n + 1 >= seen, "{place}: a stranger was trusted");
+}
+
 async fn install_with(n: usize, fault: Fault) {
     let place = format!("{fault:?} at request {n}");
     let proxy = start();
     let case = Case::through(&proxy.kubeconfig(), "fault").await;
     seed(&proxy, n, fault);
     let result = case.install(&objects(&case)).await;
+    came(&proxy, n, fault, result.is_ok(), &place);
+    proxy.mend();
     match (fault, result) {
         // Nothing that is sent to a stranger may go on, and it is said at once what is wrong.
         (Fault::WrongCertificate, Err(error)) => {
             assert_eq!(error.reason(), "TlsFailed", "{place}: {error:?}");
-            proxy.mend();
             let case = case.reborn().await;
-            case.install(&objects(&case)).await.unwrap_or_else(|e| panic!("{place}: {e:?}"));
-            finished(&case, &place).await;
-        }
-        // The last request's answer was there already.
-        (Fault::WrongCertificate, Ok(())) => {
-            proxy.mend();
-            finished(&case, &place).await;
-        }
-        // In answer to a read nobody sends it, so nobody has to cope with it.
-        (Fault::Conflict, Err(_)) => {
             case.install(&objects(&case)).await.unwrap_or_else(|e| panic!("{place}: {e:?}"));
             finished(&case, &place).await;
         }
@@ -126,11 +124,118 @@ async fn finished(case: &Case, place: &str) {
     gone.unwrap_or_else(|e| panic!("{place}: {e}"));
 }
 
+/// What takes an installation away.
+#[derive(Clone, Copy, Debug)]
+enum Away {
+    /// The removal of one that is complete.
+    Uninstall,
+    /// The undoing of one that was cut off.
+    Rollback,
+}
+
+impl Away {
+    /// Makes what is to be taken away; the controllers have made their part.
+    async fn prepare(self, case: &Case) {
+        match self {
+            Self::Uninstall => case.install(&objects(case)).await.unwrap(),
+            Self::Rollback => cut_off(case).await.unwrap(),
+        }
+        furnished(case).await;
+    }
+
+    async fn work(self, case: &Case) -> Result<(), Error> {
+        match self {
+            Self::Uninstall => {
+                let all = Removal { delete_data: true, skip_search: true, ..Removal::default() };
+                let removed = case.engine.uninstall(all).await?;
+                assert!(removed.kept.is_empty(), "{:?}", removed.kept);
+                Ok(())
+            }
+            Self::Rollback => undo(case).await,
+        }
+    }
+
+    /// How many requests it sends, and how many at least: what is waited for is asked for again and again.
+    async fn requests(self) -> (usize, usize) {
+        let proxy = start();
+        let case = Case::new("count").await;
+        self.prepare(&case).await;
+        let case = case.reborn_through(&proxy.kubeconfig()).await;
+        self.work(&case).await.unwrap();
+        let seen = proxy.seen();
+        let different: BTreeSet<_> = seen.iter().map(|seen| (&seen.method, &seen.path, &seen.query)).collect();
+        (seen.len(), different.len())
+    }
+
+    /// Every fault at every request.
+    async fn faults(self) -> Vec<(usize, usize, Fault)> {
+        let (all, least) = self.requests().await;
+        (1..=all).flat_map(|n| QUICK.map(|fault| (n, least, fault))).collect()
+    }
+}
+
+/// `least`: so many requests there are for certain.
+async fn away_with(away: Away, n: usize, least: usize, fault: Fault) {
+    let place = format!("{away:?}, {fault:?} at request {n}");
+    let case = Case::new("away").await;
+    let before = dump(&case).await;
+    away.prepare(&case).await;
+    let proxy = start();
+    let case = case.reborn_through(&proxy.kubeconfig()).await;
+    seed(&proxy, n, fault);
+    let result = away.work(&case).await;
+    if n <= least || proxy.seen().len() >= n {
+        came(&proxy, n, fault, result.is_ok(), &place);
+    }
+    let case = case.reborn().await;
+    match (fault, result) {
+        (Fault::WrongCertificate, Err(error)) => {
+            assert_eq!(error.reason(), "TlsFailed", "{place}: {error:?}");
+            settled(&case).await;
+            away.work(&case).await.unwrap_or_else(|e| panic!("{place}: {e:?}"));
+        }
+        (_, result) => result.unwrap_or_else(|e| panic!("{place}: {e:?}")),
+    }
+    assert_eq!(dump(&case).await, before, "{place}");
+}
+
+/// Ends when the namespace is not on its way out: what is in it may go at any moment, also between two looks of a rollback,
+/// which says then that it lost the lock.
+async fn settled(case: &Case) {
+    let namespaces = Kind::versions("", "Namespace").remove(0);
+    let leaving = async || {
+        let found = case.server().get(&namespaces, None, &case.namespace).await.unwrap();
+        found.is_some_and(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null())
+    };
+    let settled = async {
+        while leaving().await {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), settled).await.expect("the namespace goes");
+}
+
+/// They wait for a namespace to go more than they ask.
+async fn away_with_each(away: Away, cases: impl Iterator<Item = (usize, usize, Fault)>) {
+    let work = |(n, least, fault)| away_with(away, n, least, fault);
+    stream::iter(cases).for_each_concurrent(2 * TOGETHER, work).await;
+}
+
 #[tokio::test]
 async fn a_fault_at_a_sample_of_the_requests_stops_no_install() {
     let all = requests().await;
     let cases = (1..=all).step_by(3).map(|n| (n, QUICK[n % QUICK.len()]));
     stream::iter(cases).for_each_concurrent(TOGETHER, |(n, fault)| install_with(n, fault)).await;
+}
+
+#[tokio::test]
+async fn a_fault_at_a_sample_of_the_requests_stops_no_uninstall() {
+    away_with_each(Away::Uninstall, some(QUICK.len(), Away::Uninstall.faults().await)).await;
+}
+
+#[tokio::test]
+async fn a_fault_at_a_sample_of_the_requests_stops_no_rollback() {
+    away_with_each(Away::Rollback, some(QUICK.len(), Away::Rollback.faults().await)).await;
 }
 
 mod exhaustive {
@@ -150,5 +255,15 @@ mod exhaustive {
         stream::iter(sampled(cases)).for_each_concurrent(TOGETHER, |(n, fault)| install_with(n, fault)).await;
         let stalls = (1..=all).map(|n| (n, Fault::Stall));
         stream::iter(sampled(stalls)).for_each_concurrent(2 * TOGETHER, |(n, fault)| install_with(n, fault)).await;
+    }
+
+    #[tokio::test]
+    async fn no_fault_at_any_request_stops_an_uninstall() {
+        away_with_each(Away::Uninstall, sampled(Away::Uninstall.faults().await.into_iter())).await;
+    }
+
+    #[tokio::test]
+    async fn no_fault_at_any_request_stops_a_rollback() {
+        away_with_each(Away::Rollback, sampled(Away::Rollback.faults().await.into_iter())).await;
     }
 }
