@@ -62,6 +62,20 @@ struct Model {
     touched: bool,
     /// Whether an uninstall was cut off, after which only an install or another uninstall leads on.
     removing: bool,
+    /// The uid of the keys, once they were a part of a whole installation: from then on they go with the data only.
+    key: Option<String>,
+}
+
+impl Model {
+    /// After an install to its end.
+    fn installed(&mut self, values: u8) {
+        *self = Self { installed: Some(values), key: self.key.take(), ..Self::default() };
+    }
+
+    /// After an uninstall to its end.
+    fn removed(&mut self) {
+        *self = Self { key: self.key.take(), ..Self::default() };
+    }
 }
 
 fn release_of(values: u8) -> Release {
@@ -116,6 +130,18 @@ async fn assert_is(case: &Case, values: Option<u8>, place: &str) {
     }
 }
 
+/// Asserts that the keys are those of before, and remembers those of an installation that is whole.
+async fn assert_key(case: &Case, model: &mut Model, place: &str) {
+    let key = case.get("", "Secret", "pki").await.filter(|key| key["metadata"]["deletionTimestamp"].is_null());
+    let key = key.and_then(|key| key["metadata"]["uid"].as_str().map(str::to_owned));
+    if model.key.is_some() {
+        assert_eq!(key, model.key, "{place}");
+    } else if model.installed.is_some() {
+        assert!(key.is_some(), "{place}: no keys");
+        model.key = key;
+    }
+}
+
 /// Runs `work` until it is done or its process is dead; nothing when it died.
 async fn cut<T>(case: &Case, after: usize, sent: bool, work: impl Future<Output = T>) -> Option<T> {
     case.traffic.die_after(after, sent);
@@ -144,7 +170,7 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
             install(&case, values).await.unwrap_or_else(|e| panic!("{place}: {e}"));
             let again = case.engine.plan(&release_of(values), &objects_of(&case, values)).await.unwrap();
             assert!(again.is_noop(), "{place}: {:?}", again.steps.iter().map(|s| s.action).collect::<Vec<_>>());
-            *model = Model { installed: Some(values), touched: false, removing: false };
+            model.installed(values);
             assert_is(&case, Some(values), place).await;
         }
         Step::Kill(values, after, sent) => {
@@ -153,14 +179,14 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
             let case = case.reborn().await;
             if let Some(result) = done {
                 result.unwrap_or_else(|e| panic!("{place}: {e}"));
-                *model = Model { installed: Some(values), touched: false, removing: false };
+                model.installed(values);
                 return case;
             }
             // The last write makes the record new and closes the journal: dead after it, it is done all the same.
             let state = case.engine.state().await.unwrap();
             let is_new = state.record.as_ref().map(|record| &record.written) != before.as_ref();
             if state.journal.is_none() && is_new && recorded(&case).await == Some(values) {
-                *model = Model { installed: Some(values), touched: false, removing: false };
+                model.installed(values);
             } else if state.journal.is_some_and(|journal| journal.command == "install") && model.removing {
                 // The journal of the cut-off uninstall became this install's; what it had deleted stays so.
                 model.touched = true;
@@ -182,9 +208,12 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
         }
         Step::Uninstall(delete_data, after) => {
             let removal = Removal { delete_data, skip_search: true, ..Removal::default() };
+            if delete_data {
+                model.key = None;
+            }
             let Some(after) = after else {
                 case.engine.uninstall(removal).await.unwrap_or_else(|e| panic!("{place}: {e}"));
-                *model = Model::default();
+                model.removed();
                 assert_is(&case, None, place).await;
                 if delete_data {
                     let left = dump(&case).await;
@@ -197,7 +226,7 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
             if done.is_some_and(|result| result.is_ok())
                 || recorded(&case).await.is_none() && case.engine.state().await.unwrap().journal.is_none()
             {
-                *model = Model::default();
+                model.removed();
             } else {
                 model.removing = true;
                 // From its first deletion on there is no whole installation any more.
@@ -238,7 +267,7 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
             let values = now.unwrap_or(one);
             let case = case.reborn().await;
             install(&case, values).await.unwrap_or_else(|e| panic!("{place}: {e}"));
-            *model = Model { installed: Some(values), touched: false, removing: false };
+            model.installed(values);
             assert_is(&case, Some(values), place).await;
             return case;
         }
@@ -256,6 +285,7 @@ async fn sequence(seed: u64) {
         told.push(next);
         let place = format!("seed {seed}, {told:?}");
         case = act(case, next, &mut model, &place).await;
+        assert_key(&case, &mut model, &place).await;
     }
     let place = format!("seed {seed}, {told:?}, then uninstall");
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await;
