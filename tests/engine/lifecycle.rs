@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{Action, Error, Kind, ObjectRef, Phase, Planned, Policy, Removal, Selection};
+use bed::Bed;
+use fleetctl::apply::{APPLYSET_TOOLING, Action, Error, Kind, ObjectRef, Phase, Planned, Policy, Removal, Selection};
 use serde_json::json;
 
-use super::support::{Case, dump, objects, release};
+use super::kill::wipe;
+use super::support::{Case, dump, kubeconfig, objects, release};
 
 #[tokio::test]
 async fn a_second_install_of_the_same_inputs_sends_no_write_at_all() {
@@ -78,6 +80,26 @@ async fn a_run_that_used_up_its_time_still_records_what_it_did() {
     let state = case.engine.state().await.unwrap();
     assert!(state.record.is_some() && state.journal.is_none() && state.lock.is_none());
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_that_takes_long_has_its_lock_renewed_without_a_write_of_its_own() {
+    let case = Case::new("renewed").await;
+    let run = case.engine.begin(case.engine.plan(&release(), &objects(&case)).await.unwrap()).await.unwrap();
+    let expires = async || {
+        let lock = case.engine.state().await.unwrap().lock.expect("it is held");
+        lock.expires.parse::<jiff::Timestamp>().unwrap()
+    };
+    let first = expires().await;
+    let renewed = async {
+        while expires().await == first {
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), renewed).await.expect("the lock is renewed");
+    assert!(expires().await > first);
+    run.rollback().await.unwrap();
+    assert!(dump(&case).await.is_empty());
 }
 
 #[tokio::test]
@@ -497,6 +519,64 @@ async fn a_lost_record_is_rebuilt_from_labels() {
     assert!(case.get("", "Secret", "pki").await.is_some(), "keys are never pruned");
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     assert!(removed.leftovers.is_empty() && dump(&case).await.is_empty(), "{:?}", dump(&case).await.keys());
+}
+
+/// `kubectl apply --prune --applyset` of one more object, with the set of an installation.
+fn apply_set(case: &Case, more: &[&str]) -> std::process::Output {
+    let one = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}});
+    let file = case.folder.path().join("one.yaml");
+    std::fs::write(&file, one.to_string()).unwrap();
+    // That of the oldest Kubernetes has no sets yet.
+    let kubectl = Bed::here().unwrap().kubectl_of("api").unwrap();
+    assert!(kubectl.is_file(), "`cargo bed build` first: there is no {}", kubectl.display());
+    let mut command = std::process::Command::new(kubectl);
+    command.env("KUBECTL_APPLYSET", "true").args(["apply", "--namespace", &case.namespace, "--prune"]);
+    command.arg(format!("--applyset=secret/{}", case.engine.owner().record_name())).arg("--filename").arg(file);
+    command.arg("--kubeconfig").arg(kubeconfig()).arg("--cache-dir").arg(case.folder.path().join("cache"));
+    command.args(more).output().unwrap()
+}
+
+#[tokio::test]
+async fn kubectl_leaves_our_set_alone_and_knows_each_of_its_members() {
+    let case = Case::new("set").await;
+    case.install(&objects(&case)).await.unwrap();
+    let installed = dump(&case).await;
+    let refused = apply_set(&case, &[]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("managed by tooling \"fleetctl\""), "{said}");
+    assert_eq!(dump(&case).await, installed, "nothing was written");
+
+    // Were it kubectl's, it would prune all of it, and nothing else.
+    let record = case.engine.owner().record_name();
+    let tooling = case.get("", "Secret", &record).await.unwrap()["metadata"]["annotations"][APPLYSET_TOOLING].clone();
+    let members = case.engine.state().await.unwrap().record.unwrap().inventory;
+    let now_of = |tool: serde_json::Value| json!({"metadata": {"annotations": {APPLYSET_TOOLING: tool}}});
+    edit(&case, "test", "", "Secret", &record, now_of("kubectl/v1.31".into())).await;
+    let shown = apply_set(&case, &["--dry-run=server"]);
+    let (listed, said) = (String::from_utf8_lossy(&shown.stdout), String::from_utf8_lossy(&shown.stderr));
+    assert!(shown.status.success(), "{said}");
+    let mut pruned: Vec<&str> =
+        listed.lines().filter_map(|line| line.strip_suffix(" pruned (server dry run)")).collect();
+    pruned.sort_unstable();
+    let name = |object: &ObjectRef| {
+        let kind = object.kind.to_lowercase();
+        if object.group.is_empty() {
+            format!("{kind}/{}", object.name)
+        } else {
+            format!("{kind}.{}/{}", object.group, object.name)
+        }
+    };
+    let mut expected: Vec<String> = members.iter().map(|item| name(&item.object)).collect();
+    expected.sort_unstable();
+    assert_eq!(
+        (pruned.len(), pruned),
+        (objects(&case).len(), expected.iter().map(String::as_str).collect()),
+        "{listed}"
+    );
+    edit(&case, "test", "", "Secret", &record, now_of(tooling)).await;
+    assert_eq!(dump(&case).await, installed, "nothing was written");
+    wipe(&case).await.unwrap();
+    assert!(dump(&case).await.is_empty());
 }
 
 /// Changes an object as another manager.
