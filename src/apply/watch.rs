@@ -172,18 +172,24 @@ mod tests {
     /// Follows the pods of a server whose watches end at once, each after the next of these lines, if any. Gives so many of
     /// the requests, and when they came.
     async fn asked(lines: &'static [&'static str], requests: usize) -> Vec<(String, Instant)> {
+        asked_of(200, lines, requests).await
+    }
+
+    /// The same of a server that answers every watch with this status.
+    async fn asked_of(status: u16, lines: &'static [&'static str], requests: usize) -> Vec<(String, Instant)> {
         let (asked, mut asks) = mpsc::unbounded_channel();
         let mut lines = lines.iter();
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let query = request.uri().query().unwrap_or_default();
             let version = query.split("&resourceVersion=").nth(1).and_then(|rest| rest.split('&').next());
-            let said = match version {
-                None => json!({"metadata": {"resourceVersion": "1"}, "items": []}).to_string(),
-                Some(_) => lines.next().copied().unwrap_or_default().to_owned(),
+            let (status, said) = match version {
+                None => (200, json!({"metadata": {"resourceVersion": "1"}, "items": []}).to_string()),
+                Some(_) => (status, lines.next().copied().unwrap_or_default().to_owned()),
             };
             let name = version.map_or_else(|| "list".to_owned(), |version| format!("watch {version}"));
             let _ = asked.send((name, Instant::now()));
-            async { Ok::<_, Infallible>(http::Response::new(Body::from(said.into_bytes()))) }
+            let answer = http::Response::builder().status(status).body(Body::from(said.into_bytes())).unwrap();
+            async { Ok::<_, Infallible>(answer) }
         });
         let server = Server::new(kube::Client::new(service, "default"), Events::none());
         let (updates, _kept) = mpsc::unbounded_channel();
@@ -217,5 +223,13 @@ mod tests {
             "{\"type\": \"ADDED\", \"object\": {\"metadata\": {\"resourceVersion\": \"8\"}}}\n",
         ];
         assert_eq!(names(&asked(lines, 5).await), ["list", "watch 1", "watch 7", "watch 8", "list"]);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_forbids_watching_is_listed_again_and_again() {
+        let refused = &["{\"kind\": \"Status\", \"code\": 403, \"reason\": \"Forbidden\"}\n"];
+        let asked = asked_of(403, refused, 4).await;
+        assert_eq!(names(&asked), ["list", "watch 1", "list", "list"]);
+        assert!(asked[2..].iter().zip(&asked[1..]).all(|(next, last)| next.1 - last.1 >= POLL_EVERY), "{asked:?}");
     }
 }
