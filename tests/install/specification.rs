@@ -32,6 +32,7 @@ fn row_1_an_api_server_that_does_not_start_is_traced_to_storage_and_the_remedy_w
             "Pending",
             "PersistentVolumeClaim fleet/etcd-data-etcd-0",
             "StorageClass",
+            "the cause is `no-default-storage-class`",
             "hint: ",
             "uninstall control-plane demo",
         ],
@@ -116,7 +117,7 @@ fn row_3_an_install_that_fails_under_rollback_is_undone() {
     let site = Site::on("host");
     let before = site.dump();
     let failed = site.install(&["--rollback", "--image-tag", "v0.6.77"]);
-    failed.fails(4, &["fleet-scheduler:v0.6.77", "not found", "was undone"]);
+    failed.fails(4, &["fleet-scheduler:v0.6.77", "not found", "the cause is `image-not-found`", "was undone"]);
     site.assert_same_as(&before);
     assert!(!site.fleet_folder().join("fleet-kubeconfig").exists());
 }
