@@ -30,6 +30,8 @@ struct Step {
     bar: ProgressBar,
     started: Instant,
     last: String,
+    /// It undoes what the steps before it did.
+    undoes: bool,
 }
 
 impl Display {
@@ -46,6 +48,29 @@ impl Display {
             self.take_away(&bar);
         }
         self.finish(if well { Mark::Good } else { Mark::Bad }, "");
+    }
+
+    /// Whether the step under way undoes the run.
+    pub(super) fn undoes(&self) -> bool {
+        locked(&self.step).as_ref().is_some_and(|step| step.undoes)
+    }
+
+    /// Writes a line past what is drawn, whatever the verbosity.
+    pub(super) fn say(&self, text: &str) {
+        self.lines.suspend(|| self.ui.err(text));
+    }
+
+    fn begin(&self, title: &str, undoes: bool) {
+        let told = self.ui.event("step", || json!({"step": title}));
+        // Other steps are told as they end, and by what they wait for; this one may be silent for minutes.
+        if undoes && !told && !self.ui.live {
+            self.ui.note(title);
+        }
+        // Above what has been waited for since before it began.
+        let bar = self.lines.insert(0, ProgressBar::no_length());
+        let bar = self.draw(bar, "{spinner} {wide_msg} {elapsed:.dim}", title.to_owned());
+        let step = Step { title: title.to_owned(), bar, started: Instant::now(), last: String::new(), undoes };
+        *locked(&self.step) = Some(step);
     }
 
     /// Draws a line, which has its place among the others already.
@@ -109,12 +134,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Progress for Display {
     fn step(&self, title: &str) {
         self.finish(Mark::Good, "");
-        self.ui.event("step", || json!({"step": title}));
-        // Above what has been waited for since before it began.
-        let bar = self.lines.insert(0, ProgressBar::no_length());
-        let bar = self.draw(bar, "{spinner} {wide_msg} {elapsed:.dim}", title.to_owned());
-        let step = Step { title: title.to_owned(), bar, started: Instant::now(), last: String::new() };
-        *locked(&self.step) = Some(step);
+        self.begin(title, false);
     }
 
     fn update(&self, text: &str) {
@@ -133,6 +153,11 @@ impl Progress for Display {
 
     fn done(&self, detail: &str) {
         self.finish(Mark::Good, detail);
+    }
+
+    fn undo(&self, title: &str) {
+        self.close(false);
+        self.begin(title, true);
     }
 
     fn warn(&self, text: &str) {

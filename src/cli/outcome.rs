@@ -1,9 +1,11 @@
 //! How an install ends badly: the first error as headline, its cause chain and remedy, then what became of the changes.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::display::Display;
 use super::error::{CliError, Exit};
 use super::ui::Ui;
 use super::{Global, report};
@@ -17,8 +19,9 @@ use crate::pki::PkiError;
 use crate::workload_cluster;
 use crate::workload_cluster::hub::Hub;
 
-/// Ends when SIGINT or SIGTERM comes; a second one ends the program at once.
-pub(super) async fn interrupted(ui: &Ui) {
+/// Ends when SIGINT or SIGTERM comes, or tells that what is being undone is undone to its end; a second one ends the program
+/// at once. `way_back` is the command that would undo the rest: `rollback NAME`.
+pub(super) async fn interrupted(ui: &Ui, display: &Arc<Display>, way_back: Option<String>) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         return std::future::pending().await;
@@ -27,14 +30,18 @@ pub(super) async fn interrupted(ui: &Ui) {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    ui.err("Interrupted; letting go of the cluster (once more to stop at once)");
-    let ui = ui.clone();
+    let then = if display.undoes() { "still undoing what this run has changed" } else { "letting go of the cluster" };
+    display.say(&format!("Interrupted; {then} (once more to stop at once)"));
+    let (program, display) = (ui.program, Arc::clone(display));
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        ui.err("Stopped at once; the same command goes on from here");
+        let way_back = way_back.filter(|_| display.undoes());
+        let rest = way_back.map(|command| format!(", and `{program} {command}` undoes the rest")).unwrap_or_default();
+        display.close(false);
+        display.say(&format!("Stopped at once; the same command goes on from here{rest}"));
         #[allow(clippy::exit)] // The user asked twice; nothing that is still under way is worth waiting for.
         std::process::exit(Exit::Interrupted as i32);
     });
@@ -232,12 +239,16 @@ mod tests {
     use crate::cli::{Cli, chart_choice};
     use crate::control_plane::upgrade;
 
+    fn global(arguments: &str) -> Global {
+        let words = format!("fleetctl versions{arguments}");
+        let arguments = Cli::command().version("v0.6.1").get_matches_from(words.split(' '));
+        Cli::from_arg_matches(&arguments).unwrap().global
+    }
+
     #[test]
     fn the_commands_that_a_failed_install_tells_lead_to_the_same_place() {
         let flags = " --context west --namespace two";
-        let words = format!("fleetctl versions{flags}");
-        let arguments = Cli::command().version("v0.6.1").get_matches_from(words.split(' '));
-        let global = Cli::from_arg_matches(&arguments).unwrap().global;
+        let global = global(flags);
         let selection = |version| select(chart::versions(), Request { version, ..Request::default() }).unwrap();
         let chosen = selection(None);
         let chart = chart_choice::load(chart::Kind::ControlPlane, &chosen).unwrap();
@@ -258,5 +269,19 @@ mod tests {
             let shown = control_plane_failed(&Ui::plain(), &plan, failure, &global).render();
             assert!(shown.contains(&format!("`fleetctl {command}`")), "{shown}");
         }
+    }
+
+    #[test]
+    fn a_rollback_that_fails_comes_after_the_error_that_it_was_for() {
+        let gone = || Box::new(apply::Error::Input("the registry is gone".to_owned()));
+        let failed = Stopped { step: "Installing the scheduler".to_owned(), source: gone() };
+        let aftermath = Aftermath::RollbackFailed(Box::new(apply::Error::Input("the server is gone".to_owned())));
+        let shown = after(stopped(&failed), &Ui::plain(), "control-plane demo", &aftermath, &global(""));
+        assert_eq!(shown.exit, Exit::PartDone);
+        assert_eq!(shown.headline, "Installing the scheduler failed");
+        let [first, second] = shown.causes.as_slice() else { panic!("{shown:?}") };
+        assert!(first.contains("the registry is gone"), "{first}");
+        assert!(second.starts_with("and the rollback failed: ") && second.contains("the server is gone"), "{second}");
+        assert!(shown.hints.last().unwrap().contains("`fleetctl uninstall control-plane demo`"), "{shown:?}");
     }
 }

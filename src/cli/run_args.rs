@@ -1,5 +1,6 @@
 //! Flags and manners that every command has which changes a cluster: its deadline, its lock, its interruption.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -35,7 +36,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 /// `the removal`.
 pub(super) async fn until_stopped<T, E>(
     ui: &Ui,
-    display: &Display,
+    display: &Arc<Display>,
     what: &str,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<Result<T, E>, CliError> {
@@ -44,7 +45,7 @@ pub(super) async fn until_stopped<T, E>(
             display.close(outcome.is_ok());
             Ok(outcome)
         }
-        () = interrupted(ui) => {
+        () = interrupted(ui, display, None) => {
             display.close(false);
             Err(goes_on(CliError::new(Exit::Interrupted, "Interrupted", format!("{what} was interrupted"))))
         }

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
@@ -26,7 +27,7 @@ use crate::check::hosting::HostingFacts;
 use crate::install::home::Home;
 use crate::install::package::planned;
 use crate::install::progress::Progress;
-use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped};
+use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped, heeding};
 use crate::pki::{self, Files, FolderError, PkiError};
 
 /// A finished install.
@@ -122,7 +123,7 @@ pub async fn install(
 ) -> Result<Installed, Failure<InstallError>> {
     let deadline = Instant::now() + options.timeout;
     let engine = options.engine(client, plan.package.owner(), deadline, Some(home.journal(&plan.name)), progress);
-    let mut interrupted = pin!(interrupted);
+    let mut interrupted = pin!(interrupted.fuse());
     let mut waited = options.lock_wait.is_zero();
     loop {
         let mut flow = Flow { plan, client, home, options, course: Course::new(&engine, progress, deadline) };
@@ -135,11 +136,14 @@ pub async fn install(
             // Who was asked to wait for another run goes on from what that one left.
             Err(InstallError::Engine(stopped)) if stopped.is_outdated() && !waited => waited = true,
             Err(error) => {
-                let barred = if options.rollback && engine.has_begun() { flow.barred().await } else { None };
-                let aftermath = match (flow.course.wind_up(options.rollback && barred.is_none()).await, barred) {
-                    (Aftermath::Left, Some(barred)) => barred,
-                    (aftermath, _) => aftermath,
+                let ending = async {
+                    let barred = if options.rollback && engine.has_begun() { flow.barred().await } else { None };
+                    match (flow.course.wind_up(options.rollback && barred.is_none()).await, barred) {
+                        (Aftermath::Left, Some(barred)) => barred,
+                        (aftermath, _) => aftermath,
+                    }
                 };
+                let aftermath = heeding(ending, interrupted).await;
                 return Err(Failure { error, aftermath });
             }
         }

@@ -12,6 +12,8 @@ pub trait Progress: Send + Sync {
     fn update(&self, text: &str);
     /// The step has ended well, with a detail worth a few words or nothing.
     fn done(&self, detail: &str);
+    /// The step has failed, and what undoes the run begins as a step of its own.
+    fn undo(&self, title: &str);
     /// Something that does not stop the run.
     fn warn(&self, text: &str);
     /// What the engine does, as data; told in words unless somebody wants the data.

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::FusedFuture;
 use kube::Client;
 
 use super::progress::{self, Progress};
 use crate::apply::{self, Done, Engine, ObjectRef, Owner, Planned, Run, WaitOptions, WaitTarget};
+
+/// The step that undoes a run.
+const UNDOING: &str = "Undoing what this run has changed";
 
 /// What a caller can choose about one run.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +76,16 @@ pub struct Failure<E> {
     pub error: E,
     /// What became of the changes.
     pub aftermath: Aftermath,
+}
+
+/// Sees a failed run to its end while signals are listened to. One that comes now changes nothing: whoever listens says so,
+/// and ends the program at the next.
+pub async fn heeding<T>(ending: impl Future<Output = T>, interrupted: impl FusedFuture<Output = ()>) -> T {
+    let mut ending = pin!(ending);
+    tokio::select! {
+        ended = &mut ending => ended,
+        () = interrupted => ending.await,
+    }
 }
 
 /// The engine stopped.
@@ -266,11 +281,19 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
+    /// Tells, once, that the step under way has failed and the run is undone; not where it has changed nothing.
+    pub fn undoing(&mut self) {
+        if self.engine.has_begun() && self.step != UNDOING {
+            UNDOING.clone_into(&mut self.step);
+            self.progress.undo(UNDOING);
+        }
+    }
+
     /// Ends a run that failed: undoes it if that was asked for, else lets go of the lock.
     ///
     /// Begun without a run means that it was cut off between its first write and its return: the journal knows. A run that
     /// was refused at the door, or left while it waited there, has begun nothing: what stands in the journal is another's.
-    pub async fn wind_up(self, rollback: bool) -> Aftermath {
+    pub async fn wind_up(mut self, rollback: bool) -> Aftermath {
         if !self.engine.has_begun() {
             return Aftermath::NothingWritten;
         }
@@ -281,13 +304,17 @@ impl<'a> Course<'a> {
             }
             return Aftermath::Left;
         }
-        let undone = match self.run {
+        self.undoing();
+        let undone = match self.run.take() {
             Some(run) => run.rollback().await,
             None => self.engine.with_deadline(None).rollback().await,
         };
         match undone {
             Ok(undone) => match undone.problems.into_iter().next() {
-                None => Aftermath::RolledBack,
+                None => {
+                    self.progress.done("");
+                    Aftermath::RolledBack
+                }
                 Some(problem) => Aftermath::RollbackFailed(Box::new(problem)),
             },
             Err(failed) => Aftermath::RollbackFailed(Box::new(failed)),
@@ -298,4 +325,30 @@ impl<'a> Course<'a> {
 /// The kinds that an install waits for.
 pub fn is_awaited(kind: &str) -> bool {
     matches!(kind, "StatefulSet" | "Deployment")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::FutureExt as _;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_is_heard_while_a_run_ends_and_does_not_end_that() {
+        let (heard, goes_on) = (AtomicBool::new(false), Notify::new());
+        let signal = async {
+            heard.store(true, Ordering::SeqCst);
+            goes_on.notify_one();
+        };
+        assert_eq!(heeding(async { goes_on.notified().await }.map(|()| "undone"), signal.fuse()).await, "undone");
+        assert!(heard.load(Ordering::SeqCst));
+
+        // The one that failed the run has been heard before.
+        let mut signal = std::future::ready(()).fuse();
+        (&mut signal).await;
+        assert_eq!(heeding(tokio::task::yield_now().map(|()| "undone"), signal).await, "undone");
+    }
 }

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams};
@@ -25,7 +26,7 @@ use crate::check::{self, Report};
 use crate::install::compare::Comparison;
 use crate::install::home::Home;
 use crate::install::progress::{Progress, preview_adoption, record_lost};
-use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped};
+use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped, heeding};
 
 /// The identifier by which `--skip-preflight` leaves the probe out.
 pub const PROBE: &str = "probe";
@@ -117,9 +118,9 @@ pub async fn install(
     let deadline = Instant::now() + options.timeout;
     let journal = place.home.agent_journal(&plan.name);
     let engine = options.engine(client, plan.package.owner(), deadline, Some(journal), progress);
-    let mut interrupted = pin!(interrupted);
+    let mut interrupted = pin!(interrupted.fuse());
     let mut waited = options.lock_wait.is_zero();
-    let (flow, error) = loop {
+    let (mut flow, error) = loop {
         let mut flow = Flow::new(plan, client, place, options, Course::new(&engine, progress, deadline));
         let outcome = tokio::select! {
             outcome = flow.run() => outcome,
@@ -132,26 +133,30 @@ pub async fn install(
             Err(error) => break (flow, error),
         }
     };
-    if flow.probing {
-        // Its life is limited, so a cluster that no longer answers gets rid of it, too.
-        let _ = probe::remove(client, plan.package.namespace.as_str()).await;
-    }
-    // What a probe refuses was made for it only moments ago, and nothing runs yet.
-    let rollback = options.rollback || matches!(error, InstallError::Probe(_));
-    if rollback && flow.registers {
-        // The control plane's half of what this install did.
-        let left = leave(client, plan.package.namespace.as_str(), LEAVING).await;
-        if let Ok(Leave::Stays(why)) = left {
-            let (name, there) = (&plan.name, Hub::flags_to(place.hub));
-            progress.warn(&format!(
-                "{why}; if the control plane has a Cluster {name}: `fleetctl delete cluster {name}{there}`"
-            ));
+    let ending = async {
+        if flow.probing {
+            // Its life is limited, so a cluster that no longer answers gets rid of it, too.
+            let _ = probe::remove(client, plan.package.namespace.as_str()).await;
         }
-    }
-    let aftermath = match flow.course.wind_up(rollback).await {
-        Aftermath::RolledBack if matches!(error, InstallError::Probe(_)) => Aftermath::NothingWritten,
-        aftermath => aftermath,
+        // What a probe refuses was made for it only moments ago, and nothing runs yet.
+        let rollback = options.rollback || matches!(error, InstallError::Probe(_));
+        if rollback && flow.registers {
+            // The control plane's half of what this install did.
+            flow.course.undoing();
+            let left = leave(client, plan.package.namespace.as_str(), LEAVING).await;
+            if let Ok(Leave::Stays(why)) = left {
+                let (name, there) = (&plan.name, Hub::flags_to(place.hub));
+                progress.warn(&format!(
+                    "{why}; if the control plane has a Cluster {name}: `fleetctl delete cluster {name}{there}`"
+                ));
+            }
+        }
+        match flow.course.wind_up(rollback).await {
+            Aftermath::RolledBack if matches!(error, InstallError::Probe(_)) => Aftermath::NothingWritten,
+            aftermath => aftermath,
+        }
     };
+    let aftermath = heeding(ending, interrupted).await;
     Err(Failure { error, aftermath })
 }
 

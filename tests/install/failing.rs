@@ -53,20 +53,29 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     site.assert_same_as(&before);
 }
 
-/// Starts an install and interrupts it so often: first while it waits for an object, then each time that it has answered.
-fn interrupted(site: &Site, more: &[&str], times: usize) -> (Option<i32>, String) {
+/// It waits for an object.
+const WAITS: &str = "  ";
+/// It has heard a signal.
+const HEARD: &str = "Interrupted; ";
+/// It undoes what it has changed.
+const UNDOES: &str = "Undoing what this run has changed";
+/// It has heard another one.
+const STOPPED: &str = "Stopped at once; the same command goes on from here";
+
+/// Starts an install and sends it the signal so often: each time that it says a line which begins like the next of `at`.
+fn interrupted(site: &Site, signal: &str, more: &[&str], at: &[&str]) -> (Option<i32>, String) {
     let mut child = site.command(&[&["install", "cp", "demo"], more].concat()).spawn().unwrap();
     let lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut said = String::new();
-    let (mut left, mut awaited) = (times, "  ");
+    let mut at = at.iter().peekable();
     for line in lines.map(Result::unwrap) {
         said += &format!("{line}\n");
-        if left > 0 && line.starts_with(awaited) {
-            let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        if at.next_if(|awaited| line.starts_with(**awaited)).is_some() {
+            let killed = std::process::Command::new("kill").args([signal, &child.id().to_string()]).status();
             assert!(killed.unwrap().success());
-            (left, awaited) = (left - 1, "Interrupted");
         }
     }
+    assert_eq!(at.next(), None, "{said}");
     (child.wait().unwrap().code(), said)
 }
 
@@ -103,20 +112,38 @@ fn a_second_install_at_the_same_time_is_refused_and_undoes_nothing_of_the_first(
 fn an_interrupted_install_says_how_to_go_on_and_is_resumed_or_undone() {
     let site = Site::on("host");
     let before = site.dump();
-    let (code, said) = interrupted(&site, &["--rollback"], 1);
+    let (code, said) = interrupted(&site, "-INT", &["--rollback"], &[WAITS]);
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("was undone"), "{said}");
+    // The step that was cut off ends before the undoing begins, which is told with its end.
+    let (before_it, undoing) = said.split_once(&format!("\n{UNDOES}\n")).unwrap();
+    assert!(before_it.lines().last().unwrap().starts_with("× "), "{said}");
+    assert!(undoing.contains(&format!("√ {UNDOES}")), "{said}");
     site.assert_same_as(&before);
 
     // In the middle of the undoing; what comes next takes over the lock of the process that is gone.
-    let (code, said) = interrupted(&site, &["--rollback"], 2);
+    let (code, said) = interrupted(&site, "-INT", &["--rollback"], &[WAITS, HEARD]);
     assert_eq!(code, Some(130), "{said}");
-    assert!(said.ends_with("Stopped at once; the same command goes on from here\n"), "{said}");
+    assert!(said.lines().last().unwrap().starts_with(STOPPED), "{said}");
 
-    let (code, said) = interrupted(&site, &[], 1);
+    let (code, said) = interrupted(&site, "-TERM", &[], &[WAITS]);
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("run the same install again") && said.contains("uninstall control-plane demo"), "{said}");
     site.install(&[]).succeeds();
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    site.assert_same_as(&before);
+
+    // Signals while what failed by itself is being undone: the first is answered, the second ends it.
+    let fails = ["--rollback", "--image-tag", "v0.6.66"];
+    let (code, said) = interrupted(&site, "-TERM", &fails, &[UNDOES, HEARD]);
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("\n× Installing ") && said.contains(&format!("\n× {UNDOES}")), "{said}");
+    assert!(
+        said.contains("Interrupted; still undoing what this run has changed (once more to stop at once)"),
+        "{said}"
+    );
+    let way_back = "and `fleetctl rollback demo` undoes the rest";
+    assert_eq!(said.lines().last(), Some(format!("{STOPPED}, {way_back}").as_str()), "{said}");
+    site.fleetctl(&["rollback", "demo"]).succeeds();
     site.assert_same_as(&before);
 }

@@ -131,7 +131,7 @@ async fn agent(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.
-    let run = install(plan, &workload.client, &place, &options, &progress, interrupted(ui));
+    let run = install(plan, &workload.client, &place, &options, &progress, interrupted(ui, &display, None));
     let outcome = Box::pin(run).await;
     display.close(outcome.is_ok());
     match outcome {

@@ -104,7 +104,8 @@ async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs)
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.
-    let run = install(&plan, &hosting.client, &home, &options, &progress, interrupted(ui));
+    let signals = interrupted(ui, &display, Some(format!("rollback {}{}", plan.name, global.tail())));
+    let run = install(&plan, &hosting.client, &home, &options, &progress, signals);
     let outcome = Box::pin(run).await;
     match outcome {
         Ok(installed) => {
