@@ -214,6 +214,7 @@ pub(super) fn after(shown: CliError, ui: &Ui, what: &str, aftermath: &Aftermath,
     match aftermath {
         Aftermath::NothingWritten => shown.hint("nothing was written to the cluster"),
         Aftermath::Left => shown.hint(format!("what was made so far stays; {go_on}")),
+        Aftermath::Recorded => shown.hint(format!("the whole install was recorded by then, and stays; {go_on}")),
         Aftermath::NotUndone(why) => {
             let mut shown = shown.cause(format!("and nothing was undone: {why}"));
             shown.exit = Exit::PartDone;
@@ -283,5 +284,12 @@ mod tests {
         assert!(first.contains("the registry is gone"), "{first}");
         assert!(second.starts_with("and the rollback failed: ") && second.contains("the server is gone"), "{second}");
         assert!(shown.hints.last().unwrap().contains("`fleetctl uninstall control-plane demo`"), "{shown:?}");
+    }
+
+    #[test]
+    fn an_install_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
+        let error = CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted");
+        let shown = after(error, &Ui::plain(), "control-plane demo", &Aftermath::Recorded, &global("")).render();
+        assert!(shown.contains("was recorded by then, and stays") && !shown.contains("undone"), "{shown}");
     }
 }

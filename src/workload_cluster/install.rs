@@ -140,7 +140,7 @@ pub async fn install(
         }
         // What a probe refuses was made for it only moments ago, and nothing runs yet.
         let rollback = options.rollback || matches!(error, InstallError::Probe(_));
-        if rollback && flow.registers {
+        if rollback && flow.registers && matches!(flow.course.is_recorded().await, Ok(false)) {
             // The control plane's half of what this install did.
             flow.course.undoing();
             let left = leave(client, plan.package.namespace.as_str(), LEAVING).await;
