@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{Error, Event, Kind, ObjectRef, Planned, Removal, Strayed};
+use fleetctl::apply::{Done, Error, Event, Kind, ObjectRef, Planned, Removal, Strayed};
 use serde_json::{Value, json};
 
 use super::lifecycle::edit;
@@ -94,23 +94,55 @@ fn stuck(case: &Case) -> Vec<String> {
     stuck.collect()
 }
 
-const HELD: &str = "example.com/held";
+/// A finalizer that no controller removes.
+pub(crate) const HELD: &str = "example.com/held";
+
+/// Puts the finalizer on an object, or takes all of them off.
+pub(crate) async fn hold(case: &Case, kind: &str, name: &str, held: bool) {
+    let finalizers = if held { json!([HELD]) } else { Value::Null };
+    edit(case, "example", "", kind, name, json!({"metadata": {"finalizers": finalizers}})).await;
+}
+
+/// Ends when `case` has told such an event, which it must in that time.
+pub(crate) async fn told(case: &Case, seconds: u64, what: impl Fn(&Event) -> bool) {
+    let told = async {
+        while !case.events.lock().unwrap().iter().any(&what) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(seconds), told).await;
+    assert!(in_time.is_ok(), "not told within {seconds} s: {:?}", case.events.lock().unwrap());
+}
+
+/// Ends when it is told that the finalizer holds such an object.
+pub(crate) async fn told_stuck(case: &Case, kind: &str, seconds: u64) {
+    let stuck = |event: &Event| matches!(event, Event::Stuck { object, message } if object.kind == kind && message.contains(HELD));
+    told(case, seconds, stuck).await;
+}
+
+/// Ends when an object was deleted and it is told, within the twenty seconds that this may take, that the finalizer holds it.
+pub(crate) async fn told_stuck_once_deleted(case: &Case, kind: &str, name: &str) {
+    let deleted = |event: &Event| matches!(event, Event::Object { object, done: Done::Deleted } if object.kind == kind && object.name == name);
+    told(case, 90, deleted).await;
+    told_stuck(case, kind, 20).await;
+}
 
 #[tokio::test]
 async fn a_finalizer_that_nobody_removes_is_named_within_twenty_seconds() {
-    let case = Case::with("held", |options| options.deadline = Some(Instant::now() + Duration::from_secs(60))).await;
+    let case = Case::new("held").await;
     case.install(&objects(&case)).await.unwrap();
-    edit(&case, "example", "", "ConfigMap", "config", json!({"metadata": {"finalizers": [HELD]}})).await;
-    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(18)));
-    let error =
-        engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap_err();
-    let Error::Stuck { objects } = &error else { panic!("{error}") };
-    assert!(objects[0].because.contains(HELD), "{error}");
-    let told = stuck(&case);
-    assert!(told.iter().any(|line| line.contains("ConfigMap") && line.contains(HELD)), "{told:?}");
-    edit(&case, "example", "", "ConfigMap", "config", json!({"metadata": {"finalizers": null}})).await;
-    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
-    assert!(dump(&case).await.is_empty(), "it goes on where it stopped");
+    hold(&case, "ConfigMap", "config", true).await;
+    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(120)));
+    let removal = engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() });
+    let named = async {
+        told_stuck_once_deleted(&case, "ConfigMap", "config").await;
+        hold(&case, "ConfigMap", "config", false).await;
+    };
+    let (removed, ()) = futures::join!(removal, named);
+    removed.unwrap();
+    let told = stuck(&case).into_iter().filter(|line| line.contains("ConfigMap")).count();
+    assert_eq!(told, 1, "{:?}", stuck(&case));
+    assert!(dump(&case).await.is_empty(), "it goes on once nothing holds it");
 }
 
 #[tokio::test]
@@ -122,12 +154,14 @@ async fn a_namespace_that_does_not_go_away_is_explained_to_an_install() {
         "metadata": {"name": "theirs", "namespace": case.namespace, "finalizers": [HELD]}});
     case.server().create(&maps, &theirs).await.unwrap();
     case.sweep().await;
-    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(18)));
-    let error = engine.plan(&super::support::release(), &objects(&case)).await.unwrap_err();
-    assert!(matches!(error, Error::Stuck { .. }), "{error}");
-    let told = stuck(&case);
-    assert!(told.iter().any(|line| line.contains("Namespace") && line.contains(HELD)), "{told:?}");
-    edit(&case, "example", "", "ConfigMap", "theirs", json!({"metadata": {"finalizers": null}})).await;
+    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(120)));
+    let (release, all) = (super::support::release(), objects(&case));
+    let explained = async {
+        told_stuck(&case, "Namespace", 20).await;
+        hold(&case, "ConfigMap", "theirs", false).await;
+    };
+    let (plan, ()) = futures::join!(engine.plan(&release, &all), explained);
+    assert_eq!(plan.unwrap().writes(), all.len(), "there is nothing of it any more");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use fleetctl::apply::{CauseId, Error, Event, Kind, Planned, Removal, WaitOptions, WaitTarget};
 use serde_json::{Value, json};
 
+use super::rules;
 use super::support::{Case, objects};
 
 fn target(case: &Case, group: &str, kind: &str, name: &str) -> WaitTarget {
@@ -270,30 +271,18 @@ async fn what_crashed_before_the_wait_began_may_still_become_ready_and_a_crash_a
 
 #[tokio::test]
 async fn an_object_that_is_held_by_a_finalizer_is_explained_when_it_should_go() {
-    let case = Case::with("stuck", |options| options.deadline = Some(Instant::now() + Duration::from_secs(25))).await;
+    let case = Case::new("stuck").await;
     let mut all = objects(&case);
     let config = all.iter_mut().find(|planned| planned.object["kind"] == "ConfigMap").unwrap();
-    config.object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    config.object["metadata"]["finalizers"] = json!([rules::HELD]);
     case.install(&all).await.unwrap();
-    let error = case
-        .engine
-        .uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() })
-        .await
-        .unwrap_err();
-    assert_eq!(error.reason(), "DeletionStuck");
-    assert!(error.to_string().contains("example.com/hold") && error.is_timeout(), "{error}");
-    let told = case
-        .events
-        .lock()
-        .unwrap()
-        .iter()
-        .any(|e| matches!(e, Event::Stuck { message, .. } if message.contains("example.com/hold")));
-    assert!(told);
-    let case = case.reborn().await;
-    let maps = Kind::versions("", "ConfigMap").remove(0);
-    let live = case.get("", "ConfigMap", "config").await.unwrap();
-    let reference = fleetctl::apply::ObjectRef::of(&live).unwrap();
-    case.server().merge(&maps, &reference, &json!({"metadata": {"finalizers": null}})).await.unwrap();
-    remove(&case).await;
+    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(120)));
+    let removal = engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() });
+    let explained = async {
+        rules::told_stuck_once_deleted(&case, "ConfigMap", "config").await;
+        rules::hold(&case, "ConfigMap", "config", false).await;
+    };
+    let (removed, ()) = futures::join!(removal, explained);
+    removed.unwrap();
     assert!(case.get("", "ConfigMap", "config").await.is_none());
 }
