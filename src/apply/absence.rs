@@ -80,6 +80,11 @@ impl Server {
     }
 }
 
+/// Whether somebody has asked for its deletion, which cannot be taken back.
+pub(super) fn is_going(live: &Value) -> bool {
+    text(live, "/metadata/deletionTimestamp").is_some()
+}
+
 /// What keeps an object that is being deleted: its finalizers, the conditions of a namespace, or its grace period.
 pub(crate) fn holds(live: &Value) -> String {
     let remaining: Vec<&str> = list(live, "/status/conditions")
@@ -93,7 +98,7 @@ pub(crate) fn holds(live: &Value) -> String {
         remaining.join("; ")
     } else if !finalizers.is_empty() {
         format!("its finalizer {} has not been removed by its controller", finalizers.join(", "))
-    } else if text(live, "/metadata/deletionTimestamp").is_some() {
+    } else if is_going(live) {
         "it is being deleted".to_owned()
     } else {
         "its deletion has not begun".to_owned()

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::absence::{Doomed, is_going};
 use super::conflict::{self, Conflict};
 use super::engine::Engine;
-use super::error::{Error, StuckObject};
+use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
 use super::journal::{Theirs, Undo};
@@ -41,8 +42,8 @@ impl Failure {
 impl Engine {
     /// Applies one object; the answer says whether it was made.
     pub(crate) async fn apply_one(&self, server: &Server, step: &Step) -> Result<Applied, Failure> {
-        if step.live.as_ref().is_some_and(|live| text(live, "/metadata/deletionTimestamp").is_some()) {
-            self.wait_for_absence(server, step).await.map_err(Failure::Error)?;
+        if let Some(live) = step.live.as_ref().filter(|live| is_going(live)) {
+            self.wait_for_absence(server, step, live).await.map_err(Failure::Error)?;
         }
         if step.action == Action::Adopt {
             self.take_over(server, step).await.map_err(Failure::Error)?;
@@ -111,23 +112,11 @@ impl Engine {
             || (step.action == Action::Adopt && former)
     }
 
-    async fn wait_for_absence(&self, server: &Server, step: &Step) -> Result<(), Error> {
+    async fn wait_for_absence(&self, server: &Server, step: &Step, live: &Value) -> Result<(), Error> {
         let end = Instant::now() + TERMINATING;
-        loop {
-            let live = server.get_metadata(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
-            match live.map_err(|e| Error::on("read", &step.target, e))? {
-                Some(live) if text(&live, "/metadata/deletionTimestamp").is_some() => {
-                    let because = super::absence::holds(&live);
-                    if Instant::now() >= end || self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline)
-                    {
-                        let object = step.target.clone();
-                        return Err(Error::Stuck { objects: vec![StuckObject { object, because }] });
-                    }
-                }
-                _ => return Ok(()),
-            }
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
+        let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
+        let doomed = Doomed { kind: step.kind.clone(), object: step.target.clone(), uid: uid(live).to_owned() };
+        self.wait_gone(server, vec![doomed], end).await
     }
 
     /// What leads back from applying a step to an object that a cut-off run has written to, or was about to: it was known

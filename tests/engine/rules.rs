@@ -165,6 +165,26 @@ async fn a_namespace_that_does_not_go_away_is_explained_to_an_install() {
 }
 
 #[tokio::test]
+async fn an_object_that_does_not_go_away_is_explained_to_an_install_over_it() {
+    let case = Case::new("over").await;
+    case.install(&objects(&case)).await.unwrap();
+    hold(&case, "ConfigMap", "config", true).await;
+    delete(&case, "", "ConfigMap", "config").await;
+    let explained = async {
+        // Before the install gives up, which it does after a minute.
+        told_stuck(&case, "ConfigMap", 50).await;
+        hold(&case, "ConfigMap", "config", false).await;
+    };
+    let all = objects(&case);
+    let (installed, ()) = futures::join!(case.install(&all), explained);
+    installed.unwrap();
+    assert_eq!(stuck(&case).len(), 1, "{:?}", stuck(&case));
+    let live = case.get("", "ConfigMap", "config").await.unwrap();
+    assert!(live["metadata"]["deletionTimestamp"].is_null(), "{live}");
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_change_whose_undo_fits_no_secret_is_refused_before_it_is_made() {
     let case = Case::new("large").await;
     let with = |text: &str| {
