@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use super::absence::Doomed;
+use super::absence::{Doomed, is_going};
 use super::engine::Engine;
 use super::error::Error;
 use super::journal::{JournalStep, Undo};
@@ -163,4 +163,9 @@ pub(super) fn given_back(state: &State) -> impl Iterator<Item = &JournalStep> {
 /// A claim that was never bound holds no data, and may lack the class that it needs.
 pub(super) fn is_bound(claim: &Value) -> bool {
     matches!(text(claim, "/status/phase"), Some("Bound" | "Lost"))
+}
+
+/// Whether a claim keeps its data: one that is being deleted holds it for as long as something holds the claim.
+pub(super) fn keeps_data(claim: &Value) -> bool {
+    is_bound(claim) && !is_going(claim)
 }

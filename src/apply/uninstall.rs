@@ -6,11 +6,11 @@ use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::absence::Doomed;
+use super::absence::{Doomed, is_going};
 use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
-use super::found::{Found, given_back, is_bound};
+use super::found::{Found, given_back, keeps_data};
 use super::journal::Journal;
 use super::kinds::Kind;
 use super::ledger::{Ledger, Shared};
@@ -63,6 +63,8 @@ pub struct Removed {
 struct Removing<'a> {
     server: &'a Server,
     removal: &'a Removal,
+    /// As it was at the first look.
+    namespace: Option<Value>,
     /// None where the namespace goes already, and nothing can be written in it.
     ledger: Option<Shared>,
     state: State,
@@ -81,9 +83,9 @@ impl Engine {
         let labelled = self.what_is_ours(&server, &state).await?;
         let claims = self.claims_among(&server, &state, &labelled).await?;
         let (doomed, mut kept) = sort_out(labelled.ours, &state, &claims, removal.delete_data);
-        let (unbound, bound) = without_data(claims, removal.delete_data);
+        let (claims, bound) = without_data(claims, removal.delete_data);
         kept.extend(bound.iter().map(kept_data));
-        let deleted: Vec<ObjectRef> = doomed.iter().chain(&unbound).map(|f| f.object.clone()).collect();
+        let deleted: Vec<ObjectRef> = doomed.iter().chain(&claims).map(|f| f.object.clone()).collect();
         Ok(Removed {
             nothing_found: deleted.is_empty() && kept.is_empty() && state.is_empty(),
             deleted,
@@ -126,7 +128,7 @@ impl Engine {
                 self.events.send(Event::RecordLost { found });
             }
             let install_uid = install_uid(&state, namespace.as_ref());
-            let writable = namespace.as_ref().is_some_and(|n| text(n, "/metadata/deletionTimestamp").is_none());
+            let writable = namespace.as_ref().is_some_and(|n| !is_going(n));
             let ledger =
                 if writable { Some(self.open_for_removal(&server, &state, &install_uid).await?) } else { None };
             let (state, labelled) = match &ledger {
@@ -143,9 +145,11 @@ impl Engine {
                 None => (state, labelled),
             };
             let fenced = ledger.as_ref().map_or_else(|| server.clone(), |ledger| server.behind(ledger.fence()));
-            let removing = Removing { server: &fenced, removal, ledger, state, install_uid, end };
+            let removing = Removing { server: &fenced, removal, namespace, ledger, state, install_uid, end };
             let kept = self.delete_all(&removing, labelled, &mut result).await?;
-            self.close_removal(removing, kept, &mut result).await?;
+            if !self.namespace_goes(&removing, &mut result).await? {
+                self.close_removal(removing, kept, &mut result).await?;
+            }
         }
         if let Some(path) = self.options.journal.as_deref() {
             super::rollback::remove_file(path)?;
@@ -198,16 +202,13 @@ impl Engine {
         result.kept = kept;
         let (keys, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| stays_with_data(f, state));
         result.deleted.extend(self.delete_wave(server, ledger, rest, *end).await?);
-        let (unbound, bound) = without_data(claims, removal.delete_data);
+        let (claims, bound) = without_data(claims, removal.delete_data);
         let volumes: Vec<String> =
-            unbound.iter().filter_map(|c| text(&c.live, "/spec/volumeName")).map(str::to_owned).collect();
-        result.deleted.extend(self.delete_wave(server, ledger, unbound, *end).await?);
+            claims.iter().filter_map(|c| text(&c.live, "/spec/volumeName")).map(str::to_owned).collect();
+        result.deleted.extend(self.delete_wave(server, ledger, claims, *end).await?);
         result.deleted.extend(self.delete_wave(server, ledger, keys, *end).await?);
         self.volumes_gone(server, &volumes, *end).await;
-        for claim in &bound {
-            self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
-            result.kept.push(kept_data(claim));
-        }
+        result.kept.extend(bound.iter().map(kept_data));
         Ok(stays.into_iter().chain(bound).collect())
     }
 
@@ -273,9 +274,39 @@ impl Engine {
         let _ = self.wait_gone(server, doomed, end.min(Instant::now() + Duration::from_secs(60))).await;
     }
 
+    /// Waits for the namespace where somebody deletes it, at first sight or since: nothing in it stays then, and nothing can
+    /// be remembered there. False where it does not go.
+    async fn namespace_goes(&self, removing: &Removing<'_>, result: &mut Removed) -> Result<bool, Error> {
+        let kind = Kind::known("", "Namespace");
+        let object = ObjectRef::new(&kind, None, &self.owner.namespace);
+        let going = match &removing.ledger {
+            None => removing.namespace.clone(),
+            Some(_) => {
+                let live = removing.server.get_metadata(&kind, None, &object.name).await;
+                let Some(live) = live.map_err(|e| Error::on("read", &object, e))?.filter(is_going) else {
+                    return Ok(false);
+                };
+                Some(live)
+            }
+        };
+        result.kept.retain(|kept| kept.object.namespace.as_ref() != Some(&self.owner.namespace));
+        if let Some(live) = going {
+            let doomed = Doomed { kind, object: object.clone(), uid: uid(&live).to_owned() };
+            self.wait_gone(removing.server, vec![doomed], removing.end).await?;
+            if self.owner.labelled(&live) {
+                self.events.send(Event::Object { object: object.clone(), done: Done::Deleted });
+                result.deleted.push(object);
+            }
+        }
+        Ok(true)
+    }
+
     /// What is remembered of what stays; or nothing, and then the namespace goes too if we made it.
     async fn close_removal(&self, removing: Removing<'_>, kept: Vec<Found>, result: &mut Removed) -> Result<(), Error> {
-        let Removing { server, removal, ledger, state, install_uid, end } = removing;
+        let Removing { server, removal, ledger, state, install_uid, end, .. } = removing;
+        for claim in kept.iter().filter(|found| found.object.is("", "PersistentVolumeClaim")) {
+            self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
+        }
         let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
         if kept.is_empty() {
             match self.delete_namespace(server, ledger.as_ref(), end, &install_uid, &state).await? {
@@ -337,16 +368,20 @@ fn fate(found: &Found, state: &State, delete_data: bool) -> Fate {
 
 /// Parts what is deleted from what stays.
 ///
-/// Keys without data are worth nothing: where no claim is bound and the installation never was complete, they go too.
+/// Keys without data are worth nothing: where no claim keeps any and the installation never was complete, they go too.
+/// Nor does anything stay that is being deleted.
 fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: bool) -> (Vec<Found>, Vec<Kept>) {
-    let never_complete = state.record.is_none() && !claims.iter().any(|claim| is_bound(&claim.live));
+    let never_complete = state.record.is_none() && !claims.iter().any(|claim| keeps_data(&claim.live));
     let (mut doomed, mut kept) = (Vec::new(), Vec::new());
     for found in found {
+        let going = is_going(&found.live);
         match fate(&found, state, delete_data) {
+            // It is others' to delete, and to wait for.
+            Fate::GivenBack if going => {}
             Fate::GivenBack => {
                 kept.push(Kept { object: found.object, why: "it was there before this installation".to_owned() });
             }
-            Fate::StaysWithData if !never_complete => kept.push(kept_data(&found)),
+            Fate::StaysWithData if !never_complete && !going => kept.push(kept_data(&found)),
             Fate::StaysWithData | Fate::Goes => doomed.push(found),
         }
     }
@@ -355,7 +390,7 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: boo
 
 /// Parts the claims that go from those that stay, which hold data.
 fn without_data(claims: Vec<Found>, delete_data: bool) -> (Vec<Found>, Vec<Found>) {
-    claims.into_iter().partition(|claim| delete_data || !is_bound(&claim.live))
+    claims.into_iter().partition(|claim| delete_data || !keeps_data(&claim.live))
 }
 
 /// Whether a run that was cut off has taken the object over from others.
@@ -405,4 +440,45 @@ fn install_uid(state: &State, namespace: Option<&Value>) -> String {
         .or_else(|| state.journal.as_ref().map(|journal| journal.install_uid.clone()))
         .or_else(|| namespace.and_then(|n| annotation(n, NAMESPACE_CREATED_ANNOTATION)).map(str::to_owned))
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(group: &str, kind: &str, going: bool, mut live: Value) -> Found {
+        let kind = Kind::known(group, kind);
+        live["metadata"] = json!({"name": "x", "annotations": {KEEP_ANNOTATION: "true"}});
+        if going {
+            live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        Found { object: ObjectRef::new(&kind, Some("fleet"), "x"), kind, live }
+    }
+
+    fn claim(phase: &str, going: bool) -> Found {
+        found("", "PersistentVolumeClaim", going, json!({"status": {"phase": phase}}))
+    }
+
+    #[test]
+    fn a_claim_stays_where_it_is_bound_and_nobody_deletes_it() {
+        for (phase, going, stays) in
+            [("Bound", false, true), ("Lost", false, true), ("Bound", true, false), ("Pending", false, false)]
+        {
+            assert_eq!(without_data(vec![claim(phase, going)], false).1.len(), usize::from(stays), "{phase} {going}");
+            assert!(without_data(vec![claim(phase, going)], true).1.is_empty(), "{phase} {going}");
+        }
+    }
+
+    #[test]
+    fn keys_stay_while_there_is_data_and_nobody_deletes_either() {
+        let kept = |keys_go: bool, data_goes: bool| {
+            let keys = vec![found("", "Secret", keys_go, json!({}))];
+            let (doomed, kept) = sort_out(keys, &State::default(), &[claim("Bound", data_goes)], false);
+            assert_eq!(doomed.len() + kept.len(), 1);
+            !kept.is_empty()
+        };
+        assert_eq!([kept(false, false), kept(true, false), kept(false, true)], [true, false, false]);
+    }
 }

@@ -1,10 +1,10 @@
 //! What was there before a run outlives its undoing, and what is removed goes in an order that can be gone on with.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bed::Bed;
 use bed::proxy::{self, Match, Proxy, When};
-use fleetctl::apply::{Action, Done, Event, Kind, ObjectRef, Phase, Planned, Removal, Run};
+use fleetctl::apply::{Action, Done, Error, Event, Kind, ObjectRef, Phase, Planned, Removal, Run};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 
@@ -238,6 +238,58 @@ async fn a_claim_that_is_made_while_a_removal_is_at_work_goes_too() {
     assert!(removed.leftovers.is_empty() && removed.kept.is_empty(), "{removed:?}");
     assert!(removed.deleted.iter().any(|object| object.name == "data-etcd-1"), "{:?}", removed.deleted);
     assert!(dump(&case).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_claim_that_somebody_deletes_is_waited_for_and_not_told_as_kept() {
+    let case = Case::new("leaving").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, CLAIM).await;
+    rules::hold(&case, "PersistentVolumeClaim", CLAIM, true).await;
+    rules::delete(&case, "", "PersistentVolumeClaim", CLAIM).await;
+    let is_claim = |object: &ObjectRef| object.kind == "PersistentVolumeClaim" && object.name == CLAIM;
+    let planned = case.engine.plan_removal(Removal::default()).await.unwrap();
+    assert!(planned.deleted.iter().any(is_claim) && !planned.kept.iter().any(|kept| is_claim(&kept.object)));
+    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(60)));
+    let error = engine.uninstall(Removal::default()).await.unwrap_err();
+    let Error::Stuck { objects: stuck } = &error else { panic!("{error}") };
+    assert!(stuck.len() == 1 && is_claim(&stuck[0].object) && stuck[0].because.contains(rules::HELD), "{error}");
+    assert!(error.reason() == "DeletionStuck" && error.is_timeout(), "{error}");
+
+    case.events.lock().unwrap().clear();
+    let unheld = async {
+        rules::told_stuck_once_deleted(&case, "PersistentVolumeClaim", CLAIM).await;
+        rules::hold(&case, "PersistentVolumeClaim", CLAIM, false).await;
+    };
+    let (removed, ()) = futures::join!(case.engine.uninstall(Removal::default()), unheld);
+    let removed = removed.unwrap();
+    assert!(removed.deleted.iter().any(is_claim), "{:?}", removed.deleted);
+    let mut kept: Vec<&str> = removed.kept.iter().map(|kept| kept.object.kind.as_str()).collect();
+    kept.sort_unstable();
+    assert_eq!(kept, ["Namespace", "Secret"]);
+    wipe(&case).await;
+}
+
+#[tokio::test]
+async fn nothing_is_kept_in_a_namespace_that_somebody_deletes() {
+    let case = Case::new("emptied").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, CLAIM).await;
+    rules::hold(&case, "PersistentVolumeClaim", CLAIM, true).await;
+    case.sweep().await;
+    let explained = async {
+        let held = |event: &Event| matches!(event, Event::Stuck { message, .. } if message.contains(rules::HELD));
+        rules::told(&case, 90, held).await;
+        rules::hold(&case, "PersistentVolumeClaim", CLAIM, false).await;
+    };
+    let (removed, ()) = futures::join!(case.engine.uninstall(Removal::default()), explained);
+    let removed = removed.unwrap();
+    assert!(removed.kept.is_empty() && removed.leftovers.is_empty(), "{removed:?}");
+    let kept = |event: &Event| matches!(event, Event::Object { done: Done::Kept, .. });
+    assert!(!case.events.lock().unwrap().iter().any(kept), "{:?}", case.events.lock().unwrap());
+    let namespaces = Kind::versions("", "Namespace").remove(0);
+    assert!(case.server().get(&namespaces, None, &case.namespace).await.unwrap().is_none());
+    assert!(removed.deleted.iter().any(|object| object.kind == "Namespace"), "{:?}", removed.deleted);
 }
 
 #[tokio::test]
