@@ -212,7 +212,7 @@ impl Engine {
         Ok(stays.into_iter().chain(bound).collect())
     }
 
-    /// Deletes objects side by side and waits until they are gone. Returns those that were there.
+    /// Deletes objects side by side and waits until they are gone. Returns them.
     ///
     /// Whoever lost the lock deletes nothing: it may be what another run has found and goes on with.
     pub(crate) async fn delete_wave(
@@ -228,13 +228,14 @@ impl Engine {
         if let Some(ledger) = ledger {
             ledger.lock().await.still_ours().await?;
         }
-        let answers: Vec<Result<Option<Doomed>, Error>> = stream::iter(wave)
+        let answers: Vec<Result<Doomed, Error>> = stream::iter(wave)
             .map(|found| async move {
                 let doomed = found.doomed();
                 let deleted = server.delete(&doomed.kind, &doomed.object, &doomed.uid).await;
-                let deleted = deleted.map_err(|e| Error::on("delete", &doomed.object, e))?;
+                // That it is gone already is said to a second try, too, where the answer to the first was lost.
+                deleted.map_err(|e| Error::on("delete", &doomed.object, e))?;
                 self.events.send(Event::Object { object: doomed.object.clone(), done: Done::Deleted });
-                Ok(deleted.then_some(doomed))
+                Ok(doomed)
             })
             .buffer_unordered(self.options.parallel)
             .collect()
@@ -243,7 +244,7 @@ impl Engine {
         let mut first = None;
         for answer in answers {
             match answer {
-                Ok(doomed) => gone.extend(doomed),
+                Ok(doomed) => gone.push(doomed),
                 Err(error) => first = first.or(Some(error)),
             }
         }

@@ -292,6 +292,20 @@ async fn nothing_is_kept_in_a_namespace_that_somebody_deletes() {
     assert!(removed.deleted.iter().any(|object| object.kind == "Namespace"), "{:?}", removed.deleted);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_request_deletes_whose_answer_is_lost_is_told_as_deleted() {
+    let proxy = Proxy::start(&Bed::here().unwrap(), &cluster()).unwrap();
+    let case = Case::through(&proxy.kubeconfig(), "unheard").await;
+    case.install(&objects(&case)).await.unwrap();
+    let path = format!("{}/configmaps/config", case.namespace);
+    proxy.on(Match::verb("delete").path(&path), When::Nth(1), proxy::Action::DropAnswer);
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    let tries = proxy.seen().iter().filter(|seen| seen.verb() == "delete" && seen.path.contains(&path)).count();
+    assert_eq!(tries, 2);
+    assert!(removed.deleted.iter().any(|object| object.kind == "ConfigMap"), "{:?}", removed.deleted);
+    assert!(dump(&case).await.is_empty());
+}
+
 #[tokio::test]
 async fn what_a_cut_off_install_took_over_is_given_back_by_an_uninstall() {
     let case = Case::with("given", |options| options.adopt = true).await;
