@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::absence::Doomed;
+use super::absence::{Doomed, is_going};
 use super::conflict::{self, Conflict};
 use super::engine::Engine;
 use super::error::Error;
@@ -407,10 +407,6 @@ pub(super) enum Outcome {
     Restored,
     Deleted(Doomed),
     Recreated(String),
-}
-
-fn is_going(live: &Value) -> bool {
-    text(live, "/metadata/deletionTimestamp").is_some()
 }
 
 /// An object without a single field: applying it lets go of all of ours.
