@@ -11,13 +11,39 @@ use super::secrets::ADMIN_SECRET;
 use super::way_back;
 use crate::api::brief::Age;
 use crate::api::names::ControlPlaneName;
-use crate::apply::{self, Engine, Removal, Removed};
+use crate::apply::{self, Engine, Journal, Phase, Record, Removal, Removed, State};
 use crate::check::inside::{self, Member};
 use crate::install;
 use crate::install::progress::Progress;
 
 /// How long the control plane may take to say which workload clusters are registered.
 const ASKING: Duration = Duration::from_secs(5);
+
+/// How far a control plane has come, as far as that can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// No install of it has ended well.
+    Unfinished,
+    /// An install has ended well, and no removal has begun.
+    Complete,
+    /// A removal has begun.
+    Removed,
+}
+
+impl Stage {
+    /// With record and journal lost, data says that there was an install: nobody knows of one that failed.
+    fn of(state: &State, has_data: bool) -> Self {
+        let removal = || state.journal.as_ref().is_some_and(Journal::is_removal);
+        match &state.record {
+            Some(Record { phase: Phase::Installed, .. }) => Self::Complete,
+            Some(Record { phase: Phase::Removed, .. }) => Self::Removed,
+            None if !has_data => Self::Unfinished,
+            None if state.is_empty() => Self::Complete,
+            None if removal() => Self::Removed,
+            None => Self::Unfinished,
+        }
+    }
+}
 
 /// A control plane that is to go.
 pub type Target<'a> = install::target::Target<'a, ControlPlaneName>;
@@ -33,11 +59,10 @@ impl Target<'_> {
         let kubeconfig = kubeconfig.map_err(|error| health::chain(&error))?;
         let Some(kubeconfig) = kubeconfig else {
             // Its data may know some all the same.
-            let state = self.reader(OWNER_KIND).state().await.map_err(|error| health::chain(&error))?;
-            return match state.record.map(|record| record.phase) {
-                None => Ok(Vec::new()),
-                Some(apply::Phase::Removed) => Err("it does not run any more".to_owned()),
-                Some(apply::Phase::Installed) => Err(format!("Secret {ADMIN_SECRET} is gone")),
+            return match self.stage().await.map_err(|error| health::chain(&error))? {
+                Stage::Unfinished => Ok(Vec::new()),
+                Stage::Removed => Err("it does not run any more".to_owned()),
+                Stage::Complete => Err(format!("Secret {ADMIN_SECRET} is gone")),
             };
         };
         let hub = health::hub(&kubeconfig).await?;
@@ -50,10 +75,14 @@ impl Target<'_> {
     /// Whether an install of it has ended well and no removal has begun: only then may it be expected to answer.
     pub async fn is_complete(&self) -> bool {
         // A record that cannot be read is no proof that there is nothing to lose.
-        self.reader(OWNER_KIND)
-            .state()
-            .await
-            .map_or(true, |state| state.record.is_some_and(|record| record.phase == apply::Phase::Installed))
+        self.stage().await.map_or(true, |stage| stage == Stage::Complete)
+    }
+
+    async fn stage(&self) -> Result<Stage, apply::Error> {
+        let engine = self.reader(OWNER_KIND);
+        let state = engine.state().await?;
+        let has_data = state.record.is_none() && !engine.data().await?.is_empty();
+        Ok(Stage::of(&state, has_data))
     }
 
     /// What a removal would do, by reads alone.
@@ -78,5 +107,37 @@ impl Target<'_> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn data_of_which_nothing_is_recorded_counts_as_that_of_a_complete_control_plane() {
+        let recorded = |phase: &str| -> Record {
+            serde_json::from_value(json!({"format": 1, "installUid": "u", "phase": phase, "namespaceCreated": true,
+                "owner": {"kind": OWNER_KIND, "name": "demo", "namespace": "fleet"}, "written": "", "inventory": [],
+                "release": {"chart": "", "version": "", "valuesDigest": ""}}))
+            .unwrap()
+        };
+        let begun = |command: &str| -> Journal {
+            let journal = json!({"run": "", "command": command, "started": "", "installUid": "u", "steps": []});
+            serde_json::from_value(journal).unwrap()
+        };
+        let stage = |record: Option<&str>, command: Option<&str>, has_data| {
+            let state = State { record: record.map(recorded), journal: command.map(begun), ..State::default() };
+            Stage::of(&state, has_data)
+        };
+        assert_eq!(stage(Some("installed"), None, false), Stage::Complete);
+        assert_eq!(stage(Some("removed"), None, false), Stage::Removed);
+        assert_eq!(stage(None, None, true), Stage::Complete);
+        assert_eq!(stage(None, None, false), Stage::Unfinished, "there is nothing to lose");
+        // A first install that was cut off, and a removal begun after the record was lost.
+        assert_eq!(stage(None, Some("install"), true), Stage::Unfinished);
+        assert_eq!(stage(None, Some("uninstall"), true), Stage::Removed);
     }
 }
