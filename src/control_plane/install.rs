@@ -13,6 +13,8 @@ use kube::Client;
 use super::exposure::{self, Decision, Endpoint, Known, NotYet};
 use super::health::{self, Health};
 use super::keys::{self, ADMIN_KUBECONFIG};
+use super::kubeconfig_file;
+use super::local_folder::{self, Written};
 use super::members;
 use super::plan::{FIRST_STAGES, Plan};
 use super::survey::{Survey, survey};
@@ -28,7 +30,7 @@ use crate::install::home::Home;
 use crate::install::package::planned;
 use crate::install::progress::Progress;
 use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped, heeding};
-use crate::pki::{self, Files, FolderError, PkiError};
+use crate::pki::{self, AuthorityKind, Files, FolderError, PkiError};
 
 /// A finished install.
 #[derive(Debug)]
@@ -93,6 +95,12 @@ pub enum InstallError {
     /// There are no keys, but data that was written under some.
     #[error("the keys of the control plane are gone, and its data is still there in {0}")]
     KeysLost(ObjectRef),
+    /// The kubeconfig that would be replaced leads to another control plane; nothing was written.
+    #[error("`{}` is the kubeconfig of another control plane of this name", file.display())]
+    OtherKeys {
+        /// The kubeconfig.
+        file: PathBuf,
+    },
     /// A local file cannot be written.
     #[error("a local file cannot be used")]
     Local(#[from] FolderError),
@@ -295,6 +303,14 @@ impl Flow<'_> {
     fn write_kubeconfig(&mut self, keys: &Files) -> Result<PathBuf, InstallError> {
         let folder = self.home.control_plane(&self.plan.name);
         let text = keys.get(ADMIN_KUBECONFIG).unwrap_or_default();
+        let authority = keys.get(AuthorityKind::Cluster.certificate_file()).unwrap_or_default();
+        let former = Written::of(self.home, &self.plan.name);
+        if !matches!(former, Written::Nothing) && !former.trusts(authority) {
+            let file = self.home.kubeconfig(&self.plan.name);
+            let kept = kubeconfig_file::set_aside(&file).map(|kept| format!("; it is kept as {}", kept.display()));
+            let kept = kept.unwrap_or_default();
+            self.course.progress.warn(&format!("{} was there before, for other keys{kept}", file.display()));
+        }
         Ok(pki::write_file(&folder, "fleet-kubeconfig", text)?)
     }
 

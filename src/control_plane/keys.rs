@@ -1,6 +1,5 @@
 //! Where the keys and certificates of a control plane are found: in the cluster's Secrets first, then in `~/.fleet`.
 
-use std::io;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -10,15 +9,14 @@ use kube::{Client, ResourceExt};
 
 use super::exposure::Endpoint;
 use super::install::InstallError;
+use super::local_folder::Written;
 use super::plan::Plan;
 use super::secrets::{ADMIN_SECRET, SECRET_ENTRIES};
 use crate::api::keys::LABEL_INSTANCE;
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine};
 use crate::install::home::Home;
-use crate::pki::{
-    self, AuthorityKind, Completed, Files, FolderError, KeptError, Lifetimes, PkiError, San, SecretText, Subject,
-};
+use crate::pki::{self, AuthorityKind, Completed, Files, FolderError, KeptError, Lifetimes, PkiError, San, Subject};
 
 /// The file of the key set that holds the operator's kubeconfig.
 pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
@@ -59,19 +57,15 @@ pub fn from_folder(folder: &Path) -> Result<Files, FolderError> {
 /// Whether a kubeconfig of the control plane lies here that does not come from the keys that `template` keeps: an install
 /// has written it, whose keys only the cluster has. One that cannot be read may be such a one.
 pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, FolderError> {
-    let written = match fs_err::read_to_string(home.kubeconfig(name)) {
-        Ok(text) => SecretText::new(text),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(false);
-        }
-        Err(_) => return Ok(true),
+    let written = match Written::of(home, name) {
+        Written::Nothing => return Ok(false),
+        written => written,
     };
     let Some(own) = pki::read_file(&home.keys(name), AuthorityKind::Cluster.certificate_file())? else {
         // Where a part of a set is left, its use tells what is missing.
         return Ok(!pki::Authorities::any_in(&from_folder(&home.keys(name))?));
     };
-    let trusted = pki::Kubeconfig::parse(ADMIN_KUBECONFIG, written.expose()).map(|kubeconfig| kubeconfig.authority);
-    Ok(!trusted.is_ok_and(|trusted| trusted.trim() == own.expose().trim()))
+    Ok(!written.trusts(own.expose()))
 }
 
 /// Finds the key set of a control plane: in the Secrets of its namespace, else in the folder where `template` keeps it.

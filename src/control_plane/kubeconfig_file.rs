@@ -147,15 +147,29 @@ pub fn change(
         }
         return Ok(Changed { backup: None, closed: closed.is_some() });
     };
-    let mut backup = file.as_os_str().to_owned();
-    backup.push(".before-fleetctl");
-    let backup = PathBuf::from(backup);
+    let backup = backup_of(file);
     if let Some(before) = &before {
         replace(&backup, folder, before, None).map_err(failed)?;
     }
     let is_closed = closed.is_some();
     replace(file, folder, &after, closed.or(permissions)).map_err(failed)?;
     Ok(Changed { backup: before.map(|_| backup), closed: is_closed })
+}
+
+/// Where the former text of a file is kept.
+fn backup_of(file: &Path) -> PathBuf {
+    let mut backup = file.as_os_str().to_owned();
+    backup.push(".before-fleetctl");
+    PathBuf::from(backup)
+}
+
+/// Puts a file whose place another one takes where [`change`] keeps a former text; gives the place.
+///
+/// # Errors
+/// What the file system refuses; the file is then as it was.
+pub fn set_aside(file: &Path) -> io::Result<PathBuf> {
+    let backup = backup_of(file);
+    fs::rename(file, &backup).map(|()| backup)
 }
 
 /// The permissions without those of group and others; nothing where they have none.
@@ -215,6 +229,19 @@ mod tests {
             assert!(change() && !change(), "it is said once");
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn a_file_that_is_put_aside_is_kept_as_it_was_under_the_name_of_a_backup() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("fleet-kubeconfig");
+        assert!(set_aside(&file).is_err(), "nothing is there");
+        fs::write(&file, "a: 1\n").unwrap();
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        let kept = set_aside(&file).unwrap();
+        assert!(!file.exists() && kept.ends_with("fleet-kubeconfig.before-fleetctl"));
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "a: 1\n");
+        assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

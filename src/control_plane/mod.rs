@@ -8,6 +8,7 @@ pub mod installation;
 pub mod keys;
 pub mod kubeconfig;
 pub mod kubeconfig_file;
+pub mod local_folder;
 mod members;
 pub mod plan;
 pub mod preflight;

@@ -22,6 +22,12 @@ impl Home {
         Ok(Self { root: home.join(".fleet") })
     }
 
+    /// One in another place.
+    #[cfg(test)]
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
     /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.root
