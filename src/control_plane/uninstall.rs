@@ -4,20 +4,43 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::health;
 use super::keys;
+use super::local_folder::{self, Folder};
 use super::plan::OWNER_KIND;
 use super::secrets::ADMIN_SECRET;
 use super::way_back;
 use crate::api::brief::Age;
 use crate::api::names::ControlPlaneName;
-use crate::apply::{self, Engine, Journal, Phase, Record, Removal, Removed, State};
+use crate::apply::{
+    self, Engine, Journal, Kind, NAMESPACE_CREATED_ANNOTATION, ObjectRef, Phase, Record, Removal, Removed, State,
+};
 use crate::check::inside::{self, Member};
 use crate::install;
 use crate::install::progress::Progress;
 
 /// How long the control plane may take to say which workload clusters are registered.
 const ASKING: Duration = Duration::from_secs(5);
+
+/// What a removal would delete.
+#[derive(Debug)]
+pub struct Planned {
+    /// Objects, whose claims hold the data.
+    pub objects: Vec<ObjectRef>,
+    /// The namespace, unless something else is in it.
+    pub namespace: Option<ObjectRef>,
+    /// What becomes of the local folder where the data goes.
+    pub folder: Folder,
+}
+
+impl Planned {
+    /// Whether nothing of it is in the cluster.
+    pub const fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.namespace.is_none()
+    }
+}
 
 /// How far a control plane has come, as far as that can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,8 +109,48 @@ impl Target<'_> {
     }
 
     /// What a removal would do, by reads alone.
-    pub async fn plan(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
-        self.worker(progress).plan_removal(removal).await
+    pub async fn plan(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Planned, apply::Error> {
+        let engine = self.worker(progress);
+        let objects = engine.plan_removal(removal).await?.deleted;
+        let state = engine.state().await?;
+        let namespace = self.made_namespace(&engine, &state).await?;
+        let mut planned = Planned { objects, namespace, folder: Folder::None };
+        planned.folder = self.folder(&state, &planned).await;
+        Ok(planned)
+    }
+
+    /// The namespace, where an install has made it.
+    async fn made_namespace(&self, engine: &Engine, state: &State) -> Result<Option<ObjectRef>, apply::Error> {
+        let kind = Kind::known("", "Namespace");
+        let object = ObjectRef::new(&kind, None, self.namespace.as_str());
+        let live = engine.server().get_metadata(&kind, None, &object.name).await;
+        let live = live.map_err(|error| apply::Error::on("read", &object, error))?;
+        let recorded = state.record.as_ref().is_some_and(|record| record.namespace_created)
+            || state.journal.as_ref().is_some_and(|journal| journal.namespace_created);
+        let made = |live: &Value| {
+            let annotations = live.pointer("/metadata/annotations");
+            recorded || annotations.is_some_and(|all| all.get(NAMESPACE_CREATED_ANNOTATION).is_some())
+        };
+        Ok(live.filter(|live| engine.owner().labelled(live) && made(live)).map(|_| object))
+    }
+
+    /// The local folder: that of what is in the cluster, or of nothing that is there.
+    async fn folder(&self, state: &State, planned: &Planned) -> Folder {
+        let stays = || {
+            let path = self.home.control_plane(self.name);
+            if path.exists() { Folder::Stays(path) } else { Folder::None }
+        };
+        if planned.is_empty() && state.is_empty() {
+            return stays();
+        }
+        let server = state.record.as_ref().and_then(|record| record.release.facts.get("server"));
+        match keys::from_cluster(self.client, self.namespace.as_str(), self.name.as_str()).await {
+            Ok(files) => {
+                let authority = local_folder::authority(&files);
+                Folder::of(self.home, self.name, authority.as_deref(), server.map(String::as_str))
+            }
+            Err(_) => stays(),
+        }
     }
 
     /// Removes it and searches the cluster for left-overs.

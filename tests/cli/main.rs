@@ -25,6 +25,7 @@ mod server;
 mod show;
 mod status;
 mod template;
+mod uninstall;
 mod version;
 
 use std::io::BufReader;

@@ -18,7 +18,8 @@ use crate::cli::package_args::wrong_name;
 use crate::cli::run_args::{RunArgs, goes_on, until_stopped};
 use crate::cli::ui::Ui;
 use crate::cli::{Global, cluster_access};
-use crate::control_plane::uninstall::Target;
+use crate::control_plane::local_folder::Folder;
+use crate::control_plane::uninstall::{Planned, Target};
 use crate::install::progress::Progress;
 
 pub(super) const EXAMPLES: &str =
@@ -72,20 +73,34 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
 
+    // What cannot be removed at all is said before what `--force` would orphan.
+    let planned = if args.delete_data {
+        let planned = target.plan(removal.clone(), &progress).await;
+        Some(planned.map_err(|error| engine_error("cannot plan the removal", &error))?)
+    } else {
+        None
+    };
     registered(ui, args, &target).await?;
-    if args.delete_data {
-        let planned = target
-            .plan(removal.clone(), &progress)
-            .await
-            .map_err(|error| engine_error("cannot plan the removal", &error))?;
-        confirm(ui, args, &planned)?;
+    if let Some(planned) = &planned {
+        confirm(ui, args, planned)?;
     }
     progress.step(&format!("Removing control plane {name} from namespace {}", global.namespace));
     let work = target.remove(removal, &progress);
     let outcome = until_stopped(ui, &display, "the removal", work).await?;
     let removed = outcome.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?;
     elsewhere("control-plane", name.as_str(), global, &removed)?;
-    let folder = if args.delete_data && !removed.nothing_found { target.remove_folder()? } else { None };
+    let folder = planned.map_or(Folder::None, |planned| planned.folder);
+    let (folder, stays) = match folder {
+        Folder::Goes { .. } if !removed.nothing_found => (target.remove_folder()?, None),
+        Folder::Goes { path, .. } | Folder::Stays(path) => (None, Some(path)),
+        Folder::None => (None, None),
+    };
+    let stays = stays.map(|path| {
+        format!(
+            "The folder {} stays: its control plane may be in another cluster. Delete it if it is not.",
+            path.display()
+        )
+    });
     ui.out(&match args.output {
         Some(format) => format.of(&Document { name: name.as_str(), folder: folder.as_deref(), removed: &removed }),
         None => {
@@ -93,17 +108,15 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
             if let Some(folder) = &folder {
                 let _ = writeln!(text, "Removed the folder {}", folder.display());
             }
-            let kept = home.control_plane(&name);
-            if args.delete_data && folder.is_none() && kept.exists() {
-                let _ = writeln!(
-                    text,
-                    "The folder {} stays: its control plane may be in another cluster. Delete it if it is not.",
-                    kept.display()
-                );
+            if let Some(stays) = &stays {
+                let _ = writeln!(text, "{stays}");
             }
             text
         }
     })?;
+    if let Some(stays) = stays.filter(|_| args.output.is_some()) {
+        ui.note(&stays);
+    }
     if !removed.unsearched.is_empty() {
         ui.warn(&format!(
             "the search for left-overs got no answer about {}; with more rights it would",
@@ -162,17 +175,28 @@ pub(in crate::cli) fn unknown(why: String) -> CliError {
         .hint("make the API of the control plane reachable from here, or give `--force` to orphan what is registered")
 }
 
-/// Says what will be deleted for good, and asks: on a terminal by a question, elsewhere by `--yes`.
-fn confirm(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Removed) -> Result<(), CliError> {
-    if planned.nothing_found || args.yes {
+/// Says what will be deleted for good, and asks unless `--yes` is given: by a question, so on a terminal only.
+fn confirm(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Planned) -> Result<(), CliError> {
+    let plan = plan(planned);
+    if plan.is_empty() {
         return Ok(());
     }
-    let mut plan = String::from("This deletes for good:\n");
-    for object in &planned.deleted {
-        let _ = writeln!(plan, "  {object}");
-    }
-    ui.err(plan.trim_end());
-    ui.confirm_by_name("deleting data", "control plane", &args.name)
+    ui.err(&format!("This deletes for good:\n  {}", plan.join("\n  ")));
+    if args.yes { Ok(()) } else { ui.confirm_by_name("deleting data", "control plane", &args.name) }
+}
+
+/// Everything that will be deleted, a line each.
+fn plan(planned: &Planned) -> Vec<String> {
+    let objects = planned.objects.iter().map(ToString::to_string);
+    let namespace = planned.namespace.iter().map(|object| format!("{object}, unless something else is in it"));
+    let folder = match &planned.folder {
+        Folder::Goes { path, keys: true } => {
+            Some(format!("the folder {}, with the keys that `template` keeps in it", path.display()))
+        }
+        Folder::Goes { path, keys: false } => Some(format!("the folder {}", path.display())),
+        Folder::None | Folder::Stays(_) => None,
+    };
+    objects.chain(namespace).chain(folder).collect()
 }
 
 fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context: Option<&str>) -> String {
