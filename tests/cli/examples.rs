@@ -66,28 +66,30 @@ fn demo(sandbox: &Sandbox, etcd: usize) {
     use_cluster(sandbox, &serve(move |_, path| hosting(path, &hub, etcd)));
 }
 
-/// Each page with what is there, and the command.
-const RUNS: [(&str, Given, &str); 40] = [
-    ("AutoNeedsCluster", nothing, "fleetctl install control-plane demo --version auto --dry-run"),
-    ("BadKubeconfig", |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
-    ("ChartMissing", nothing, "fleetctl show images --set etcd.replicas=3"),
-    ("ClustersRegistered", |sandbox| demo(sandbox, 1), "fleetctl uninstall control-plane demo --delete-data --yes"),
-    ("EmptyFlag", nothing, "fleetctl install control-plane demo --image-repository '' --dry-run"),
-    ("ExposureUndecided", nothing, "fleetctl template control-plane demo"),
+/// Each page with the exit code of its reason, what is there, and the command.
+const RUNS: [(&str, i32, Given, &str); 40] = [
+    ("AutoNeedsCluster", 2, nothing, "fleetctl install control-plane demo --version auto --dry-run"),
+    ("BadKubeconfig", 1, |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
+    ("ChartMissing", 2, nothing, "fleetctl show images --set etcd.replicas=3"),
+    ("ClustersRegistered", 6, |sandbox| demo(sandbox, 1), "fleetctl uninstall control-plane demo --delete-data --yes"),
+    ("EmptyFlag", 2, nothing, "fleetctl install control-plane demo --image-repository '' --dry-run"),
+    ("ExposureUndecided", 2, nothing, "fleetctl template control-plane demo"),
     (
         "FolderInUse",
+        6,
         |sandbox| {
             std::fs::create_dir(sandbox.path().join("out")).unwrap();
             sandbox.file("out/notes.txt", "mine\n");
         },
         "fleetctl template agent west --output-dir out",
     ),
-    ("InvalidAccessKey", nothing, "fleetctl install control-plane demo --cloud-access-key key.json --dry-run"),
-    ("InvalidName", nothing, "fleetctl install control-plane My_Name --dry-run"),
-    ("InvalidValues", nothing, "fleetctl install control-plane demo --set etcd.replica=3 --dry-run"),
-    ("Io", nothing, "fleetctl versions > /dev/full"),
+    ("InvalidAccessKey", 2, nothing, "fleetctl install control-plane demo --cloud-access-key key.json --dry-run"),
+    ("InvalidName", 2, nothing, "fleetctl install control-plane My_Name --dry-run"),
+    ("InvalidValues", 2, nothing, "fleetctl install control-plane demo --set etcd.replica=3 --dry-run"),
+    ("Io", 1, nothing, "fleetctl versions > /dev/full"),
     (
         "KubeconfigLocked",
+        6,
         |sandbox| {
             installed_from_here(sandbox, "demo", "https://192.0.2.10:6443");
             with_kubeconfig(sandbox, "");
@@ -97,55 +99,59 @@ const RUNS: [(&str, Given, &str); 40] = [
     ),
     (
         "KubeconfigRefused",
+        6,
         |sandbox| with_kubeconfig(sandbox, &kubeconfig("demo", "https://192.0.2.10:6443")),
         "fleetctl kubeconfig demo --remove",
     ),
-    ("KubernetesVersion", nothing, "fleetctl template agent west --kube-version 1.31"),
+    ("KubernetesVersion", 3, nothing, "fleetctl template agent west --kube-version 1.31"),
     (
         "LocalFile",
+        1,
         |sandbox| drop(sandbox.file(".fleet", "")),
         "fleetctl template control-plane demo --set exposure.type=ClusterIP --set exposure.host=demo.example.org",
     ),
-    ("NoHome", nothing, "HOME=. fleetctl kubeconfig demo"),
-    ("NoKubeconfig", nothing, "fleetctl status demo"),
-    ("NoKubeconfigFound", nothing, "fleetctl kubeconfig demo"),
-    ("NoName", nothing, "fleetctl install control-plane --dry-run"),
-    ("NoSuchCheck", nothing, "fleetctl install control-plane demo --skip-preflight storrage"),
-    ("NoSuchCluster", empty, "fleetctl get clusters wets"),
-    ("NoSuchContext", unreachable, "fleetctl status demo --context hostin"),
-    ("NoSuchField", nothing, "fleetctl template control-plane demo --explain 'statefulset/etcd#spec.replica'"),
-    ("NoSuchFolder", nothing, "fleetctl kubectl-install --bin-dir bin"),
-    ("NoSuchId", nothing, "fleetctl explain crashloop"),
-    ("NoSuchKind", nothing, "fleetctl template agent west --include-kind Deploymnt"),
-    ("NoSuchObject", nothing, "fleetctl template agent west --show-only deployment/agent"),
-    ("NoSuchPreset", nothing, "fleetctl show presets huge"),
-    ("NoSuchVersion", nothing, "fleetctl show values control-plane --version v3.0"),
-    ("NotAControlPlane", |sandbox| use_cluster(sandbox, &serve(|_, _| not_found())), "fleetctl get clusters"),
-    ("NotGone", undeletable, "fleetctl delete cluster west --yes --timeout 1s"),
-    ("NotInstalled", empty, "fleetctl status demo"),
-    ("OnlyWithPre", nothing, "fleetctl check demo --version v0.6"),
-    ("OtherAgent", other_agent, "fleetctl uninstall agent west"),
+    ("NoHome", 1, nothing, "HOME=. fleetctl kubeconfig demo"),
+    ("NoKubeconfig", 1, nothing, "fleetctl status demo"),
+    ("NoKubeconfigFound", 1, nothing, "fleetctl kubeconfig demo"),
+    ("NoName", 2, nothing, "fleetctl install control-plane --dry-run"),
+    ("NoSuchCheck", 2, nothing, "fleetctl install control-plane demo --skip-preflight storrage"),
+    ("NoSuchCluster", 1, empty, "fleetctl get clusters wets"),
+    ("NoSuchContext", 2, unreachable, "fleetctl status demo --context hostin"),
+    ("NoSuchField", 2, nothing, "fleetctl template control-plane demo --explain 'statefulset/etcd#spec.replica'"),
+    ("NoSuchFolder", 2, nothing, "fleetctl kubectl-install --bin-dir bin"),
+    ("NoSuchId", 2, nothing, "fleetctl explain crashloop"),
+    ("NoSuchKind", 2, nothing, "fleetctl template agent west --include-kind Deploymnt"),
+    ("NoSuchObject", 2, nothing, "fleetctl template agent west --show-only deployment/agent"),
+    ("NoSuchPreset", 2, nothing, "fleetctl show presets huge"),
+    ("NoSuchVersion", 2, nothing, "fleetctl show values control-plane --version v3.0"),
+    ("NotAControlPlane", 1, |sandbox| use_cluster(sandbox, &serve(|_, _| not_found())), "fleetctl get clusters"),
+    ("NotGone", 4, undeletable, "fleetctl delete cluster west --yes --timeout 1s"),
+    ("NotInstalled", 7, empty, "fleetctl status demo"),
+    ("OnlyWithPre", 2, nothing, "fleetctl check demo --version v0.6"),
+    ("OtherAgent", 6, other_agent, "fleetctl uninstall agent west"),
     (
         "OtherKeys",
+        6,
         |sandbox| installed_from_here(sandbox, "demo", "https://192.0.2.10:6443"),
         "fleetctl template control-plane demo --set exposure.type=ClusterIP --set exposure.host=demo.example.org",
     ),
-    ("RequestFailed", unreachable, "fleetctl status demo"),
-    ("Unhealthy", |sandbox| demo(sandbox, 0), "fleetctl status demo --wait --timeout 3s --quiet > /dev/null"),
-    ("UnknownVersion", odd_version, "fleetctl install control-plane demo --version auto"),
+    ("RequestFailed", 1, unreachable, "fleetctl status demo"),
+    ("Unhealthy", 7, |sandbox| demo(sandbox, 0), "fleetctl status demo --wait --timeout 3s --quiet > /dev/null"),
+    ("UnknownVersion", 3, odd_version, "fleetctl install control-plane demo --version auto"),
     (
         "UnusableContext",
+        1,
         |sandbox| {
             let text = kubeconfig("hosting", "https://192.0.2.10:6443").replace("user: {}", "user: {tokenFile: gone}");
             with_kubeconfig(sandbox, &text);
         },
         "fleetctl status demo",
     ),
-    ("Usage", nothing, "fleetctl instal control-plane demo"),
+    ("Usage", 2, nothing, "fleetctl instal control-plane demo"),
 ];
 
 /// The run as a person sees it who is called ann, on a server of the documentation's network.
-fn run(given: Given, command: &str) -> String {
+fn run(code: i32, given: Given, command: &str) -> String {
     let sandbox = Sandbox::new();
     given(&sandbox);
     let program = assert_cmd::cargo::cargo_bin!("fleetctl");
@@ -154,7 +160,7 @@ fn run(given: Given, command: &str) -> String {
     shell.env_clear().envs([("PATH", path.as_str()), ("COLUMNS", "100"), ("LC_ALL", "C.UTF-8")]);
     let ran =
         Ran::of(shell.env("HOME", sandbox.path()).current_dir(sandbox.path()).args(["-c", command]).output().unwrap());
-    assert_ne!(ran.code, 0, "{command}: {ran:?}");
+    assert_eq!(ran.code, code, "{command}: {ran:?}");
     let text = format!("$ {command}\n{}{}", ran.stdout, ran.stderr);
     let text = text.replace(&sandbox.path().display().to_string(), "/home/ann");
     let mut parts = text.split("http://127.0.0.1:");
@@ -167,8 +173,8 @@ fn run(given: Given, command: &str) -> String {
 
 #[test]
 fn a_run_on_a_page_gives_what_the_page_says() {
-    for (id, given, command) in RUNS {
-        Block::read(id).hold(Some(&run(given, command)));
+    for (id, code, given, command) in RUNS {
+        Block::read(id).hold(Some(&run(code, given, command)));
     }
 }
 
