@@ -134,11 +134,6 @@ pub(super) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
                 "to begin anew without the data: `{} uninstall control-plane {}{} --delete-data`",
                 ui.program, plan.name, plan.flags
             )),
-        InstallError::OtherKeys { file } => CliError::new(Exit::Refused, "OtherKeys", error.to_string())
-            .cause("it trusts other keys than those of this cluster, and the install would replace it")
-            .hint("choose another name")
-            .hint(format!("or move it away, install, and reach the other control plane with it: `mv {0} {0}.other`", file.display()))
-            .hint("if the other control plane is gone, delete the file"),
         InstallError::Local(source) => CliError::new(Exit::Failed, "LocalFile", error.to_string()).because(source),
         InstallError::Unreachable { why, .. } => CliError::new(Exit::Unhealthy, "Unreachable", error.to_string())
             .cause(why.clone())

@@ -11,7 +11,6 @@ use kube::api::Api;
 use super::exposure::{self, Endpoint};
 use super::install::{InstallError, unknown};
 use super::keys;
-use super::local_folder;
 use super::members;
 use super::plan::Plan;
 use super::survey::{Survey, survey};
@@ -46,7 +45,6 @@ pub async fn compare(
     let endpoint = course.in_time(endpoint(plan, client, &seen, &mut notes)).await?;
     let stopped = course.stopped();
     let found = course.in_time(keys::find(client, plan, home, &engine, |e| stopped(e).into())).await?;
-    local_folder::not_anothers(plan, home, &seen, &found)?;
     let keys = known_keys(plan, found, &endpoint, &mut notes)?;
     let rendered = plan.render(&endpoint, &keys)?;
     let whole = engine.plan(&plan.release(&endpoint), &package::planned(&rendered.objects)).await;

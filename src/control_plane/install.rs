@@ -14,7 +14,7 @@ use super::exposure::{self, Decision, Endpoint, Known, NotYet};
 use super::health::{self, Health};
 use super::keys::{self, ADMIN_KUBECONFIG};
 use super::kubeconfig_file;
-use super::local_folder::{self, Written};
+use super::local_folder::Written;
 use super::members;
 use super::plan::{FIRST_STAGES, Plan};
 use super::survey::{Survey, survey};
@@ -95,12 +95,6 @@ pub enum InstallError {
     /// There are no keys, but data that was written under some.
     #[error("the keys of the control plane are gone, and its data is still there in {0}")]
     KeysLost(ObjectRef),
-    /// The kubeconfig that would be replaced leads to another control plane; nothing was written.
-    #[error("`{}` is the kubeconfig of another control plane of this name", file.display())]
-    OtherKeys {
-        /// The kubeconfig.
-        file: PathBuf,
-    },
     /// A local file cannot be written.
     #[error("a local file cannot be used")]
     Local(#[from] FolderError),
@@ -305,11 +299,13 @@ impl Flow<'_> {
         let text = keys.get(ADMIN_KUBECONFIG).unwrap_or_default();
         let authority = keys.get(AuthorityKind::Cluster.certificate_file()).unwrap_or_default();
         let former = Written::of(self.home, &self.plan.name);
+        // Of a control plane of this name that is gone, or that is in another cluster.
         if !matches!(former, Written::Nothing) && !former.trusts(authority) {
             let file = self.home.kubeconfig(&self.plan.name);
-            let kept = kubeconfig_file::set_aside(&file).map(|kept| format!("; it is kept as {}", kept.display()));
-            let kept = kept.unwrap_or_default();
-            self.course.progress.warn(&format!("{} was there before, for other keys{kept}", file.display()));
+            if let Ok(kept) = kubeconfig_file::set_aside(&file) {
+                let (file, kept) = (file.display(), kept.display());
+                self.course.progress.warn(&format!("{file} was of another control plane; it is kept as {kept}"));
+            }
         }
         Ok(pki::write_file(&folder, "fleet-kubeconfig", text)?)
     }

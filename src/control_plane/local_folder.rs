@@ -3,15 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Service;
-
-use super::exposure::{self, Endpoint};
-use super::install::{InstallError, unknown};
 use super::keys::ADMIN_KUBECONFIG;
-use super::plan::Plan;
-use super::survey::Survey;
 use crate::api::names::ControlPlaneName;
-use crate::chart::Diagnostics;
 use crate::install::home::Home;
 use crate::pki::{self, AuthorityKind, Files, Kubeconfig, SecretText};
 
@@ -43,56 +36,6 @@ impl Written {
     pub(super) fn trusts(&self, authority: &str) -> bool {
         matches!(self, Self::Kubeconfig(kubeconfig) if kubeconfig.authority.trim() == authority.trim())
     }
-
-    /// Whether the control plane that it leads to may be another one, which goes on without it: neither are its keys known
-    /// here, nor is another now reached at its address. The `servers` are looked for only where they are needed.
-    fn is_anothers<E>(
-        &self,
-        authority: Option<&str>,
-        servers: impl FnOnce() -> Result<Vec<String>, E>,
-    ) -> Result<bool, E> {
-        Ok(match self {
-            Self::Nothing => false,
-            Self::Unreadable => true,
-            Self::Kubeconfig(_) if authority.is_some_and(|authority| self.trusts(authority)) => false,
-            Self::Kubeconfig(kubeconfig) => !servers()?.contains(&kubeconfig.server),
-        })
-    }
-}
-
-/// Refuses an install whose kubeconfig would take the place of another control plane's.
-///
-/// # Errors
-/// [`InstallError::OtherKeys`], and values that cannot be rendered.
-pub(super) fn not_anothers(plan: &Plan, home: &Home, seen: &Survey, found: &Files) -> Result<(), InstallError> {
-    let authority = found.get(AuthorityKind::Cluster.certificate_file());
-    // Where a part of a set is left, its use tells what is missing.
-    if authority.is_none() && pki::Authorities::any_in(found) {
-        return Ok(());
-    }
-    if Written::of(home, &plan.name).is_anothers(authority, || servers(plan, seen))? {
-        return Err(InstallError::OtherKeys { file: home.kubeconfig(&plan.name) });
-    }
-    Ok(())
-}
-
-/// Where the control plane is reached, as far as that is known before anything is written.
-fn servers(plan: &Plan, seen: &Survey) -> Result<Vec<String>, Diagnostics> {
-    let recorded = seen.state.record.as_ref().and_then(|record| record.release.facts.get("server").cloned());
-    let (kind, wanted) = (seen.decision.kind, &plan.values.exposure);
-    let shape = Endpoint { node_port: exposure::wanted_node_port(kind, wanted), ..unknown(kind) };
-    let rendered = plan.render(&shape, &pki::placeholders())?;
-    let service = rendered.objects.iter().find(|object| object.kind() == "Service" && object.name() == "apiserver");
-    let service = service.and_then(|object| serde_json::from_value::<Service>(object.json.clone()).ok());
-    let host = seen.known_host();
-    let endpoint = |service| exposure::endpoint(kind, wanted, &service, &seen.facts.nodes, host.as_deref()).ok();
-    let foreseen = service.and_then(endpoint).or_else(|| exposure::endpoint_from_values(wanted).ok());
-    // Any of its addresses, for the first of the nodes may be another by now.
-    let urls = foreseen.into_iter().flat_map(|endpoint| {
-        let at = |host: &String| Endpoint { host: host.clone(), ..endpoint.clone() }.url();
-        endpoint.sans.iter().map(at).collect::<Vec<_>>()
-    });
-    Ok(recorded.into_iter().chain(urls).collect())
 }
 
 /// The folder, as a removal of a control plane with its data treats it.
@@ -149,8 +92,6 @@ pub(super) fn authority(files: &Files) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use super::*;
     use crate::pki::KubeconfigUser;
 
@@ -177,27 +118,6 @@ mod tests {
             credential: KubeconfigUser::Token(SecretText::new("t".to_owned())),
         };
         kubeconfig.to_yaml(ADMIN_KUBECONFIG).unwrap().expose().to_owned()
-    }
-
-    #[test]
-    fn a_kubeconfig_is_another_ones_unless_it_trusts_the_keys_or_leads_to_the_place_of_the_install() {
-        let anothers = |text: Option<&str>, authority: Option<&str>, servers: &[&str]| {
-            let (_root, home, name) =
-                home(&text.map(|text| ("fleet-kubeconfig", text)).into_iter().collect::<Vec<_>>());
-            let servers = servers.iter().map(|&server| server.to_owned()).collect();
-            Written::of(&home, &name).is_anothers(authority, || Ok::<_, Infallible>(servers)).unwrap()
-        };
-        let one = kubeconfig("one\n");
-        let one = Some(one.as_str());
-        assert!(!anothers(None, Some("one"), &[]), "no file, nothing to lose");
-        assert!(!anothers(one, Some("one"), &[]));
-        assert!(anothers(one, Some("two"), &[]));
-        assert!(anothers(one, None, &["https://192.0.2.10:32223"]), "a new one somewhere else");
-        assert!(!anothers(one, None, &["https://192.0.2.10:32223", SERVER]), "a new one in its place");
-        assert!(!anothers(one, Some("two"), &[SERVER]));
-        for unreadable in ["", "clusters: [\n"] {
-            assert!(anothers(Some(unreadable), Some("one"), &[SERVER]), "{unreadable:?}");
-        }
     }
 
     #[test]

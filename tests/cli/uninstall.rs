@@ -8,7 +8,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::check::empty;
 use crate::install::documents;
 use crate::server::{Answer, kubeconfig, list, not_found, serve, use_cluster};
 use crate::status::inside;
@@ -280,39 +279,4 @@ fn the_folder_stays_where_it_is_that_of_a_control_plane_in_another_cluster() {
         assert_eq!(fs::read_to_string(file).unwrap(), other);
         hosting.is_gone_with_its_data();
     }
-}
-
-#[test]
-fn an_install_does_not_replace_the_kubeconfig_of_a_control_plane_in_another_cluster() {
-    let there = Hosting::reached_at(NOBODY);
-    let sandbox = there.user();
-    let writes = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&writes);
-    let server = serve(move |method, path| {
-        if method != "GET" && !path.contains("selfsubjectaccessreviews") {
-            seen.lock().unwrap().push(format!("{method} {path}"));
-        }
-        empty(method, path)
-    });
-    use_cluster(&sandbox, &server);
-    let lenient = ["--skip-preflight", "storage", "--skip-preflight", "nodes"];
-    let install = [&["install", "cp", "demo", "--set", "exposure.type=NodePort"][..], &lenient].concat();
-    let file = sandbox.path().join(".fleet/demo/fleet-kubeconfig").display().to_string();
-    let at = |host: &'static str| [&install[..], &["--set", host, "--set", "exposure.port=32222"]].concat();
-    let said =
-        ["is the kubeconfig of another control plane", &file, "another name", "move it away", "nothing was written"];
-    for refused in [install.clone(), at("exposure.host=192.0.2.11")] {
-        sandbox.run(&refused).fails(6, &said);
-        let json = sandbox.run(&[&refused[..], &["-o", "json"]].concat());
-        assert_eq!((json.code, reason(&json).as_str()), (6, "OtherKeys"), "{json:?}");
-        // A comparison refuses it, too.
-        sandbox.run(&[&refused[..], &["--dry-run=server"]].concat()).fails(6, &said[..4]);
-    }
-    assert_eq!(*writes.lock().unwrap(), Vec::<String>::new());
-    assert_eq!(fs::read_to_string(&file).unwrap(), there.kubeconfig);
-
-    // In its place, the other one is gone; this cluster takes no writes, so that is as far as it gets.
-    let ran = sandbox.run(&[&at("exposure.host=192.0.2.10")[..], &["--timeout", "2s"]].concat());
-    assert!(ran.code != 0 && !ran.stderr.contains("another control plane"), "{ran:?}");
-    assert!(!writes.lock().unwrap().is_empty(), "{ran:?}");
 }
