@@ -350,8 +350,12 @@ impl Run {
         let former = self.plan.state.record.as_ref();
         let journal = self.ledger.lock().await.state.journal.clone();
         let mut record = Record::new(&self.engine.owner, self.plan.install_uid.clone(), release);
-        record.namespace_created =
-            former.is_some_and(|r| r.namespace_created) || journal.as_ref().is_some_and(|j| j.namespace_created);
+        // Where the record that knew it is lost, the namespace itself tells who made it.
+        let own = |step: &Step| step.target.is("", "Namespace") && step.target.name == self.engine.owner.namespace;
+        let found = |step: &Step| own(step) && step.live.is_some() && step.action != Action::Leave;
+        record.namespace_created = former.is_some_and(|r| r.namespace_created)
+            || journal.as_ref().is_some_and(|j| j.namespace_created)
+            || self.plan.steps.iter().any(found);
         let kept = former
             .into_iter()
             .flat_map(|record| record.inventory.iter())

@@ -18,6 +18,7 @@ use super::leftovers::Leftover;
 use super::object::{ObjectRef, Policy, annotation, text, uid};
 use super::others::Labelled;
 use super::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
+use super::plan::made_by;
 use super::record::{Item, Origin, Phase, Record, State};
 use super::server::Server;
 
@@ -304,7 +305,11 @@ impl Engine {
 
     /// What is remembered of what stays; or nothing, and then the namespace goes too if we made it.
     async fn close_removal(&self, removing: Removing<'_>, kept: Vec<Found>, result: &mut Removed) -> Result<(), Error> {
-        let Removing { server, removal, ledger, state, install_uid, end, .. } = removing;
+        let Removing { server, removal, namespace, ledger, state, install_uid, end } = removing;
+        // The namespace itself tells, too, where the record that did is lost.
+        let made =
+            |live: &Value| self.owner.labelled(live) && made_by(live, &install_uid, &state, &self.owner.namespace);
+        let created = namespace.as_ref().is_some_and(made);
         for claim in kept.iter().filter(|found| found.object.is("", "PersistentVolumeClaim")) {
             self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
         }
@@ -317,7 +322,7 @@ impl Engine {
                 }
                 Some(why) => result.kept.push(Kept { object: namespace, why }),
             }
-        } else if created_namespace(&state) {
+        } else if created {
             result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
         }
         let Some(ledger) = ledger else { return Ok(()) };
@@ -329,7 +334,6 @@ impl Engine {
         let owner = &self.owner;
         ledger
             .finish(|state| {
-                let created = state.journal.as_ref().is_some_and(|journal| journal.namespace_created);
                 let mut record = state.record.clone().unwrap_or_else(|| {
                     let begun = state.journal.as_ref().and_then(|journal| journal.release.clone());
                     Record::new(owner, install_uid.clone(), begun.unwrap_or_default())
@@ -424,11 +428,6 @@ fn kept_item(found: &Found, state: &State) -> Item {
         digest: String::new(),
         fields: 0,
     })
-}
-
-fn created_namespace(state: &State) -> bool {
-    state.record.as_ref().is_some_and(|record| record.namespace_created)
-        || state.journal.as_ref().is_some_and(|journal| journal.namespace_created)
 }
 
 fn is_workload(object: &ObjectRef) -> bool {

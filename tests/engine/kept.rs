@@ -179,6 +179,25 @@ async fn what_an_undoing_in_two_goes_has_made_again_is_known_by_its_uid() {
 }
 
 #[tokio::test]
+async fn the_namespace_of_an_installation_whose_record_is_lost_is_kept_with_its_data_and_not_left_over() {
+    let case = Case::new("unrecorded").await;
+    let before = dump(&case).await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, CLAIM).await;
+    let lose = async || rules::delete(&case, "", "Secret", &case.engine.owner().record_name()).await;
+    // Lost while it is installed, and again of what is kept.
+    for _ in 0..2 {
+        lose().await;
+        let removed = case.engine.uninstall(Removal::default()).await.unwrap();
+        let kept: Vec<&str> = removed.kept.iter().map(|kept| kept.object.kind.as_str()).collect();
+        assert!(removed.leftovers.is_empty() && kept.contains(&"Namespace"), "{removed:?}");
+        assert!(case.engine.state().await.unwrap().record.unwrap().namespace_created);
+    }
+    wipe(&case).await;
+    assert_eq!(dump(&case).await, before);
+}
+
+#[tokio::test]
 async fn a_run_whose_journal_is_lost_in_the_cluster_is_undone_by_the_copy_on_this_machine() {
     let case = Case::new("local").await;
     let before = dump(&case).await;

@@ -508,6 +508,7 @@ async fn a_lost_record_is_rebuilt_from_labels() {
     case.install(&objects(&case)).await.unwrap();
     let rebuilt = case.engine.state().await.unwrap().record.unwrap();
     assert_eq!(rebuilt.inventory.len(), objects(&case).len());
+    assert!(rebuilt.namespace_created, "it says by whom it was made");
     let record = case.get("", "Secret", &case.engine.owner().record_name()).await.unwrap();
     case.server().delete(&secrets, &reference, record["metadata"]["uid"].as_str().unwrap()).await.unwrap();
     // What other inputs hold no more is known by its labels, too; the keys among it stay.
