@@ -97,18 +97,17 @@ fn image(pod: &Value, container: &Value, reference: &ObjectRef, evidence: &Evide
         .find(|message| message.contains(image) && message.contains("pull"))
         .or_else(|| text(container, "/state/waiting/message"))
         .unwrap_or("no answer");
-    let lower = answer.to_lowercase();
-    let denied = ["unauthorized", "denied", "forbidden", "authentication", "authorization", "401", "403"];
-    let missing = ["not found", "manifest unknown", "404", "name unknown", "couldn't parse image", "invalid reference"];
+    let missing = ["not found", "manifest unknown", "name unknown", "couldn't parse image", "invalid reference"];
+    let denied = ["unauthorized", "denied", "forbidden", "authentication", "authorization"];
     let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let (cause, remedy) = if reason == "InvalidImageName" || missing.iter().any(|word| lower.contains(word)) {
+    let (cause, remedy) = if reason == "InvalidImageName" || says(answer, image, &missing, &["404"]) {
         (
             CauseId::ImageNotFound,
             format!(
                 "check the repository and the tag of `{image}`, and that the registry has it for this architecture"
             ),
         )
-    } else if denied.iter().any(|word| lower.contains(word)) {
+    } else if says(answer, image, &denied, &["401", "403"]) {
         (
             CauseId::ImagePullDenied,
             format!("give the pods a pull secret for the registry of `{image}` in namespace {namespace}"),
@@ -117,6 +116,15 @@ fn image(pod: &Value, container: &Value, reference: &ObjectRef, evidence: &Evide
         (CauseId::ImagePullFailed, format!("check that the nodes reach the registry of `{image}`"))
     };
     Some(Finding::new(cause, link(reference, format!("image `{image}` cannot be pulled: {answer}")), remedy))
+}
+
+/// Whether a registry's answer has one of these words or codes. The image that it names may have words like them, and a
+/// digest or a port the digits of a code.
+fn says(answer: &str, image: &str, words: &[&str], codes: &[&str]) -> bool {
+    let answer = if image.is_empty() { answer.to_owned() } else { answer.replace(image, "") };
+    let lower = answer.to_lowercase();
+    let is_code = |part: &str| codes.contains(&part.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
+    words.iter().any(|word| lower.contains(word)) || lower.split(|c: char| c.is_whitespace() || c == '=').any(is_code)
 }
 
 fn config(container: &Value, reference: &ObjectRef) -> Option<Finding> {

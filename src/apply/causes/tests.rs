@@ -216,6 +216,13 @@ fn an_image_that_cannot_be_pulled_is_told_with_the_registrys_answer() {
         ),
         ("failed to pull image \"registry/etcd:1\": 401 Unauthorized", CauseId::ImagePullDenied),
         ("failed to pull image \"registry/etcd:1\": dial tcp: i/o timeout", CauseId::ImagePullFailed),
+        ("failed to pull image \"registry/etcd:1\": unexpected status code: 404", CauseId::ImageNotFound),
+        ("failed to pull image \"registry/etcd:1\": StatusCode: 403, \"no\"", CauseId::ImagePullDenied),
+        ("failed to pull image \"registry/etcd:1\": dial tcp 10.0.0.1:4043: i/o timeout", CauseId::ImagePullFailed),
+        (
+            "failed to pull image \"registry/etcd:1\": get sha256:9a40412e401: dial tcp 10.0.0.1:404: i/o timeout",
+            CauseId::ImagePullFailed,
+        ),
     ];
     for (answer, expected) in cases {
         for reason in ["ErrImagePull", "ImagePullBackOff"] {
@@ -225,6 +232,16 @@ fn an_image_that_cannot_be_pulled_is_told_with_the_registrys_answer() {
         }
     }
     assert_eq!(found(&set(), &with_pod(waiting("InvalidImageName"), vec![])).0, CauseId::ImageNotFound);
+}
+
+#[test]
+fn the_name_of_an_image_is_no_answer_of_its_registry() {
+    for image in ["registry/denied/etcd:403", "registry:404/etcd@sha256:9a40412e401f403", ""] {
+        let answer = format!("failed to pull image \"{image}\": dial tcp: i/o timeout");
+        let state = json!({"image": image, "state": {"waiting": {"reason": "ErrImagePull"}}});
+        let evidence = with_pod(container(state), vec![event("p", "Failed", &answer)]);
+        assert_eq!(found(&set(), &evidence).0, CauseId::ImagePullFailed, "{answer}");
+    }
 }
 
 #[test]
