@@ -7,9 +7,12 @@ use super::{Evidence, Finding, event_time, events_of};
 use crate::apply::diagnosis::{CauseId, Link};
 use crate::apply::object::{ObjectRef, condition, list, number, text};
 
-/// From how many restarts on a container counts as crashing for good. Two restarts happen to healthy pods that start
-/// before what they depend on.
-const RESTARTS: i64 = 3;
+/// From how many restarts on a container that sits out a back-off counts as crashing for good: three runs have ended by
+/// then. That one ended for want of what comes before it does not count; whoever waits sees to that.
+const RESTARTS: i64 = 2;
+
+/// From how many restarts on one that is between back-offs does.
+const RESTARTS_BETWEEN: i64 = 4;
 
 /// How many lines of a log are shown with a cause.
 const SHOWN: usize = 8;
@@ -165,7 +168,7 @@ fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Optio
     let why = text(ended, "/reason").unwrap_or("Error");
     // What needs more memory than it may have needs it the next time too.
     let enough = if why == "OOMKilled" { 1 } else { RESTARTS };
-    if !(waits && restarts >= enough || restarts > RESTARTS) {
+    if !(waits && restarts >= enough || restarts >= RESTARTS_BETWEEN) {
         return None;
     }
     let name = text(container, "/name").unwrap_or_default();

@@ -245,14 +245,20 @@ fn the_name_of_an_image_is_no_answer_of_its_registry() {
 }
 
 #[test]
-fn a_crash_counts_from_the_third_restart_and_brings_its_log() {
+fn a_crash_counts_from_the_second_restart_and_brings_its_log() {
     let crashing = |restarts: i64, why: &str| {
         container(json!({"restartCount": restarts, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
             "lastState": {"terminated": {"reason": why, "exitCode": 1}}}))
     };
-    let early = with_pod(crashing(2, "Error"), vec![]);
-    assert!(diagnose(&set(), &evaluate(&set(), None), &early).is_none());
-    let mut evidence = with_pod(crashing(3, "Error"), vec![]);
+    let between = |restarts: i64| {
+        container(json!({"restartCount": restarts, "state": {"running": {}},
+            "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}}))
+    };
+    for early in [crashing(1, "Error"), between(3)] {
+        assert!(diagnose(&set(), &evaluate(&set(), None), &with_pod(early, vec![])).is_none());
+    }
+    assert_eq!(found(&set(), &with_pod(between(4), vec![])).0, CauseId::CrashLoop);
+    let mut evidence = with_pod(crashing(2, "Error"), vec![]);
     evidence.logs.insert("fleet/etcd-0/c".into(), vec!["cannot listen: address in use".into()]);
     let diagnosis = diagnose(&set(), &evaluate(&set(), None), &evidence).unwrap();
     assert_eq!((diagnosis.cause, diagnosis.logs.len()), (CauseId::CrashLoop, 1));
