@@ -106,7 +106,8 @@ impl CauseId {
         matches!(self, Self::NameLookupFailed | Self::CertificateUntrusted | Self::CertificateExpired)
     }
 
-    /// How long the evidence must last before it ends a wait; none for what may heal by itself.
+    /// How long the evidence must last before it ends a wait, where nothing about it says otherwise; none for what may
+    /// heal by itself.
     pub fn patience(self) -> Option<Duration> {
         let seconds = match self {
             Self::JobFailed | Self::ControllerGaveUp => 0,
@@ -164,6 +165,10 @@ pub struct Diagnosis {
     pub remedy: String,
     /// The last lines of the log of the container at fault, the oldest first.
     pub logs: Vec<String>,
+    /// How long this evidence must last before it ends a wait: that of its cause, or none where this case of it may heal
+    /// by itself.
+    #[serde(skip)]
+    pub patience: Option<Duration>,
 }
 
 impl fmt::Display for Diagnosis {
@@ -256,6 +261,7 @@ mod tests {
                 ],
                 remedy: "r".into(),
                 logs: vec![],
+                patience: None,
             }],
         };
         assert_eq!(

@@ -44,7 +44,9 @@ impl Patience {
             let of_target = cause.chain.first().and_then(|link| runs.get(&link.object));
             of_target.is_some_and(|runs| runs.iter().any(proves))
         };
-        let now: Vec<_> = latest.iter().filter(|cause| proven(cause)).filter_map(cause_of).collect();
+        // What may heal by itself is not the beginning of what does not.
+        let lasts = |cause: &Diagnosis| cause.patience.is_some();
+        let now: Vec<_> = latest.iter().filter(|cause| lasts(cause) && proven(cause)).filter_map(cause_of).collect();
         self.since.retain(|known, _| now.contains(known));
         for known in now {
             self.since.entry(known).or_insert_with(Instant::now);
@@ -54,7 +56,7 @@ impl Patience {
     /// Whether the cause has lasted long enough to end the wait.
     pub(super) fn is_over(&self, diagnosis: &Diagnosis) -> bool {
         let since = cause_of(diagnosis).and_then(|cause| self.since.get(&cause));
-        since.zip(diagnosis.cause.patience()).is_some_and(|(since, patience)| since.elapsed() >= patience)
+        since.zip(diagnosis.patience).is_some_and(|(since, patience)| since.elapsed() >= patience)
     }
 }
 
@@ -72,7 +74,7 @@ mod tests {
     fn counts(cause: CauseId, looks: &[Option<(i64, i64)>]) -> Vec<bool> {
         let object = ObjectRef::new(&Kind::known("apps", "Deployment"), Some("n"), "d");
         let chain = vec![Link { object: object.clone(), state: String::new() }];
-        let latest = [Diagnosis { cause, chain, remedy: String::new(), logs: Vec::new() }];
+        let latest = [Diagnosis { cause, chain, remedy: String::new(), logs: Vec::new(), patience: cause.patience() }];
         let mut patience = Patience::default();
         let look = |look: &Option<(i64, i64)>| {
             let Some((begun, ended)) = *look else {
@@ -84,6 +86,23 @@ mod tests {
             Some(patience.since.contains_key(&(object.clone(), cause)))
         };
         looks.iter().filter_map(look).collect()
+    }
+
+    #[test]
+    fn the_time_in_which_a_cause_may_heal_is_not_counted() {
+        let object = ObjectRef::new(&Kind::known("apps", "StatefulSet"), Some("n"), "s");
+        let chain = vec![Link { object, state: String::new() }];
+        let cause = CauseId::MountFailed;
+        let seen =
+            |patience| Diagnosis { cause, chain: chain.clone(), remedy: String::new(), logs: Vec::new(), patience };
+        let (heals, stays) = (seen(None), seen(Some(std::time::Duration::ZERO)));
+        let mut patience = Patience::default();
+        patience.look(std::slice::from_ref(&heals), &BTreeMap::new());
+        assert!(patience.since.is_empty() && !patience.is_over(&heals) && !patience.is_over(&stays));
+        patience.look(std::slice::from_ref(&stays), &BTreeMap::new());
+        assert!(!patience.since.is_empty() && !patience.is_over(&heals) && patience.is_over(&stays));
+        patience.look(&[heals], &BTreeMap::new());
+        assert!(patience.since.is_empty());
     }
 
     #[test]

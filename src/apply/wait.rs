@@ -121,6 +121,7 @@ impl Watched<'_> {
                 chain: vec![self.link()],
                 remedy: "find out who deletes it, and run the command again".to_owned(),
                 logs: Vec::new(),
+                patience: CauseId::Deleted.patience(),
             }),
             None => None,
         }

@@ -1,8 +1,9 @@
 //! Why a volume claim is not bound: no class, no such class, nobody who provisions.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Evidence, Finding, events_of};
+use super::{Evidence, Finding, event_time, events_of};
 use crate::apply::diagnosis::{CauseId, Link};
 use crate::apply::object::{ObjectRef, annotation, text};
 
@@ -18,7 +19,7 @@ pub(super) fn find(claim: &Value, evidence: &Evidence) -> Option<Finding> {
     let named =
         text(claim, "/spec/storageClassName").or_else(|| annotation(claim, "volume.beta.kubernetes.io/storage-class"));
     let classes = evidence.classes.as_deref();
-    let refused = events_of(claim, evidence).find(|event| text(event, "/reason") == Some("ProvisioningFailed"));
+    let tries = Tries::of(claim, evidence);
     match (named, classes) {
         (None, Some(classes)) if !classes.iter().any(is_default) => Some(
             Finding::new(CauseId::NoDefaultStorageClass, class_link("", &no_default(classes)), remedy(classes))
@@ -55,28 +56,72 @@ pub(super) fn find(claim: &Value, evidence: &Evidence) -> Option<Finding> {
             let class = classes.iter().find(|class| text(class, "/metadata/name") == Some(name));
             let provisioner =
                 class.and_then(|class| text(class, "/provisioner")).unwrap_or("kubernetes.io/no-provisioner");
-            unprovisioned(claim, evidence, refused, name, provisioner)
+            unprovisioned(claim, evidence, &tries, name, provisioner)
                 .map(|finding| finding.below(own("Pending".to_owned())))
         }
         // Classes cannot be read: only events tell.
-        (_, None) => refused.map(|event| failed(&reference, event)),
+        (_, None) => tries.refused(|message| {
+            Finding::new(
+                CauseId::ProvisioningFailed,
+                own(format!("Pending: {message}")),
+                "put right what the provisioner says",
+            )
+        }),
+    }
+}
+
+/// What a provisioner has said about a claim. It says when it begins a try, and how that ended.
+struct Tries<'a> {
+    /// The latest refusal.
+    refused: Option<&'a str>,
+    /// Whether a try has begun since.
+    at_work: bool,
+}
+
+impl<'a> Tries<'a> {
+    fn of(claim: &Value, evidence: &'a Evidence) -> Self {
+        let newest = |reasons: &[&str]| {
+            events_of(claim, evidence).find(|event| text(event, "/reason").is_some_and(|r| reasons.contains(&r)))
+        };
+        let refused = newest(&["ProvisioningFailed"]);
+        let begun = newest(&["Provisioning", "ProvisioningSucceeded"]);
+        // Most writers of events round to seconds. The next try comes a second later at least, so within one second the
+        // refusal is the later word.
+        let second = |event: &Value| event_time(event).map(Timestamp::as_second);
+        let at_work = match (begun, refused) {
+            (Some(begun), Some(refused)) => second(begun) > second(refused),
+            (begun, _) => begun.is_some(),
+        };
+        Self { refused: refused.map(|event| text(event, "/message").unwrap_or_default()), at_work }
+    }
+
+    /// The finding of a refusal, if there is one. It ends no wait while a try goes on that may succeed, nor when it only
+    /// says that the volume takes longer than the try.
+    fn refused(&self, finding: impl FnOnce(&str) -> Finding) -> Option<Finding> {
+        let message = self.refused?;
+        let takes_long = ["DeadlineExceeded", "deadline exceeded"].iter().any(|words| message.contains(words));
+        let finding = finding(message);
+        Some(if self.at_work || takes_long { finding.healing() } else { finding })
     }
 }
 
 fn unprovisioned(
     claim: &Value,
     evidence: &Evidence,
-    refused: Option<&Value>,
+    tries: &Tries<'_>,
     class: &str,
     provisioner: &str,
 ) -> Option<Finding> {
-    if let Some(event) = refused {
-        let message = text(event, "/message").unwrap_or_default();
-        return Some(Finding::new(
+    let refused = tries.refused(|message| {
+        Finding::new(
             CauseId::ProvisioningFailed,
             class_link(class, &format!("its provisioner `{provisioner}` refuses: {message}")),
             "put right what the provisioner says, or name another StorageClass in the values",
-        ));
+        )
+    });
+    // The first try may take as long as the storage needs.
+    if refused.is_some() || tries.at_work {
+        return refused;
     }
     if provisioner == "kubernetes.io/no-provisioner" {
         let waits = events_of(claim, evidence).any(|event| text(event, "/reason") == Some("WaitForFirstConsumer"));
@@ -87,7 +132,7 @@ fn unprovisioned(
             "make a PersistentVolume that fits, or name a StorageClass with a provisioner in the values",
         ));
     }
-    // The controller waits for a provisioner outside of it. It says so at once, also when one is at work: the
+    // The controller waits for a provisioner outside of it. It says so at once, also when one is about to begin: the
     // evidence only counts when it lasts.
     events_of(claim, evidence).any(|event| text(event, "/reason") == Some("ExternalProvisioning")).then(|| {
         Finding::new(
@@ -96,15 +141,6 @@ fn unprovisioned(
             format!("check that the pods of the provisioner `{provisioner}` run"),
         )
     })
-}
-
-fn failed(reference: &ObjectRef, event: &Value) -> Finding {
-    let message = text(event, "/message").unwrap_or_default();
-    Finding::new(
-        CauseId::ProvisioningFailed,
-        Link { object: reference.clone(), state: format!("Pending: {message}") },
-        "put right what the provisioner says",
-    )
 }
 
 fn is_default(class: &Value) -> bool {

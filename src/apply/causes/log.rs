@@ -43,6 +43,13 @@ fn cause_of(line: &str) -> Option<CauseId> {
     .then_some(CauseId::NameLookupFailed)
 }
 
+/// The name that a line says does not exist. A lookup that gets no answer says nothing about the name.
+pub(super) fn unknown_name(line: &str) -> Option<&str> {
+    let (before, _) = line.split_once("no such host")?;
+    let (_, name) = before.rsplit_once("lookup ")?;
+    name.split([' ', ':']).next()
+}
+
 pub(super) fn remedy(cause: CauseId) -> &'static str {
     match cause {
         CauseId::NameLookupFailed => {
@@ -61,6 +68,15 @@ pub(super) fn remedy(cause: CauseId) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_answer_says_that_a_name_does_not_exist() {
+        let dial = "dial tcp: lookup etcd-2.etcd.fleet.svc on 10.96.0.10:53: ";
+        assert_eq!(unknown_name(&format!("{dial}no such host")), Some("etcd-2.etcd.fleet.svc"));
+        assert_eq!(unknown_name("lookup etcd-2.etcd.fleet.svc: no such host"), Some("etcd-2.etcd.fleet.svc"));
+        assert_eq!(unknown_name(&format!("{dial}i/o timeout")), None);
+        assert_eq!(unknown_name("no such host"), None);
+    }
 
     #[test]
     fn the_latest_line_that_tells_a_cause_counts() {

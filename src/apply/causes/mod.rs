@@ -9,6 +9,7 @@ mod pod;
 mod service;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -42,11 +43,17 @@ pub(super) struct Finding {
     chain: Vec<Link>,
     remedy: String,
     logs: Vec<String>,
+    patience: Option<Duration>,
 }
 
 impl Finding {
     fn new(cause: CauseId, link: Link, remedy: impl Into<String>) -> Self {
-        Self { cause, chain: vec![link], remedy: remedy.into(), logs: Vec::new() }
+        Self { cause, chain: vec![link], remedy: remedy.into(), logs: Vec::new(), patience: cause.patience() }
+    }
+
+    /// This case of the cause may heal by itself: it is told when time is up, and ends no wait.
+    fn healing(self) -> Self {
+        Self { patience: None, ..self }
     }
 
     fn below(mut self, link: Link) -> Self {
@@ -73,12 +80,17 @@ pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<
         } else {
             std::iter::once(head).chain(finding.chain).collect()
         };
-        return Some(Diagnosis { cause: finding.cause, chain, remedy: finding.remedy, logs: finding.logs });
+        let Finding { cause, remedy, logs, patience, .. } = finding;
+        return Some(Diagnosis { cause, chain, remedy, logs, patience });
     }
     (status.state == State::Failed).then(|| {
-        let job = reference.kind == "Job";
+        let cause = if reference.kind == "Job" { CauseId::JobFailed } else { CauseId::ControllerGaveUp };
+        // A Deployment is worked on after its deadline too, and the word is taken back once a pod is available: it may
+        // be left from an install that ended long ago.
+        let goes_on = reference.kind == "Deployment";
         Diagnosis {
-            cause: if job { CauseId::JobFailed } else { CauseId::ControllerGaveUp },
+            cause,
+            patience: if goes_on { None } else { cause.patience() },
             remedy: format!(
                 "look at it with `kubectl{} describe {} {}`",
                 namespace_flag(&reference),
@@ -98,12 +110,12 @@ fn namespace_flag(object: &ObjectRef) -> String {
 /// Pods that were refused, else the first pod with a cause; causes nearer to the root win over mere consequences.
 fn workload(object: &Value, evidence: &Evidence) -> Option<Finding> {
     let pods = pods_of(object, evidence);
-    let found = pods.iter().filter_map(|pod| pod::find(pod, evidence)).min_by_key(|finding| rank(finding.cause));
+    let found = pods.iter().filter_map(|pod| pod::find(pod, evidence)).min_by_key(order);
     let wanted = number(object, "/spec/replicas").or_else(|| number(object, "/spec/completions")).unwrap_or(1);
     let refused = if i64::try_from(pods.len()).unwrap_or(i64::MAX) < wanted { refusal(object, evidence) } else { None };
     // A pod that waits for storage is behind a set that cannot make its next pod, never the other way round.
     match (found, refused) {
-        (Some(found), Some(refused)) => Some(if rank(found.cause) <= rank(refused.cause) { found } else { refused }),
+        (Some(found), Some(refused)) => Some(if order(&found) <= order(&refused) { found } else { refused }),
         (found, refused) => found.or(refused),
     }
 }
@@ -144,6 +156,11 @@ pub(super) fn runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey
         list(pod, "/status/containerStatuses").iter().map(container).collect()
     };
     pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
+}
+
+/// What stays before what may heal by itself, and then roots before consequences.
+fn order(finding: &Finding) -> (bool, u8) {
+    (finding.patience.is_none(), rank(finding.cause))
 }
 
 /// Roots before consequences: storage and placement, then images, then what containers do.

@@ -1,5 +1,7 @@
 //! What keeps a pod from being ready: storage, placement, images, containers that end, in this order.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -14,6 +16,10 @@ const RESTARTS: i64 = 2;
 /// From how many restarts on one that is between back-offs does.
 const RESTARTS_BETWEEN: i64 = 4;
 
+/// How long a name may be unknown after its pod got its address: DNS keeps that a name does not exist for 30 s, and whoever
+/// looked it up tries again some time after.
+const NEW_NAME: Duration = Duration::from_secs(60);
+
 /// How many lines of a log are shown with a cause.
 const SHOWN: usize = 8;
 
@@ -27,6 +33,11 @@ pub(super) fn find(pod: &Value, evidence: &Evidence) -> Option<Finding> {
         .or_else(|| containers(pod, &reference, evidence))
         .or_else(|| mount(pod, &reference, evidence))
         .or_else(|| probe(pod, &reference, evidence))
+}
+
+/// Its containers, with those that run before the others in front.
+fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    list(pod, "/status/initContainerStatuses").iter().chain(list(pod, "/status/containerStatuses"))
 }
 
 fn link(reference: &ObjectRef, state: impl Into<String>) -> Link {
@@ -57,10 +68,10 @@ fn unschedulable(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Opt
     // A node is on its way, or one that exists is starting. Autoscalers have two words for it.
     let scaling =
         events_of(pod, evidence).any(|event| matches!(text(event, "/reason"), Some("TriggeredScaleUp" | "Nominated")));
-    if scaling || message.contains("node.kubernetes.io/not-ready") {
-        return None;
-    }
-    let remedy = if message.contains("Insufficient") {
+    let starting = scaling || message.contains("node.kubernetes.io/not-ready");
+    let remedy = if starting {
+        "a node is on its way or not ready: see `kubectl get nodes`, and run the same command again once it is"
+    } else if message.contains("Insufficient") {
         "free or add capacity, or ask for less: the requests are in the values of the chart"
     } else if message.contains("taint") {
         "take the taint off a node, or add one that has none"
@@ -69,19 +80,17 @@ fn unschedulable(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Opt
     } else {
         "make a node fit for the reason above"
     };
-    Some(Finding::new(CauseId::Unschedulable, link(reference, format!("Pending, no node takes it: {message}")), remedy))
+    let state = format!("Pending, no node takes it: {message}");
+    let finding = Finding::new(CauseId::Unschedulable, link(reference, state), remedy);
+    Some(if starting { finding.healing() } else { finding })
 }
 
 fn containers(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    let statuses = || {
-        let init = list(pod, "/status/initContainerStatuses").iter();
-        init.chain(list(pod, "/status/containerStatuses"))
-    };
-    statuses()
+    statuses(pod)
         .find_map(|container| image(pod, container, reference, evidence))
-        .or_else(|| statuses().find_map(|container| config(container, reference)))
-        .or_else(|| statuses().find_map(|container| told(container, reference, evidence)))
-        .or_else(|| statuses().find_map(|container| crash(container, reference, evidence)))
+        .or_else(|| statuses(pod).find_map(|container| config(container, reference)))
+        .or_else(|| statuses(pod).find_map(|container| told(container, reference, evidence)))
+        .or_else(|| statuses(pod).find_map(|container| crash(container, reference, evidence)))
 }
 
 fn image(pod: &Value, container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
@@ -153,11 +162,53 @@ fn told(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option
     let place = format!("{}/{}/{name}", reference.namespace.as_deref().unwrap_or_default(), reference.name);
     let lines = evidence.logs.get(&place)?;
     let (cause, line) = super::log::cause(lines)?;
+    let sibling = super::log::unknown_name(line).and_then(|name| Sibling::of(name, reference, evidence));
+    // What the log said before may be mended as well by now, so nothing is looked for in front of it.
+    if sibling == Some(Sibling::Coming) {
+        return None;
+    }
     let state = format!("container `{name}` is not ready, and its log says: {}", line.trim());
     let mut finding = Finding::new(cause, link(reference, state), super::log::remedy(cause));
+    if sibling.is_some() {
+        finding.patience = Some(NEW_NAME);
+    }
     let end = lines.iter().rposition(|other| other == line).map_or(lines.len(), |at| at + 1);
     finding.logs = lines[end.saturating_sub(SHOWN)..end].to_vec();
     Some(finding)
+}
+
+/// A pod that another one looks up, as the members of a set look up one another. They start together, and the name of each
+/// exists only once its pod has an address.
+#[derive(PartialEq)]
+enum Sibling {
+    /// It has no address yet.
+    Coming,
+    /// It has one.
+    There,
+}
+
+impl Sibling {
+    /// The pod of a name as a headless Service gives it, `<pod>.<service>…`; none for the name of anything else.
+    fn of(name: &str, reference: &ObjectRef, evidence: &Evidence) -> Option<Self> {
+        let (label, _) = name.split_once('.')?;
+        let pod = evidence.pods.iter().find(|pod| {
+            text(pod, "/metadata/name") == Some(label)
+                && text(pod, "/metadata/namespace") == reference.namespace.as_deref()
+        });
+        let Some(pod) = pod else {
+            let set = |name| member_of(name).map(|(set, _)| set);
+            return set(label).is_some_and(|of| set(&reference.name) == Some(of)).then_some(Self::Coming);
+        };
+        let runs = text(pod, "/status/phase") == Some("Running");
+        let address = text(pod, "/status/podIP").is_some_and(|address| !address.is_empty());
+        Some(if runs && address { Self::There } else { Self::Coming })
+    }
+}
+
+/// The set of a pod with an ordinal, and the ordinal.
+fn member_of(name: &str) -> Option<(&str, u32)> {
+    let (set, ordinal) = name.rsplit_once('-')?;
+    Some((set, ordinal.parse().ok()?))
 }
 
 fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
@@ -204,17 +255,32 @@ fn mount(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
         return None;
     }
     let events: Vec<&Value> = events_of(pod, evidence).collect();
-    let event = events.iter().find(|event| {
-        matches!(text(event, "/reason"), Some("FailedMount" | "FailedAttachVolume" | "FailedCreatePodSandBox"))
-            && !text(event, "/message").unwrap_or_default().contains("cache: timed out")
-            && !is_over(event, &events)
-    })?;
+    let failures = || {
+        events.iter().copied().filter(|event| {
+            matches!(text(event, "/reason"), Some("FailedMount" | "FailedAttachVolume" | "FailedCreatePodSandBox"))
+                && !text(event, "/message").unwrap_or_default().contains("cache: timed out")
+                && !is_over(event, &events)
+        })
+    };
+    let stays = failures().find(|event| !heals(event));
+    let event = stays.or_else(|| failures().next())?;
     let message = text(event, "/message").unwrap_or_default();
-    Some(Finding::new(
+    let finding = Finding::new(
         CauseId::MountFailed,
         link(reference, format!("{}: {message}", text(event, "/reason").unwrap_or_default())),
         "make what the message names available to the node",
-    ))
+    );
+    Some(if stays.is_some() { finding } else { finding.healing() })
+}
+
+/// Whether a failure to mount is usual for minutes: a cloud takes a volume off its last node, or the drivers of storage and
+/// network start on a node that has just joined. A kubelet that has waited in vain for a volume does not say for what.
+fn heals(failure: &Value) -> bool {
+    let message = text(failure, "/message").unwrap_or_default();
+    text(failure, "/reason") == Some("FailedCreatePodSandBox")
+        || message.contains("Multi-Attach")
+        || message.contains("not found in the list of registered CSI drivers")
+        || message.starts_with("Unable to attach or mount volumes")
 }
 
 /// Whether the node has gone on since. It pulls images and makes containers once volumes and network are there, and mounts
@@ -252,8 +318,7 @@ fn probe(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
 /// The containers whose log is worth reading: those that are not ready and have run. One that has just ended counts too,
 /// so that what its log tells does not come and go with each of its runs.
 pub(in crate::apply) fn worth_reading(pod: &Value) -> Vec<&str> {
-    let init = list(pod, "/status/initContainerStatuses").iter();
-    init.chain(list(pod, "/status/containerStatuses"))
+    statuses(pod)
         .filter(|container| container.get("ready").and_then(Value::as_bool) != Some(true))
         .filter(|container| {
             let waits = container.pointer("/state/running").or(container.pointer("/state/terminated")).is_none();

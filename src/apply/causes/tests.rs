@@ -69,6 +69,11 @@ fn found(object: &Value, evidence: &Evidence) -> (CauseId, String) {
     (diagnosis.cause, diagnosis.to_string())
 }
 
+/// How long the cause that is found must last before it ends a wait.
+fn patience(object: &Value, evidence: &Evidence) -> Option<Duration> {
+    diagnose(object, &evaluate(object, None), evidence).expect("a cause").patience
+}
+
 /// Of each cause that a snapshot can show an example.
 pub(crate) fn examples() -> Vec<Diagnosis> {
     let waiting = |reason: &str, message: &str| {
@@ -205,6 +210,41 @@ fn each_kind_of_missing_storage_has_its_own_cause() {
 }
 
 #[test]
+fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_try() {
+    let second = |second: u8, reason: &str, message: &str| {
+        at(&format!("2026-01-01T00:00:0{second}Z"), event("c", reason, message))
+    };
+    let waits = || second(9, "ExternalProvisioning", "Waiting for a volume to be created");
+    let begins =
+        |at| second(at, "Provisioning", "External provisioner is provisioning volume for claim \"fleet/data\"");
+    let fails = |at| second(at, "ProvisioningFailed", "no space");
+    let takes_long =
+        || second(5, "ProvisioningFailed", "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
+    let made = second(7, "ProvisioningSucceeded", "Successfully provisioned volume pvc-1");
+    let (unanswered, refused) = (CauseId::NoProvisioner, CauseId::ProvisioningFailed);
+    let cases = [
+        ("nobody answers", vec![waits()], Some((unanswered, unanswered.patience()))),
+        ("the first try", vec![waits(), begins(1)], None),
+        ("made at the first try", vec![waits(), begins(1), made], None),
+        ("refused", vec![waits(), begins(1), fails(3)], Some((refused, refused.patience()))),
+        ("refused at once", vec![waits(), begins(3), fails(3)], Some((refused, refused.patience()))),
+        ("a second try", vec![waits(), fails(3), begins(4)], Some((refused, None))),
+        ("the second was refused as well", vec![waits(), begins(4), fails(5)], Some((refused, refused.patience()))),
+        ("it only takes longer", vec![waits(), begins(1), takes_long()], Some((refused, None))),
+    ];
+    for (name, events, expected) in cases {
+        let mut evidence = with_claim(claim(Some("csi")), vec![class("csi", "x.csi", true)], events);
+        let found = |evidence: &Evidence| {
+            diagnose(&set(), &evaluate(&set(), None), evidence).map(|found| (found.cause, found.patience))
+        };
+        assert_eq!(found(&evidence), expected, "{name}");
+        // Events tell it too when the classes may not be read.
+        evidence.classes = None;
+        assert_eq!(found(&evidence), expected.filter(|(cause, _)| *cause == refused), "{name}");
+    }
+}
+
+#[test]
 fn an_image_that_cannot_be_pulled_is_told_with_the_registrys_answer() {
     let waiting = |reason: &str| {
         container(json!({"state": {"waiting": {"reason": reason, "message": "Back-off pulling image"}}}))
@@ -297,10 +337,98 @@ fn a_pod_that_no_node_takes_is_told_with_the_schedulers_reasons() {
     let (cause, chain) = found(&set(), &with_pod(pending(message), vec![]));
     assert_eq!(cause, CauseId::Unschedulable);
     assert!(chain.contains(message));
-    let scaling = with_pod(pending(message), vec![event("p", "TriggeredScaleUp", "pod triggered scale-up")]);
-    assert!(diagnose(&set(), &evaluate(&set(), None), &scaling).is_none(), "a node is on its way");
-    let nominated = with_pod(pending(message), vec![event("p", "Nominated", "Pod should schedule on: nodeclaim/a")]);
-    assert!(diagnose(&set(), &evaluate(&set(), None), &nominated).is_none(), "a node is on its way");
+    assert_eq!(patience(&set(), &with_pod(pending(message), vec![])), CauseId::Unschedulable.patience());
+
+    let not_ready = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.";
+    let starting = [
+        with_pod(pending(message), vec![event("p", "TriggeredScaleUp", "pod triggered scale-up")]),
+        with_pod(pending(message), vec![event("p", "Nominated", "Pod should schedule on: nodeclaim/a")]),
+        with_pod(pending(not_ready), vec![]),
+    ];
+    for evidence in starting {
+        assert_eq!(found(&set(), &evidence).0, CauseId::Unschedulable);
+        assert_eq!(patience(&set(), &evidence), None, "a node is on its way");
+    }
+}
+
+#[test]
+fn what_stays_is_told_before_what_may_heal() {
+    let starting = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "message": "1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }"}]});
+    let broken = container(json!({"state": {"waiting": {"reason": "InvalidImageName"}}}));
+    let pods = vec![pod("s", json!({}), starting), pod("s", json!({}), broken)];
+    assert_eq!(found(&set(), &Evidence { pods, ..Evidence::default() }).0, CauseId::ImageNotFound);
+}
+
+#[test]
+fn the_name_of_a_member_is_unknown_until_its_pod_has_an_address() {
+    let line = "dial tcp: lookup etcd-2.etcd.fleet.svc on 10.96.0.10:53: no such host";
+    let member = |name: &str, status: Value| {
+        let mut pod = pod("s", json!({}), status);
+        pod["metadata"]["name"] = name.into();
+        pod["metadata"]["uid"] = name.into();
+        pod
+    };
+    let running = |address: Value| {
+        json!({"phase": "Running", "podIP": address,
+        "containerStatuses": [{"name": "c", "ready": false, "restartCount": 0, "state": {"running": {}}}]})
+    };
+    let creating = container(json!({"restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}));
+    let mut addressed = creating.clone();
+    addressed["podIP"] = "10.1.0.7".into();
+    let told = |others: Vec<Value>, line: &str| {
+        let pods = std::iter::once(member("etcd-0", running("10.1.0.5".into()))).chain(others).collect();
+        let logs = [("fleet/etcd-0/c".to_owned(), vec![line.to_owned()])].into();
+        let evidence = Evidence { pods, logs, ..Evidence::default() };
+        diagnose(&set(), &evaluate(&set(), None), &evidence).map(|found| (found.cause, found.patience))
+    };
+    let second = || member("etcd-1", running("10.1.0.6".into()));
+    for (name, third) in [
+        ("made", Some(creating)),
+        ("not running", Some(addressed)),
+        ("without an address", Some(running(Value::Null))),
+        ("not there", None),
+    ] {
+        let third = third.map(|status| member("etcd-2", status));
+        assert_eq!(told(std::iter::once(second()).chain(third).collect(), line), None, "{name}");
+    }
+    let lookup = CauseId::NameLookupFailed;
+    let all = || vec![second(), member("etcd-2", running("10.1.0.7".into()))];
+    let (_, patience) = told(all(), line).expect("a cause");
+    assert!(patience >= Some(Duration::from_secs(35)), "DNS keeps for 30 s that a name does not exist: {patience:?}");
+    // What is no pod has its name from the start, and a DNS server that does not answer knows none.
+    for line in [line.replace("etcd-2.etcd", "etcd-client"), line.replace("no such host", "i/o timeout")] {
+        assert_eq!(told(vec![], &line), Some((lookup, lookup.patience())), "{line}");
+        assert_eq!(told(all(), &line), Some((lookup, lookup.patience())), "{line}");
+    }
+}
+
+#[test]
+fn a_deadline_of_a_deployment_ends_no_wait_and_a_failed_job_ends_it_at_once() {
+    let failed = |kind: &str, condition: Value| {
+        json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "api", "namespace": "fleet", "uid": "d",
+            "generation": 1}, "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "conditions": [condition]}})
+    };
+    let late =
+        failed("Deployment", json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}));
+    let evidence = Evidence {
+        replica_sets: vec![deployment().1],
+        pods: vec![pod("r", json!({}), json!({"phase": "Pending"}))],
+        events: vec![event("p", "Pulling", "Pulling image \"a\"")],
+        ..Evidence::default()
+    };
+    assert_eq!((found(&late, &evidence).0, patience(&late, &evidence)), (CauseId::ControllerGaveUp, None));
+    let mut job = failed("Job", json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}));
+    job["apiVersion"] = "batch/v1".into();
+    assert_eq!(patience(&job, &evidence), Some(Duration::ZERO));
+    let mut refused = failed("CustomResourceDefinition", json!({"type": "NamesAccepted", "status": "False"}));
+    refused["apiVersion"] = "apiextensions.k8s.io/v1".into();
+    let mut stalled = failed("Widget", json!({"type": "Stalled", "status": "True"}));
+    stalled["apiVersion"] = "example.com/v1".into();
+    for object in [refused, stalled] {
+        assert_eq!(found(&object, &evidence).0, CauseId::ControllerGaveUp);
+        assert_eq!(patience(&object, &evidence), Some(Duration::ZERO));
+    }
 }
 
 #[test]
@@ -355,6 +483,35 @@ fn a_missing_secret_or_a_failing_probe_is_told_in_the_kubelets_words() {
         json!({"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "secret \"a\" not found"}}}),
     );
     assert_eq!(found(&set(), &with_pod(config, vec![])).0, CauseId::ContainerConfig);
+}
+
+#[test]
+fn a_mount_that_is_late_for_minutes_as_a_rule_ends_no_wait() {
+    let pending = || json!({"phase": "Pending"});
+    let missing =
+        || event("p", "FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
+    assert_eq!(patience(&set(), &with_pod(pending(), vec![missing()])), CauseId::MountFailed.patience());
+    for (reason, message) in [
+        ("FailedAttachVolume", "Multi-Attach error for volume \"pv-a\" Volume is already used by pod(s) etcd-0"),
+        (
+            "FailedMount",
+            "MountVolume.MountDevice failed for volume \"pv-a\" : driver name x.csi not found in the list of registered CSI drivers",
+        ),
+        (
+            "FailedMount",
+            "Unable to attach or mount volumes: unmounted volumes=[data]: timed out waiting for the condition",
+        ),
+        ("FailedCreatePodSandBox", "plugin type=\"calico\" failed (add): no such file or directory"),
+    ] {
+        let heals = || at("2026-01-01T00:00:09Z", event("p", reason, message));
+        let evidence = with_pod(pending(), vec![heals()]);
+        assert_eq!(found(&set(), &evidence).0, CauseId::MountFailed, "{message}");
+        assert_eq!(patience(&set(), &evidence), None, "{message}");
+        // What stays is told, however often the other is said after it.
+        let evidence = with_pod(pending(), vec![heals(), missing()]);
+        assert_eq!(patience(&set(), &evidence), CauseId::MountFailed.patience(), "{message}");
+        assert!(found(&set(), &evidence).1.contains("secret \"pki\" not found"), "{message}");
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn of_checks() -> Vec<(String, String)> {
 
 fn of_causes() -> Vec<(String, String)> {
     let found = causes::examples().into_iter().chain([deleted_example()]).map(|diagnosis| {
-        let timed_out = diagnosis.cause.patience().is_none();
+        let timed_out = diagnosis.patience.is_none();
         (diagnosis.cause.id(), of_engine(waited(timed_out, Some(diagnosis))))
     });
     found.chain([("slow".to_owned(), of_engine(waited(true, None)))]).collect()
