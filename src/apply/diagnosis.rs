@@ -207,10 +207,17 @@ impl fmt::Display for WaitFailure {
         } else {
             write!(f, "gave up after {seconds} s, because waiting longer would change nothing: ")?;
         }
-        if let Some(diagnosis) = self.diagnoses.first() {
+        let known = |pending: &Link| {
+            let about =
+                |diagnosis: &&Diagnosis| diagnosis.chain.first().is_some_and(|link| link.object == pending.object);
+            self.diagnoses.iter().find(about)
+        };
+        if let Some(diagnosis) = self.diagnoses.first().filter(|diagnosis| diagnosis.cause != CauseId::Slow) {
             return write!(f, "{diagnosis}");
         }
-        let all: Vec<String> = self.pending.iter().map(ToString::to_string).collect();
+        // No root is known, so all that is late is said.
+        let all: Vec<String> =
+            self.pending.iter().map(|link| known(link).map_or_else(|| link.to_string(), ToString::to_string)).collect();
         f.write_str(&all.join("; "))
     }
 }
@@ -269,5 +276,14 @@ mod tests {
             "timed out waiting for the condition after 60 s: StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending → StorageClass: there is none"
         );
         assert_eq!(failure.cause().unwrap().id(), "no-default-storage-class");
+
+        let mut late = failure;
+        late.diagnoses[0].cause = CauseId::Slow;
+        late.diagnoses[0].chain.truncate(2);
+        late.pending = vec![late.diagnoses[0].chain[0].clone(), link("Deployment", "api", "0 of 1 pods ready")];
+        assert_eq!(
+            late.to_string(),
+            "timed out waiting for the condition after 60 s: StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending; Deployment fleet/api: 0 of 1 pods ready"
+        );
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::api_error::ApiError;
-use super::causes::{Evidence, diagnose, runs};
+use super::causes::{Evidence, diagnose, runs, slow};
 use super::diagnosis::{CauseId, Diagnosis, Link, WaitFailure};
 use super::engine::Engine;
 use super::error::Error;
@@ -204,6 +204,8 @@ impl Engine {
         look.tick().await;
         let mut patience = Patience::default();
         let mut latest: Vec<Diagnosis> = Vec::new();
+        // What is said of those without a cause, if time runs out.
+        let mut late: Vec<Diagnosis> = Vec::new();
         // So many targets, from the first on, have been current.
         let mut reached = 0;
         loop {
@@ -230,6 +232,7 @@ impl Engine {
                 _ = look.tick() => {
                     let evidence = self.evidence(&server, missing(&watched).map(|w| &w.target.object)).await;
                     latest = missing(&watched).filter_map(|w| w.diagnosis(&evidence)).collect();
+                    late = missing(&watched).filter_map(|w| slow(w.live.as_ref()?, &w.status, &evidence)).collect();
                     let live = missing(&watched).filter_map(|w| Some((&w.target.object, w.live.as_ref()?)));
                     patience.look(&latest, &live.map(|(object, live)| (object, runs(live, &evidence))).collect());
                     self.tell_causes(&mut watched, &latest, begun);
@@ -240,7 +243,9 @@ impl Engine {
                     }
                 }
                 () = tokio::time::sleep_until(end.into()) => {
-                    let causes = deciding(&latest, &watched, options.in_order.then_some(reached));
+                    let only = options.in_order.then_some(reached);
+                    let causes = deciding(&latest, &watched, only);
+                    let causes = if causes.is_empty() { deciding(&late, &watched, only) } else { causes };
                     return Err(failed(true, begun, &watched, causes));
                 }
             }

@@ -97,10 +97,33 @@ pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<
                 reference.kind.to_lowercase(),
                 reference.name
             ),
-            chain: vec![head],
+            chain: std::iter::once(head).chain(goes_on.then(|| late_pod(object, evidence)).flatten()).collect(),
             logs: Vec::new(),
         }
     })
+}
+
+/// What is known of a workload that is late without a known cause: its first pod that is not ready, and what that does.
+pub fn slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
+    let pod = late_pod(object, evidence)?;
+    let remedy = format!("look at it with `kubectl{} describe pod {}`", namespace_flag(&pod.object), pod.object.name);
+    let head = Link { object: ObjectRef::of(object)?, state: status.message.clone() };
+    let cause = CauseId::Slow;
+    Some(Diagnosis { cause, chain: vec![head, pod], remedy, logs: Vec::new(), patience: cause.patience() })
+}
+
+/// The first pod of a workload that is not ready: its state, the latest event about it, and the latest warning.
+fn late_pod(object: &Value, evidence: &Evidence) -> Option<Link> {
+    let pod = pods_of(object, evidence).into_iter().find(|pod| !pod::is_ready(pod))?;
+    let latest = events_of(pod, evidence).next();
+    let warning = events_of(pod, evidence).find(|event| text(event, "/type") == Some("Warning"));
+    let events = latest.into_iter().chain(warning.filter(|warning| latest != Some(warning)));
+    let said = events.map(|event| {
+        let [reason, message] = ["/reason", "/message"].map(|field| text(event, field).unwrap_or_default().trim());
+        format!("; {reason}: {message}")
+    });
+    let state = pod::state(pod).to_owned() + &said.collect::<String>();
+    Some(Link { object: ObjectRef::of(pod)?, state })
 }
 
 fn namespace_flag(object: &ObjectRef) -> String {

@@ -24,7 +24,7 @@ const NEW_NAME: Duration = Duration::from_secs(60);
 const SHOWN: usize = 8;
 
 pub(super) fn find(pod: &Value, evidence: &Evidence) -> Option<Finding> {
-    if condition(pod, "Ready").is_some_and(|c| text(c, "/status") == Some("True")) {
+    if is_ready(pod) {
         return None;
     }
     let reference = ObjectRef::of(pod)?;
@@ -33,6 +33,20 @@ pub(super) fn find(pod: &Value, evidence: &Evidence) -> Option<Finding> {
         .or_else(|| containers(pod, &reference, evidence))
         .or_else(|| mount(pod, &reference, evidence))
         .or_else(|| probe(pod, &reference, evidence))
+}
+
+pub(super) fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready").is_some_and(|c| text(c, "/status") == Some("True"))
+}
+
+/// What a pod that is not ready does: what its first container waits for, else its phase.
+pub(super) fn state(pod: &Value) -> &str {
+    let waits = statuses(pod).find_map(|container| text(container, "/state/waiting/reason"));
+    waits.unwrap_or_else(|| match text(pod, "/status/phase") {
+        Some("Running") => "runs and is not ready",
+        Some(phase) => phase,
+        None => "no kubelet has looked at it yet",
+    })
 }
 
 /// Its containers, with those that run before the others in front.

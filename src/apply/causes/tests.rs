@@ -144,7 +144,12 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
         (failed("Job", "batch/v1", backoff), Evidence::default()),
         (failed("Deployment", "apps/v1", late), Evidence::default()),
     ]);
-    cases.map(|(object, evidence)| diagnose(&object, &evaluate(&object, None), &evidence).expect("a cause")).collect()
+    let pulling = event("p", "Pulling", "Pulling image \"registry/etcd:1\"");
+    let late = with_pod(waiting("ContainerCreating", ""), vec![pulling]);
+    cases
+        .map(|(object, evidence)| diagnose(&object, &evaluate(&object, None), &evidence).expect("a cause"))
+        .chain(slow(&set(), &evaluate(&set(), None), &late))
+        .collect()
 }
 
 #[test]
@@ -404,6 +409,48 @@ fn the_name_of_a_member_is_unknown_until_its_pod_has_an_address() {
 }
 
 #[test]
+fn what_is_late_without_a_cause_is_told_with_its_pod_and_the_events_about_it() {
+    let creating = || container(json!({"restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}));
+    let warning = |time: &str, reason: &str, message: &str| {
+        let mut event = at(time, event("p", reason, message));
+        event["type"] = "Warning".into();
+        event
+    };
+    let pulls = || at("2026-01-01T00:00:08Z", event("p", "Pulling", "Pulling image \"a\""));
+    let early = || warning("2026-01-01T00:00:01Z", "FailedScheduling", "0/1 nodes");
+    let cases = [
+        (creating(), vec![], "ContainerCreating"),
+        (creating(), vec![pulls()], "ContainerCreating; Pulling: Pulling image \"a\""),
+        (
+            creating(),
+            vec![pulls(), early()],
+            "ContainerCreating; Pulling: Pulling image \"a\"; FailedScheduling: 0/1 nodes",
+        ),
+        (
+            json!({"phase": "Pending"}),
+            vec![warning("2026-01-01T00:00:09Z", "Odd", "it is"), pulls(), early()],
+            "Pending; Odd: it is",
+        ),
+        (json!({"phase": "Running"}), vec![], "runs and is not ready"),
+        (json!({}), vec![], "no kubelet has looked at it yet"),
+    ];
+    for (status, events, expected) in cases {
+        let evidence = with_pod(status, events);
+        let late = slow(&set(), &evaluate(&set(), None), &evidence).expect("a pod that is late");
+        assert_eq!((late.cause, late.patience), (CauseId::Slow, None));
+        assert_eq!(
+            late.to_string(),
+            format!("StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: {expected}")
+        );
+        assert_eq!(late.remedy, "look at it with `kubectl -n fleet describe pod etcd-0`");
+    }
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    for evidence in [with_pod(ready, vec![]), Evidence::default()] {
+        assert!(slow(&set(), &evaluate(&set(), None), &evidence).is_none());
+    }
+}
+
+#[test]
 fn a_deadline_of_a_deployment_ends_no_wait_and_a_failed_job_ends_it_at_once() {
     let failed = |kind: &str, condition: Value| {
         json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "api", "namespace": "fleet", "uid": "d",
@@ -417,7 +464,9 @@ fn a_deadline_of_a_deployment_ends_no_wait_and_a_failed_job_ends_it_at_once() {
         events: vec![event("p", "Pulling", "Pulling image \"a\"")],
         ..Evidence::default()
     };
-    assert_eq!((found(&late, &evidence).0, patience(&late, &evidence)), (CauseId::ControllerGaveUp, None));
+    let (cause, chain) = found(&late, &evidence);
+    assert_eq!((cause, patience(&late, &evidence)), (CauseId::ControllerGaveUp, None));
+    assert!(chain.ends_with("→ Pod fleet/etcd-0: Pending; Pulling: Pulling image \"a\""), "{chain}");
     let mut job = failed("Job", json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}));
     job["apiVersion"] = "batch/v1".into();
     assert_eq!(patience(&job, &evidence), Some(Duration::ZERO));

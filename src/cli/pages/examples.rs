@@ -15,7 +15,7 @@ use super::block::{self, Block};
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::apply::{
-    ApiError, Conflict, Diagnosis, Error, Foreign, Kind, Leftover, Link, ObjectRef, Removed, RolledBack, StuckObject,
+    ApiError, Conflict, Diagnosis, Error, Foreign, Kind, Leftover, ObjectRef, Removed, RolledBack, StuckObject,
     WaitFailure,
 };
 use crate::apply::{causes, deleted_example};
@@ -45,11 +45,10 @@ fn api(doing: &str, source: ApiError) -> Error {
     Error::on(doing, &object("apps", "StatefulSet", "etcd"), source)
 }
 
-fn waited(timed_out: bool, diagnosis: Option<Diagnosis>) -> Error {
-    let link = Link { object: object("apps", "StatefulSet", "etcd"), state: "0 of 1 pods ready".to_owned() };
-    let pending = vec![diagnosis.as_ref().map_or(link, |diagnosis| diagnosis.chain[0].clone())];
+fn waited(timed_out: bool, diagnosis: Diagnosis) -> Error {
+    let pending = vec![diagnosis.chain[0].clone()];
     let waited = Duration::from_secs(if timed_out { 300 } else { 9 });
-    Error::Wait(Box::new(WaitFailure { timed_out, waited, pending, diagnoses: diagnosis.into_iter().collect() }))
+    Error::Wait(Box::new(WaitFailure { timed_out, waited, pending, diagnoses: vec![diagnosis] }))
 }
 
 /// As an install says it that stopped at the step of the API server.
@@ -69,11 +68,12 @@ fn of_checks() -> Vec<(String, String)> {
 }
 
 fn of_causes() -> Vec<(String, String)> {
-    let found = causes::examples().into_iter().chain([deleted_example()]).map(|diagnosis| {
+    let found = causes::examples().into_iter().chain([deleted_example()]);
+    let shown = |diagnosis: Diagnosis| {
         let timed_out = diagnosis.patience.is_none();
-        (diagnosis.cause.id(), of_engine(waited(timed_out, Some(diagnosis))))
-    });
-    found.chain([("slow".to_owned(), of_engine(waited(true, None)))]).collect()
+        (diagnosis.cause.id(), of_engine(waited(timed_out, diagnosis)))
+    };
+    found.map(shown).collect()
 }
 
 fn of_engine_errors() -> Vec<(&'static str, String)> {
@@ -131,8 +131,8 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         file,
         Error::Input("it needs apiVersion, kind and metadata.name (has `v1`, `ConfigMap`, ``)".to_owned()),
         Error::Stuck { objects: vec![stuck] },
-        waited(true, causes::examples().into_iter().next()),
-        waited(false, causes::examples().into_iter().next()),
+        waited(true, causes::examples().remove(0)),
+        waited(false, causes::examples().remove(0)),
     ];
     errors.into_iter().map(|error| (error.reason(), of_engine(error))).collect()
 }
