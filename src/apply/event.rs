@@ -46,11 +46,12 @@ pub enum Event {
         /// The server's sentence.
         message: String,
     },
-    /// An object is waited for, and its state has changed. Never sent twice with the same text.
+    /// An object is waited for, and its state has changed, or what keeps it. Of one object never sent twice in a row with
+    /// the same text.
     Waiting {
         /// Which object.
         object: ObjectRef,
-        /// Its state in a few words, such as `0 of 1 pods ready`.
+        /// What keeps it, if that is known, else its state in a few words, such as `0 of 1 pods ready`.
         message: String,
         /// Seconds since the wait began.
         seconds: u64,
@@ -61,6 +62,9 @@ pub enum Event {
         object: ObjectRef,
         /// Seconds since the wait began.
         seconds: u64,
+        /// That it exists is all that is known about it, for want of a rule for its kind.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     /// A request failed more than once and is sent again.
     Retrying {
@@ -157,7 +161,7 @@ mod tests {
             name: "a".into(),
         };
         events.send(Event::Object { object: object.clone(), done: Done::Created });
-        events.clone().send(Event::Ready { object, seconds: 3 });
+        events.clone().send(Event::Ready { object, seconds: 3, note: None });
         let seen = seen.lock().unwrap();
         assert_eq!(seen.iter().map(|e| e.sequence).collect::<Vec<_>>(), [1, 2]);
         let json = serde_json::to_value(&seen[1]).unwrap();
@@ -165,5 +169,6 @@ mod tests {
             (json["type"].as_str(), json["seconds"].as_u64(), json["sequence"].as_u64()),
             (Some("ready"), Some(3), Some(2))
         );
+        assert!(json.get("note").is_none(), "{json}");
     }
 }

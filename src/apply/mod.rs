@@ -63,6 +63,7 @@ mod transport;
 mod uninstall;
 mod wait;
 mod watch;
+mod watched;
 mod write;
 
 pub use api_error::{ApiError, Cause, sentences};
@@ -86,6 +87,6 @@ pub use rollback::RolledBack;
 pub use run::{Applied, Run};
 pub use server::{ApplyOptions, Selection, Server, Written};
 pub use uninstall::{Kept, Removal, Removed};
-#[cfg(test)]
-pub(crate) use wait::deleted as deleted_example;
 pub use wait::{WaitOptions, WaitTarget};
+#[cfg(test)]
+pub(crate) use watched::deleted as deleted_example;

@@ -8,17 +8,17 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::api_error::ApiError;
-use super::causes::{Evidence, diagnose, runs, slow};
-use super::diagnosis::{CauseId, Diagnosis, Link, WaitFailure};
+use super::causes::{diagnose, runs, slow};
+use super::diagnosis::{Diagnosis, WaitFailure};
 use super::engine::Engine;
 use super::error::Error;
-use super::event::Event;
 use super::kinds::Kind;
 use super::object::ObjectRef;
 use super::patience::Patience;
 use super::run::Run;
-use super::status::{State, Status, evaluate, has_rule};
+use super::status::{Status, evaluate, has_rule};
 use super::watch::{Update, follow};
+use super::watched::Watched;
 
 /// How often causes are looked for while something is not there yet.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -89,57 +89,6 @@ impl super::plan::Plan {
     }
 }
 
-/// One target while it is waited for.
-struct Watched<'a> {
-    target: &'a WaitTarget,
-    live: Option<Value>,
-    seen: bool,
-    status: Status,
-    told: String,
-}
-
-impl Watched<'_> {
-    fn judge(&mut self) {
-        self.status = match &self.live {
-            Some(live) => evaluate(live, self.target.generation),
-            None if self.seen => {
-                Status { state: State::InProgress, message: "was deleted while it was waited for".to_owned() }
-            }
-            None => Status { state: State::InProgress, message: "does not exist yet".to_owned() },
-        };
-    }
-
-    fn link(&self) -> Link {
-        Link { object: self.target.object.clone(), state: self.status.message.clone() }
-    }
-
-    fn diagnosis(&self, evidence: &Evidence) -> Option<Diagnosis> {
-        match &self.live {
-            Some(live) => diagnose(live, &self.status, evidence),
-            None if self.seen => Some(Diagnosis {
-                cause: CauseId::Deleted,
-                chain: vec![self.link()],
-                remedy: "find out who deletes it, and run the command again".to_owned(),
-                logs: Vec::new(),
-                patience: CauseId::Deleted.patience(),
-            }),
-            None => None,
-        }
-    }
-}
-
-/// The example of an object that somebody deletes.
-#[cfg(test)]
-pub(crate) fn deleted() -> Diagnosis {
-    let kind = Kind::known("apps", "Deployment");
-    let object = ObjectRef::new(&kind, Some("fleet"), "apiserver");
-    let target = WaitTarget { kind, object, generation: None };
-    let status = Status { state: State::InProgress, message: String::new() };
-    let mut watched = Watched { target: &target, live: None, seen: true, status, told: String::new() };
-    watched.judge();
-    watched.diagnosis(&Evidence::default()).unwrap()
-}
-
 impl Engine {
     /// Waits until all targets are current.
     ///
@@ -168,16 +117,7 @@ impl Engine {
         let end = begun + options.timeout;
         let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
         let server = self.server.until(Some(end));
-        let mut watched: Vec<Watched<'_>> = targets
-            .iter()
-            .map(|target| Watched {
-                target,
-                live: None,
-                seen: false,
-                status: Status { state: State::InProgress, message: String::new() },
-                told: String::new(),
-            })
-            .collect();
+        let mut watched: Vec<Watched<'_>> = targets.iter().map(Watched::new).collect();
         let (sender, mut updates) = mpsc::unbounded_channel();
         // Dropping the set at the end stops all watches.
         let mut followers = JoinSet::new();
@@ -235,7 +175,10 @@ impl Engine {
                     late = missing(&watched).filter_map(|w| slow(w.live.as_ref()?, &w.status, &evidence)).collect();
                     let live = missing(&watched).filter_map(|w| Some((&w.target.object, w.live.as_ref()?)));
                     patience.look(&latest, &live.map(|(object, live)| (object, runs(live, &evidence))).collect());
-                    self.tell_causes(&mut watched, &latest, begun);
+                    for w in &mut watched {
+                        w.explain(&latest);
+                    }
+                    self.tell(&mut watched, begun);
                     let causes = deciding(&latest, &watched, options.in_order.then_some(reached));
                     // What crashes because something before it is not there must not be taken for the root.
                     if causes.first().is_some_and(|first| options.fail_early && patience.is_over(first)) {
@@ -276,36 +219,11 @@ impl Engine {
         waiting.iter().filter_map(|(live, status)| diagnose(live, status, &evidence)).collect()
     }
 
-    /// One event a change of state; the same words are not said twice.
+    /// Tells what has changed since it was told last.
     fn tell(&self, watched: &mut [Watched<'_>], begun: Instant) {
-        for w in watched {
-            if w.status.message == w.told || w.status.message.is_empty() {
-                continue;
-            }
-            w.told.clone_from(&w.status.message);
-            let (object, seconds) = (w.target.object.clone(), begun.elapsed().as_secs());
-            self.events.send(if w.status.is_done() {
-                Event::Ready { object, seconds }
-            } else {
-                Event::Waiting { object, message: w.status.message.clone(), seconds }
-            });
-        }
-    }
-
-    fn tell_causes(&self, watched: &mut [Watched<'_>], causes: &[Diagnosis], begun: Instant) {
-        for cause in causes {
-            let message = cause.chain.iter().skip(1).map(ToString::to_string).collect::<Vec<_>>().join(" → ");
-            let Some(head) = cause.chain.first() else { continue };
-            let Some(w) = watched.iter_mut().find(|w| w.target.object == head.object) else { continue };
-            let message = if message.is_empty() { head.state.clone() } else { message };
-            if w.told != message {
-                w.told.clone_from(&message);
-                self.events.send(Event::Waiting {
-                    object: head.object.clone(),
-                    message,
-                    seconds: begun.elapsed().as_secs(),
-                });
-            }
+        let seconds = begun.elapsed().as_secs();
+        for event in watched.iter_mut().filter_map(|w| w.news(seconds)) {
+            self.events.send(event);
         }
     }
 }

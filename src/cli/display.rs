@@ -170,7 +170,10 @@ impl Progress for Display {
         }
         match event {
             Event::Waiting { object, message, .. } => self.waiting(object, message),
-            Event::Ready { object, .. } => self.ready(object),
+            Event::Ready { object, .. } => {
+                self.ready(object);
+                tell(self, event);
+            }
             _ => tell(self, event),
         }
     }

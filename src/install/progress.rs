@@ -62,6 +62,7 @@ pub fn tell<P: Progress + ?Sized>(progress: &P, event: &Event) {
             };
             progress.warn(&format!("the record of this installation is lost; {found}"));
         }
+        Event::Ready { object, note: Some(note), .. } => progress.warn(&format!("{object} {note}")),
         Event::Object { .. } | Event::Ready { .. } => {}
     }
 }

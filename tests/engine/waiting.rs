@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{CauseId, Error, Event, Kind, Planned, Removal, WaitOptions, WaitTarget};
+use fleetctl::apply::{CauseId, Error, Event, Kind, Planned, Removal, Selection, WaitOptions, WaitTarget};
 use serde_json::{Value, json};
 
 use super::rules;
@@ -79,6 +79,50 @@ async fn a_quota_that_is_used_up_is_named() {
 }
 
 #[tokio::test]
+async fn a_cause_is_told_once_while_its_object_is_written_again_and_again() {
+    let case = with_full_quota("quiet").await;
+    let targets = [target(&case, "apps", "Deployment", "d")];
+    let (kind, deployment) = (targets[0].kind.clone(), targets[0].object.clone());
+    let touching = async {
+        told(&case, "exceeded quota").await;
+        for touch in 0..5 {
+            let annotation = json!({"metadata": {"annotations": {"example.com/touch": touch.to_string()}}});
+            case.server().merge(&kind, &deployment, &annotation).await.unwrap();
+            // There is a look in between.
+            tokio::time::sleep(Duration::from_millis(2500)).await;
+        }
+    };
+    let options = WaitOptions { fail_early: false, ..within(20) };
+    let (waited, ()) = futures::join!(case.engine.wait(&targets, options), touching);
+    assert!(waited.unwrap_err().is_timeout());
+    let told = lines(&case);
+    assert_each_once(&told);
+    assert!(told.last().is_some_and(|line| line.contains("exceeded quota")), "{told:?}");
+    remove(&case).await;
+}
+
+#[tokio::test]
+async fn what_exists_without_a_rule_for_its_kind_is_ready_with_a_note() {
+    let case = Case::new("norule").await;
+    case.install(&objects(&case)).await.unwrap();
+    let revision = async {
+        loop {
+            let set = case.get("apps", "StatefulSet", "etcd").await.unwrap();
+            if let Some(revision) = set["status"]["updateRevision"].as_str() {
+                return revision.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let revision = tokio::time::timeout(Duration::from_secs(60), revision).await.expect("the set has a revision");
+    case.engine.wait(&[target(&case, "apps", "ControllerRevision", &revision)], within(30)).await.unwrap();
+    let told = case.events.lock().unwrap().clone();
+    let noted = |event: &Event| matches!(event, Event::Ready { object, note: Some(note), .. } if object.name == revision && note.contains("no rule"));
+    assert!(told.iter().any(noted), "{told:?}");
+    remove(&case).await;
+}
+
+#[tokio::test]
 async fn in_order_only_what_keeps_the_first_ends_a_wait_early() {
     let case = with_full_quota("order").await;
     // The first is there, the second is late without a known cause, and the third cannot become ready.
@@ -127,21 +171,28 @@ async fn objects_become_ready_while_they_are_watched_and_each_state_is_told_once
     let targets = [target(&case, "apps", "Deployment", "d"), target(&case, "", "Service", "s")];
     let (waited, ()) = futures::join!(case.engine.wait(&targets, within(60)), ready);
     waited.unwrap();
-    let events = case.events.lock().unwrap().clone();
-    let told: Vec<String> = events
-        .iter()
-        .filter_map(|event| match event {
-            Event::Waiting { object, message, .. } => Some(format!("{object}: {message}")),
-            Event::Ready { object, .. } => Some(format!("{object}: ready")),
-            _ => None,
-        })
-        .collect();
-    let mut unique = told.clone();
-    unique.sort();
-    unique.dedup();
-    assert_eq!(unique.len(), told.len(), "{told:?}");
+    let told = lines(&case);
+    assert_each_once(&told);
     assert!(told.iter().any(|line| line == &format!("Deployment {}/d: ready", case.namespace)), "{told:?}");
     remove(&case).await;
+}
+
+/// What was said of the objects that were waited for.
+fn lines(case: &Case) -> Vec<String> {
+    let line = |event: &Event| match event {
+        Event::Waiting { object, message, .. } => Some(format!("{object}: {message}")),
+        Event::Ready { object, .. } => Some(format!("{object}: ready")),
+        _ => None,
+    };
+    case.events.lock().unwrap().iter().filter_map(line).collect()
+}
+
+#[track_caller]
+fn assert_each_once(lines: &[String]) {
+    let mut unique = lines.to_vec();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), lines.len(), "{lines:?}");
 }
 
 /// Plays the kubelet: every pod of the deployment gets a ready status.
@@ -154,11 +205,7 @@ async fn set_pods(case: &Case, status: &Value) {
     let pods = Kind::versions("", "Pod").remove(0);
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let selection = fleetctl::apply::Selection {
-            namespace: Some(&case.namespace),
-            labels: Some("app=d"),
-            ..Default::default()
-        };
+        let selection = Selection { namespace: Some(&case.namespace), labels: Some("app=d"), ..Default::default() };
         let found = case.server().list(&pods, &selection).await.unwrap();
         for pod in &found {
             let path = format!(
