@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::api_error::ApiError;
-use super::causes::{diagnose, runs, slow};
+use super::causes::{diagnose, slow};
 use super::diagnosis::{Diagnosis, WaitFailure};
 use super::engine::Engine;
 use super::error::Error;
@@ -146,6 +146,7 @@ impl Engine {
         let mut latest: Vec<Diagnosis> = Vec::new();
         // What is said of those without a cause, if time runs out.
         let mut late: Vec<Diagnosis> = Vec::new();
+        let mut looked = false;
         // So many targets, from the first on, have been current.
         let mut reached = 0;
         loop {
@@ -166,6 +167,11 @@ impl Engine {
                         if all || options.in_order && reached == watched.len() {
                             return Ok(());
                         }
+                        // What is from before the wait can only be told from what comes after it by a look at once.
+                        if !looked && watched.iter().all(Watched::is_judged) {
+                            looked = true;
+                            look.reset_immediately();
+                        }
                     }
                     None => {}
                 },
@@ -173,8 +179,9 @@ impl Engine {
                     let evidence = self.evidence(&server, missing(&watched).map(|w| &w.target.object)).await;
                     latest = missing(&watched).filter_map(|w| w.diagnosis(&evidence)).collect();
                     late = missing(&watched).filter_map(|w| slow(w.live.as_ref()?, &w.status, &evidence)).collect();
-                    let live = missing(&watched).filter_map(|w| Some((&w.target.object, w.live.as_ref()?)));
-                    patience.look(&latest, &live.map(|(object, live)| (object, runs(live, &evidence))).collect());
+                    let live: Vec<&Value> = missing(&watched).filter_map(|w| w.live.as_ref()).collect();
+                    patience.look(&latest, &live, &evidence);
+                    looked = true;
                     for w in &mut watched {
                         w.explain(&latest);
                     }

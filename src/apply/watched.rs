@@ -154,7 +154,7 @@ mod tests {
             Link { object: target().object, state: "0 of 2 pods ready".into() },
             Link { object, state: state.into() },
         ];
-        Diagnosis { cause, chain, remedy: String::new(), logs: Vec::new() }
+        Diagnosis { cause, chain, remedy: String::new(), logs: Vec::new(), patience: cause.patience() }
     }
 
     /// What happens to a target, one after the other.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{CauseId, Error, Event, Kind, Planned, Removal, Selection, WaitOptions, WaitTarget};
+use fleetctl::apply::{CauseId, Error, Event, Kind, ObjectRef, Planned, Removal, Selection, WaitOptions, WaitTarget};
 use serde_json::{Value, json};
 
 use super::rules;
@@ -75,6 +75,52 @@ async fn a_quota_that_is_used_up_is_named() {
     assert_eq!(failure.cause(), Some(CauseId::QuotaExceeded), "{failure}");
     assert!(failure.waited < Duration::from_secs(30), "{failure}");
     assert!(failure.to_string().contains("exceeded quota"), "{failure}");
+    remove(&case).await;
+}
+
+/// How often the pods of the deployment were refused, as the events tell it.
+async fn refusals(case: &Case) -> Vec<(String, i64)> {
+    let selection = Selection { namespace: Some(&case.namespace), ..Selection::default() };
+    let events = case.server().list(&Kind::versions("", "Event").remove(0), &selection).await.unwrap();
+    let of_the_set =
+        |event: &&Value| event["reason"] == "FailedCreate" && event["involvedObject"]["kind"] == "ReplicaSet";
+    let times = |event: &Value| {
+        let uid = event["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        (uid, event["count"].as_i64().unwrap_or_default())
+    };
+    let mut refusals: Vec<_> = events.iter().filter(of_the_set).map(times).collect();
+    refusals.sort();
+    refusals
+}
+
+#[tokio::test]
+async fn after_a_quota_was_raised_the_next_wait_lasts_until_the_pods_are_tried_again() {
+    let case = with_full_quota("raised").await;
+    let begun = Instant::now();
+    let targets = [target(&case, "apps", "Deployment", "d")];
+    let error = case.engine.wait(&targets, within(600)).await.unwrap_err();
+    let Error::Wait(failure) = &error else { panic!("{error}") };
+    assert_eq!(failure.cause(), Some(CauseId::QuotaExceeded), "{failure}");
+
+    // The controller waits each time for as long as it has tried. Right after a try that came so late, its next one comes
+    // later than a refusal would end a wait.
+    let late = async {
+        let mut known = refusals(&case).await;
+        loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let now = refusals(&case).await;
+            if now != known && begun.elapsed() > Duration::from_secs(12) {
+                return;
+            }
+            known = now;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(90), late).await.expect("the controller tries again");
+    let quota = case.get("", "ResourceQuota", "q").await.unwrap();
+    let (kind, quota) = (Kind::versions("", "ResourceQuota").remove(0), ObjectRef::of(&quota).unwrap());
+    case.server().merge(&kind, &quota, &json!({"spec": {"hard": {"pods": "10"}}})).await.unwrap();
+    let (waited, ()) = futures::join!(case.engine.wait(&targets, within(120)), make_ready(&case));
+    waited.unwrap();
     remove(&case).await;
 }
 
@@ -312,6 +358,45 @@ async fn what_crashed_before_the_wait_began_may_still_become_ready_and_a_crash_a
         let Err(Error::Wait(failure)) = waited else { panic!("{waited:?}") };
         assert_eq!((failure.cause(), failure.timed_out), (Some(CauseId::CrashLoop), false), "{failure}");
         assert!(begun.elapsed() > Duration::from_secs(6), "given up for a crash of before");
+    }
+    remove(&case).await;
+}
+
+/// Pods whose image is not there, after a try or between two.
+fn unpulled(why: &str) -> Value {
+    json!({"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": [{
+        "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": why, "message": "failed to pull image: i: not found"}}}]})
+}
+
+#[tokio::test]
+async fn an_image_that_was_missing_before_the_wait_began_may_be_pulled_at_the_next_try_and_a_try_that_fails_counts() {
+    let case = Case::new("pull").await;
+    case.install(&objects(&case)).await.unwrap();
+    let targets = [target(&case, "apps", "Deployment", "d")];
+    // Longer than a missing image is given.
+    let pause = Duration::from_secs(12);
+    for pushed in [false, true] {
+        set_pods(&case, &unpulled("ImagePullBackOff")).await;
+        case.events.lock().unwrap().clear();
+        let trying = async {
+            told(&case, "cannot be pulled").await;
+            tokio::time::sleep(pause).await;
+            if pushed {
+                make_ready(&case).await;
+            } else {
+                set_pods(&case, &unpulled("ErrImagePull")).await;
+            }
+        };
+        let begun = Instant::now();
+        let (waited, ()) = futures::join!(case.engine.wait(&targets, within(90)), trying);
+        if pushed {
+            waited.unwrap();
+            continue;
+        }
+        let Err(Error::Wait(failure)) = waited else { panic!("{waited:?}") };
+        assert_eq!((failure.cause(), failure.timed_out), (Some(CauseId::ImageNotFound), false), "{failure}");
+        assert!(begun.elapsed() > pause, "given up for a try of before");
     }
     remove(&case).await;
 }
