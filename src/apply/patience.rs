@@ -93,8 +93,7 @@ fn cause_of(diagnosis: &Diagnosis) -> Option<(ObjectRef, CauseId)> {
 
 /// All signs that there are.
 fn signs(missing: &[&Value], evidence: &Evidence) -> BTreeSet<Sign> {
-    let told =
-        missing.iter().flat_map(|live| [of_condition(live, "ReplicaFailure"), of_condition(live, "Progressing")]);
+    let told = missing.iter().map(|live| of_condition(live, "ReplicaFailure"));
     let events = evidence.events.iter().map(of_event);
     events.chain(evidence.pods.iter().flat_map(of_pulls)).chain(told.flatten()).collect()
 }
@@ -114,7 +113,6 @@ fn signs_of(cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) -> O
         let of_reason = |event: &&Value| text(event, "/reason").is_some_and(|reason| reasons.contains(&reason));
         evidence.events.iter().filter(of_reason).filter(|event| about(event)).map(of_event).collect()
     };
-    let told = |kind: &str| target.and_then(|live| of_condition(live, kind));
     let signs = match cause.cause {
         CauseId::ImageNotFound | CauseId::ImagePullDenied | CauseId::ImagePullFailed => {
             let in_chain = |pod: &&Value| {
@@ -137,13 +135,11 @@ fn signs_of(cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) -> O
         }
         CauseId::QuotaExceeded | CauseId::PodSecurity | CauseId::PodsRefused => {
             let mut signs = reasons(&["FailedCreate"]);
-            signs.extend(told("ReplicaFailure"));
+            signs.extend(target.and_then(|live| of_condition(live, "ReplicaFailure")));
             signs
         }
         CauseId::ProvisioningFailed => reasons(&["ProvisioningFailed"]),
         CauseId::MountFailed => reasons(&["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"]),
-        // A Deployment that has made no progress for long says so until it makes some. That of other kinds is final.
-        CauseId::ControllerGaveUp => [told("Progressing")?].into(),
         _ => return None,
     };
     Some(signs)
@@ -351,23 +347,5 @@ mod tests {
                 "what is met first after the wait began"
             );
         }
-    }
-
-    #[test]
-    fn a_deployment_that_gave_up_before_may_still_make_progress() {
-        let deployment = |since: &str| {
-            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n", "uid": "d", "generation": 1},
-                "status": {"observedGeneration": 1, "conditions": [{"type": "Progressing", "status": "False",
-                    "reason": "ProgressDeadlineExceeded", "message": "late", "lastUpdateTime": since}]}})
-        };
-        let mut patience = Patience::default();
-        let look = |deployment: &Value| {
-            let evidence = Evidence::default();
-            let latest = [diagnose(deployment, &evaluate(deployment, None), &evidence).unwrap()];
-            patience.look(&latest, &[deployment], &evidence);
-            patience.is_over(&latest[0])
-        };
-        let looks = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T00:20:00Z"].map(deployment);
-        assert_eq!(looks.each_ref().map(look), [false, false, true]);
     }
 }

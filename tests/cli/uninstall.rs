@@ -107,6 +107,12 @@ impl Hosting {
             ("GET", "/api/v1") => {
                 (200, json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": []}))
             }
+            // Of what is written, the record, only that it was written is told.
+            ("POST", "/api/v1/namespaces/fleet/secrets")
+            | ("PATCH", "/api/v1/namespaces/fleet/secrets/fleetctl.demo") => {
+                let code = if method == "POST" { 201 } else { 200 };
+                (code, json!({"kind": "Secret", "metadata": {"uid": "r", "resourceVersion": "1"}}))
+            }
             ("DELETE", _) => {
                 self.deleted.lock().unwrap().push(path.to_owned());
                 objects.remove(path).map_or_else(not_found, |object| (200, object))
@@ -166,6 +172,7 @@ fn reason(ran: &Ran) -> String {
 #[test]
 fn a_plain_removal_warns_about_registered_clusters_and_goes_on() {
     let hosting = Hosting::with_clusters();
+    hosting.has(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}}));
     let sandbox = hosting.user();
     let ran = sandbox.run(&["uninstall", "cp", "demo"]);
     assert!(ran.succeeds().contains("PersistentVolumeClaim fleet/etcd-data-etcd-0: it holds the data"), "{ran:?}");
