@@ -79,7 +79,7 @@ pub(crate) fn sampled<T>(cases: impl Iterator<Item = T>) -> impl Iterator<Item =
 /// each choice comes up.
 pub(crate) fn some<T>(count: usize, all: Vec<T>) -> impl Iterator<Item = T> {
     let mut step = all.len().div_ceil(count);
-    while step % 2 == 0 || step % 3 == 0 {
+    while step.is_multiple_of(2) || step.is_multiple_of(3) {
         step += 1;
     }
     all.into_iter().skip(step / 2).step_by(step)
@@ -161,7 +161,7 @@ async fn after_a_killed_install(k: usize, sent: bool, then: Then, adopting: bool
     // What a controller makes late would stay in a namespace that stays.
     let settle = async || {
         if adopting {
-            furnished(&case).await
+            furnished(&case).await;
         }
     };
     let is_whole = async || case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop();
