@@ -331,3 +331,71 @@ fn drop_nulls(value: &mut Value) {
         map.values_mut().for_each(drop_nulls);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::AtomicUsize;
+
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::super::server::ApplyOptions;
+    use super::*;
+
+    /// A server on which another run takes the lock over as soon as the time there is an hour later, which an answer to
+    /// `/late` says. Counts what is applied.
+    fn taken_over(owner: &Owner, applied: &Arc<AtomicUsize>) -> Server {
+        let lock = Lock { holder: Holder { nonce: "another".into(), ..Holder::current() }, expires: String::new() };
+        let mut taken = State { lock: Some(lock), write: "w".into(), ..State::default() }.secret(owner);
+        taken["metadata"]["uid"] = "u".into();
+        taken["metadata"]["resourceVersion"] = "2".into();
+        let applied = Arc::clone(applied);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let ours = json!({"metadata": {"uid": "u", "resourceVersion": "1"}});
+            let (code, said) = match (request.method().as_str(), path.contains("/configmaps/")) {
+                ("PATCH", true) => {
+                    applied.fetch_add(1, Ordering::SeqCst);
+                    (200, ours)
+                }
+                ("PATCH", false) => {
+                    (409, json!({"code": 409, "reason": "Conflict", "message": "it is another by now"}))
+                }
+                ("POST", _) => (201, ours),
+                _ => (200, taken.clone()),
+            };
+            let hours = i64::from(path == "/late");
+            let time = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(hours);
+            let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&time).unwrap();
+            let answer = http::Response::builder().status(code).header(http::header::DATE, date);
+            let answer = answer.body(Body::from(said.to_string().into_bytes())).unwrap();
+            async { Ok::<_, Infallible>(answer) }
+        });
+        Server::new(kube::Client::new(service, "default"), Events::none())
+    }
+
+    #[tokio::test]
+    async fn nothing_more_is_written_once_the_lock_may_be_anothers_by_the_clock_of_the_server() {
+        let owner = Owner::new("control-plane", "demo", "fleet");
+        let applied = Arc::new(AtomicUsize::new(0));
+        let server = taken_over(&owner, &applied);
+        let (options, begun) = (Options::default(), AtomicBool::new(false));
+        let ledger =
+            Ledger::acquire(&server, &owner, &options, &Events::none(), &begun, &State::default(), |_| {}).await;
+        let shared = Shared::new(ledger.unwrap());
+        let fenced = server.behind(shared.fence());
+        let kind = Kind::known("", "ConfigMap");
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": "fleet"}});
+        fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap();
+        assert_eq!(applied.load(Ordering::SeqCst), 1, "a lock that was taken a moment ago needs no look");
+        server.get_path("/late").await.unwrap();
+        let refused = fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap_err();
+        let target = ObjectRef::new(&kind, Some("fleet"), "config");
+        assert_eq!(Error::on("apply", &target, refused).reason(), "LockLost");
+        assert_eq!(applied.load(Ordering::SeqCst), 1);
+        // Reading needs no lock.
+        fenced.get(&kind, Some("fleet"), "config").await.unwrap();
+    }
+}
