@@ -86,10 +86,9 @@ fn is_tool(entry: &Value) -> bool {
 /// tools when it is: what only they hold, and `manifest` has not.
 pub(crate) fn drop_with(after: &mut Value, live: &Value, manifest: &Value) {
     let Some(merged) = merged_entries(live) else { return };
-    let fields_of = |entry: &'_ Value| entry.get("fieldsV1").cloned();
-    let Some(ours) = merged.first().and_then(fields_of) else { return };
-    let others: Vec<Value> = merged[1..].iter().filter_map(fields_of).collect();
-    drop_unset(after, &ours, Some(manifest), &others.iter().collect::<Vec<_>>());
+    let mut fields = merged.iter().filter_map(|entry| entry.get("fieldsV1"));
+    let Some(ours) = fields.next() else { return };
+    drop_unset(after, ours, Some(manifest), &fields.collect::<Vec<_>>());
 }
 
 fn drop_unset(after: &mut Value, fields: &Value, manifest: Option<&Value>, others: &[&Value]) {
@@ -99,7 +98,7 @@ fn drop_unset(after: &mut Value, fields: &Value, manifest: Option<&Value>, other
             let wanted = manifest.and_then(|manifest| manifest.get(name));
             let Some(value) = after.get_mut(name) else { continue };
             drop_unset(value, child, wanted, &below);
-            let is_bare = fields::count(child) == 1 && child.as_object().is_none_or(|map| map.keys().all(|k| k == "."));
+            let is_bare = child.as_object().is_none_or(|map| map.keys().all(|key| key == "."));
             let emptied = value.as_object().is_some_and(serde_json::Map::is_empty);
             if wanted.is_none()
                 && below.is_empty()

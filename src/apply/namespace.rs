@@ -15,11 +15,29 @@ use super::object::{ObjectRef, list, text, uid};
 use super::plan::made_by;
 use super::record::State;
 use super::server::{Selection, Server};
+use super::uninstall::install_uid;
 
 /// How many strangers in a namespace are named.
 const NAMED: usize = 5;
 
 impl Engine {
+    /// The owner's namespace, where it is there and an install of this owner has made it.
+    ///
+    /// # Errors
+    /// What the server refuses to read.
+    pub async fn made_namespace(&self, state: &State) -> Result<Option<ObjectRef>, Error> {
+        let kind = Kind::known("", "Namespace");
+        let object = ObjectRef::new(&kind, None, &self.owner.namespace);
+        let live = self.server().get_metadata(&kind, None, &object.name).await;
+        let live = live.map_err(|e| Error::on("read", &object, e))?;
+        Ok(live.filter(|live| self.has_made(live, &install_uid(state, Some(live)), state)).map(|_| object))
+    }
+
+    /// Whether the owner's namespace was made by the installation of this uid.
+    pub(super) fn has_made(&self, live: &Value, install_uid: &str, state: &State) -> bool {
+        self.owner.labelled(live) && made_by(live, install_uid, state, &self.owner.namespace)
+    }
+
     /// Deletes the owner's namespace with what is left of us in it, and waits until it is gone.
     ///
     /// Returns why it stays, or nothing when it is gone. Without a ledger there must be no record.
@@ -35,8 +53,7 @@ impl Engine {
         let object = ObjectRef::new(&kind, None, &self.owner.namespace);
         let live = server.get(&kind, None, &object.name).await.map_err(|e| Error::on("read", &object, e))?;
         let Some(live) = live else { return Ok(None) };
-        let ours = self.owner.labelled(&live) && made_by(&live, install_uid, state, &self.owner.namespace);
-        if !ours {
+        if !self.has_made(&live, install_uid, state) {
             return Ok(Some("it was there before this installation".to_owned()));
         }
         if text(&live, "/metadata/deletionTimestamp").is_none() {

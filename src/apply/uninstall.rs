@@ -18,7 +18,6 @@ use super::leftovers::Leftover;
 use super::object::{ObjectRef, Policy, annotation, text, uid};
 use super::others::Labelled;
 use super::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
-use super::plan::made_by;
 use super::record::{Item, Origin, Phase, Record, State};
 use super::server::Server;
 
@@ -307,9 +306,7 @@ impl Engine {
     async fn close_removal(&self, removing: Removing<'_>, kept: Vec<Found>, result: &mut Removed) -> Result<(), Error> {
         let Removing { server, removal, namespace, ledger, state, install_uid, end } = removing;
         // The namespace itself tells, too, where the record that did is lost.
-        let made =
-            |live: &Value| self.owner.labelled(live) && made_by(live, &install_uid, &state, &self.owner.namespace);
-        let created = namespace.as_ref().is_some_and(made);
+        let created = namespace.as_ref().is_some_and(|live| self.has_made(live, &install_uid, &state));
         for claim in kept.iter().filter(|found| found.object.is("", "PersistentVolumeClaim")) {
             self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
         }
@@ -434,7 +431,7 @@ fn is_workload(object: &ObjectRef) -> bool {
     matches!(object.group.as_str(), "apps" | "batch") || object.is("", "Pod")
 }
 
-fn install_uid(state: &State, namespace: Option<&Value>) -> String {
+pub(super) fn install_uid(state: &State, namespace: Option<&Value>) -> String {
     let recorded = state.record.as_ref().map(|record| record.install_uid.clone());
     recorded
         .or_else(|| state.journal.as_ref().map(|journal| journal.install_uid.clone()))

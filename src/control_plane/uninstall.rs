@@ -4,8 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::health;
 use super::keys;
 use super::local_folder::{self, Folder};
@@ -14,9 +12,7 @@ use super::secrets::ADMIN_SECRET;
 use super::way_back;
 use crate::api::brief::Age;
 use crate::api::names::ControlPlaneName;
-use crate::apply::{
-    self, Engine, Journal, Kind, NAMESPACE_CREATED_ANNOTATION, ObjectRef, Phase, Record, Removal, Removed, State,
-};
+use crate::apply::{self, Engine, Journal, ObjectRef, Phase, Record, Removal, Removed, State};
 use crate::check::inside::{self, Member};
 use crate::install;
 use crate::install::progress::Progress;
@@ -113,25 +109,10 @@ impl Target<'_> {
         let engine = self.worker(progress);
         let objects = engine.plan_removal(removal).await?.deleted;
         let state = engine.state().await?;
-        let namespace = self.made_namespace(&engine, &state).await?;
+        let namespace = engine.made_namespace(&state).await?;
         let mut planned = Planned { objects, namespace, folder: Folder::None };
         planned.folder = self.folder(&state, &planned).await;
         Ok(planned)
-    }
-
-    /// The namespace, where an install has made it.
-    async fn made_namespace(&self, engine: &Engine, state: &State) -> Result<Option<ObjectRef>, apply::Error> {
-        let kind = Kind::known("", "Namespace");
-        let object = ObjectRef::new(&kind, None, self.namespace.as_str());
-        let live = engine.server().get_metadata(&kind, None, &object.name).await;
-        let live = live.map_err(|error| apply::Error::on("read", &object, error))?;
-        let recorded = state.record.as_ref().is_some_and(|record| record.namespace_created)
-            || state.journal.as_ref().is_some_and(|journal| journal.namespace_created);
-        let made = |live: &Value| {
-            let annotations = live.pointer("/metadata/annotations");
-            recorded || annotations.is_some_and(|all| all.get(NAMESPACE_CREATED_ANNOTATION).is_some())
-        };
-        Ok(live.filter(|live| engine.owner().labelled(live) && made(live)).map(|_| object))
     }
 
     /// The local folder: that of what is in the cluster, or of nothing that is there.
