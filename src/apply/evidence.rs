@@ -72,16 +72,20 @@ async fn logs(server: &Server, pods: &[Value]) -> BTreeMap<String, Vec<String>> 
             let now = server.get_text(&path).await;
             // A run that has just begun has not met yet what ended the one before.
             let former = server.get_text(&format!("{path}&previous=true")).await;
-            let text = match (former, now) {
-                (Ok(former), Ok(now)) => former + &now,
-                (Ok(text), Err(_)) | (Err(_), Ok(text)) => text,
-                (Err(_), Err(_)) => continue,
-            };
+            let Some(text) = of_both_runs(former.ok(), now.ok()) else { continue };
             let lines = text.lines().map(|line| line.chars().take(LOG_LINE).collect()).collect();
             logs.insert(format!("{namespace}/{name}/{container}"), lines);
         }
     }
     logs
+}
+
+/// What two runs have printed, one after the other. Between runs the server gives the last one for both.
+fn of_both_runs(former: Option<String>, now: Option<String>) -> Option<String> {
+    match (former, now) {
+        (Some(former), Some(now)) if former != now => Some(former + &now),
+        (former, now) => former.or(now),
+    }
 }
 
 #[cfg(test)]
@@ -98,5 +102,15 @@ mod tests {
         assert!(about("Pod", 4) && !about("Pod", 6));
         assert!(about("Service", 4) && about("Service", 50));
         assert!(counts(&json!({"involvedObject": {"kind": "Pod"}})), "one that does not say when");
+    }
+
+    #[test]
+    fn the_log_of_one_run_is_not_told_twice() {
+        let log = |text: &str| Some(text.to_owned());
+        assert_eq!(of_both_runs(log("a\nb\n"), log("a\n")), log("a\nb\na\n"));
+        assert_eq!(of_both_runs(log("a\n"), log("a\n")), log("a\n"));
+        assert_eq!(of_both_runs(log("a\n"), None), log("a\n"));
+        assert_eq!(of_both_runs(None, log("a\n")), log("a\n"));
+        assert_eq!(of_both_runs(None, None), None);
     }
 }

@@ -248,7 +248,7 @@ fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Optio
             format!("container `{name}` ended {restarts} times, last with {why}, exit code {code}{message}"),
         ),
         if memory {
-            "raise its memory limit in the values of the chart".to_owned()
+            "raise its memory limit: `resources.limits.memory` of the component, in the values".to_owned()
         } else {
             format!(
                 "read its log: `kubectl -n {} logs {} -c {name} --previous`",
