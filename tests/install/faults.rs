@@ -196,7 +196,7 @@ fn a_port_that_is_taken() {
 fn too_little_memory() {
     let site = Site::on("host");
     let memory =
-        ["--set", "apiserver.resources.requests.memory=48Mi", "--set", "apiserver.resources.limits.memory=48Mi"];
+        ["--set", "apiserver.resources.requests.memory=16Mi", "--set", "apiserver.resources.limits.memory=16Mi"];
     named(&site, &memory, "out-of-memory");
 }
 
