@@ -17,8 +17,8 @@ use super::ui::Ui;
 use crate::apply::{Change, Difference};
 use crate::control_plane::compare::compare;
 use crate::install::compare::Comparison;
+use crate::install::ending::{Aftermath, Failure};
 use crate::install::progress::Progress;
-use crate::install::run::{Aftermath, Failure};
 use crate::workload_cluster;
 
 /// Show what an install would change, and change nothing

@@ -26,10 +26,11 @@ use crate::apply::{ObjectRef, Phase, State};
 use crate::chart::Diagnostics;
 use crate::check::Report;
 use crate::check::hosting::HostingFacts;
+use crate::install::ending::{Aftermath, Failure, heeding};
 use crate::install::home::Home;
 use crate::install::package::planned;
 use crate::install::progress::Progress;
-use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped, heeding};
+use crate::install::run::{Course, InstallOptions, Stopped};
 use crate::pki::{self, AuthorityKind, Files, FolderError, PkiError};
 
 /// A finished install.

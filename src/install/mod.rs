@@ -2,6 +2,7 @@
 //! tells what it does, how it goes through its stages and how it ends.
 
 pub mod compare;
+pub mod ending;
 pub mod home;
 pub mod package;
 pub mod progress;

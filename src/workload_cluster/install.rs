@@ -24,9 +24,10 @@ use crate::chart::{Diagnostics, Object};
 use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
 use crate::check::{self, Report};
 use crate::install::compare::Comparison;
+use crate::install::ending::{Aftermath, Failure, heeding};
 use crate::install::home::Home;
 use crate::install::progress::{Progress, preview_adoption, record_lost};
-use crate::install::run::{Aftermath, Course, Failure, InstallOptions, Stopped, heeding};
+use crate::install::run::{Course, InstallOptions, Stopped};
 
 /// The identifier by which `--skip-preflight` leaves the probe out.
 pub const PROBE: &str = "probe";

@@ -29,7 +29,8 @@ use crate::cli::{Cli, chart_choice, kubectl_install, report, rollback, uninstall
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::{self, upgrade};
-use crate::install::run::{Aftermath, Failure, Stopped};
+use crate::install::ending::{Aftermath, Failure};
+use crate::install::run::Stopped;
 use crate::workload_cluster;
 
 fn object(group: &str, kind: &str, name: &str) -> ObjectRef {
