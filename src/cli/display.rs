@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::ui::{Mark, Ui};
@@ -18,8 +18,6 @@ const TICK: Duration = Duration::from_millis(120);
 #[derive(Debug)]
 pub(super) struct Display {
     ui: Ui,
-    /// The lines that are drawn again; none where nobody would see them.
-    lines: MultiProgress,
     step: Mutex<Option<Step>>,
     waiting: Mutex<Vec<(ObjectRef, ProgressBar)>>,
 }
@@ -37,9 +35,7 @@ struct Step {
 impl Display {
     /// A display without a step yet.
     pub(super) fn new(ui: &Ui) -> Self {
-        let target = if ui.live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let lines = MultiProgress::with_draw_target(target);
-        Self { ui: ui.clone(), lines, step: Mutex::default(), waiting: Mutex::default() }
+        Self { ui: ui.clone(), step: Mutex::default(), waiting: Mutex::default() }
     }
 
     /// Ends the step under way, well or not.
@@ -55,11 +51,6 @@ impl Display {
         locked(&self.step).as_ref().is_some_and(|step| step.undoes)
     }
 
-    /// Writes a line past what is drawn, whatever the verbosity.
-    pub(super) fn say(&self, text: &str) {
-        self.lines.suspend(|| self.ui.err(text));
-    }
-
     fn begin(&self, title: &str, undoes: bool) {
         let told = self.ui.event("step", || json!({"step": title}));
         // Other steps are told as they end, and by what they wait for; this one may be silent for minutes.
@@ -67,7 +58,7 @@ impl Display {
             self.ui.note(title);
         }
         // Above what has been waited for since before it began.
-        let bar = self.lines.insert(0, ProgressBar::no_length());
+        let bar = self.ui.lines.insert(0, ProgressBar::no_length());
         let bar = self.draw(bar, "{spinner} {wide_msg} {elapsed:.dim}", title.to_owned());
         let step = Step { title: title.to_owned(), bar, started: Instant::now(), last: String::new(), undoes };
         *locked(&self.step) = Some(step);
@@ -87,7 +78,7 @@ impl Display {
 
     fn take_away(&self, bar: &ProgressBar) {
         bar.finish_and_clear();
-        self.lines.remove(bar);
+        self.ui.lines.remove(bar);
     }
 
     fn finish(&self, mark: Mark, detail: &str) {
@@ -101,7 +92,7 @@ impl Display {
         let took = if seconds >= 0.95 { format!(" ({seconds:.0} s)") } else { String::new() };
         let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
         let line = format!("{} {}{detail}{took}", self.ui.mark(mark), step.title);
-        self.lines.suspend(|| self.ui.note(&line));
+        self.ui.note(&line);
     }
 
     /// What an object that is waited for is like now.
@@ -114,7 +105,7 @@ impl Display {
         match waiting.iter().find(|(known, _)| known == object) {
             Some((_, bar)) => bar.set_message(text),
             None => {
-                let bar = self.lines.add(ProgressBar::no_length());
+                let bar = self.ui.lines.add(ProgressBar::no_length());
                 waiting.push((object.clone(), self.draw(bar, "    {wide_msg} {elapsed:.dim}", text)));
             }
         }
@@ -161,7 +152,7 @@ impl Progress for Display {
     }
 
     fn warn(&self, text: &str) {
-        self.lines.suspend(|| self.ui.warn(text));
+        self.ui.warn(text);
     }
 
     fn event(&self, event: &Event) {

@@ -3,6 +3,7 @@
 use std::io;
 
 use clap::ValueEnum;
+use indicatif::MultiProgress;
 use tracing_subscriber::EnvFilter;
 
 /// How the lines of the log look.
@@ -25,9 +26,22 @@ const BOUNDS: [&str; 8] = [
     "serde_saphyr=info",
 ];
 
+/// Stderr, above what is drawn there again and again. The log writes each of its lines at once.
+struct Above(MultiProgress);
+
+impl io::Write for Above {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.suspend(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
 /// Starts the log: `RUST_LOG` as it says; else one `--verbose` for requests, two for what leads to them, three for the
-/// libraries too. Without any of them nothing is written.
-pub(super) fn start(verbose: u8, format: LogFormat) {
+/// libraries too. Without any of them nothing is written. It stays above the `lines` that are drawn again.
+pub(super) fn start(verbose: u8, format: LogFormat, lines: &MultiProgress) {
     let from_environment = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
     let directives = match (from_environment, verbose) {
         (Some(filter), 0) => filter,
@@ -44,7 +58,10 @@ pub(super) fn start(verbose: u8, format: LogFormat) {
     } else {
         filter
     };
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer({
+        let lines = lines.clone();
+        move || Above(lines.clone())
+    });
     // A second start, in a test, is no error.
     let _ = match format {
         LogFormat::Json => log.json().flatten_event(true).try_init(),

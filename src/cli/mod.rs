@@ -254,7 +254,7 @@ pub fn main() -> ExitCode {
     cli.global.namespace_given =
         matches.value_source("namespace").is_some_and(|from| from != ValueSource::DefaultValue);
     let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches));
-    log::start(cli.global.verbose, cli.global.log_format);
+    log::start(cli.global.verbose, cli.global.log_format, &ui.lines);
     for remark in environment::unknown() {
         ui.warn(&remark);
     }

@@ -14,7 +14,8 @@ use crate::apply;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
-use crate::install::run::{Aftermath, Failure, Stopped};
+use crate::install::ending::{Aftermath, Failure};
+use crate::install::run::Stopped;
 use crate::pki::PkiError;
 use crate::workload_cluster;
 use crate::workload_cluster::hub::Hub;
@@ -31,17 +32,18 @@ pub(super) async fn interrupted(ui: &Ui, display: &Arc<Display>, way_back: Optio
         _ = terminate.recv() => {}
     }
     let then = if display.undoes() { "still undoing what this run has changed" } else { "letting go of the cluster" };
-    display.say(&format!("Interrupted; {then} (once more to stop at once)"));
-    let (program, display) = (ui.program, Arc::clone(display));
+    ui.err(&format!("Interrupted; {then} (once more to stop at once)"));
+    let (ui, display) = (ui.clone(), Arc::clone(display));
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
         let way_back = way_back.filter(|_| display.undoes());
-        let rest = way_back.map(|command| format!(", and `{program} {command}` undoes the rest")).unwrap_or_default();
+        let rest =
+            way_back.map(|command| format!(", and `{} {command}` undoes the rest", ui.program)).unwrap_or_default();
         display.close(false);
-        display.say(&format!("Stopped at once; the same command goes on from here{rest}"));
+        ui.err(&format!("Stopped at once; the same command goes on from here{rest}"));
         #[allow(clippy::exit)] // The user asked twice; nothing that is still under way is worth waiting for.
         std::process::exit(Exit::Interrupted as i32);
     });

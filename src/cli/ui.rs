@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anstyle::{AnsiColor, Style};
+use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -32,6 +33,8 @@ pub(super) struct Ui {
     unicode: bool,
     /// Whether stderr is a terminal on which lines can be drawn again.
     pub(super) live: bool,
+    /// The lines that are drawn again, which whatever else is written to stderr stays above.
+    pub(super) lines: MultiProgress,
 }
 
 /// An event as it is written: what every one has, then its own fields.
@@ -65,7 +68,9 @@ impl Ui {
     pub(super) fn new(quiet: bool, program: &'static str, json: bool) -> Self {
         let live = io::stderr().is_terminal() && !dumb() && !json && !quiet;
         let events = json.then(Arc::default);
-        Self { program, events, quiet, unicode: locale_is_unicode(), live }
+        let target = if live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let lines = MultiProgress::with_draw_target(target);
+        Self { program, events, quiet, unicode: locale_is_unicode(), live, lines }
     }
 
     /// Writes a result to stdout.
@@ -111,7 +116,9 @@ impl Ui {
     /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
     pub(super) fn err(&self, text: &str) {
         if !self.event("message", || json!({"message": anstream::adapter::strip_str(text).to_string()})) {
-            let _ = writeln!(anstream::stderr().lock(), "{text}");
+            self.lines.suspend(|| {
+                let _ = writeln!(anstream::stderr().lock(), "{text}");
+            });
         }
     }
 
@@ -193,6 +200,7 @@ pub(super) fn nobody_asked(deed: &str) -> CliError {
 impl Ui {
     /// The same wherever tests run.
     pub(super) fn plain() -> Self {
-        Self { program: "fleetctl", events: None, quiet: false, unicode: true, live: false }
+        let lines = MultiProgress::with_draw_target(ProgressDrawTarget::hidden());
+        Self { program: "fleetctl", events: None, quiet: false, unicode: true, live: false, lines }
     }
 }

@@ -1,8 +1,10 @@
 //! `status`: what is seen from where, in every format, for ever and until it is healthy.
 
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -439,4 +441,27 @@ fn what_an_agent_says_of_itself_cannot_move_the_cursor() {
         let line = format!(r"{before}v0.6.1\u{{1b}}[2J\nfine");
         assert!(ran.succeeds().lines().any(|shown| shown.ends_with(&line)), "{line}: {ran:?}");
     }
+}
+
+#[test]
+fn on_a_terminal_the_requests_are_shown_above_the_line_that_is_drawn_again() {
+    let sandbox = Sandbox::new();
+    let slow = serve(|_, path| {
+        // Long enough that the line has been drawn.
+        std::thread::sleep(Duration::from_millis(300));
+        inside(path)
+    });
+    let file = sandbox.file("config", &kubeconfig("demo", &slow));
+    let program = assert_cmd::cargo::cargo_bin!("fleetctl").display();
+    let line = format!("'{program}' status demo --kubeconfig '{file}' --wait --timeout 3s --verbose");
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).stdin(Stdio::null());
+    script.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", sandbox.path()).env("TERM", "vt100");
+    let shown = String::from_utf8(script.output().unwrap().stdout).unwrap();
+    let shown = anstream::adapter::strip_str(&shown).to_string();
+    let lines: Vec<&str> = shown.split(['\r', '\n']).collect();
+    let drawn = |line: &&&str| line.contains("Waiting until the control plane is healthy");
+    assert!(lines.iter().filter(drawn).count() > 2, "{shown}");
+    let requests: Vec<&&str> = lines.iter().filter(|line| line.contains("request method=")).collect();
+    assert!(requests.len() > 2 && requests.iter().all(|line| line.starts_with("20")), "{shown}");
 }
