@@ -1,10 +1,11 @@
 //! The roles that `show rbac` prints: enough for every command, and when a right is missing it is named.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bed::Bed;
 use fleetctl::api::rights::{Right, Scope, rules};
-use fleetctl::apply::{Engine, Events, Options, Removal};
+use fleetctl::apply::{Engine, Event, Events, Options, Owner, Planned, Removal};
 use fleetctl::chart::select::{Request, select};
 use fleetctl::chart::{Kind, SetKind, versions};
 use fleetctl::check::inside;
@@ -21,7 +22,7 @@ use kube::config::{AuthInfo, Kubeconfig};
 use serde_json::{Value, json};
 
 use super::kill::TOGETHER;
-use super::support::{among_others, client_of, cluster, kubeconfig};
+use super::support::{Case, among_others, client_of, cluster, kubeconfig, objects, release};
 
 pub(crate) fn plan(namespace: &str, version: &str) -> Plan {
     let request = Request { version: Some(version), image_tag: None, server: None };
@@ -215,6 +216,44 @@ async fn a_right_that_is_taken_away_is_named() {
     assert_eq!(some.len(), 4);
     assert!(some.iter().any(|right| right.scope == Scope::Cluster));
     stream::iter(some).for_each_concurrent(TOGETHER, without).await;
+}
+
+#[tokio::test]
+async fn what_may_not_be_deleted_stays_recorded_and_is_told_until_it_may_be() {
+    let case = Case::new("kept-back").await;
+    let (whole, name) = (objects(&case), case.namespace.as_str());
+    case.install(&whole).await.unwrap();
+    let is_budget = |planned: &&Planned| planned.object["kind"] == "PodDisruptionBudget";
+    let fewer: Vec<Planned> = whole.iter().filter(|planned| !is_budget(planned)).cloned().collect();
+    assert_eq!(whole.len() - fewer.len(), 1);
+
+    let narrow = unique("narrow");
+    let client = user(&narrow).await;
+    let everything_but_delete = ["get", "list", "watch", "create", "update", "patch"];
+    apply(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": narrow},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": everything_but_delete}]}));
+    apply(&binding("ClusterRoleBinding", &narrow, None));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&told);
+    let options = Options { deadline: Some(Instant::now() + Duration::from_secs(120)), ..Options::default() };
+    let events = Events::new(move |event| sink.lock().unwrap().push(event.event));
+    let engine = Engine::new(client, Owner::new("control-plane", name, name), options, events);
+    for _ in 0..2 {
+        let mut run = engine.begin(engine.plan(&release(), &fewer).await.unwrap()).await.unwrap();
+        run.apply().await.unwrap();
+        run.commit().await.unwrap();
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        let stays = |event: &&Event| {
+            matches!(event, Event::Warning { object, message } if object.kind == "PodDisruptionBudget"
+                && message.contains("it is planned no more, and stays") && message.contains("cannot delete"))
+        };
+        assert_eq!(told.iter().filter(stays).count(), 1, "{told:?}");
+        assert!(case.get("policy", "PodDisruptionBudget", "b").await.is_some());
+    }
+    case.install(&fewer).await.unwrap();
+    assert!(case.get("policy", "PodDisruptionBudget", "b").await.is_none(), "it was still recorded");
+    case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    forget(&narrow);
 }
 
 mod exhaustive {
