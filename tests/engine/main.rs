@@ -4,9 +4,12 @@
 //! namespace and installation, so they run side by side. `FLEET_TEST_CLUSTER` names another cluster of the bed.
 
 mod agent_rights;
+mod given_back;
+mod hands;
 mod kept;
 mod kill;
 mod lifecycle;
+mod others;
 mod rights;
 mod rollout;
 mod rules;

@@ -5,16 +5,8 @@ use std::time::{Duration, Instant};
 use fleetctl::apply::{Done, Error, Event, Kind, ObjectRef, Planned, Removal, Strayed};
 use serde_json::{Value, json};
 
-use super::lifecycle::edit;
+use super::hands::{delete, edit};
 use super::support::{Case, alone, dump, objects};
-
-/// Deletes an object as somebody would by hand.
-pub(crate) async fn delete(case: &Case, group: &str, kind: &str, name: &str) {
-    let live = case.get(group, kind, name).await.unwrap();
-    let object = ObjectRef::of(&live).unwrap();
-    let kind = Kind::versions(group, kind).remove(0);
-    case.server().delete(&kind, &object, live["metadata"]["uid"].as_str().unwrap()).await.unwrap();
-}
 
 #[tokio::test]
 async fn what_others_changed_removed_or_replaced_is_drift_until_the_next_install() {

@@ -8,9 +8,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
+use super::hands::{delete, edit};
 use super::kill::TOGETHER;
-use super::lifecycle::edit;
-use super::rules::delete;
 use super::support::{Case, dump, objects, release};
 
 /// The number of sequences that every run tries.

@@ -7,9 +7,9 @@ use bed::proxy::{Action, Match, Proxy, When};
 use fleetctl::apply::{Done, Event, Options, Removal, Run};
 use serde_json::json;
 
-use super::lifecycle::{bind, edit};
+use super::hands::{bind, delete, edit};
+use super::kill;
 use super::support::{Case, cluster, dump, objects, release};
-use super::{kill, rules};
 
 const CLAIM: &str = "data-etcd-0";
 
@@ -71,7 +71,7 @@ async fn who_lost_the_lock_writes_nothing_more_and_undoes_nothing() {
     assert!(second.engine.plan(&release(), &objects(&second)).await.unwrap().is_noop());
     // The same where the journal knows every step already, because the run goes on with one that was cut off.
     let record = second.engine.owner().record_name();
-    rules::delete(&second, "", "Secret", &record).await;
+    delete(&second, "", "Secret", &record).await;
     let whole = first.engine.plan(&release(), &objects(&first)).await.unwrap();
     let mut run = first.engine.begin(whole).await.unwrap();
     run.apply().await.unwrap();
@@ -270,7 +270,7 @@ async fn a_lock_that_is_held_up_to_the_deadline_is_told_as_held() {
 async fn a_run_without_time_left_is_undone_to_the_end_in_a_namespace_of_others() {
     let owner = Case::new("late").await;
     owner.install(&objects(&owner)[..1]).await.unwrap();
-    rules::delete(&owner, "", "Secret", &owner.engine.owner().record_name()).await;
+    delete(&owner, "", "Secret", &owner.engine.owner().record_name()).await;
     let bare = json!({"metadata": {"labels": null, "annotations": null}});
     edit(&owner, "test", "", "Namespace", &owner.namespace, bare).await;
     let before = dump(&owner).await;
