@@ -4,8 +4,11 @@ use serde_json::Value;
 
 use super::install::InstallError;
 use super::plan::{ETCD_CLAIM, MEMBERS, Plan};
-use crate::apply::{self, Action, Engine, ObjectRef, State, Step};
+use crate::apply::{self, Action, Engine, Kind, ObjectRef, State, Step};
 use crate::check::hosting::HostingFacts;
+
+/// The set of the store.
+const ETCD: &str = "etcd";
 
 /// Refuses another number over data that is there: what an uninstall kept of one member would run beside an empty store of
 /// the others.
@@ -15,16 +18,32 @@ pub(super) async fn beside_data(
     state: &State,
     facts: &HostingFacts,
 ) -> Result<Option<InstallError>, apply::Error> {
-    let recorded = state.record.as_ref().and_then(|record| record.release.facts.get(MEMBERS)?.parse().ok());
+    let recorded = recorded(state);
     let wanted = u64::try_from(plan.values.etcd.replicas).unwrap_or_default();
-    // Where a record was lost, the claims tell; but not those of a set that stands, which may still be making them.
-    let stands = facts.namespace.control_planes.contains(&plan.name.to_string());
-    if recorded == Some(wanted) || recorded.is_none() && stands {
+    if recorded == Some(wanted) {
         return Ok(None);
     }
-    let data = engine.data().await?;
-    let now = if data.is_empty() { None } else { recorded.or_else(|| with_data(&data)) };
+    let now = if facts.namespace.control_planes.contains(&plan.name.to_string()) {
+        // Its claims may still be on their way.
+        let set = ObjectRef::new(&Kind::known("apps", "StatefulSet"), Some(plan.package.namespace.as_str()), ETCD);
+        members(&engine.read(&set).await?)
+    } else {
+        let data = engine.data().await?;
+        // Where a record was lost, the claims tell.
+        if data.is_empty() { None } else { recorded.or_else(|| with_data(&data)) }
+    };
     Ok(now.filter(|now| *now != wanted).map(|now| InstallError::Members { now, wanted }))
+}
+
+/// As the record says, else the journal of a first install that was cut off.
+fn recorded(state: &State) -> Option<u64> {
+    let begun = || state.journal.as_ref()?.release.as_ref();
+    let release = state.record.as_ref().map(|record| &record.release).or_else(begun)?;
+    release.facts.get(MEMBERS)?.parse().ok()
+}
+
+fn members(set: &Value) -> Option<u64> {
+    set.pointer("/spec/replicas").and_then(Value::as_u64)
 }
 
 /// How many members have left these claims. Their number is odd, also where the last claim is lost.
@@ -36,11 +55,12 @@ fn with_data(claims: &[ObjectRef]) -> Option<u64> {
 /// Refuses a plan that changes the number of an etcd that is installed.
 pub(super) async fn changed(engine: &Engine, whole: &apply::Plan) -> Result<Option<InstallError>, apply::Error> {
     let is_etcd = |step: &&Step| {
-        step.action == Action::Change && step.target.is("apps", "StatefulSet") && step.target.name == "etcd"
+        matches!(step.action, Action::Change | Action::Adopt)
+            && step.target.is("apps", "StatefulSet")
+            && step.target.name == ETCD
     };
     for step in whole.steps.iter().filter(is_etcd) {
         let live = engine.read(&step.target).await?;
-        let members = |object: &Value| object.pointer("/spec/replicas").and_then(Value::as_u64);
         let now = members(&live).unwrap_or(1);
         // None where an autoscaler has them.
         let wanted = members(&step.manifest).unwrap_or(now);
@@ -53,8 +73,29 @@ pub(super) async fn changed(engine: &Engine, whole: &apply::Plan) -> Result<Opti
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::apply::Kind;
+    use crate::apply::{Journal, Record};
+
+    #[test]
+    fn the_number_of_a_first_install_that_was_cut_off_is_that_of_its_journal() {
+        let release =
+            |members: &str| json!({"chart": "", "version": "", "valuesDigest": "", "facts": {MEMBERS: members}});
+        let journal: Journal = serde_json::from_value(json!({"run": "", "command": "install", "started": "",
+            "installUid": "u", "release": release("3"), "steps": []}))
+        .unwrap();
+        let record: Record = serde_json::from_value(json!({"format": 1, "installUid": "u", "phase": "installed",
+            "owner": {"kind": "control-plane", "name": "demo", "namespace": "fleet"}, "namespaceCreated": true,
+            "written": "", "inventory": [], "release": release("1")}))
+        .unwrap();
+        assert_eq!(recorded(&State::default()), None);
+        let mut state = State { journal: Some(journal), ..State::default() };
+        assert_eq!(recorded(&state), Some(3));
+        // What a run that was cut off would have made of a finished one was refused.
+        state.record = Some(record);
+        assert_eq!(recorded(&state), Some(1));
+    }
 
     #[test]
     fn the_claims_tell_how_many_members_there_were() {

@@ -24,6 +24,13 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     let shown = ["diff", "cp", "demo", "--version", "auto", "--set", "etcd.replicas=3"];
     site.fleetctl(&shown).fails(6, &["etcd has 1 member, and would have 3"]);
     assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
+    // Nor where its record is lost while it stands.
+    site.kubectl(&["-n", "fleet", "delete", "secret", "fleetctl.demo"]);
+    let standing = site.dump();
+    let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
+    grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+    site.assert_same_as(&standing);
+    site.install(&["--version", "auto"]).succeeds();
     // Nor over the data that an uninstall keeps: the other members would make an empty store beside it.
     site.fleetctl(&["uninstall", "cp", "demo"]).succeeds();
     let kept = site.dump();
