@@ -172,6 +172,15 @@ pub fn set_aside(file: &Path) -> io::Result<PathBuf> {
     fs::rename(file, &backup).map(|()| backup)
 }
 
+/// Whether there is a file beside this one that [`set_aside`] has put there.
+pub(super) fn has_set_aside(file: &Path) -> bool {
+    let aside = backup_of(file);
+    let (Some(folder), Some(aside)) = (file.parent(), aside.file_name()) else { return false };
+    let Ok(mut entries) = fs::read_dir(folder) else { return false };
+    let aside = aside.to_string_lossy();
+    entries.any(|entry| entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(&*aside)))
+}
+
 /// The permissions without those of group and others; nothing where they have none.
 #[cfg(unix)]
 fn without_others(permissions: std::fs::Permissions) -> Option<std::fs::Permissions> {

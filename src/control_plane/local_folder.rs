@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::keys::ADMIN_KUBECONFIG;
+use super::kubeconfig_file;
 use crate::api::names::ControlPlaneName;
 use crate::install::home::Home;
 use crate::pki::{self, AuthorityKind, Files, Kubeconfig, SecretText};
@@ -64,14 +65,20 @@ impl Folder {
         }
         let written = Written::of(home, name);
         let others = match (&written, authority, server) {
-            // Nothing in it, or left in the cluster, says otherwise.
-            (Written::Nothing, ..) | (Written::Kubeconfig(_), None, None) => false,
-            (Written::Unreadable, ..) => true,
+            (Written::Nothing, ..) => false,
+            // One that nothing in the cluster tells to be its own can be that of a namesake: an install that was cut off
+            // before its keys has written none.
+            (Written::Unreadable, ..) | (Written::Kubeconfig(_), None, None) => true,
             (_, Some(authority), _) => !written.trusts(authority),
             (Written::Kubeconfig(kubeconfig), None, Some(server)) => kubeconfig.server != server,
         };
+        let own = authority.or(match &written {
+            Written::Kubeconfig(kubeconfig) => Some(kubeconfig.authority.as_str()),
+            _ => None,
+        });
         let keys = home.keys(name);
-        if others || authority.is_some_and(|authority| !is_of(&keys, authority)) {
+        let keys_of_others = own.map_or_else(|| keys.exists(), |authority| !is_of(&keys, authority));
+        if others || keys_of_others || kubeconfig_file::has_set_aside(&home.kubeconfig(name)) {
             return Self::Stays(path);
         }
         Self::Goes { path, keys: keys.exists() }
@@ -79,7 +86,7 @@ impl Folder {
 }
 
 /// Whether a folder of keys holds no other authority than this one.
-fn is_of(keys: &Path, authority: &str) -> bool {
+pub(super) fn is_of(keys: &Path, authority: &str) -> bool {
     let kept = pki::read_file(keys, AuthorityKind::Cluster.certificate_file());
     kept.is_ok_and(|kept| kept.is_none_or(|kept| kept.expose().trim() == authority.trim()))
 }
@@ -141,10 +148,15 @@ mod tests {
         assert_eq!(goes(&[("fleet-kubeconfig", "clusters: [\n")], Some("one"), None), None);
         // A removal that was cut off after the keys, or lost them before: what there is must not say otherwise.
         assert_eq!(goes(&own, None, Some(SERVER)), Some(false));
-        assert_eq!(goes(&own, None, None), Some(false));
+        assert_eq!(goes(&own, None, None), None, "a first install that was cut off has written none");
         assert_eq!(goes(&own, None, Some("https://192.0.2.10:32223")), None);
         // Of an install that was cut off, or of `template`.
         assert_eq!(goes(&[("journal", "")], Some("one"), None), Some(false));
+        assert_eq!(goes(&[("journal", "")], None, None), Some(false));
+        assert_eq!(goes(&[("journal", ""), ("pki/ca.crt", "two")], None, None), None);
+        assert_eq!(goes(&[own[0], ("pki/ca.crt", "two")], None, Some(SERVER)), None);
+        // The file of another control plane was kept beside it.
+        assert_eq!(goes(&[own[0], ("fleet-kubeconfig.before-fleetctl", "")], Some("one"), None), None);
         assert_eq!(goes(&[own[0], ("pki/ca.crt", "one")], Some("one"), None), Some(true));
         assert_eq!(goes(&[own[0], ("pki/ca.crt", "two")], Some("one"), None), None);
 

@@ -287,3 +287,21 @@ fn the_folder_stays_where_it_is_that_of_a_control_plane_in_another_cluster() {
         hosting.is_gone_with_its_data();
     }
 }
+
+#[test]
+fn the_folder_stays_where_nothing_in_the_cluster_tells_that_it_is_its_own() {
+    let hosting = Hosting::reached_at(NOBODY);
+    // A first install that was cut off before it had made keys.
+    hosting.objects.lock().unwrap().retain(|path, _| path.contains("/services/"));
+    let journal = json!({"run": "r", "command": "install", "started": "", "installUid": "u", "steps": []});
+    hosting
+        .has(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleetctl.demo", "namespace": "fleet"},
+        "data": {"journal": STANDARD.encode(journal.to_string())}}));
+    let sandbox = hosting.user();
+    let ran = sandbox.run(&DELETE_DATA);
+    let stays = format!("The folder {} stays", sandbox.path().join(".fleet/demo").display());
+    assert!(ran.succeeds().contains(&stays) && !ran.stderr.contains("the folder "), "{ran:?}");
+    assert!(hosting.deleted().contains(&"apiserver".to_owned()), "{:?}", hosting.deleted());
+    let file = sandbox.path().join(".fleet/demo/fleet-kubeconfig");
+    assert_eq!(fs::read_to_string(file).unwrap(), hosting.kubeconfig);
+}
