@@ -9,7 +9,7 @@ use kube::{Client, ResourceExt};
 
 use super::exposure::Endpoint;
 use super::install::InstallError;
-use super::local_folder::Written;
+use super::local_folder::{self, Written};
 use super::plan::Plan;
 use super::secrets::{ADMIN_SECRET, SECRET_ENTRIES};
 use crate::api::keys::LABEL_INSTANCE;
@@ -68,8 +68,8 @@ pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, Folde
     Ok(!written.trusts(own.expose()))
 }
 
-/// Finds the key set of a control plane: in the Secrets of its namespace, else in the folder where `template` keeps it.
-/// That of a new one is empty.
+/// Finds the key set of a control plane: in the Secrets of its namespace, else in the folder where `template` keeps it,
+/// unless what is left in the cluster shows that those are of another. That of a new one is empty.
 ///
 /// # Errors
 /// [`InstallError::KeysLost`] where there is none, and volumes hold what only the lost ones can read;
@@ -87,14 +87,16 @@ pub async fn find(
         return Ok(found);
     }
     let folder = home.keys(&plan.name);
+    let in_cluster = local_folder::authority(&found);
     let found = from_folder(&folder)?;
-    if pki::Authorities::any_in(&found) {
+    // What runs under another authority than these keys have would be locked out by them.
+    if in_cluster.is_none_or(|authority| local_folder::is_of(&folder, &authority)) && pki::Authorities::any_in(&found) {
         let judged = pki::Authorities::from_map(&found, Timestamp::now());
         return judged.map(|_| found).map_err(|source| InstallError::LocalKeys { folder, source });
     }
     match engine.data().await.map_err(stopped)?.into_iter().next() {
         Some(claim) => Err(InstallError::KeysLost(claim)),
-        None => Ok(found),
+        None => Ok(Files::new()),
     }
 }
 

@@ -1,5 +1,8 @@
 //! What the next install makes of what an uninstall has kept: as far as it is refused, no cluster is needed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -69,5 +72,70 @@ fn a_record_that_names_no_version_and_no_members_opens_no_way_around_what_the_da
         run(&["--version", "v0.7"]).fails(6, &["older than the installed v0.8.1", stay, "nothing was written"]);
         let grown = run(&["--version", "v0.8", "--set", "etcd.replicas=3"]);
         grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+    }
+}
+
+#[test]
+fn the_members_of_a_store_that_stands_without_a_record_are_counted_before_anything_is_written() {
+    let labels = json!({"app.kubernetes.io/instance": "demo", "app.kubernetes.io/part-of": "fleet",
+        "app.kubernetes.io/version": "v0.8.1"});
+    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"replicas": 1},
+        "metadata": {"name": "etcd", "namespace": "fleet", "uid": "u", "labels": labels}});
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&writes);
+    let server = serve(move |method, path| {
+        let is_write =
+            !matches!(method, "GET" | "POST") || path.contains("/namespaces/fleet/secrets") && method == "POST";
+        counted.fetch_add(usize::from(is_write), Ordering::SeqCst);
+        match path.split('?').next() {
+            Some("/apis/apps/v1/namespaces/fleet/statefulsets") => list(std::slice::from_ref(&set)),
+            Some("/apis/apps/v1/namespaces/fleet/statefulsets/etcd") => (200, set.clone()),
+            _ => empty(method, path),
+        }
+    });
+    let sandbox = Sandbox::new();
+    use_cluster(&sandbox, &server);
+    // As kubectl has applied it, or a record that is lost.
+    for given in [&["install", "cp", "demo"][..], &["install", "cp", "demo", "--adopt"], &["diff", "cp", "demo"]] {
+        let lenient = ["nodes", "storage", "kubernetes-version", "names"].map(|check| ["--skip-preflight", check]);
+        let values = ["--version", "v0.8", "--set", "etcd.replicas=3"];
+        let ran = sandbox.run(&[given, &lenient.concat(), &values].concat());
+        ran.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+    }
+    assert_eq!(writes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn the_keys_of_another_control_plane_on_this_machine_do_not_replace_lost_ones() {
+    let made = Sandbox::new();
+    let given = ["exposure.type=NodePort", "exposure.host=192.0.2.10", "exposure.port=32222"];
+    let elsewhere = [&["template", "cp", "demo"][..], &given.map(|value| ["--set", value]).concat()].concat();
+    made.run(&elsewhere).succeeds();
+    let operators = std::fs::read_to_string(made.path().join(".fleet/demo/fleet-kubeconfig")).unwrap();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-kubeconfig", "namespace": "fleet",
+            "labels": {"app.kubernetes.io/instance": "demo", "app.kubernetes.io/part-of": "fleet"}},
+        "data": {"kubeconfig": STANDARD.encode(operators)}});
+    let server = serve(move |method, path| match path.split('?').next() {
+        Some("/api/v1/namespaces/fleet/secrets") => list(std::slice::from_ref(&secret)),
+        Some("/api/v1/namespaces/fleet/persistentvolumeclaims") => list(&[json!({
+            "metadata": {"name": "etcd-data-etcd-0", "namespace": "fleet", "labels": {"app.kubernetes.io/instance": "demo"}},
+            "status": {"phase": "Bound"}})]),
+        _ => empty(method, path),
+    });
+    for own in [false, true] {
+        let sandbox = Sandbox::new();
+        let keys_of = if own { &made } else { &sandbox };
+        sandbox.run(&elsewhere).succeeds();
+        let folder = |of: &Sandbox| of.path().join(".fleet/demo/pki");
+        if own {
+            std::fs::remove_dir_all(folder(&sandbox)).unwrap();
+            std::fs::rename(folder(keys_of), folder(&sandbox)).unwrap();
+        }
+        use_cluster(&sandbox, &server);
+        let lenient = ["nodes", "storage", "kubernetes-version"].map(|check| ["--skip-preflight", check]);
+        let ran = sandbox
+            .run(&[&["diff", "cp", "demo", "--set", "exposure.host=192.0.2.10"][..], &lenient.concat()].concat());
+        let lost = ran.stderr.contains("the keys of the control plane are gone, and its data is still there");
+        assert_eq!(lost, !own, "{ran:?}");
     }
 }
