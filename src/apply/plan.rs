@@ -15,10 +15,10 @@ use super::conflict;
 use super::engine::Engine;
 use super::error::{Error, Foreign};
 use super::fields;
-use super::journal::Undo;
+use super::journal::{JournalStep, Undo};
 use super::kinds::Kind;
 use super::object::{ObjectRef, Planned, Policy, annotation, label, text, uid};
-use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
+use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION, PART_OF_LABEL};
 use super::record::{Item, Origin, Phase, Record, Release, State, digest, random_id};
 use super::server::{Selection, Server};
 
@@ -100,12 +100,14 @@ impl Plan {
         self.steps.iter().filter(|step| step.action == action).count()
     }
 
-    /// The number of objects that are ours by their labels alone, because the record is lost; none where a record or a run
-    /// that was cut off knows of them.
+    /// The number of objects that are ours by their labels alone, because the record is lost: neither it nor the journal of
+    /// a run that has begun knows of them.
     pub fn found_by_labels(&self) -> usize {
+        let journalled = |step: &Step| self.state.journal.as_ref().is_some_and(|j| j.step(&step.target).is_some());
         // A namespace of ours proves no record: it is made before there is one.
-        let ours = |step: &&Step| step.action == Action::Change && !step.target.is("", "Namespace");
-        if self.state.is_empty() { self.steps.iter().filter(ours).count() } else { 0 }
+        let ours =
+            |step: &&Step| step.action == Action::Change && !step.target.is("", "Namespace") && !journalled(step);
+        if self.state.record.is_none() { self.steps.iter().filter(ours).count() } else { 0 }
     }
 
     /// The same plan, made of what was read from an earlier look on: [`Engine::begin`] refuses it when the record was written
@@ -142,7 +144,7 @@ impl Engine {
                 record.inventory.iter().filter(|i| prunable(i) && !planned.contains(&i.object)).cloned().collect();
         }
         let begun = self.begun(&plan.state, &planned).await?;
-        if plan.state.is_empty() && plan.steps.iter().any(|step| step.action == Action::Change) {
+        if plan.found_by_labels() > 0 || changes_unrecorded(&plan.state) {
             plan.prune = self.unrecorded(&plan.state, &planned).await?;
         }
         let known: BTreeSet<ObjectRef> = plan.prune.iter().map(|item| item.object.clone()).collect();
@@ -243,8 +245,7 @@ impl Engine {
             }
             if !self.is_ours(live, &step.target, &state) {
                 step.action = Action::Adopt;
-                // Labels of this name say nothing: `template` prints them too.
-                let install = label(live, INSTALL_LABEL).filter(|name| *name != self.owner.name).map(str::to_owned);
+                let install = self.other_install(live);
                 let others = install.is_some() || !self.options.adopt;
                 let list = if others { &mut foreign } else { &mut adopted };
                 list.push(Foreign { object: step.target.clone(), managers: fields::managers(live), install });
@@ -394,11 +395,25 @@ impl Engine {
         Ok(found)
     }
 
+    /// The other installation that an object which is not ours belongs to, if it names one. Labels of this one say nothing,
+    /// for `template` prints them too; those of one with the same name in another namespace name another set.
+    fn other_install(&self, live: &Value) -> Option<String> {
+        let name = label(live, INSTALL_LABEL)?;
+        let same_set = label(live, PART_OF_LABEL).is_none_or(|set| set == self.owner.applyset_id());
+        (name != self.owner.name || !same_set).then(|| name.to_owned())
+    }
+
     /// Whether a live object (or its metadata) is ours: by record and uid, or by labels together with our apply entry.
     pub(crate) fn is_ours(&self, live: &Value, target: &ObjectRef, state: &State) -> bool {
         let recorded = state.record.as_ref().is_some_and(|record| record.has(target, uid(live)));
         recorded || (self.owner.labelled(live) && fields::ours(live).is_some())
     }
+}
+
+/// Whether the run that has begun changes what no record knows of: it was lost before.
+fn changes_unrecorded(state: &State) -> bool {
+    let changed = |step: &JournalStep| matches!(step.undo, Undo::Reapply { .. }) && !step.object.is("", "Namespace");
+    state.record.is_none() && state.journal.iter().flat_map(|journal| &journal.steps).any(changed)
 }
 
 /// Data, keys and definitions are never pruned; a namespace is never deleted by a prune.

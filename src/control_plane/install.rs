@@ -184,15 +184,16 @@ impl Flow<'_> {
         if let Some(refused) = members::changed(self.course.engine, &whole).await.map_err(self.course.stopped())? {
             return Err(refused);
         }
-        let unchanged = whole.is_noop() && self.course.run.is_none();
+        let (unchanged, found_by_labels) = (whole.is_noop() && self.course.run.is_none(), whole.found_by_labels());
         if !unchanged {
             // Keys that another run has made since they were looked for are not to be replaced by those made here.
             self.course.begin(whole.since(&state)).await?;
         }
         let of_step = |workload: &str| format!("Installing {}", title(workload));
         // Without its store there is no API server: one step for both.
-        let upgrade = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
-        self.course.stages(&objects, of_step, |workload| workload == "etcd", upgrade).await?;
+        let recorded = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
+        let stood = recorded || found_by_labels > 0;
+        self.course.stages(&objects, of_step, |workload| workload == "etcd", stood).await?;
         let health = self.health(&endpoint, &keys).await;
         if health.is_err() && self.options.rollback {
             return Err(health.err().unwrap_or(InstallError::Interrupted));

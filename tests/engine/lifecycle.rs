@@ -271,7 +271,14 @@ async fn a_lost_record_is_rebuilt_from_labels() {
     let kinds = ["Namespace", "ConfigMap"];
     let few: Vec<_> =
         objects(&case).into_iter().filter(|p| kinds.contains(&p.object["kind"].as_str().unwrap())).collect();
-    case.install(&few).await.unwrap();
+    // Also where a part of it is written first, as a control plane's install does.
+    let part = case.engine.plan_part(&few).await.unwrap();
+    assert_eq!(part.writes(), few.len());
+    let mut run = case.engine.begin(part).await.unwrap();
+    run.apply().await.unwrap();
+    run.extend(case.engine.plan(&release(), &few).await.unwrap()).unwrap();
+    run.apply().await.unwrap();
+    run.commit().await.unwrap();
     assert!(case.get("policy", "PodDisruptionBudget", "b").await.is_none(), "it is planned no more");
     assert!(case.get("", "Secret", "pki").await.is_some(), "keys are never pruned");
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();

@@ -153,9 +153,14 @@ fn what_is_lost_is_found_again(site: &Site) {
     site.kubectl(&["-n", "fleet", "delete", "secret", RECORD]);
     let no_record = "the record of this installation is not there";
     assert!(site.fleetctl(&["status"]).succeeds().contains(no_record));
-    let again = site.install(&[]);
+    // What the values hold no more is known by its labels.
+    let policies = || site.kubectl(&["-n", "fleet", "get", "networkpolicies", "-o", "name"]);
+    assert!(policies().contains("networkpolicy"));
+    let again = site.install(&["--set", "networkPolicy.enabled=false"]);
     assert!(again.succeeds().contains("Control plane demo is healthy"), "{again:?}");
     says_that_the_record_is_lost(&again);
+    assert_eq!(policies(), "");
+    site.install(&[]).succeeds();
     let status = site.fleetctl(&["status"]);
     assert!(!status.succeeds().contains(no_record), "{status:?}");
     let quiet = site.install(&[]);
