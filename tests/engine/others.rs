@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use bed::Bed;
-use fleetctl::apply::{APPLYSET_TOOLING, Action, Error, Kind, ObjectRef, Removal, Selection};
+use fleetctl::apply::{
+    APPLYSET_TOOLING, Action, Engine, Error, Events, Kind, ObjectRef, Options, Owner, Planned, Removal, Selection,
+};
 use serde_json::json;
 
 use super::hands::{edit, kubectl_made, wait_for_claim};
 use super::kill::wipe;
-use super::support::{Case, dump, kubeconfig, objects, release};
+use super::support::{Case, client, dump, kubeconfig, objects, release};
 
 #[tokio::test]
 async fn a_field_edited_by_hand_is_shown_as_drift_and_repaired() {
@@ -176,6 +178,24 @@ async fn an_object_of_our_name_that_is_not_ours_is_never_touched() {
         "it is reported"
     );
     case.sweep().await;
+}
+
+#[tokio::test]
+async fn what_an_installation_of_the_same_name_in_another_namespace_has_is_never_adopted() {
+    let case = Case::new("same").await;
+    case.install(&objects(&case)).await.unwrap();
+    let clusters: Vec<Planned> = objects(&case)
+        .into_iter()
+        .filter(|planned| planned.object["kind"].as_str().is_some_and(|kind| kind.starts_with("ClusterRole")))
+        .collect();
+    assert!(!clusters.is_empty());
+    let owner = Owner::new("control-plane", &case.namespace, &format!("{}-too", case.namespace));
+    let options = Options { adopt: true, ..Options::default() };
+    let engine = Engine::new(client().await.0, owner, options, Events::none());
+    let plan = engine.plan(&release(), &clusters).await.unwrap();
+    let of: Vec<Option<&str>> = plan.foreign.iter().map(|foreign| foreign.install.as_deref()).collect();
+    assert_eq!((of, plan.adopted.len()), (vec![Some(case.namespace.as_str()); clusters.len()], 0));
+    wipe(&case).await.unwrap();
 }
 
 #[tokio::test]
