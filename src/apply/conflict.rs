@@ -30,8 +30,13 @@ pub struct Conflict {
 impl Conflict {
     /// What to give to `--take-fields` for just this field: `Deployment/apiserver:.spec.replicas`.
     pub fn flag(&self) -> String {
-        format!("{}/{}:{}", self.object.kind, self.object.name, self.field)
+        flag(&self.object, &self.field)
     }
+}
+
+/// What to give to `--take-fields` for one field of one object.
+pub(crate) fn flag(object: &ObjectRef, field: &str) -> String {
+    format!("{}/{}:{field}", object.kind, object.name)
 }
 
 impl fmt::Display for Conflict {

@@ -326,6 +326,7 @@ mod tests {
             drift: Vec::new(),
             live: None,
             digest: String::new(),
+            scaler: None,
         };
         engine.stand_in(&engine.server(), &step).await
     }

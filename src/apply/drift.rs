@@ -11,6 +11,7 @@ use super::fields;
 use super::object::{ObjectRef, uid};
 use super::owner::MANAGER;
 use super::record::{Item, Phase};
+use super::scale::{Scaler, scalers};
 use super::server::{Selection, Server};
 
 /// What became of an object.
@@ -95,20 +96,25 @@ async fn look(
             live.extend(found.map(|object| (item.object.name.clone(), object)));
         }
     }
+    let there = items.iter().filter_map(|item| Some((&item.object, live.get(&item.object.name)?)));
+    let scalers = scalers(server, there).await;
     let judged = items.into_iter().filter_map(|item| {
-        let strayed = judge(item, live.get(&item.object.name))?;
+        let strayed = judge(item, live.get(&item.object.name), scalers.get(&item.object))?;
         Some(Drift { object: item.object.clone(), strayed })
     });
     Ok(judged.collect())
 }
 
-fn judge(item: &Item, live: Option<&Value>) -> Option<Strayed> {
+fn judge(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) -> Option<Strayed> {
     let Some(live) = live else { return Some(Strayed::Missing) };
     if uid(live) != item.uid {
         return Some(Strayed::Replaced);
     }
-    (item.fields > fields::held(live)).then(|| {
-        let mut by = fields::managers(live);
+    // Replicas that are not left to whoever scaled are missing like any other field.
+    let left = scaler.is_none_or(Scaler::keeps);
+    let held = if left { fields::held(live) } else { fields::ours(live).map_or(0, fields::count) };
+    (item.fields > held).then(|| {
+        let mut by = if left { fields::managers(live) } else { fields::managers_and_scalers(live) };
         by.retain(|manager| manager != MANAGER);
         Strayed::Fields { by }
     })
@@ -138,17 +144,40 @@ mod tests {
             fields: 2,
         };
         let whole = json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}});
-        assert_eq!(judge(&item, Some(&live(&whole))), None);
+        assert_eq!(judge(&item, Some(&live(&whole)), None), None);
         let by = vec!["kubectl-edit".to_owned()];
-        assert_eq!(judge(&item, Some(&live(&json!({"f:data": {"f:a": {}}})))), Some(Strayed::Fields { by }));
-        assert_eq!(judge(&item, None), Some(Strayed::Missing));
+        assert_eq!(judge(&item, Some(&live(&json!({"f:data": {"f:a": {}}}))), None), Some(Strayed::Fields { by }));
+        assert_eq!(judge(&item, None, None), Some(Strayed::Missing));
         let other = Item { uid: "v".into(), ..item.clone() };
-        assert_eq!(judge(&other, Some(&live(&whole))), Some(Strayed::Replaced));
+        assert_eq!(judge(&other, Some(&live(&whole)), None), Some(Strayed::Replaced));
         let unknown = Item { fields: 0, ..item };
         assert_eq!(
-            judge(&unknown, Some(&live(&json!({"f:data": {"f:a": {}}})))),
+            judge(&unknown, Some(&live(&json!({"f:data": {"f:a": {}}}))), None),
             None,
             "an older record knows no number"
         );
+    }
+
+    #[test]
+    fn replicas_that_are_not_an_autoscalers_are_missing_and_who_scaled_is_named() {
+        let object = ObjectRef { group: "apps".into(), kind: "Deployment".into(), namespace: None, name: "a".into() };
+        let item = Item {
+            object,
+            uid: "u".into(),
+            origin: Origin::Created,
+            policy: Policy::Delete,
+            digest: String::new(),
+            fields: 2,
+        };
+        let live = json!({"metadata": {"name": "a", "uid": "u", "managedFields": [
+            {"manager": "oc", "operation": "Update", "subresource": "scale", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
+            {"manager": MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:paused": {}}}}]}});
+        for kept in [Scaler::Autoscaler("a".into()), Scaler::Unread("oc".into())] {
+            assert_eq!(judge(&item, Some(&live), Some(&kept)), None);
+        }
+        for not_kept in [Scaler::Gone, Scaler::Other] {
+            let by = vec!["oc".to_owned()];
+            assert_eq!(judge(&item, Some(&live), Some(&not_kept)), Some(Strayed::Fields { by }));
+        }
     }
 }

@@ -39,11 +39,11 @@ pub enum Event {
         /// What was done.
         done: Done,
     },
-    /// The server warned about an object (Pod Security, a deprecated version), or does not let it be deleted.
+    /// The server warned about an object (Pod Security, a deprecated version), or it or a field of it is left as it is.
     Warning {
         /// Which object.
         object: ObjectRef,
-        /// The server's sentence.
+        /// The server's sentence, or what is left, and why.
         message: String,
     },
     /// An object is waited for, and its state has changed, or what keeps it. Of one object never sent twice in a row with

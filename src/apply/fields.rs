@@ -26,9 +26,18 @@ pub(crate) fn is_ours(entry: &Value) -> bool {
 
 /// The names of all managers, the latest first, without those of a subresource such as `status`.
 pub(crate) fn managers(object: &Value) -> Vec<String> {
+    managers_by(object, str::is_empty)
+}
+
+/// As [`managers`], with those who scaled the object.
+pub(crate) fn managers_and_scalers(object: &Value) -> Vec<String> {
+    managers_by(object, |subresource| matches!(subresource, "" | SCALE))
+}
+
+fn managers_by(object: &Value, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let mut entries: Vec<(&str, &str)> = list(object, "/metadata/managedFields")
         .iter()
-        .filter(|entry| text(entry, "/subresource").unwrap_or_default().is_empty())
+        .filter(|entry| is_wanted(text(entry, "/subresource").unwrap_or_default()))
         .filter_map(|entry| Some((text(entry, "/time").unwrap_or_default(), text(entry, "/manager")?)))
         .collect();
     entries.sort_unstable_by(|a, b| b.cmp(a));
@@ -44,11 +53,18 @@ pub(crate) fn managers(object: &Value) -> Vec<String> {
 /// The field that an autoscaler holds.
 pub(crate) const REPLICAS: &str = ".spec.replicas";
 
-/// Who scales an object by itself and not by hand: the manager that holds `spec.replicas` by way of subresource `scale`, as a
-/// HorizontalPodAutoscaler does.
-pub(crate) fn autoscaler(object: &Value) -> Option<&str> {
+/// The subresource by way of which others set it.
+const SCALE: &str = "scale";
+
+/// The manager as which the autoscalers of Kubernetes write.
+pub(crate) const AUTOSCALERS: &str = "kube-controller-manager";
+
+/// Who has taken `spec.replicas` of an object, and not with kubectl: by way of subresource `scale`, as a
+/// HorizontalPodAutoscaler does. A rollback gives back to one without it.
+pub(crate) fn scaled_by(object: &Value) -> Option<&str> {
     let scales = |entry: &&Value| {
-        text(entry, "/subresource") == Some("scale") && entry.pointer("/fieldsV1/f:spec/f:replicas").is_some()
+        (text(entry, "/subresource") == Some(SCALE) || text(entry, "/manager") == Some(AUTOSCALERS))
+            && entry.pointer("/fieldsV1/f:spec/f:replicas").is_some()
     };
     let entries = list(object, "/metadata/managedFields").iter().filter(scales);
     entries.filter_map(|entry| text(entry, "/manager")).find(|manager| !by_hand(manager))
@@ -73,12 +89,12 @@ pub(crate) fn count(fields: &Value) -> u32 {
     if children.is_empty() { 1 } else { children.into_iter().map(count).sum() }
 }
 
-/// How many fields of an object are ours, with the replicas that an autoscaler has taken, and may: a number that only somebody
-/// else's hand makes smaller.
+/// How many fields of an object are ours, with the replicas that whoever scales it has taken: a number that an autoscaler does
+/// not make smaller.
 pub(crate) fn held(object: &Value) -> u32 {
     let fields = ours(object);
     let has_replicas = fields.is_some_and(|fields| fields.pointer("/f:spec/f:replicas").is_some());
-    fields.map_or(0, count) + u32::from(autoscaler(object).is_some() && !has_replicas)
+    fields.map_or(0, count) + u32::from(scaled_by(object).is_some() && !has_replicas)
 }
 
 /// Names an object and is not owned by anybody.
@@ -329,6 +345,23 @@ mod tests {
     #[test]
     fn managers_are_listed_the_latest_first_without_repetition() {
         assert_eq!(managers(&live()), ["fleetctl", "kubectl-edit"]);
+    }
+
+    #[test]
+    fn who_scales_an_object_is_one_of_its_managers_only_where_that_is_asked_for() {
+        let replicas = json!({"f:spec": {"f:replicas": {}}});
+        let scaled = |manager: &str, subresource: &str| {
+            json!({"metadata": {"managedFields": [
+                {"manager": "fleetctl", "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": {}},
+                {"manager": "kubelet", "operation": "Update", "time": "2026-01-03T00:00:00Z", "subresource": "status", "fieldsV1": {}},
+                {"manager": manager, "operation": "Update", "time": "2026-01-02T00:00:00Z", "subresource": subresource, "fieldsV1": replicas}]}})
+        };
+        let by_scale = scaled("oc", "scale");
+        assert_eq!((scaled_by(&by_scale), managers(&by_scale)), (Some("oc"), vec!["fleetctl".to_owned()]));
+        assert_eq!(managers_and_scalers(&by_scale), ["oc", "fleetctl"]);
+        assert_eq!(scaled_by(&scaled("kubectl", "scale")), None, "a person did");
+        assert_eq!(scaled_by(&scaled("oc", "")), None, "it edited the object");
+        assert_eq!(scaled_by(&scaled(AUTOSCALERS, "")), Some(AUTOSCALERS));
     }
 
     #[test]

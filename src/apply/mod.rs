@@ -56,6 +56,7 @@ mod rights;
 mod rollback;
 mod rollout;
 mod run;
+mod scale;
 mod server;
 pub mod status;
 mod trace;

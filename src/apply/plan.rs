@@ -20,6 +20,7 @@ use super::kinds::Kind;
 use super::object::{ObjectRef, Planned, Policy, annotation, label, text, uid};
 use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION, PART_OF_LABEL};
 use super::record::{Item, Origin, Phase, Record, Release, State, digest, random_id};
+use super::scale::{self, Scaler};
 use super::server::{Selection, Server};
 
 /// How long a namespace that is being deleted is waited for.
@@ -61,6 +62,17 @@ pub struct Step {
     pub(crate) live: Option<Value>,
     /// The digest of the manifest, for the record.
     pub(crate) digest: String,
+    /// Whose the replicas are that somebody has scaled; nobody's where we set none, or the user wants them back.
+    pub(crate) scaler: Option<Scaler>,
+}
+
+impl Step {
+    /// Who the replicas are left to, and what takes them; nothing where they are ours.
+    pub(crate) fn left(&self) -> Option<String> {
+        let keeper = self.scaler.as_ref()?.keeper()?;
+        let flag = conflict::flag(&self.target, fields::REPLICAS);
+        Some(format!("replicas are left to {keeper}; `--take-fields '{flag}'` takes them"))
+    }
 }
 
 /// The outcome of planning.
@@ -108,6 +120,12 @@ impl Plan {
         let ours =
             |step: &&Step| step.action == Action::Change && !step.target.is("", "Namespace") && !journalled(step);
         if self.state.record.is_none() { self.steps.iter().filter(ours).count() } else { 0 }
+    }
+
+    /// What is left to others, for people.
+    pub fn notes(&self) -> Vec<String> {
+        let left = self.steps.iter().filter_map(|step| Some((&step.target, step.left()?)));
+        left.map(|(object, left)| format!("{object}: {left}")).collect()
     }
 
     /// The same plan, made of what was read from an earlier look on: [`Engine::begin`] refuses it when the record was written
@@ -224,6 +242,7 @@ impl Engine {
             known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.labelled(n))).unwrap_or_else(random_id);
         let mut steps = self.steps(&server, objects).await?;
         let live = self.live(&server, &steps, namespace.as_ref()).await?;
+        let mut scalers = scale::scalers(&server, &live).await;
         let (mut foreign, mut adopted) = (Vec::new(), Vec::new());
         for step in &mut steps {
             step.live = live.get(&step.target).cloned();
@@ -237,7 +256,7 @@ impl Engine {
                 }
                 step.manifest["metadata"]["annotations"][NAMESPACE_CREATED_ANNOTATION] = install_uid.clone().into();
             }
-            self.let_go(step);
+            self.let_go(step, scalers.remove(&step.target));
             step.digest = digest(&install_uid, &step.manifest);
             let Some(live) = &step.live else { continue };
             if text(live, "/metadata/deletionTimestamp").is_some() {
@@ -275,12 +294,17 @@ impl Engine {
         })
     }
 
-    /// Leaves the number of replicas to whoever scales the object, unless the user wants it back.
-    fn let_go(&self, step: &mut Step) {
-        let scaled = step.live.as_ref().and_then(fields::autoscaler).is_some();
-        if scaled && !conflict::allowed(&step.target, fields::REPLICAS, &self.options.take_fields) {
-            step.manifest["spec"].as_object_mut().map(|spec| spec.remove("replicas"));
+    /// Leaves the number of replicas to the autoscaler of the object, unless the user wants it back.
+    fn let_go(&self, step: &mut Step, scaler: Option<Scaler>) {
+        let is_ours = conflict::allowed(&step.target, fields::REPLICAS, &self.options.take_fields);
+        let Some(scaler) = scaler.filter(|_| !is_ours) else { return };
+        let Some(spec) = step.manifest["spec"].as_object_mut().filter(|spec| spec.contains_key("replicas")) else {
+            return;
+        };
+        if scaler.keeps() {
+            spec.remove("replicas");
         }
+        step.scaler = Some(scaler);
     }
 
     async fn namespace_gone(&self, server: &Server, live: &Value) -> Result<(), Error> {
@@ -335,6 +359,7 @@ impl Engine {
                 drift: Vec::new(),
                 live: None,
                 digest: String::new(),
+                scaler: None,
             });
         }
         Ok(steps)

@@ -17,6 +17,7 @@ use super::owner::MANAGER;
 use super::plan::{Action, Step};
 use super::record::Origin;
 use super::run::Applied;
+use super::scale::Scaler;
 use super::server::{ApplyOptions, Server};
 
 /// How long the API may take to serve a kind after its definition is established.
@@ -73,8 +74,8 @@ impl Engine {
                 Err(error) => return Err(Failure::Error(Error::on("apply", &step.target, error))),
             }
         };
-        for message in &written.warnings {
-            self.events.send(Event::Warning { object: step.target.clone(), message: message.clone() });
+        for message in written.warnings.iter().cloned().chain(step.left()) {
+            self.events.send(Event::Warning { object: step.target.clone(), message });
         }
         let before = step.live.as_ref().and_then(|live| text(live, "/metadata/resourceVersion"));
         // A repeated request finds what the first one made, whose answer was lost, and controllers may have written to it.
@@ -102,12 +103,15 @@ impl Engine {
 
     /// Whether a field may be taken from its manager: the user said so, or somebody edited our own object by hand.
     ///
-    /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold.
+    /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold, but for
+    /// the replicas of an autoscaler that is gone.
     pub(crate) fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
         let by_hand = fields::by_hand(&conflict.manager);
         // What an object had before anyone applied it server-side, and what Helm wrote: adopting was asked for.
         let former = by_hand || matches!(conflict.manager.as_str(), "before-first-apply" | "helm");
+        let left_over = step.scaler == Some(Scaler::Gone) && conflict.manager == fields::AUTOSCALERS;
         conflict::allowed(&conflict.object, &conflict.field, &self.options.take_fields)
+            || (left_over && conflict.field == fields::REPLICAS)
             || (step.action == Action::Change && by_hand && conflict.field != fields::REPLICAS)
             || (step.action == Action::Adopt && former)
     }

@@ -31,6 +31,8 @@ pub fn rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
         Right::needed(Scope::Namespace, "", "services", &["get"]),
         // Those of a store that has never worked, when it is changed.
         Right::optional(Scope::Namespace, "", "pods", &["delete"]),
+        // Whether replicas that somebody has scaled are an autoscaler's.
+        Right::optional(Scope::Namespace, "autoscaling", "horizontalpodautoscalers", &["list"]),
         // What other values have, and is pruned when it is planned no more.
         Right::optional(Scope::Namespace, "policy", "poddisruptionbudgets", &["get", "list", "delete"]),
         Right::optional(Scope::Namespace, "networking.k8s.io", "networkpolicies", &["get", "list", "delete"]),

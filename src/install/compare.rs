@@ -11,14 +11,15 @@ pub struct Comparison {
     pub same: usize,
     /// Objects in the way: an install would refuse because of them.
     pub foreign: Vec<Foreign>,
-    /// What only an install decides, and how it is shown instead.
+    /// What only an install decides, and how it is shown instead; what is left to others.
     pub notes: Vec<String>,
 }
 
 impl Comparison {
     /// The differences that were found between a plan and the cluster.
-    pub fn new(plan: Plan, differences: Vec<Difference>, notes: Vec<String>) -> Self {
+    pub fn new(plan: Plan, differences: Vec<Difference>, mut notes: Vec<String>) -> Self {
         let changed = differences.iter().filter(|d| d.change != Change::Delete).count();
+        notes.extend(plan.notes());
         Self { same: plan.steps.len() - changed, differences, foreign: plan.foreign, notes }
     }
 

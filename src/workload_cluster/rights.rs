@@ -45,6 +45,8 @@ pub fn rights(plan: &Plan) -> Result<Rights, Diagnostics> {
         check::workload::rights(),
         // What the agent says at its identity Secret, and what it is asked there.
         Right::needed(Scope::Namespace, "", "secrets", &["get", "list", "watch", "patch"]),
+        // Whether replicas that somebody has scaled are an autoscaler's.
+        Right::optional(Scope::Namespace, "autoscaling", "horizontalpodautoscalers", &["list"]),
         // The pod that tries the way, and the agent that an uninstall that was cut off has sent away.
         Right::needed(Scope::Namespace, "", "pods", &["create", "delete", "deletecollection", "list", "watch"]),
     ];

@@ -27,6 +27,7 @@ fn the_roles_follow_the_objects_of_the_values_and_grant_nothing_in_other_namespa
     assert_eq!(verbs(cluster, "", "namespaces"), ["create", "delete", "get", "patch"]);
     // Those of other values are deleted when they are planned no more.
     assert_eq!(verbs(namespaced, "policy", "poddisruptionbudgets"), ["delete", "get", "list"]);
+    assert_eq!(verbs(namespaced, "autoscaling", "horizontalpodautoscalers"), ["list"]);
     // Three members of etcd come with a disruption budget.
     let several =
         documents(sandbox.run(&["show", "rbac", "demo", "--version", "v1.1", "--set", "etcd.replicas=3"]).succeeds());
@@ -50,6 +51,7 @@ fn the_roles_for_an_agent_hold_what_it_is_granted_and_reach_into_no_namespace_bu
     assert_eq!(verbs(cluster, "", "nodes"), ["list", "list", "watch"]);
     assert!(verbs(cluster, "", "secrets").is_empty() && verbs(elsewhere, "", "secrets").is_empty());
     assert!(verbs(own, "", "secrets").contains(&"update".to_owned()));
+    assert_eq!(verbs(own, "autoscaling", "horizontalpodautoscalers"), ["list"]);
     assert_eq!(verbs(elsewhere, "", "configmaps"), ["get"]);
     assert_eq!(verbs(elsewhere, "rbac.authorization.k8s.io", "roles"), ["create", "delete", "get", "patch"]);
     sandbox.run(&["show", "rbac", "agent"]).fails(2, &["the workload cluster has no name"]);

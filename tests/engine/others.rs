@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use fleetctl::apply::{
-    APPLYSET_TOOLING, Action, Engine, Error, Events, Kind, ObjectRef, Options, Owner, Planned, Removal, Selection,
+    APPLYSET_TOOLING, Action, Engine, Error, Event, Events, Kind, ObjectRef, Options, Owner, Planned, Removal,
+    Selection, Strayed,
 };
 use serde_json::json;
 
-use super::hands::{edit, kubectl_made, wait_for_claim};
+use super::hands::{delete_wholly, edit, kubectl_made, wait_for_claim};
 use super::kill::wipe;
 use super::support::{Case, client, dump, kubeconfig, objects, release};
 
@@ -27,36 +28,121 @@ async fn a_field_edited_by_hand_is_shown_as_drift_and_repaired() {
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
+const AUTOSCALER: &str = "HorizontalPodAutoscaler";
+
+/// Makes an autoscaler of the deployment, with bounds that no number of these tests is outside of: here it has no metrics to
+/// scale by itself.
+async fn autoscale(case: &Case) {
+    let kind = Kind::versions("autoscaling", AUTOSCALER).remove(0);
+    let autoscaler = json!({"apiVersion": kind.api_version(), "kind": AUTOSCALER,
+        "metadata": {"name": "theirs", "namespace": case.namespace},
+        "spec": {"minReplicas": 1, "maxReplicas": 9,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
+    case.server().create(&kind, &autoscaler).await.unwrap();
+}
+
+/// Scales the deployment as another manager; an autoscaler does so as `kube-controller-manager`.
+async fn scale(case: &Case, manager: &str, replicas: u32) {
+    edit(case, manager, "apps", "Deployment", "d/scale", json!({"spec": {"replicas": replicas}})).await;
+}
+
+async fn replicas(case: &Case) -> serde_json::Value {
+    case.get("apps", "Deployment", "d").await.unwrap()["spec"]["replicas"].clone()
+}
+
+/// The names of what strayed.
+async fn strayed(case: &Case) -> Vec<String> {
+    case.engine.drift().await.unwrap().into_iter().map(|drift| drift.object.name).collect()
+}
+
+/// The same installation, which takes the replicas of the deployment.
+async fn taking(case: &Case) -> Case {
+    let change = |options: &mut Options| {
+        options.take_fields = vec!["Deployment/d:.spec.replicas".to_owned()];
+    };
+    Case::again(&case.namespace, tempfile::tempdir().unwrap(), change).await
+}
+
 #[tokio::test]
 async fn replicas_are_left_to_an_autoscaler_and_taken_back_on_request() {
     let case = Case::new("scaled").await;
     case.install(&objects(&case)).await.unwrap();
-    // As a HorizontalPodAutoscaler writes them.
-    let two = json!({"spec": {"replicas": 2}});
-    edit(&case, "kube-controller-manager", "apps", "Deployment", "d/scale", two).await;
+    autoscale(&case).await;
+    scale(&case, "kube-controller-manager", 2).await;
     assert_eq!(case.engine.drift().await.unwrap(), []);
-    let replicas = async || case.get("apps", "Deployment", "d").await.unwrap()["spec"]["replicas"].clone();
+    case.events.lock().unwrap().clear();
     for _ in 0..2 {
         case.install(&objects(&case)).await.unwrap();
-        assert_eq!(replicas().await, 2);
+        assert_eq!(replicas(&case).await, 2);
         assert_eq!(case.engine.drift().await.unwrap(), []);
     }
-    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    let left = "replicas are left to the autoscaler `theirs`; `--take-fields 'Deployment/d:.spec.replicas'` takes them";
+    let told = |event: &&Event| matches!(event, Event::Warning { message, .. } if message == left);
+    assert_eq!(case.events.lock().unwrap().iter().filter(told).count(), 1, "{:?}", case.events.lock().unwrap());
+    let writes = case.traffic.writes();
+    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    assert!(plan.is_noop());
+    assert_eq!(plan.notes(), [format!("Deployment {}/d: {left}", case.namespace)]);
+    assert_eq!(case.engine.diff(&plan).await.unwrap(), []);
+    case.install(&objects(&case)).await.unwrap();
+    assert_eq!(case.traffic.writes(), writes);
     // That one field is the autoscaler's hides no other.
     let label = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "edited"}}});
     edit(&case, "kubectl-edit", "apps", "Deployment", "d", label).await;
-    let strayed = case.engine.drift().await.unwrap();
-    assert_eq!(strayed.iter().map(|drift| drift.object.name.as_str()).collect::<Vec<_>>(), ["d"]);
-    let taking = Case::again(&case.namespace, tempfile::tempdir().unwrap(), |options| {
-        options.take_fields = vec!["Deployment/d:.spec.replicas".to_owned()];
-    });
-    let taking = taking.await;
+    assert_eq!(strayed(&case).await, ["d"]);
+    let taking = taking(&case).await;
     taking.install(&objects(&taking)).await.unwrap();
-    assert_eq!(replicas().await, 1);
+    assert_eq!(replicas(&case).await, 1);
     // What a person scales is for that person to say.
-    edit(&case, "kubectl", "apps", "Deployment", "d/scale", json!({"spec": {"replicas": 3}})).await;
+    scale(&case, "kubectl", 3).await;
     let error = case.install(&objects(&case)).await.unwrap_err();
     assert!(matches!(&error, Error::Conflicts { .. }), "{error}");
+    delete_wholly(&case, "autoscaling", AUTOSCALER, "theirs").await;
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn replicas_of_an_autoscaler_that_is_gone_are_ours_again() {
+    let case = Case::new("unscaled").await;
+    case.install(&objects(&case)).await.unwrap();
+    autoscale(&case).await;
+    scale(&case, "kube-controller-manager", 2).await;
+    case.install(&objects(&case)).await.unwrap();
+    assert_eq!((replicas(&case).await, strayed(&case).await), (json!(2), Vec::new()));
+    delete_wholly(&case, "autoscaling", AUTOSCALER, "theirs").await;
+    assert_eq!(strayed(&case).await, ["d"]);
+    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    assert_eq!(plan.notes(), Vec::<String>::new());
+    let shown = case.engine.diff(&plan).await.unwrap();
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    assert_eq!(shown[0].conflicts, []);
+    let fields: Vec<_> =
+        shown[0].fields.iter().map(|f| (f.path.as_str(), f.before.as_deref(), f.after.as_deref())).collect();
+    assert_eq!(fields, [(".spec.replicas", Some("2"), Some("1"))]);
+    case.install(&objects(&case)).await.unwrap();
+    assert_eq!((replicas(&case).await, strayed(&case).await), (json!(1), Vec::new()));
+    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn replicas_that_another_client_scaled_are_drift_and_a_conflict_where_there_is_no_autoscaler() {
+    let case = Case::new("other-client").await;
+    case.install(&objects(&case)).await.unwrap();
+    scale(&case, "oc", 3).await;
+    let found = case.engine.drift().await.unwrap();
+    let [drift] = &found[..] else { panic!("{found:?}") };
+    assert!(matches!(&drift.strayed, Strayed::Fields { by } if by.iter().any(|manager| manager == "oc")), "{drift:?}");
+    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    let shown = case.engine.diff(&plan).await.unwrap();
+    assert_eq!(shown.iter().flat_map(|d| &d.conflicts).map(|c| c.manager.as_str()).collect::<Vec<_>>(), ["oc"]);
+    let error = case.install(&objects(&case)).await.unwrap_err();
+    assert!(matches!(&error, Error::Conflicts { conflicts } if conflicts.len() == 1), "{error}");
+    assert_eq!(error.remedy().unwrap(), "to overwrite just these, add --take-fields 'Deployment/d:.spec.replicas'");
+    assert_eq!(replicas(&case).await, 3);
+    let taking = taking(&case).await;
+    taking.install(&objects(&taking)).await.unwrap();
+    assert_eq!((replicas(&case).await, strayed(&case).await), (json!(1), Vec::new()));
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
