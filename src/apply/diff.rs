@@ -13,7 +13,8 @@ use super::engine::Engine;
 use super::error::Error;
 use super::object::{ObjectRef, text};
 use super::plan::{Action, Plan, Step};
-use super::record::digest;
+use super::prune::{Found, THEIRS};
+use super::record::{Item, digest};
 use super::server::{ApplyOptions, Server};
 
 /// The namespace that every cluster has, where objects are checked whose own namespace is not there yet.
@@ -29,6 +30,8 @@ pub enum Change {
     Update,
     /// It would be deleted.
     Delete,
+    /// It is planned no more, and stays all the same.
+    Keep,
 }
 
 /// One field with both values; none where the field is not there.
@@ -49,12 +52,12 @@ pub struct Difference {
     pub object: ObjectRef,
     /// What would happen to it.
     pub change: Change,
-    /// The fields, sorted by path; empty for deletions.
+    /// The fields, sorted by path; empty for deletions and what stays.
     pub fields: Vec<FieldChange>,
     /// Fields that other managers hold: the apply would stop at these.
     #[serde(skip)]
     pub conflicts: Vec<Conflict>,
-    /// What could not be checked, and why.
+    /// What could not be checked, or that it stays, and why.
     pub note: Option<String>,
 }
 
@@ -75,14 +78,26 @@ impl Engine {
         for answer in answers {
             differences.extend(answer?);
         }
-        differences.extend(plan.prune.iter().map(|item| Difference {
-            object: item.object.clone(),
-            change: Change::Delete,
-            fields: Vec::new(),
-            conflicts: Vec::new(),
-            note: None,
-        }));
+        let pruned: Vec<Result<Option<Difference>, Error>> = stream::iter(&plan.prune)
+            .map(|item| self.deletion(&server, item))
+            .buffered(self.options.parallel)
+            .collect()
+            .await;
+        for answer in pruned {
+            differences.extend(answer?);
+        }
         Ok(differences)
+    }
+
+    /// What would happen to an object that is planned no more; nothing where it is gone.
+    async fn deletion(&self, server: &Server, item: &Item) -> Result<Option<Difference>, Error> {
+        let (change, note) = match self.unplanned(server, item).await? {
+            Found::Ours(..) => (Change::Delete, None),
+            Found::Theirs => (Change::Keep, Some(format!("stays: {THEIRS}"))),
+            Found::Unread(error) => (Change::Keep, Some(format!("stays: {error}"))),
+            Found::Gone => return Ok(None),
+        };
+        Ok(Some(Difference { object: item.object.clone(), change, fields: Vec::new(), conflicts: Vec::new(), note }))
     }
 
     async fn difference(&self, server: &Server, step: &Step, plan: &Plan) -> Result<Option<Difference>, Error> {

@@ -1,14 +1,52 @@
 //! Deleting what new inputs hold no more: only what record, uid and labels together say is ours.
 
+use std::fmt::Display;
+
+use serde_json::Value;
+
 use super::api_error::ApiError;
+use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
 use super::journal::{JournalStep, Undo};
+use super::kinds::Kind;
 use super::object::uid;
 use super::record::Item;
 use super::run::Run;
+use super::server::Server;
 use super::write::bare;
+
+/// Why an object stays that is planned no more and was ours: someone made another one of that name, or took our labels off.
+pub(crate) const THEIRS: &str = "it is another's by now";
+
+/// What an object is by now that is planned no more.
+pub(crate) enum Found {
+    /// Ours still.
+    Ours(Kind, Value),
+    /// Another's.
+    Theirs,
+    /// It may not be read.
+    Unread(ApiError),
+    /// Not there any more.
+    Gone,
+}
+
+impl Engine {
+    /// Looks at an object that is planned no more.
+    pub(crate) async fn unplanned(&self, server: &Server, item: &Item) -> Result<Found, Error> {
+        let target = &item.object;
+        let kind = server.served(&target.group, &target.kind).await;
+        let kind = kind.map_err(|e| Error::on("find the kind of", target, e))?;
+        Ok(match server.get(&kind, target.namespace.as_deref(), &target.name).await {
+            Ok(Some(live)) if uid(&live) == item.uid && self.owner.labelled(&live) => Found::Ours(kind, live),
+            Ok(Some(_)) => Found::Theirs,
+            Ok(None) => Found::Gone,
+            Err(error) if error.is_forbidden() => Found::Unread(error),
+            Err(error) => return Err(Error::on("read", target, error)),
+        })
+    }
+}
 
 impl Run {
     /// Deletes what the new inputs hold no more. Returns what could not be shown to be ours, which stays recorded.
@@ -16,27 +54,15 @@ impl Run {
         let mut remaining = Vec::new();
         let mut doomed = Vec::new();
         for item in self.plan.prune.clone() {
-            let target = &item.object;
-            let kind = self
-                .server
-                .served(&target.group, &target.kind)
-                .await
-                .map_err(|e| Error::on("find the kind of", target, e))?;
-            let live = match self.server.get(&kind, target.namespace.as_deref(), &target.name).await {
-                Ok(live) => live,
-                Err(error) if error.is_forbidden() => {
-                    remaining.push(self.stays(item, &error));
-                    continue;
+            match self.engine.unplanned(&self.server, &item).await? {
+                Found::Ours(kind, live) => doomed.push((item, kind, live)),
+                Found::Theirs => self.stays(&item, THEIRS),
+                // It is recorded still, and the next run tries again.
+                Found::Unread(error) => {
+                    self.stays(&item, error);
+                    remaining.push(item);
                 }
-                Err(error) => return Err(Error::on("read", target, error)),
-            };
-            match live {
-                Some(live) if uid(&live) == item.uid && self.engine.owner.labelled(&live) => {
-                    doomed.push((item, kind, live));
-                }
-                // Someone made another one of that name, or took our labels off: it is theirs now.
-                Some(_) => self.engine.events.send(Event::Object { object: target.clone(), done: Done::Kept }),
-                None => {}
+                Found::Gone => {}
             }
         }
         let journal = self.ledger.lock().await.state.journal.clone();
@@ -61,17 +87,19 @@ impl Run {
             let deleted = self.server.delete(&kind, &item.object, &item.uid).await;
             match deleted {
                 Ok(_) => self.engine.events.send(Event::Object { object: item.object, done: Done::Deleted }),
-                Err(error) if error.is_forbidden() => remaining.push(self.stays(item, &error)),
+                Err(error) if error.is_forbidden() => {
+                    self.stays(&item, error);
+                    remaining.push(item);
+                }
                 Err(error) => return Err(Error::on("delete", &item.object, error)),
             }
         }
         Ok(remaining)
     }
 
-    /// Says that an object stays because it may not be deleted. It is recorded still, and the next run tries again.
-    fn stays(&self, item: Item, error: &ApiError) -> Item {
-        let message = format!("it is planned no more, and stays: {error}");
+    /// Says that an object stays, and why.
+    fn stays(&self, item: &Item, why: impl Display) {
+        let message = format!("it is planned no more, and stays: {why}");
         self.engine.events.send(Event::Warning { object: item.object.clone(), message });
-        item
     }
 }

@@ -175,6 +175,7 @@ fn block(text: &mut String, difference: &Difference, starred: bool) {
         Change::Create => '+',
         Change::Update => '~',
         Change::Delete => '-',
+        Change::Keep => '=',
     };
     let note = match &difference.note {
         Some(_) if starred => " *".to_owned(),
@@ -257,6 +258,19 @@ mod tests {
         );
         let json = json_of(&comparison);
         assert_eq!((json["differs"].as_bool(), json["objects"][1]["change"].as_str()), (Some(true), Some("update")));
+    }
+
+    #[test]
+    fn what_stays_though_it_is_planned_no_more_is_told_and_is_no_change() {
+        let mut kept = difference(Change::Keep, "kept");
+        kept.note = Some("stays: it is another's by now".to_owned());
+        let comparison = Comparison { differences: vec![kept], same: 3, foreign: Vec::new(), notes: Vec::new() };
+        assert!(comparison.is_same());
+        assert_eq!(
+            text(&comparison),
+            "= ConfigMap fleet/kept *\n* stays: it is another's by now\n\
+             Nothing would change: all 3 objects are as an install would make them.\n"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::apply::{Change, Difference, Foreign, Plan};
 /// What an install would do.
 #[derive(Debug)]
 pub struct Comparison {
-    /// What would change, in the order of applying; deletions last.
+    /// What would change, in the order of applying; deletions last, and with them what is planned no more and stays.
     pub differences: Vec<Difference>,
     /// How many objects would stay as they are.
     pub same: usize,
@@ -18,13 +18,13 @@ pub struct Comparison {
 impl Comparison {
     /// The differences that were found between a plan and the cluster.
     pub fn new(plan: Plan, differences: Vec<Difference>, mut notes: Vec<String>) -> Self {
-        let changed = differences.iter().filter(|d| d.change != Change::Delete).count();
+        let changed = differences.iter().filter(|d| matches!(d.change, Change::Create | Change::Update)).count();
         notes.extend(plan.notes());
         Self { same: plan.steps.len() - changed, differences, foreign: plan.foreign, notes }
     }
 
     /// Whether an install would change nothing.
     pub fn is_same(&self) -> bool {
-        self.differences.is_empty() && self.foreign.is_empty()
+        self.differences.iter().all(|d| d.change == Change::Keep) && self.foreign.is_empty()
     }
 }

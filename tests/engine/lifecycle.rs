@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{Action, Kind, ObjectRef, Phase, Planned, Policy, Removal};
+use fleetctl::apply::{Action, Change, Event, INSTALL_LABEL, Kind, ObjectRef, Phase, Planned, Policy, Removal};
 use serde_json::json;
 
-use super::hands::{bind, wait_for_claim};
+use super::hands::{bind, delete_wholly, edit, wait_for_claim};
 use super::support::{Case, dump, objects, release};
 
 #[tokio::test]
@@ -150,6 +150,34 @@ async fn a_diff_is_the_servers_own_and_shows_no_secret() {
     let text = format!("{found:?}");
     assert!(!text.contains("b3RoZXI=") && !text.contains("aHVudGVyMg=="), "{text}");
     assert_eq!(case.get("", "ConfigMap", "config").await.unwrap()["data"]["b"], "2", "nothing was stored");
+    case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_diff_shows_no_deletion_of_what_is_planned_no_more_and_is_gone_or_anothers_by_now() {
+    let case = Case::new("undeleted").await;
+    case.install(&objects(&case)).await.unwrap();
+    let mut fewer = objects(&case);
+    fewer.retain(|planned| !matches!(planned.object["kind"].as_str(), Some("ConfigMap" | "PodDisruptionBudget")));
+    let diff = async || case.engine.diff(&case.engine.plan(&release(), &fewer).await.unwrap()).await.unwrap();
+    let deleted = |change: Change| change == Change::Delete;
+    assert_eq!(diff().await.iter().filter(|difference| deleted(difference.change)).count(), 2);
+    delete_wholly(&case, "", "ConfigMap", "config").await;
+    let relabelled = json!({"metadata": {"labels": {INSTALL_LABEL: "theirs"}}});
+    edit(&case, "kubectl-edit", "policy", "PodDisruptionBudget", "b", relabelled).await;
+    let found = diff().await;
+    let [budget] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((budget.object.name.as_str(), budget.change), ("b", Change::Keep));
+    assert_eq!(budget.note.as_deref(), Some("stays: it is another's by now"));
+    case.install(&fewer).await.unwrap();
+    assert!(case.get("policy", "PodDisruptionBudget", "b").await.is_some());
+    let stays = |event: &Event| {
+        matches!(event, Event::Warning { object, message } if object.name == "b"
+            && message == "it is planned no more, and stays: it is another's by now")
+    };
+    assert!(case.events.lock().unwrap().iter().any(stays), "{:?}", case.events.lock().unwrap());
+    assert!(case.engine.plan(&release(), &fewer).await.unwrap().is_noop());
+    delete_wholly(&case, "policy", "PodDisruptionBudget", "b").await;
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
