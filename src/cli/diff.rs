@@ -148,7 +148,11 @@ fn text(comparison: &Comparison) -> String {
         let _ = writeln!(text, "* {remark}");
     }
     for foreign in &comparison.foreign {
-        let _ = writeln!(text, "! {foreign}: not made by this installation; an install refuses without `--adopt`");
+        let why = match foreign.install {
+            Some(_) => "not made by this installation; an install refuses, also with `--adopt`",
+            None => "not made by this installation; an install refuses without `--adopt`",
+        };
+        let _ = writeln!(text, "! {foreign}: {why}");
     }
     for note in &comparison.notes {
         let _ = writeln!(text, "# {note}");
@@ -233,7 +237,7 @@ fn json_of(comparison: &Comparison) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply::{FieldChange, ObjectRef};
+    use crate::apply::{FieldChange, Foreign, ObjectRef};
 
     fn difference(change: Change, name: &str) -> Difference {
         let object = ObjectRef {
@@ -271,6 +275,20 @@ mod tests {
             "= ConfigMap fleet/kept *\n* stays: it is another's by now\n\
              Nothing would change: all 3 objects are as an install would make them.\n"
         );
+    }
+
+    #[test]
+    fn adopting_is_offered_for_what_belongs_to_no_other_installation() {
+        let foreign = |name: &str, install: Option<&str>| Foreign {
+            object: difference(Change::Update, name).object,
+            managers: vec!["helm".to_owned()],
+            install: install.map(str::to_owned),
+        };
+        let foreign = vec![foreign("helms", None), foreign("others", Some("other"))];
+        let text = text(&Comparison { differences: Vec::new(), same: 0, foreign, notes: Vec::new() });
+        let [helms, others, _] = &text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        assert!(helms.ends_with("an install refuses without `--adopt`"), "{helms}");
+        assert!(others.ends_with("an install refuses, also with `--adopt`"), "{others}");
     }
 
     #[test]
