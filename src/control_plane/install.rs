@@ -336,7 +336,14 @@ impl Flow<'_> {
 
 /// An endpoint before anything is known, for renderings of which only the shape matters.
 pub fn unknown(kind: ExposureType) -> Endpoint {
-    Endpoint { kind, host: "decided-at-install.invalid".to_owned(), port: 443, node_port: None, sans: Vec::new() }
+    Endpoint {
+        kind,
+        host: "decided-at-install.invalid".to_owned(),
+        port: 443,
+        node_port: None,
+        found_node_port: None,
+        sans: Vec::new(),
+    }
 }
 
 fn name(decision: &Decision) -> &'static str {

@@ -19,26 +19,33 @@ fn record(release: &Value) -> Value {
 
 #[test]
 fn the_node_port_of_an_earlier_install_is_refused_before_any_write_where_another_service_has_it() {
-    let facts = json!({"exposure": "NodePort", "server": "https://192.0.2.10:31234", "host": "192.0.2.10"});
-    let release = json!({"chart": "control-plane/v0.6", "version": "v0.6.1", "valuesDigest": "d", "facts": facts});
-    let record = record(&release);
-    let server = serve(move |method, path| match path.split('?').next() {
-        Some("/api/v1/namespaces/fleet/secrets/fleetctl.demo") => (200, record.clone()),
-        Some("/api/v1/services") => list(&[
-            json!({"metadata": {"name": "front", "namespace": "web"}, "spec": {"ports": [{"port": 80, "nodePort": 31234}]}}),
-        ]),
-        _ => empty(method, path),
-    });
-    let sandbox = Sandbox::new();
-    use_cluster(&sandbox, &server);
-    let said = |more: &[&str]| sandbox.run(&[&["check", "demo", "--pre", "-o", "short"], more].concat()).stdout;
-    let refused =
-        "failed node-port: node port 31234, which agents and kubeconfigs of demo call, is held by Service web/front";
-    assert!(said(&[]).contains(refused), "{}", said(&[]));
-    // The way out that is told; and where no node port is wanted, it is of no matter.
-    for other in ["exposure.nodePort=31235", "exposure.type=LoadBalancer"] {
-        assert!(!said(&["--set", other]).contains("failed node-port"), "{other}");
+    let direct = json!({"exposure": "NodePort", "server": "https://192.0.2.10:31234", "host": "192.0.2.10"});
+    // Something in front of the nodes goes on to call the same node port.
+    let fronted = json!({"exposure": "NodePort", "server": "https://api.example:443", "host": "api.example", "nodePort": "31234"});
+    for facts in [direct, fronted] {
+        let record = record(&release(&facts));
+        let server = serve(move |method, path| match path.split('?').next() {
+            Some("/api/v1/namespaces/fleet/secrets/fleetctl.demo") => (200, record.clone()),
+            Some("/api/v1/services") => list(&[
+                json!({"metadata": {"name": "front", "namespace": "web"}, "spec": {"ports": [{"port": 80, "nodePort": 31234}]}}),
+            ]),
+            _ => empty(method, path),
+        });
+        let sandbox = Sandbox::new();
+        use_cluster(&sandbox, &server);
+        let said = |more: &[&str]| sandbox.run(&[&["check", "demo", "--pre", "-o", "short"], more].concat()).stdout;
+        let refused = "failed node-port: node port 31234, which agents and kubeconfigs of demo call, is held by Service web/front";
+        assert!(said(&[]).contains(refused), "{}", said(&[]));
+        // The way out that is told; and where no node port is wanted, it is of no matter.
+        for other in ["exposure.nodePort=31235", "exposure.type=LoadBalancer"] {
+            assert!(!said(&["--set", other]).contains("failed node-port"), "{other}");
+        }
     }
+}
+
+/// What an install with these facts has recorded.
+fn release(facts: &Value) -> Value {
+    json!({"chart": "control-plane/v0.6", "version": "v0.6.1", "valuesDigest": "d", "facts": facts})
 }
 
 #[test]
