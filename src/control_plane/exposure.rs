@@ -160,6 +160,44 @@ pub fn facts(endpoint: &Endpoint) -> BTreeMap<String, String> {
     facts
 }
 
+/// What to tell where an earlier install, by the facts of its record, has told agents and kubeconfigs another address.
+/// `name` is the control plane's, `flags` lead another command to its hosting cluster.
+pub fn moved(
+    recorded: &BTreeMap<String, String>,
+    endpoint: &Endpoint,
+    exposure: &ExposureValues,
+    name: &str,
+    flags: &str,
+) -> Option<String> {
+    let url = endpoint.url();
+    let former = recorded.get("server").filter(|former| **former != url)?;
+    let address = former.strip_prefix("https://").unwrap_or(former);
+    let (host, port) = (host_of(address), address.rsplit_once(':').map_or("443", |(_, port)| port));
+    let mut keep = Vec::new();
+    if host != endpoint.host {
+        keep.push(format!("--set exposure.host={host}"));
+    }
+    if port != endpoint.port.to_string() {
+        keep.push(format!("--set exposure.port={port}"));
+    }
+    // Agents that have an address of their own do not call this one.
+    let (who, agents) = if exposure.agent_endpoint.is_some() {
+        ("kubeconfigs", String::new())
+    } else {
+        let install = format!(
+            "`fleetctl install agent CLUSTER --context WORKLOAD --control-plane {name} --skip-preflight registered-elsewhere` \
+             for each workload cluster, and "
+        );
+        ("agents and kubeconfigs", install)
+    };
+    Some(format!(
+        "the address of the API server changes from {former} to {url}: {who} with the old one do not find it; where the old \
+         one still leads here, keep it with `{}`, else run {agents}`fleetctl kubeconfig {name}{flags}` wherever else a \
+         kubeconfig is",
+        keep.join(" ")
+    ))
+}
+
 /// The node port to render without a value that asks for one: while there is no Service, the recorded one, which the new
 /// one shall have; after that, the one that was so rendered. What the cluster chose stays without being rendered.
 pub fn former_node_port(service: Option<&Service>, recorded: u16) -> Option<u16> {
@@ -387,6 +425,35 @@ mod tests {
         // Any Service may have one; here nobody calls it.
         let inside = super::facts(&behind(ExposureType::ClusterIp, json!({})));
         assert_eq!((inside.get("nodePort"), recorded_node_port(&inside)), (None, None));
+    }
+
+    #[test]
+    fn an_address_that_changes_is_told_with_what_keeps_it_and_with_who_does_not_find_it() {
+        let told = |server: &str, value: serde_json::Value| {
+            let recorded = BTreeMap::from([("server".to_owned(), server.to_owned())]);
+            let endpoint = behind(ExposureType::NodePort, value.clone());
+            moved(&recorded, &endpoint, &exposure(value), "demo", " --context host").unwrap_or_default()
+        };
+        assert_eq!(told("https://10.0.0.1:31234", json!({})), "");
+        let host = told("https://10.0.0.2:31234", json!({}));
+        for part in [
+            "changes from https://10.0.0.2:31234 to https://10.0.0.1:31234: agents and kubeconfigs",
+            "keep it with `--set exposure.host=10.0.0.2`",
+            "`fleetctl install agent CLUSTER --context WORKLOAD --control-plane demo ",
+            "`fleetctl kubeconfig demo --context host`",
+        ] {
+            assert!(host.contains(part), "{part}: {host}");
+        }
+        let both = told("https://[fd00::2]:443", json!({}));
+        assert!(both.contains("`--set exposure.host=fd00::2 --set exposure.port=443`"), "{both}");
+        let port = told("https://10.0.0.1:31234", json!({"port": 443}));
+        assert!(port.contains("`--set exposure.port=31234`"), "{port}");
+        let agents = told("https://10.0.0.2:31234", json!({"agentEndpoint": "agents.example:443"}));
+        assert!(agents.contains(": kubeconfigs with") && !agents.contains("agent CLUSTER"), "{agents}");
+        // A first install has told nobody anything.
+        let first =
+            moved(&BTreeMap::new(), &behind(ExposureType::NodePort, json!({})), &exposure(json!({})), "demo", "");
+        assert_eq!(first, None);
     }
 
     #[test]

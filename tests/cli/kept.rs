@@ -1,12 +1,14 @@
 //! What the next install makes of what an uninstall has kept: as far as it is refused, no cluster is needed.
 
+use std::sync::Mutex;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::Sandbox;
 use crate::check::empty;
-use crate::server::{list, serve, use_cluster};
+use crate::server::{forbidden, list, not_found, serve, use_cluster};
 
 /// The Secret of a control plane `demo` that was removed.
 fn record(release: &Value) -> Value {
@@ -46,6 +48,53 @@ fn the_node_port_of_an_earlier_install_is_refused_before_any_write_where_another
 /// What an install with these facts has recorded.
 fn release(facts: &Value) -> Value {
     json!({"chart": "control-plane/v0.6", "version": "v0.6.1", "valuesDigest": "d", "facts": facts})
+}
+
+#[test]
+fn an_address_that_is_another_than_before_the_removal_is_told_once() {
+    let facts = json!({"exposure": "ClusterIP", "server": "https://10.96.0.8:443", "host": "10.96.0.8"});
+    let told = |record: Option<Value>, more: &[&str]| {
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "s"},
+            "spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 443}]}});
+        let made = Mutex::new(false);
+        let server = serve(move |method, path| match (method, path.split('?').next().unwrap_or_default()) {
+            ("GET", "/api/v1/namespaces/fleet/secrets/fleetctl.demo") => {
+                record.clone().map_or_else(not_found, |record| (200, record))
+            }
+            ("POST", "/api/v1/namespaces/fleet/secrets")
+            | ("PATCH", "/api/v1/namespaces/fleet/secrets/fleetctl.demo") => {
+                let metadata = json!({"name": "fleetctl.demo", "uid": "u", "resourceVersion": "2"});
+                (200, json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata}))
+            }
+            ("POST" | "PATCH", "/api/v1/namespaces" | "/api/v1/namespaces/fleet") => {
+                (201, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet", "uid": "n"}}))
+            }
+            ("PATCH", "/api/v1/namespaces/fleet/services/apiserver") => {
+                *made.lock().unwrap() = true;
+                (201, service.clone())
+            }
+            ("GET", "/api/v1/namespaces/fleet/services/apiserver") if *made.lock().unwrap() => (200, service.clone()),
+            // Nothing else is let in, so the install ends at the first object after the Service.
+            ("PATCH", _) => forbidden(),
+            _ => empty(method, path),
+        });
+        let sandbox = Sandbox::new();
+        use_cluster(&sandbox, &server);
+        let install =
+            ["install", "cp", "demo", "--skip-preflight", "nodes,storage", "--set", "exposure.type=ClusterIP"];
+        let ran = sandbox.run(&[&install, more].concat());
+        assert!(ran.stderr.contains("Finding the address of the API server: https://"), "{ran:?}");
+        ran.stderr
+    };
+    let moved = "warning: the address of the API server changes from https://10.96.0.8:443 to https://10.96.0.9:443";
+    let said = told(Some(record(&release(&facts))), &[]);
+    assert!(said.matches("the address of the API server changes").count() == 1 && said.contains(moved), "{said}");
+    // What it says keeps the address; and who installs for the first time has told nobody another one.
+    assert!(said.contains("`--set exposure.host=10.96.0.8`"), "{said}");
+    for (record, more) in [(Some(record(&release(&facts))), &["--set", "exposure.host=10.96.0.8"][..]), (None, &[])] {
+        let said = told(record, more);
+        assert!(!said.contains("address of the API server changes"), "{said}");
+    }
 }
 
 #[test]
