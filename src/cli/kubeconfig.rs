@@ -78,11 +78,14 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Resul
         ui.out(text.expose())?;
         return Ok(Exit::Ok);
     }
-    let file = kubeconfig::write(&home, &name, &text).map_err(|error| failed(&error.into()))?;
+    let placed = kubeconfig::write(&home, &name, text.expose()).map_err(|error| failed(&error.into()))?;
+    if let Some(warning) = placed.warning() {
+        ui.warn(&warning);
+    }
     ui.note(&format!("Taken {from}"));
     ui.out(&format!(
         "The kubeconfig of {name} is {0}\n\n  export KUBECONFIG=\"${{KUBECONFIG:-$HOME/.kube/config}}:{0}\"\n  kubectl get clusters --context {name}\n",
-        file.display()
+        placed.file.display()
     ))?;
     Ok(Exit::Ok)
 }

@@ -13,8 +13,7 @@ use kube::Client;
 use super::exposure::{self, Decision, Endpoint, Known, NotYet};
 use super::health::{self, Health};
 use super::keys::{self, ADMIN_KUBECONFIG};
-use super::kubeconfig_file;
-use super::local_folder::Written;
+use super::kubeconfig;
 use super::members;
 use super::plan::{FIRST_STAGES, Plan};
 use super::survey::{Survey, survey};
@@ -31,7 +30,7 @@ use crate::install::home::Home;
 use crate::install::package::planned;
 use crate::install::progress::Progress;
 use crate::install::run::{Course, InstallOptions, Stopped};
-use crate::pki::{self, AuthorityKind, Files, FolderError, PkiError};
+use crate::pki::{self, Files, FolderError, PkiError};
 
 /// A finished install.
 #[derive(Debug)]
@@ -176,6 +175,7 @@ impl Flow<'_> {
         let found = keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into());
         let found = self.course.in_time(found).await?;
         let endpoint = self.expose(&decision, &facts, &state, &known).await?;
+        self.warn_of_move(&state, &endpoint);
         let keys = self.keys(&found, &endpoint)?;
         let rendered = self.plan.render(&endpoint, &keys)?;
         let objects = planned(&rendered.objects);
@@ -282,6 +282,16 @@ impl Flow<'_> {
         }
     }
 
+    /// Tells, before anything follows from it, that what is installed or kept is reached elsewhere from now on.
+    fn warn_of_move(&self, state: &State, endpoint: &Endpoint) {
+        let Some(record) = &state.record else { return };
+        let Plan { name, values, flags, .. } = self.plan;
+        let moved = exposure::moved(&record.release.facts, endpoint, &values.exposure, name.as_str(), flags);
+        if let Some(moved) = moved {
+            self.course.progress.warn(&moved);
+        }
+    }
+
     /// Completes the keys that were found.
     fn keys(&mut self, found: &Files, endpoint: &Endpoint) -> Result<Files, InstallError> {
         let completed = keys::complete(found, self.plan, endpoint, Timestamp::now())?;
@@ -297,19 +307,12 @@ impl Flow<'_> {
     }
 
     fn write_kubeconfig(&mut self, keys: &Files) -> Result<PathBuf, InstallError> {
-        let folder = self.home.control_plane(&self.plan.name);
         let text = keys.get(ADMIN_KUBECONFIG).unwrap_or_default();
-        let authority = keys.get(AuthorityKind::Cluster.certificate_file()).unwrap_or_default();
-        let former = Written::of(self.home, &self.plan.name);
-        // Of a control plane of this name that is gone, or that is in another cluster.
-        if !matches!(former, Written::Nothing) && !former.trusts(authority) {
-            let file = self.home.kubeconfig(&self.plan.name);
-            if let Ok(kept) = kubeconfig_file::set_aside(&file) {
-                let (file, kept) = (file.display(), kept.display());
-                self.course.progress.warn(&format!("{file} was of another control plane; it is kept as {kept}"));
-            }
+        let placed = kubeconfig::write(self.home, &self.plan.name, text)?;
+        if let Some(warning) = placed.warning() {
+            self.course.progress.warn(&warning);
         }
-        Ok(pki::write_file(&folder, "fleet-kubeconfig", text)?)
+        Ok(placed.file)
     }
 
     async fn health(&mut self, endpoint: &Endpoint, keys: &Files) -> Result<Health, InstallError> {
@@ -345,7 +348,14 @@ impl Flow<'_> {
 
 /// An endpoint before anything is known, for renderings of which only the shape matters.
 pub fn unknown(kind: ExposureType) -> Endpoint {
-    Endpoint { kind, host: "decided-at-install.invalid".to_owned(), port: 443, node_port: None, sans: Vec::new() }
+    Endpoint {
+        kind,
+        host: "decided-at-install.invalid".to_owned(),
+        port: 443,
+        node_port: None,
+        found_node_port: None,
+        sans: Vec::new(),
+    }
 }
 
 fn name(decision: &Decision) -> &'static str {

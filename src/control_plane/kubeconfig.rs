@@ -6,11 +6,13 @@ use jiff::Timestamp;
 use kube::Client;
 
 use super::keys::{self, ADMIN_KUBECONFIG};
+use super::kubeconfig_file;
+use super::local_folder::Written;
 use super::plan::OWNER_KIND;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::{self, Engine, Owner};
 use crate::install::home::Home;
-use crate::pki::{self, FolderError, PkiError, SecretText, Subject};
+use crate::pki::{self, FolderError, Kubeconfig, PkiError, SecretText, Subject};
 
 /// Where a kubeconfig came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,10 +110,113 @@ async fn recorded_endpoint(
     Ok(port.parse().ok().map(|port| host.parse().map(|host| pki::Endpoint { host, port })).transpose()?)
 }
 
-/// Writes it where the install writes it. Gives the path.
+/// A kubeconfig in its place.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The file.
+    pub file: PathBuf,
+    /// Where the one is kept that was there and is of another control plane.
+    pub aside: Option<PathBuf>,
+}
+
+impl Placed {
+    /// What is to be said of the one that was there.
+    pub fn warning(&self) -> Option<String> {
+        let kept = self.aside.as_ref()?.display();
+        Some(format!("{} was of another control plane; it is kept as {kept}", self.file.display()))
+    }
+}
+
+/// Writes it to the folder of the control plane. A file that trusts another authority is put aside: it is of a control
+/// plane of this name that is gone, or that is in another cluster.
 ///
 /// # Errors
-/// A file that cannot be written.
-pub fn write(home: &Home, name: &ControlPlaneName, text: &SecretText) -> Result<PathBuf, FolderError> {
-    pki::write_file(&home.control_plane(name), "fleet-kubeconfig", text.expose())
+/// A file that cannot be written or put aside; what was there is then there still.
+pub fn write(home: &Home, name: &ControlPlaneName, text: &str) -> Result<Placed, FolderError> {
+    let file = home.kubeconfig(name);
+    let put_aside = |source| FolderError::Io { action: "put aside", path: file.clone(), source };
+    let aside =
+        is_anothers(home, name, text).then(|| kubeconfig_file::set_aside(&file)).transpose().map_err(put_aside)?;
+    match pki::write_file(&home.control_plane(name), "fleet-kubeconfig", text) {
+        Ok(file) => Ok(Placed { file, aside }),
+        Err(error) => {
+            if let Some(aside) = aside {
+                let _ = fs_err::rename(aside, &file);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Whether the file that is there may be of another control plane than this kubeconfig.
+fn is_anothers(home: &Home, name: &ControlPlaneName, text: &str) -> bool {
+    let file = home.kubeconfig(name);
+    // A folder is refused by what writes the file, and the same text is no other's, be it readable or not.
+    if file.is_dir() || fs_err::read_to_string(&file).is_ok_and(|former| former == text) {
+        return false;
+    }
+    match Written::of(home, name) {
+        Written::Nothing => false,
+        former => !Kubeconfig::parse(ADMIN_KUBECONFIG, text).is_ok_and(|own| former.trusts(&own.authority)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::KubeconfigUser;
+
+    fn kubeconfig(authority: &str, server: &str) -> String {
+        let kubeconfig = Kubeconfig {
+            context: "demo".to_owned(),
+            server: server.to_owned(),
+            authority: authority.to_owned(),
+            user: "admin".to_owned(),
+            credential: KubeconfigUser::Token(SecretText::new("t".to_owned())),
+        };
+        kubeconfig.to_yaml(ADMIN_KUBECONFIG).unwrap().expose().to_owned()
+    }
+
+    #[test]
+    fn only_the_kubeconfig_of_another_control_plane_is_put_aside_and_none_takes_the_place_of_another() {
+        let root = tempfile::tempdir().unwrap();
+        let (home, name) = (Home::at(root.path()), "demo".parse().unwrap());
+        let file = home.kubeconfig(&name);
+        let read = |path: &std::path::Path| fs_err::read_to_string(path).unwrap();
+        let own = kubeconfig("one", "https://192.0.2.10:32222");
+        assert_eq!(write(&home, &name, &own).unwrap(), Placed { file: file.clone(), aside: None });
+        // The same control plane at another address.
+        let moved = kubeconfig("one", "https://192.0.2.11:32222");
+        assert_eq!(write(&home, &name, &moved).unwrap(), Placed { file: file.clone(), aside: None });
+        let other = kubeconfig("two", "https://192.0.2.10:32222");
+        let placed = write(&home, &name, &other).unwrap();
+        let first = placed.aside.clone().unwrap();
+        assert_eq!((read(&file), read(&first)), (other.clone(), moved.clone()));
+        assert!(placed.warning().unwrap().ends_with(&format!("it is kept as {}", first.display())));
+        // One that cannot be read may be anybody's, but not where it is the very text that is written.
+        fs_err::write(&file, "clusters: [\n").unwrap();
+        assert_eq!(write(&home, &name, "clusters: [\n").unwrap().aside, None);
+        let second = write(&home, &name, &own).unwrap().aside.unwrap();
+        assert_eq!((read(&file), read(&second), read(&first)), (own, "clusters: [\n".to_owned(), moved));
+    }
+
+    #[test]
+    fn a_kubeconfig_that_cannot_be_written_leaves_what_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let (home, name): (_, ControlPlaneName) = (Home::at(root.path()), "demo".parse().unwrap());
+        let text = kubeconfig("one", "https://192.0.2.10:32222");
+        // What others could lead elsewhere is never written to.
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs_err::write(elsewhere.path().join("fleet-kubeconfig"), "theirs").unwrap();
+        fs_err::create_dir_all(home.control_plane(&name).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), home.control_plane(&name)).unwrap();
+        assert!(write(&home, &name, &text).is_err());
+        assert_eq!(fs_err::read_to_string(home.kubeconfig(&name)).unwrap(), "theirs");
+        assert_eq!(fs_err::read_dir(elsewhere.path()).unwrap().count(), 1);
+
+        let folder = home.kubeconfig(&"other".parse().unwrap());
+        fs_err::create_dir_all(folder.join("kept")).unwrap();
+        assert!(write(&home, &"other".parse().unwrap(), &text).is_err());
+        assert!(folder.join("kept").is_dir());
+    }
 }

@@ -163,13 +163,29 @@ fn backup_of(file: &Path) -> PathBuf {
     PathBuf::from(backup)
 }
 
-/// Puts a file whose place another one takes where [`change`] keeps a former text; gives the place.
+/// Puts a file whose place another one takes where [`change`] keeps a former text, under a name that is not taken yet;
+/// gives the place.
 ///
 /// # Errors
 /// What the file system refuses; the file is then as it was.
 pub fn set_aside(file: &Path) -> io::Result<PathBuf> {
-    let backup = backup_of(file);
-    fs::rename(file, &backup).map(|()| backup)
+    let first = backup_of(file);
+    let (mut place, mut number) = (first.clone(), 1);
+    // A name is taken by making it, so that two runs never get the same one; the rename replaces what was made.
+    while let Err(error) = std::fs::OpenOptions::new().write(true).create_new(true).open(&place) {
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            return Err(error);
+        }
+        number += 1;
+        let mut next = first.as_os_str().to_owned();
+        next.push(format!("-{number}"));
+        place = PathBuf::from(next);
+    }
+    if let Err(error) = fs::rename(file, &place) {
+        let _ = fs::remove_file(&place);
+        return Err(error);
+    }
+    Ok(place)
 }
 
 /// Whether there is a file beside this one that [`set_aside`] has put there.
@@ -244,13 +260,32 @@ mod tests {
     fn a_file_that_is_put_aside_is_kept_as_it_was_under_the_name_of_a_backup() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("fleet-kubeconfig");
-        assert!(set_aside(&file).is_err(), "nothing is there");
         fs::write(&file, "a: 1\n").unwrap();
         fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
         let kept = set_aside(&file).unwrap();
         assert!(!file.exists() && kept.ends_with("fleet-kubeconfig.before-fleetctl"));
         assert_eq!(fs::read_to_string(&kept).unwrap(), "a: 1\n");
         assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+        // Those that follow take nothing from it.
+        for number in [2, 3] {
+            fs::write(&file, format!("a: {number}\n")).unwrap();
+            let next = set_aside(&file).unwrap();
+            assert!(next.ends_with(format!("fleet-kubeconfig.before-fleetctl-{number}")), "{}", next.display());
+            assert_eq!(fs::read_to_string(&next).unwrap(), format!("a: {number}\n"));
+        }
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "a: 1\n");
+    }
+
+    #[test]
+    fn what_cannot_be_put_aside_stays_and_no_name_is_taken_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("fleet-kubeconfig");
+        assert!(set_aside(&file).is_err(), "nothing is there");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        // A folder does not replace a file.
+        fs::create_dir(&file).unwrap();
+        assert!(set_aside(&file).is_err());
+        assert!(file.is_dir() && fs::read_dir(folder.path()).unwrap().count() == 1);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! What will be installed: name, namespace, version, chart and checked values; from there to objects, without a cluster.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::exposure::{self, Endpoint};
@@ -94,12 +92,9 @@ impl Plan {
 
     /// What the record says about this install.
     pub fn release(&self, endpoint: &Endpoint) -> Release {
-        self.package.release(BTreeMap::from([
-            ("exposure".to_owned(), format!("{:?}", endpoint.kind)),
-            ("server".to_owned(), endpoint.url()),
-            ("host".to_owned(), endpoint.host.clone()),
-            (MEMBERS.to_owned(), self.values.etcd.replicas.to_string()),
-        ]))
+        let mut facts = exposure::facts(endpoint);
+        facts.insert(MEMBERS.to_owned(), self.values.etcd.replicas.to_string());
+        self.package.release(facts)
     }
 
     /// What the plan asks of the hosting cluster; `objects` are any rendering of the chart.

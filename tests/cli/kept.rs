@@ -1,7 +1,7 @@
 //! What the next install makes of what an uninstall has kept: as far as it is refused, no cluster is needed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::Sandbox;
 use crate::check::empty;
-use crate::server::{list, serve, use_cluster};
+use crate::server::{forbidden, list, not_found, serve, use_cluster};
 
 /// The Secret of a control plane `demo` that was removed.
 fn record(release: &Value) -> Value {
@@ -22,25 +22,79 @@ fn record(release: &Value) -> Value {
 
 #[test]
 fn the_node_port_of_an_earlier_install_is_refused_before_any_write_where_another_service_has_it() {
-    let facts = json!({"exposure": "NodePort", "server": "https://192.0.2.10:31234", "host": "192.0.2.10"});
-    let release = json!({"chart": "control-plane/v0.6", "version": "v0.6.1", "valuesDigest": "d", "facts": facts});
-    let record = record(&release);
-    let server = serve(move |method, path| match path.split('?').next() {
-        Some("/api/v1/namespaces/fleet/secrets/fleetctl.demo") => (200, record.clone()),
-        Some("/api/v1/services") => list(&[
-            json!({"metadata": {"name": "front", "namespace": "web"}, "spec": {"ports": [{"port": 80, "nodePort": 31234}]}}),
-        ]),
-        _ => empty(method, path),
-    });
-    let sandbox = Sandbox::new();
-    use_cluster(&sandbox, &server);
-    let said = |more: &[&str]| sandbox.run(&[&["check", "demo", "--pre", "-o", "short"], more].concat()).stdout;
-    let refused =
-        "failed node-port: node port 31234, which agents and kubeconfigs of demo call, is held by Service web/front";
-    assert!(said(&[]).contains(refused), "{}", said(&[]));
-    // The way out that is told; and where no node port is wanted, it is of no matter.
-    for other in ["exposure.nodePort=31235", "exposure.type=LoadBalancer"] {
-        assert!(!said(&["--set", other]).contains("failed node-port"), "{other}");
+    let direct = json!({"exposure": "NodePort", "server": "https://192.0.2.10:31234", "host": "192.0.2.10"});
+    // Something in front of the nodes goes on to call the same node port.
+    let fronted = json!({"exposure": "NodePort", "server": "https://api.example:443", "host": "api.example", "nodePort": "31234"});
+    for facts in [direct, fronted] {
+        let record = record(&release(&facts));
+        let server = serve(move |method, path| match path.split('?').next() {
+            Some("/api/v1/namespaces/fleet/secrets/fleetctl.demo") => (200, record.clone()),
+            Some("/api/v1/services") => list(&[
+                json!({"metadata": {"name": "front", "namespace": "web"}, "spec": {"ports": [{"port": 80, "nodePort": 31234}]}}),
+            ]),
+            _ => empty(method, path),
+        });
+        let sandbox = Sandbox::new();
+        use_cluster(&sandbox, &server);
+        let said = |more: &[&str]| sandbox.run(&[&["check", "demo", "--pre", "-o", "short"], more].concat()).stdout;
+        let refused = "failed node-port: node port 31234, which agents and kubeconfigs of demo call, is held by Service web/front";
+        assert!(said(&[]).contains(refused), "{}", said(&[]));
+        // The way out that is told; and where no node port is wanted, it is of no matter.
+        for other in ["exposure.nodePort=31235", "exposure.type=LoadBalancer"] {
+            assert!(!said(&["--set", other]).contains("failed node-port"), "{other}");
+        }
+    }
+}
+
+/// What an install with these facts has recorded.
+fn release(facts: &Value) -> Value {
+    json!({"chart": "control-plane/v0.6", "version": "v0.6.1", "valuesDigest": "d", "facts": facts})
+}
+
+#[test]
+fn an_address_that_is_another_than_before_the_removal_is_told_once() {
+    let facts = json!({"exposure": "ClusterIP", "server": "https://10.96.0.8:443", "host": "10.96.0.8"});
+    let told = |record: Option<Value>, more: &[&str]| {
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "s"},
+            "spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 443}]}});
+        let made = Mutex::new(false);
+        let server = serve(move |method, path| match (method, path.split('?').next().unwrap_or_default()) {
+            ("GET", "/api/v1/namespaces/fleet/secrets/fleetctl.demo") => {
+                record.clone().map_or_else(not_found, |record| (200, record))
+            }
+            ("POST", "/api/v1/namespaces/fleet/secrets")
+            | ("PATCH", "/api/v1/namespaces/fleet/secrets/fleetctl.demo") => {
+                let metadata = json!({"name": "fleetctl.demo", "uid": "u", "resourceVersion": "2"});
+                (200, json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata}))
+            }
+            ("POST" | "PATCH", "/api/v1/namespaces" | "/api/v1/namespaces/fleet") => {
+                (201, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet", "uid": "n"}}))
+            }
+            ("PATCH", "/api/v1/namespaces/fleet/services/apiserver") => {
+                *made.lock().unwrap() = true;
+                (201, service.clone())
+            }
+            ("GET", "/api/v1/namespaces/fleet/services/apiserver") if *made.lock().unwrap() => (200, service.clone()),
+            // Nothing else is let in, so the install ends at the first object after the Service.
+            ("PATCH", _) => forbidden(),
+            _ => empty(method, path),
+        });
+        let sandbox = Sandbox::new();
+        use_cluster(&sandbox, &server);
+        let install =
+            ["install", "cp", "demo", "--skip-preflight", "nodes,storage", "--set", "exposure.type=ClusterIP"];
+        let ran = sandbox.run(&[&install, more].concat());
+        assert!(ran.stderr.contains("Finding the address of the API server: https://"), "{ran:?}");
+        ran.stderr
+    };
+    let moved = "warning: the address of the API server changes from https://10.96.0.8:443 to https://10.96.0.9:443";
+    let said = told(Some(record(&release(&facts))), &[]);
+    assert!(said.matches("the address of the API server changes").count() == 1 && said.contains(moved), "{said}");
+    // What it says keeps the address; and who installs for the first time has told nobody another one.
+    assert!(said.contains("`--set exposure.host=10.96.0.8`"), "{said}");
+    for (record, more) in [(Some(record(&release(&facts))), &["--set", "exposure.host=10.96.0.8"][..]), (None, &[])] {
+        let said = told(record, more);
+        assert!(!said.contains("address of the API server changes"), "{said}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! `kubeconfig --merge` and `--remove`.
+//! `kubeconfig`: the file beside that of another control plane, `--merge` and `--remove`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -46,6 +46,31 @@ fn a_file_is_made_where_there_is_none_and_the_context_is_current_only_when_asked
     assert_eq!(mode & 0o777, 0o600, "it holds a key");
     let removed = sandbox.run(&["kubeconfig", "demo", "--remove"]);
     assert!(removed.stderr.contains("use-context"), "{removed:?}");
+}
+
+#[test]
+fn the_file_of_a_namesake_is_put_aside_and_one_of_the_same_control_plane_is_written_over() {
+    let sandbox = home();
+    let file = sandbox.path().join(".fleet/demo/fleet-kubeconfig");
+    let read = |name: &str| fs::read_to_string(sandbox.path().join(".fleet/demo").join(name)).unwrap();
+    let own = read("fleet-kubeconfig");
+    fs::write(&file, own.replace("192.0.2.10", "192.0.2.11")).unwrap();
+    let written = sandbox.run(&["kubeconfig", "demo"]);
+    written.succeeds();
+    assert!(!written.stderr.contains("another control plane") && read("fleet-kubeconfig") == own, "{written:?}");
+    // Each is kept, and is its owner's alone.
+    for aside in ["fleet-kubeconfig.before-fleetctl", "fleet-kubeconfig.before-fleetctl-2"] {
+        let namesake = fs::read_to_string(home().path().join(".fleet/demo/fleet-kubeconfig")).unwrap();
+        fs::write(&file, &namesake).unwrap();
+        let written = sandbox.run(&["kubeconfig", "demo"]);
+        assert!(written.succeeds().contains(&file.display().to_string()), "{written:?}");
+        let kept = sandbox.path().join(".fleet/demo").join(aside);
+        let told =
+            format!("warning: {} was of another control plane; it is kept as {}\n", file.display(), kept.display());
+        assert!(written.stderr.contains(&told), "{written:?}");
+        assert_eq!((read("fleet-kubeconfig"), read(aside)), (own.clone(), namesake));
+        assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }
 
 #[test]
