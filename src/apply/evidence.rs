@@ -1,7 +1,9 @@
 //! Reading what a diagnosis needs. What may not be read is left out: a diagnosis then says less, and nothing fails.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -14,6 +16,8 @@ use super::server::{Selection, Server};
 /// Older events are of former tries, but for those about Services: whoever makes a load balancer says so once, and may take
 /// longer for it.
 const EVENT_AGE: SignedDuration = SignedDuration::from_mins(5);
+/// How long the logs may take, all of them. A server that cannot reach a node's kubelet answers none of that node.
+const LOGS_WITHIN: Duration = Duration::from_secs(3);
 /// The lines of a log that are read; fewer are shown.
 const LOG_LINES: usize = 24;
 /// A line of a log that is longer is cut.
@@ -59,25 +63,24 @@ fn counts(event: &Value) -> bool {
     event_time(event).is_none_or(young) || text(event, "/involvedObject/kind") == Some("Service")
 }
 
-/// The last lines of containers that are not ready: of the run that ended before, and of the one at work.
+/// The last lines of containers that are not ready: of the run that ended before, and of the one at work. What cannot be read
+/// at once is left out.
 async fn logs(server: &Server, pods: &[Value]) -> BTreeMap<String, Vec<String>> {
-    let mut logs = BTreeMap::new();
-    for pod in pods {
-        let (Some(namespace), Some(name)) = (text(pod, "/metadata/namespace"), text(pod, "/metadata/name")) else {
-            continue;
-        };
-        for container in worth_reading(pod) {
-            let path =
-                format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={LOG_LINES}");
-            let now = server.get_text(&path).await;
-            // A run that has just begun has not met yet what ended the one before.
-            let former = server.get_text(&format!("{path}&previous=true")).await;
-            let Some(text) = of_both_runs(former.ok(), now.ok()) else { continue };
-            let lines = text.lines().map(|line| line.chars().take(LOG_LINE).collect()).collect();
-            logs.insert(format!("{namespace}/{name}/{container}"), lines);
-        }
-    }
-    logs
+    let end = Instant::now() + LOGS_WITHIN;
+    let server = &server.until(Some(server.deadline.map_or(end, |deadline| deadline.min(end))));
+    let containers = pods.iter().flat_map(|pod| worth_reading(pod).into_iter().map(move |container| (pod, container)));
+    let reads = containers.map(|(pod, container)| async move {
+        let (namespace, name) = (text(pod, "/metadata/namespace")?, text(pod, "/metadata/name")?);
+        let path =
+            format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={LOG_LINES}");
+        let previous = format!("{path}&previous=true");
+        // A run that has just begun has not met yet what ended the one before.
+        let (now, former) = futures::join!(server.get_text(&path), server.get_text(&previous));
+        let text = of_both_runs(former.ok(), now.ok())?;
+        let lines = text.lines().map(|line| line.chars().take(LOG_LINE).collect()).collect();
+        Some((format!("{namespace}/{name}/{container}"), lines))
+    });
+    join_all(reads).await.into_iter().flatten().collect()
 }
 
 /// What two runs have printed, one after the other. Between runs the server gives the last one for both.
