@@ -3,12 +3,14 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Evidence, Finding, event_time, events_of};
+use super::{Evidence, Finding, TAKES_LONG, event_time, events_of};
 use crate::apply::diagnosis::{CauseId, Link};
 use crate::apply::object::{ObjectRef, annotation, text};
 
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const DEFAULT_CLASS_BETA: &str = "storageclass.beta.kubernetes.io/is-default-class";
+/// What a provisioner says while the driver of storage starts on a node that has just joined.
+const NO_TOPOLOGY: &str = "no topology key found on CSINode";
 
 pub(super) fn find(claim: &Value, evidence: &Evidence) -> Option<Finding> {
     if text(claim, "/status/phase") == Some("Bound") {
@@ -96,12 +98,12 @@ impl<'a> Tries<'a> {
     }
 
     /// The finding of a refusal, if there is one. It ends no wait while a try goes on that may succeed, nor when it only
-    /// says that the volume takes longer than the try.
+    /// says that the volume takes longer than the try, or that a node has just joined.
     fn refused(&self, finding: impl FnOnce(&str) -> Finding) -> Option<Finding> {
         let message = self.refused?;
-        let takes_long = ["DeadlineExceeded", "deadline exceeded"].iter().any(|words| message.contains(words));
+        let passes = TAKES_LONG.iter().chain(&[NO_TOPOLOGY]).any(|words| message.contains(words));
         let finding = finding(message);
-        Some(if self.at_work || takes_long { finding.healing() } else { finding })
+        Some(if self.at_work || passes { finding.healing() } else { finding })
     }
 }
 

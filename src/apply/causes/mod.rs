@@ -37,6 +37,9 @@ pub struct Evidence {
     pub logs: std::collections::BTreeMap<String, Vec<String>>,
 }
 
+/// What drivers of storage say when a try took longer than it may: the next one may find it done.
+const TAKES_LONG: [&str; 2] = ["DeadlineExceeded", "deadline exceeded"];
+
 /// What is found for one object: the rest of the chain, the cause and the remedy.
 pub(super) struct Finding {
     cause: CauseId,

@@ -225,6 +225,10 @@ fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_t
     let fails = |at| second(at, "ProvisioningFailed", "no space");
     let takes_long =
         || second(5, "ProvisioningFailed", "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
+    let joins = || {
+        let message = "failed to provision volume with StorageClass \"csi\": error generating accessibility requirements: no topology key found on CSINode node-1";
+        second(5, "ProvisioningFailed", message)
+    };
     let made = second(7, "ProvisioningSucceeded", "Successfully provisioned volume pvc-1");
     let (unanswered, refused) = (CauseId::NoProvisioner, CauseId::ProvisioningFailed);
     let cases = [
@@ -236,6 +240,7 @@ fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_t
         ("a second try", vec![waits(), fails(3), begins(4)], Some((refused, None))),
         ("the second was refused as well", vec![waits(), begins(4), fails(5)], Some((refused, refused.patience()))),
         ("it only takes longer", vec![waits(), begins(1), takes_long()], Some((refused, None))),
+        ("a node has just joined", vec![waits(), begins(1), joins()], Some((refused, None))),
     ];
     for (name, events, expected) in cases {
         let mut evidence = with_claim(claim(Some("csi")), vec![class("csi", "x.csi", true)], events);
@@ -551,6 +556,24 @@ fn a_mount_that_is_late_for_minutes_as_a_rule_ends_no_wait() {
             "Unable to attach or mount volumes: unmounted volumes=[data]: timed out waiting for the condition",
         ),
         ("FailedCreatePodSandBox", "plugin type=\"calico\" failed (add): no such file or directory"),
+        (
+            "FailedAttachVolume",
+            "AttachVolume.Attach failed for volume \"pv-a\" : CSINode node-1 does not contain driver x.csi",
+        ),
+        (
+            "FailedAttachVolume",
+            "AttachVolume.Attach failed for volume \"pv-a\" : timed out waiting for external-attacher of x.csi CSI driver to attach volume v",
+        ),
+        (
+            "FailedAttachVolume",
+            "AttachVolume.Attach failed for volume \"pv-a\" : rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+        ),
+        (
+            "FailedMount",
+            "MountVolume.WaitForAttach failed for volume \"pv-a\" : volume v has GET error for volume attachment a: context deadline exceeded",
+        ),
+        ("FailedMount", "MountVolume.WaitForAttach failed for volume \"pv-a\" : attachdetachment timeout for volume v"),
+        ("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timeout waiting for attach"),
     ] {
         let heals = || at("2026-01-01T00:00:09Z", event("p", reason, message));
         let evidence = with_pod(pending(), vec![heals()]);
