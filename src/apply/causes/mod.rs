@@ -31,7 +31,7 @@ pub struct Evidence {
     pub claims: Vec<Value>,
     /// Storage classes of the cluster; none when they may not be read.
     pub classes: Option<Vec<Value>>,
-    /// Events of the namespace: of the last minutes, and all about Services.
+    /// Events of the namespace: of the last minutes, all about Services, and all of who is at work on a pod or a claim.
     pub events: Vec<Value>,
     /// The last lines of logs by `namespace/pod/container`.
     pub logs: std::collections::BTreeMap<String, Vec<String>>,
