@@ -94,39 +94,58 @@ pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<
         Diagnosis {
             cause,
             patience: if goes_on { None } else { cause.patience() },
-            remedy: format!(
-                "look at it with `kubectl{} describe {} {}`",
-                namespace_flag(&reference),
-                reference.kind.to_lowercase(),
-                reference.name
-            ),
+            remedy: describe(&reference),
             chain: std::iter::once(head).chain(goes_on.then(|| late_pod(object, evidence)).flatten()).collect(),
             logs: Vec::new(),
         }
     })
 }
 
-/// What is known of a workload that is late without a known cause: its first pod that is not ready, and what that does.
+/// What is known of an object that is late without a known cause: its first pod that is not ready, and what that does; else
+/// the events about itself, where it has no pods.
 pub fn slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
-    let pod = late_pod(object, evidence)?;
-    let remedy = format!("look at it with `kubectl{} describe pod {}`", namespace_flag(&pod.object), pod.object.name);
-    let head = Link { object: ObjectRef::of(object)?, state: status.message.clone() };
+    let mut head = Link { object: ObjectRef::of(object)?, state: status.message.clone() };
+    let pod = late_pod(object, evidence);
+    if pod.is_none() {
+        let said = said_of(object, evidence);
+        if said.is_empty() || !pods_of(object, evidence).is_empty() {
+            return None;
+        }
+        head.state += &said;
+    }
+    let remedy = describe(&pod.as_ref().unwrap_or(&head).object);
+    let chain = std::iter::once(head).chain(pod).collect();
     let cause = CauseId::Slow;
-    Some(Diagnosis { cause, chain: vec![head, pod], remedy, logs: Vec::new(), patience: cause.patience() })
+    Some(Diagnosis { cause, chain, remedy, logs: Vec::new(), patience: cause.patience() })
 }
 
 /// The first pod of a workload that is not ready: its state, the latest event about it, and the latest warning.
 fn late_pod(object: &Value, evidence: &Evidence) -> Option<Link> {
     let pod = pods_of(object, evidence).into_iter().find(|pod| !pod::is_ready(pod))?;
-    let latest = events_of(pod, evidence).next();
-    let warning = events_of(pod, evidence).find(|event| text(event, "/type") == Some("Warning"));
+    let state = pod::state(pod).to_owned() + &said_of(pod, evidence);
+    Some(Link { object: ObjectRef::of(pod)?, state })
+}
+
+/// The latest event about an object, and the latest warning, as they are added to its state.
+fn said_of(object: &Value, evidence: &Evidence) -> String {
+    let latest = events_of(object, evidence).next();
+    let warning = events_of(object, evidence).find(|event| is_warning(event));
     let events = latest.into_iter().chain(warning.filter(|warning| latest != Some(warning)));
     let said = events.map(|event| {
         let [reason, message] = ["/reason", "/message"].map(|field| text(event, field).unwrap_or_default().trim());
         format!("; {reason}: {message}")
     });
-    let state = pod::state(pod).to_owned() + &said.collect::<String>();
-    Some(Link { object: ObjectRef::of(pod)?, state })
+    said.collect()
+}
+
+fn is_warning(event: &Value) -> bool {
+    text(event, "/type") == Some("Warning")
+}
+
+/// How to look at an object.
+fn describe(object: &ObjectRef) -> String {
+    let (kind, name) = (object.kind.to_lowercase(), &object.name);
+    format!("look at it with `kubectl{} describe {kind} {name}`", namespace_flag(object))
 }
 
 fn namespace_flag(object: &ObjectRef) -> String {

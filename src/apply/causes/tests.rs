@@ -32,6 +32,12 @@ fn event(uid: &str, reason: &str, message: &str) -> Value {
     json!({"involvedObject": {"uid": uid}, "reason": reason, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z"})
 }
 
+fn warning(uid: &str, reason: &str, message: &str) -> Value {
+    let mut event = event(uid, reason, message);
+    event["type"] = "Warning".into();
+    event
+}
+
 fn at(time: &str, mut event: Value) -> Value {
     event["lastTimestamp"] = time.into();
     event
@@ -44,6 +50,11 @@ fn claim(class: Option<&str>) -> Value {
 
 fn class(name: &str, provisioner: &str, default: bool) -> Value {
     json!({"metadata": {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": default.to_string()}}, "provisioner": provisioner})
+}
+
+fn service() -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "v"},
+        "spec": {"type": "LoadBalancer"}})
 }
 
 fn with_claim(claim: Value, classes: Vec<Value>, events: Vec<Value>) -> Evidence {
@@ -124,10 +135,8 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
         refused("violates PodSecurity \"restricted:latest\": runAsNonRoot != true"),
         refused("admission webhook \"policy.example.com\" denied the request"),
     ];
-    let service = json!({"apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "v"}, "spec": {"type": "LoadBalancer"}});
     let cloud = Evidence {
-        events: vec![event("v", "SyncLoadBalancerFailed", "quota of load balancers exceeded")],
+        events: vec![warning("v", "SyncLoadBalancerFailed", "quota of load balancers exceeded")],
         ..Evidence::default()
     };
     let failed = |kind: &str, version: &str, condition: Value| {
@@ -139,8 +148,8 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
         "message": "ReplicaSet \"api-1\" has timed out progressing."});
     let cases = of_the_set.iter().map(|evidence| (set(), evidence.clone()));
     let cases = cases.chain(of_the_deployment.iter().map(|evidence| (deployment().0, evidence.clone()))).chain([
-        (service.clone(), Evidence::default()),
-        (service, cloud),
+        (service(), Evidence::default()),
+        (service(), cloud),
         (failed("Job", "batch/v1", backoff), Evidence::default()),
         (failed("Deployment", "apps/v1", late), Evidence::default()),
     ]);
@@ -416,11 +425,7 @@ fn the_name_of_a_member_is_unknown_until_its_pod_has_an_address() {
 #[test]
 fn what_is_late_without_a_cause_is_told_with_its_pod_and_the_events_about_it() {
     let creating = || container(json!({"restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}));
-    let warning = |time: &str, reason: &str, message: &str| {
-        let mut event = at(time, event("p", reason, message));
-        event["type"] = "Warning".into();
-        event
-    };
+    let warning = |time: &str, reason: &str, message: &str| at(time, warning("p", reason, message));
     let pulls = || at("2026-01-01T00:00:08Z", event("p", "Pulling", "Pulling image \"a\""));
     let early = || warning("2026-01-01T00:00:01Z", "FailedScheduling", "0/1 nodes");
     let cases = [
@@ -450,9 +455,28 @@ fn what_is_late_without_a_cause_is_told_with_its_pod_and_the_events_about_it() {
         assert_eq!(late.remedy, "look at it with `kubectl -n fleet describe pod etcd-0`");
     }
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
-    for evidence in [with_pod(ready, vec![]), Evidence::default()] {
+    let of_the_set = event("s", "SuccessfulCreate", "create Pod etcd-0");
+    for evidence in [with_pod(ready, vec![of_the_set]), Evidence::default()] {
         assert!(slow(&set(), &evaluate(&set(), None), &evidence).is_none());
     }
+}
+
+#[test]
+fn what_is_late_and_has_no_pods_is_told_with_the_events_about_itself() {
+    let failed = warning("v", "FailedToUpdateEndpointSlices", "conflict");
+    let works = at("2026-01-01T00:00:08Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
+    let evidence = Evidence { events: vec![failed, works], ..Evidence::default() };
+    assert!(diagnose(&service(), &evaluate(&service(), None), &evidence).is_none());
+    let status = evaluate(&service(), None);
+    let late = slow(&service(), &status, &evidence).expect("the events about it");
+    assert_eq!(
+        late.to_string(),
+        format!(
+            "Service fleet/apiserver: {}; EnsuringLoadBalancer: Ensuring load balancer; FailedToUpdateEndpointSlices: conflict",
+            status.message
+        )
+    );
+    assert_eq!(late.remedy, "look at it with `kubectl -n fleet describe service apiserver`");
 }
 
 #[test]
@@ -487,16 +511,40 @@ fn a_deadline_of_a_deployment_ends_no_wait_and_a_failed_job_ends_it_at_once() {
 
 #[test]
 fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
-    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "v"}, "spec": {"type": "LoadBalancer"}});
+    let service = service();
     assert_eq!(found(&service, &Evidence::default()).0, CauseId::LoadBalancerUnanswered);
     let working =
         Evidence { events: vec![event("v", "EnsuringLoadBalancer", "Ensuring load balancer")], ..Evidence::default() };
     assert!(diagnose(&service, &evaluate(&service, None), &working).is_none());
-    let failed = Evidence { events: vec![event("v", "SyncLoadBalancerFailed", "quota")], ..Evidence::default() };
-    assert_eq!(found(&service, &failed).0, CauseId::LoadBalancerFailed);
-    let made = at("2026-01-01T00:10:00Z", event("v", "EnsuredLoadBalancer", "Ensured load balancer"));
-    let healed = Evidence { events: vec![failed.events[0].clone(), made], ..Evidence::default() };
-    assert!(diagnose(&service, &evaluate(&service, None), &healed).is_none(), "it was made after all");
+    for (reason, success) in [
+        ("SyncLoadBalancerFailed", "EnsuredLoadBalancer"),
+        ("AllocationFailed", "IPAllocated"),
+        ("FailedBuildModel", "SuccessfullyReconciled"),
+        ("FailedDeployModel", "SuccessfullyReconciled"),
+    ] {
+        let refused = warning("v", reason, "none is left");
+        let again = at("2026-01-01T00:05:00Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
+        let failed = Evidence { events: vec![refused.clone(), again], ..Evidence::default() };
+        let (cause, chain) = found(&service, &failed);
+        assert_eq!((cause, patience(&service, &failed)), (CauseId::LoadBalancerFailed, None), "{reason}");
+        assert!(chain.ends_with(": none is left"), "{chain}");
+        let made = at("2026-01-01T00:10:00Z", event("v", success, "made"));
+        let healed = Evidence { events: vec![refused, made], ..Evidence::default() };
+        assert!(diagnose(&service, &evaluate(&service, None), &healed).is_none(), "{success}: it was made after all");
+    }
+    let mut hints = event("v", "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled");
+    hints["source"] = json!({"component": "endpoint-slice-controller"});
+    for of_others in [
+        warning("v", "FailedToUpdateEndpointSlices", "conflict"),
+        warning("v", "FailedToCreateEndpoint", "forbidden"),
+        warning("v", "PolicyViolation", "policy no-load-balancers fail"),
+        hints,
+    ] {
+        let alone = Evidence { events: vec![of_others.clone()], ..Evidence::default() };
+        assert_eq!(found(&service, &alone).0, CauseId::LoadBalancerUnanswered, "{of_others}");
+        let beside = Evidence { events: vec![of_others, working.events[0].clone()], ..Evidence::default() };
+        assert!(diagnose(&service, &evaluate(&service, None), &beside).is_none());
+    }
     // Its events are gone after an hour.
     let mut held = service;
     held["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
