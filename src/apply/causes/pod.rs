@@ -71,10 +71,15 @@ fn unbound_claim(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Opt
     Some(finding.below(link(reference, "Pending, its volume is not there")))
 }
 
-fn unschedulable(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+/// Why the scheduler finds no node for a pod.
+pub(super) fn refused(pod: &Value) -> Option<&str> {
     let refused = condition(pod, "PodScheduled")
         .filter(|c| text(c, "/status") == Some("False") && text(c, "/reason") == Some("Unschedulable"))?;
-    let message = text(refused, "/message").unwrap_or("no node takes it");
+    Some(text(refused, "/message").unwrap_or("no node takes it"))
+}
+
+fn unschedulable(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let message = refused(pod)?;
     // The scheduler says this while a claim is bound; the claim itself tells why it is not.
     if message.contains("unbound immediate PersistentVolumeClaims") || message.contains("waiting for") {
         return None;

@@ -224,6 +224,47 @@ fn each_kind_of_missing_storage_has_its_own_cause() {
 }
 
 #[test]
+fn a_local_volume_is_called_missing_only_where_the_scheduler_finds_none() {
+    let local = |mode: &str| {
+        let mut local = class("local", "kubernetes.io/no-provisioner", true);
+        local["volumeBindingMode"] = mode.into();
+        let waits = event("c", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
+        with_claim(claim(Some("local")), vec![local], vec![waits])
+    };
+    let refused = |mode: &str, why: &str| {
+        let mut evidence = local(mode);
+        evidence.pods[0]["status"]["conditions"][0]["message"] = why.into();
+        evidence
+    };
+    for (why, expected) in [
+        ("0/1 nodes are available: 1 Insufficient cpu.", CauseId::Unschedulable),
+        ("0/1 nodes are available: 1 node(s) had untolerated taint {gpu: true}.", CauseId::Unschedulable),
+        (
+            "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind.",
+            CauseId::NoProvisioner,
+        ),
+        ("0/1 nodes are available: 1 node(s) had volume node affinity conflict.", CauseId::NoProvisioner),
+        ("0/1 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity.", CauseId::NoProvisioner),
+        (
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't find available persistent volumes to bind.",
+            CauseId::NoProvisioner,
+        ),
+    ] {
+        let evidence = refused("WaitForFirstConsumer", why);
+        assert_eq!(found(&set(), &evidence).0, expected, "{why}");
+        // A claim is waited for by itself too.
+        let claim = diagnose(&evidence.claims[0], &evaluate(&evidence.claims[0], None), &evidence);
+        let expected = Some(expected).filter(|cause| *cause == CauseId::NoProvisioner);
+        assert_eq!(claim.map(|claim| claim.cause), expected, "{why}");
+    }
+    let at_once = refused("Immediate", "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims.");
+    assert_eq!(found(&set(), &at_once).0, CauseId::NoProvisioner);
+    let mut unseen = local("WaitForFirstConsumer");
+    unseen.pods[0]["status"]["conditions"] = json!([]);
+    assert_eq!(found(&set(), &unseen).0, CauseId::NoProvisioner, "the scheduler has not said anything");
+}
+
+#[test]
 fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_try() {
     let second = |second: u8, reason: &str, message: &str| {
         at(&format!("2026-01-01T00:00:0{second}Z"), event("c", reason, message))
