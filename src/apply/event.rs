@@ -96,6 +96,20 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether somebody should know it however little he wants to hear: what is told as a warning.
+    pub const fn is_warning(&self) -> bool {
+        matches!(
+            self,
+            Self::Warning { .. }
+                | Self::Stuck { .. }
+                | Self::RecordLost { .. }
+                | Self::Lock { taken_over: true, .. }
+                | Self::Ready { note: Some(_), .. }
+        )
+    }
+}
+
 /// An event with its place in the order of events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Numbered {
