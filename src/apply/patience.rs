@@ -258,6 +258,28 @@ mod tests {
     }
 
     #[test]
+    fn a_crash_of_a_container_that_runs_before_the_others_counts_and_its_success_does_not() {
+        const CRASHED: Option<CauseId> = Some(CauseId::CrashLoop);
+        let crashing = |restarts: i64| {
+            json!({"name": "i", "restartCount": restarts, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}})
+        };
+        let of = |status: Value| Evidence { pods: vec![pod("p", status)], ..Evidence::default() };
+        let first = |container: Value| of(json!({"phase": "Pending", "initContainerStatuses": [container]}));
+        assert_eq!(
+            counted(&set(), &[first(crashing(2)), first(crashing(2)), first(crashing(3))]),
+            [None, None, CRASHED]
+        );
+        // The others sit out their back-off from before.
+        let then = |state: Value| {
+            let init = json!({"name": "first", "restartCount": 0, "state": state});
+            of(json!({"initContainerStatuses": [init], "containerStatuses": [crashing(4)]}))
+        };
+        let done = || then(json!({"terminated": {"reason": "Completed", "exitCode": 0}}));
+        assert_eq!(counted(&set(), &[then(json!({"running": {}})), done(), done()]), [None, None, None]);
+    }
+
+    #[test]
     fn a_turn_that_comes_pardons_a_crash_and_nothing_else() {
         let looks = [Some((0, 0)), Some((2, 2)), None, Some((2, 2)), Some((3, 3))];
         assert_eq!(counts(CauseId::CrashLoop, &looks), [false, true, false, true]);

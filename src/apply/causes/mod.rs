@@ -191,14 +191,17 @@ impl Runs {
 /// A container by its pod's UID and its name.
 pub(super) type ContainerKey = (String, String);
 
-/// The runs of a workload's containers, in all its pods that count.
+/// The runs of a workload's containers, in all its pods that count. Those that run before the others and have done what they
+/// are for keep nothing.
 pub(super) fn runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey, Runs> {
     let of_pod = |pod: &Value| -> Vec<_> {
         let container = |container: &Value| {
             let name = text(container, "/name").unwrap_or_default().to_owned();
             ((uid(pod).to_owned(), name), Runs::of(container))
         };
-        list(pod, "/status/containerStatuses").iter().map(container).collect()
+        let done = |container: &&Value| number(container, "/state/terminated/exitCode") == Some(0);
+        let init = list(pod, "/status/initContainerStatuses").iter().filter(|container| !done(container));
+        init.chain(list(pod, "/status/containerStatuses")).map(container).collect()
     };
     pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
 }
