@@ -51,7 +51,8 @@ pub enum Event {
     Waiting {
         /// Which object.
         object: ObjectRef,
-        /// What keeps it, if that is known, else its state in a few words, such as `0 of 1 pods ready`.
+        /// What keeps it, if that is known, else its state in a few words, such as `0 of 1 pods ready`, with the latest
+        /// warning that came since the wait began.
         message: String,
         /// Seconds since the wait began.
         seconds: u64,

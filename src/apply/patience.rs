@@ -80,6 +80,11 @@ impl Patience {
         }
     }
 
+    /// Whether an event tells of something that came after the first look of the wait.
+    pub(super) fn is_new(&self, event: &Value) -> bool {
+        self.before.as_ref().is_some_and(|before| !before.contains(&of_event(event)))
+    }
+
     /// Whether the cause has lasted long enough to end the wait.
     pub(super) fn is_over(&self, diagnosis: &Diagnosis) -> bool {
         let since = cause_of(diagnosis).and_then(|cause| self.since.get(&cause));
@@ -277,6 +282,18 @@ mod tests {
         };
         let done = || then(json!({"terminated": {"reason": "Completed", "exitCode": 0}}));
         assert_eq!(counted(&set(), &[then(json!({"running": {}})), done(), done()]), [None, None, None]);
+    }
+
+    #[test]
+    fn an_event_is_new_when_it_came_or_came_again_after_the_first_look() {
+        let with = |times| event("Pod", "s-0", "FailedMount", "not found", times);
+        let mut patience = Patience::default();
+        assert!(!patience.is_new(&with(1)));
+        for (times, new) in [(1, false), (1, false), (2, true), (2, true)] {
+            let evidence = Evidence { events: vec![with(times)], ..Evidence::default() };
+            patience.look(&[], &[&set()], &evidence);
+            assert_eq!(patience.is_new(&with(times)), new, "{times}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::api_error::ApiError;
-use super::causes::{diagnose, slow};
+use super::causes::{diagnose, slow, warning};
 use super::diagnosis::{Diagnosis, WaitFailure};
 use super::engine::Engine;
 use super::error::Error;
@@ -196,7 +196,9 @@ impl Engine {
                     let live: Vec<&Value> = missing(&watched).filter_map(|w| w.live.as_ref()).collect();
                     patience.look(&latest, &live, &evidence);
                     for w in &mut watched {
-                        w.explain(&latest);
+                        let new = |event: &Value| patience.is_new(event);
+                        let warning = w.live.as_ref().and_then(|live| warning(live, &evidence, new));
+                        w.explain(&latest, warning);
                     }
                     self.tell(&mut watched, begun);
                     let causes = deciding(&latest, &watched, options.in_order.then_some(reached));

@@ -126,6 +126,17 @@ fn late_pod(object: &Value, evidence: &Evidence) -> Option<Link> {
     Some(Link { object: ObjectRef::of(pod)?, state })
 }
 
+/// The latest warning that counts about an object or its pods that are not ready.
+pub(super) fn warning<'e>(
+    object: &Value,
+    evidence: &'e Evidence,
+    counts: impl Fn(&Value) -> bool,
+) -> Option<&'e Value> {
+    let pods = pods_of(object, evidence).into_iter().filter(|pod| !pod::is_ready(pod));
+    let events = events_of(object, evidence).chain(pods.flat_map(|pod| events_of(pod, evidence)));
+    events.filter(|event| is_warning(event) && counts(event)).max_by_key(|event| event_time(event))
+}
+
 /// The latest event about an object, and the latest warning, as they are added to its state.
 fn said_of(object: &Value, evidence: &Evidence) -> String {
     let latest = events_of(object, evidence).next();

@@ -503,6 +503,26 @@ fn what_is_late_without_a_cause_is_told_with_its_pod_and_the_events_about_it() {
 }
 
 #[test]
+fn the_latest_warning_is_that_of_the_object_or_of_a_pod_of_it_that_is_not_ready() {
+    let events = vec![
+        at("2026-01-01T00:00:01Z", warning("s", "FailedCreate", "webhook")),
+        at("2026-01-01T00:00:05Z", warning("p", "BackOff", "pause")),
+        at("2026-01-01T00:00:07Z", warning("other", "Evicted", "disk")),
+        at("2026-01-01T00:00:09Z", event("p", "Pulled", "image")),
+    ];
+    let evidence = |status: Value| with_pod(status, events.clone());
+    let latest = |evidence: &Evidence, but: &str| {
+        let found = super::warning(&set(), evidence, |event| text(event, "/reason") != Some(but));
+        found.and_then(|event| text(event, "/reason")).map(str::to_owned)
+    };
+    let pending = evidence(json!({"phase": "Pending"}));
+    assert_eq!(latest(&pending, "").as_deref(), Some("BackOff"));
+    assert_eq!(latest(&pending, "BackOff").as_deref(), Some("FailedCreate"));
+    let ready = evidence(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}));
+    assert_eq!(latest(&ready, "").as_deref(), Some("FailedCreate"));
+}
+
+#[test]
 fn what_is_late_and_has_no_pods_is_told_with_the_events_about_itself() {
     let failed = warning("v", "FailedToUpdateEndpointSlices", "conflict");
     let works = at("2026-01-01T00:00:08Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
