@@ -51,7 +51,8 @@ pub enum Event {
     Waiting {
         /// Which object.
         object: ObjectRef,
-        /// What keeps it, if that is known, else its state in a few words, such as `0 of 1 pods ready`.
+        /// What keeps it, if that is known, else its state in a few words, such as `0 of 1 pods ready`, with the latest
+        /// warning that came since the wait began.
         message: String,
         /// Seconds since the wait began.
         seconds: u64,
@@ -94,6 +95,20 @@ pub enum Event {
         /// The finalizer, or the condition of the namespace.
         message: String,
     },
+}
+
+impl Event {
+    /// Whether somebody should know it however little he wants to hear: what is told as a warning.
+    pub const fn is_warning(&self) -> bool {
+        matches!(
+            self,
+            Self::Warning { .. }
+                | Self::Stuck { .. }
+                | Self::RecordLost { .. }
+                | Self::Lock { taken_over: true, .. }
+                | Self::Ready { note: Some(_), .. }
+        )
+    }
 }
 
 /// An event with its place in the order of events.

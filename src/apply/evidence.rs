@@ -1,7 +1,9 @@
 //! Reading what a diagnosis needs. What may not be read is left out: a diagnosis then says less, and nothing fails.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -11,9 +13,14 @@ use super::kinds::Kind;
 use super::object::{ObjectRef, text};
 use super::server::{Selection, Server};
 
-/// Older events are of former tries, but for those about Services: whoever makes a load balancer says so once, and may take
-/// longer for it.
+/// Older events are of former tries, by the server's clock, but for those about Services and those of [`AT_WORK`]: whoever
+/// makes a load balancer, a node or a volume says so once, and may take longer for it.
 const EVENT_AGE: SignedDuration = SignedDuration::from_mins(5);
+/// What somebody says who is at work on a pod or a claim, and how it ended.
+const AT_WORK: [&str; 5] =
+    ["TriggeredScaleUp", "Nominated", "Provisioning", "ProvisioningSucceeded", "ProvisioningFailed"];
+/// How long the logs may take, all of them. A server that cannot reach a node's kubelet answers none of that node.
+const LOGS_WITHIN: Duration = Duration::from_secs(3);
 /// The lines of a log that are read; fewer are shown.
 const LOG_LINES: usize = 24;
 /// A line of a log that is longer is cut.
@@ -41,7 +48,8 @@ impl Engine {
             );
             evidence.pods.extend(pods.unwrap_or_default());
             evidence.claims.extend(claims.unwrap_or_default());
-            evidence.events.extend(events.unwrap_or_default().into_iter().filter(counts));
+            let now = server.now();
+            evidence.events.extend(events.unwrap_or_default().into_iter().filter(|event| counts(event, now)));
             evidence.replica_sets.extend(replica_sets.unwrap_or_default());
         }
         let unbound = evidence.claims.iter().any(|claim| text(claim, "/status/phase") != Some("Bound"));
@@ -54,30 +62,31 @@ impl Engine {
     }
 }
 
-fn counts(event: &Value) -> bool {
-    let young = |at: Timestamp| Timestamp::now().duration_since(at) <= EVENT_AGE;
-    event_time(event).is_none_or(young) || text(event, "/involvedObject/kind") == Some("Service")
+fn counts(event: &Value, now: Timestamp) -> bool {
+    let young = |at: Timestamp| now.duration_since(at) <= EVENT_AGE;
+    event_time(event).is_none_or(young)
+        || text(event, "/involvedObject/kind") == Some("Service")
+        || text(event, "/reason").is_some_and(|reason| AT_WORK.contains(&reason))
 }
 
-/// The last lines of containers that are not ready: of the run that ended before, and of the one at work.
+/// The last lines of containers that are not ready: of the run that ended before, and of the one at work. What cannot be read
+/// at once is left out.
 async fn logs(server: &Server, pods: &[Value]) -> BTreeMap<String, Vec<String>> {
-    let mut logs = BTreeMap::new();
-    for pod in pods {
-        let (Some(namespace), Some(name)) = (text(pod, "/metadata/namespace"), text(pod, "/metadata/name")) else {
-            continue;
-        };
-        for container in worth_reading(pod) {
-            let path =
-                format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={LOG_LINES}");
-            let now = server.get_text(&path).await;
-            // A run that has just begun has not met yet what ended the one before.
-            let former = server.get_text(&format!("{path}&previous=true")).await;
-            let Some(text) = of_both_runs(former.ok(), now.ok()) else { continue };
-            let lines = text.lines().map(|line| line.chars().take(LOG_LINE).collect()).collect();
-            logs.insert(format!("{namespace}/{name}/{container}"), lines);
-        }
-    }
-    logs
+    let end = Instant::now() + LOGS_WITHIN;
+    let server = &server.until(Some(server.deadline.map_or(end, |deadline| deadline.min(end))));
+    let containers = pods.iter().flat_map(|pod| worth_reading(pod).into_iter().map(move |container| (pod, container)));
+    let reads = containers.map(|(pod, container)| async move {
+        let (namespace, name) = (text(pod, "/metadata/namespace")?, text(pod, "/metadata/name")?);
+        let path =
+            format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={LOG_LINES}");
+        let previous = format!("{path}&previous=true");
+        // A run that has just begun has not met yet what ended the one before.
+        let (now, former) = futures::join!(server.get_text(&path), server.get_text(&previous));
+        let text = of_both_runs(former.ok(), now.ok())?;
+        let lines = text.lines().map(|line| line.chars().take(LOG_LINE).collect()).collect();
+        Some((format!("{namespace}/{name}/{container}"), lines))
+    });
+    join_all(reads).await.into_iter().flatten().collect()
 }
 
 /// What two runs have printed, one after the other. Between runs the server gives the last one for both.
@@ -91,17 +100,52 @@ fn of_both_runs(former: Option<String>, now: Option<String>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apply::owner::Owner;
     use serde_json::json;
 
     #[test]
-    fn old_events_do_not_count_but_for_those_about_services() {
-        let about = |kind: &str, minutes: i64| {
-            let at = (Timestamp::now() - SignedDuration::from_mins(minutes)).to_string();
-            counts(&json!({"involvedObject": {"kind": kind}, "lastTimestamp": at}))
+    fn old_events_do_not_count_but_for_those_about_services_and_of_what_takes_long() {
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let about = |kind: &str, reason: &str, minutes: i64| {
+            let at = (now - SignedDuration::from_mins(minutes)).to_string();
+            counts(&json!({"involvedObject": {"kind": kind}, "reason": reason, "lastTimestamp": at}), now)
         };
-        assert!(about("Pod", 4) && !about("Pod", 6));
-        assert!(about("Service", 4) && about("Service", 50));
-        assert!(counts(&json!({"involvedObject": {"kind": "Pod"}})), "one that does not say when");
+        assert!(about("Pod", "FailedMount", 4) && !about("Pod", "FailedMount", 6));
+        assert!(about("Pod", "FailedMount", -6), "a later one, by whatever clock");
+        assert!(about("Service", "EnsuringLoadBalancer", 4) && about("Service", "EnsuringLoadBalancer", 50));
+        for (kind, reason) in [
+            ("Pod", "TriggeredScaleUp"),
+            ("Pod", "Nominated"),
+            ("PersistentVolumeClaim", "Provisioning"),
+            // Of an old try it must be known how it ended.
+            ("PersistentVolumeClaim", "ProvisioningSucceeded"),
+            ("PersistentVolumeClaim", "ProvisioningFailed"),
+        ] {
+            assert!(about(kind, reason, 50), "{reason}");
+        }
+        assert!(counts(&json!({"involvedObject": {"kind": "Pod"}}), now), "one that does not say when");
+    }
+
+    #[tokio::test]
+    async fn the_age_of_events_is_measured_with_the_clock_of_the_server() {
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let event = |minutes: i64| {
+                let at = (now - SignedDuration::from_mins(minutes)).to_string();
+                json!({"involvedObject": {"kind": "Pod"}, "reason": minutes.to_string(), "lastTimestamp": at})
+            };
+            let events = if request.uri().path().ends_with("/events") { vec![event(4), event(6)] } else { vec![] };
+            let said = json!({"metadata": {}, "items": events}).to_string().into_bytes();
+            let answer = http::Response::builder().header("date", "Thu, 01 Jan 2026 01:00:00 GMT");
+            std::future::ready(answer.body(kube::client::Body::from(said)))
+        });
+        let engine =
+            Engine::reader(kube::Client::new(service, "default"), Owner::new("control-plane", "demo", "fleet"));
+        let kind = Kind::known("apps", "Deployment");
+        let waiting = [ObjectRef::new(&kind, Some("fleet"), "d")];
+        let evidence = engine.evidence(&engine.server(), waiting.iter()).await;
+        let reasons: Vec<_> = evidence.events.iter().filter_map(|event| text(event, "/reason")).collect();
+        assert_eq!(reasons, ["4"]);
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl Patience {
         }
     }
 
+    /// Whether an event tells of something that came after the first look of the wait.
+    pub(super) fn is_new(&self, event: &Value) -> bool {
+        self.before.as_ref().is_some_and(|before| !before.contains(&of_event(event)))
+    }
+
     /// Whether the cause has lasted long enough to end the wait.
     pub(super) fn is_over(&self, diagnosis: &Diagnosis) -> bool {
         let since = cause_of(diagnosis).and_then(|cause| self.since.get(&cause));
@@ -254,6 +259,40 @@ mod tests {
     fn the_log_of_a_run_that_goes_on_counts_and_that_of_one_from_before_does_not() {
         for cause in [CauseId::NameLookupFailed, CauseId::CertificateUntrusted, CauseId::CertificateExpired] {
             assert_eq!(counts(cause, &[Some((5, 5)), Some((6, 5)), Some((6, 6))]), [false, true, true]);
+        }
+    }
+
+    #[test]
+    fn a_crash_of_a_container_that_runs_before_the_others_counts_and_its_success_does_not() {
+        const CRASHED: Option<CauseId> = Some(CauseId::CrashLoop);
+        let crashing = |restarts: i64| {
+            json!({"name": "i", "restartCount": restarts, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}})
+        };
+        let of = |status: Value| Evidence { pods: vec![pod("p", status)], ..Evidence::default() };
+        let first = |container: Value| of(json!({"phase": "Pending", "initContainerStatuses": [container]}));
+        assert_eq!(
+            counted(&set(), &[first(crashing(2)), first(crashing(2)), first(crashing(3))]),
+            [None, None, CRASHED]
+        );
+        // The others sit out their back-off from before.
+        let then = |state: Value| {
+            let init = json!({"name": "first", "restartCount": 0, "state": state});
+            of(json!({"initContainerStatuses": [init], "containerStatuses": [crashing(4)]}))
+        };
+        let done = || then(json!({"terminated": {"reason": "Completed", "exitCode": 0}}));
+        assert_eq!(counted(&set(), &[then(json!({"running": {}})), done(), done()]), [None, None, None]);
+    }
+
+    #[test]
+    fn an_event_is_new_when_it_came_or_came_again_after_the_first_look() {
+        let with = |times| event("Pod", "s-0", "FailedMount", "not found", times);
+        let mut patience = Patience::default();
+        assert!(!patience.is_new(&with(1)));
+        for (times, new) in [(1, false), (1, false), (2, true), (2, true)] {
+            let evidence = Evidence { events: vec![with(times)], ..Evidence::default() };
+            patience.look(&[], &[&set()], &evidence);
+            assert_eq!(patience.is_new(&with(times)), new, "{times}");
         }
     }
 

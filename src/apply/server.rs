@@ -153,13 +153,14 @@ impl Server {
         Ok(self.call(&Call::read(path.to_owned(), "application/json")).await?.object)
     }
 
-    /// Reads text, such as the log of a container.
+    /// Reads text that can be done without, such as the log of a container: asked for once, and not told of when there is no
+    /// answer.
     ///
     /// # Errors
     /// Whatever the server refuses.
     pub async fn get_text(&self, path: &str) -> Result<String, ApiError> {
-        let answer = self.send(&Call::read(path.to_owned(), "*/*")).await?;
-        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+        let (_, _, body) = self.once(&Call::read(path.to_owned(), "*/*")).await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
     /// Lists objects, page after page. A kind that the server does not serve has no objects.

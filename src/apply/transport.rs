@@ -85,7 +85,8 @@ impl Server {
         }
     }
 
-    async fn once(&self, call: &Call) -> Result<(u16, HeaderMap, Bytes), ApiError> {
+    /// Sends a request one time, within its own limit and the deadline.
+    pub(super) async fn once(&self, call: &Call) -> Result<(u16, HeaderMap, Bytes), ApiError> {
         let left = self.deadline.map_or(self.request_timeout, |d| d.saturating_duration_since(Instant::now()));
         let limit = left.min(self.request_timeout);
         let request = call.request()?;

@@ -1,14 +1,17 @@
 //! Waiting until objects are what they should be: one watch a kind and namespace, and a look for causes beside it.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
+use futures::future::{Fuse, FusedFuture as _};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::api_error::ApiError;
-use super::causes::{diagnose, slow};
+use super::causes::{diagnose, slow, warning};
 use super::diagnosis::{Diagnosis, WaitFailure};
 use super::engine::Engine;
 use super::error::Error;
@@ -142,6 +145,8 @@ impl Engine {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         look.tick().await;
+        // It is polled beside the others: a server that does not answer it must not keep the wait from its end.
+        let mut looking = pin!(Fuse::terminated());
         let mut patience = Patience::default();
         let mut latest: Vec<Diagnosis> = Vec::new();
         // What is said of those without a cause, if time runs out.
@@ -161,6 +166,11 @@ impl Engine {
                             reached += 1;
                             if options.in_order {
                                 patience.begin_anew();
+                                // What is being read may be from before this turn.
+                                if !looking.is_terminated() {
+                                    looking.set(Fuse::terminated());
+                                    look.reset_immediately();
+                                }
                             }
                         }
                         let all = watched.iter().all(|w| w.status.is_done());
@@ -175,15 +185,20 @@ impl Engine {
                     }
                     None => {}
                 },
-                _ = look.tick() => {
-                    let evidence = self.evidence(&server, missing(&watched).map(|w| &w.target.object)).await;
+                _ = look.tick(), if looking.is_terminated() => {
+                    looked = true;
+                    let objects: Vec<_> = missing(&watched).map(|w| &w.target.object).collect();
+                    looking.set(self.evidence(&server, objects.into_iter()).fuse());
+                }
+                evidence = &mut looking => {
                     latest = missing(&watched).filter_map(|w| w.diagnosis(&evidence)).collect();
                     late = missing(&watched).filter_map(|w| slow(w.live.as_ref()?, &w.status, &evidence)).collect();
                     let live: Vec<&Value> = missing(&watched).filter_map(|w| w.live.as_ref()).collect();
                     patience.look(&latest, &live, &evidence);
-                    looked = true;
                     for w in &mut watched {
-                        w.explain(&latest);
+                        let new = |event: &Value| patience.is_new(event);
+                        let warning = w.live.as_ref().and_then(|live| warning(live, &evidence, new));
+                        w.explain(&latest, warning);
                     }
                     self.tell(&mut watched, begun);
                     let causes = deciding(&latest, &watched, options.in_order.then_some(reached));
@@ -287,5 +302,122 @@ fn failed(timed_out: bool, begun: Instant, watched: &[Watched<'_>], causes: &[Di
 impl From<ApiError> for Update {
     fn from(error: ApiError) -> Self {
         Self::Failed(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::apply::diagnosis::CauseId;
+    use crate::apply::engine::Options;
+    use crate::apply::event::{Event, Events};
+    use crate::apply::owner::Owner;
+
+    /// Far below what the limits of the requests of one look add up to.
+    const SOON: Duration = Duration::from_secs(15);
+
+    /// A set whose pod crashes, in a cluster that never answers when it is asked for one thing; the set becomes ready as soon
+    /// as it is asked for that.
+    struct Cluster {
+        unanswered: &'static str,
+        asked: Mutex<Vec<String>>,
+        ready: Notify,
+        events: Arc<Mutex<Vec<Event>>>,
+    }
+
+    impl Cluster {
+        fn new(unanswered: &'static str) -> Arc<Self> {
+            Arc::new(Self { unanswered, asked: Mutex::default(), ready: Notify::new(), events: Arc::default() })
+        }
+
+        fn engine(self: &Arc<Self>) -> Engine {
+            let cluster = Arc::clone(self);
+            let serve = move |request: http::Request<Body>| {
+                let cluster = Arc::clone(&cluster);
+                async move {
+                    let said = cluster.answer(request.uri()).await.to_string() + "\n";
+                    Ok::<_, Infallible>(http::Response::new(Body::from(said.into_bytes())))
+                }
+            };
+            let client = Client::new(tower::service_fn(serve), "default");
+            let told = Arc::clone(&self.events);
+            let events = Events::new(move |numbered| told.lock().unwrap().push(numbered.event));
+            Engine::new(client, Owner::new("control-plane", "demo", "fleet"), Options::default(), events)
+        }
+
+        async fn answer(&self, uri: &http::Uri) -> Value {
+            let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+            self.asked.lock().unwrap().push(uri.to_string());
+            if path.ends_with(self.unanswered) {
+                self.ready.notify_one();
+                std::future::pending::<()>().await;
+            }
+            if path.ends_with("/statefulsets/etcd") {
+                return set(0);
+            }
+            if query.contains("watch=true") {
+                self.ready.notified().await;
+                return json!({"type": "MODIFIED", "object": set(1)});
+            }
+            let items = match path.rsplit('/').next() {
+                Some("statefulsets") => vec![set(0)],
+                Some("pods") => vec![crashing()],
+                _ => Vec::new(),
+            };
+            json!({"metadata": {"resourceVersion": "1"}, "items": items})
+        }
+    }
+
+    fn set(ready: i64) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet",
+            "uid": "s", "generation": 1, "resourceVersion": "2"}, "spec": {"replicas": 1},
+            "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready,
+                "availableReplicas": ready}})
+    }
+
+    fn crashing() -> Value {
+        json!({"metadata": {"name": "etcd-0", "namespace": "fleet", "uid": "p", "ownerReferences": [{"uid": "s"}]},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "c", "ready": false, "restartCount": 3,
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}}]}})
+    }
+
+    fn target() -> [WaitTarget; 1] {
+        [WaitTarget::new("apps", "StatefulSet", Some("fleet"), "etcd").unwrap()]
+    }
+
+    #[tokio::test]
+    async fn a_wait_sees_what_is_ready_and_its_end_while_a_look_for_causes_gets_no_answer() {
+        for unanswered in ["/log", "/events", "/pods"] {
+            let engine = Cluster::new(unanswered).engine();
+            let waited = tokio::time::timeout(SOON, engine.wait(&target(), WaitOptions::default())).await;
+            waited.unwrap_or_else(|_| panic!("{unanswered} keeps it")).unwrap();
+        }
+        let cluster = Cluster::new("/events");
+        let never = [WaitTarget::new("apps", "StatefulSet", Some("fleet"), "other").unwrap()];
+        let options = WaitOptions { timeout: Duration::from_secs(1), ..WaitOptions::default() };
+        let waited = tokio::time::timeout(SOON, cluster.engine().wait(&never, options)).await;
+        assert!(waited.expect("it ends").unwrap_err().is_timeout());
+    }
+
+    #[tokio::test]
+    async fn logs_that_cannot_be_read_are_asked_for_once_and_left_out_of_a_diagnosis() {
+        let cluster = Cluster::new("/log");
+        let engine = cluster.engine();
+        let found = tokio::time::timeout(SOON, engine.diagnose(&target())).await.expect("a diagnosis");
+        let causes: Vec<_> = found.iter().map(|found| (found.cause, found.logs.len())).collect();
+        assert_eq!(causes, [(CauseId::CrashLoop, 0)]);
+        let asked = cluster.asked.lock().unwrap().clone();
+        let logs = asked.iter().filter(|path| path.contains("/log?"));
+        assert_eq!(logs.count(), 2, "one for each of two runs: {asked:?}");
+        assert_eq!(*cluster.events.lock().unwrap(), []);
     }
 }

@@ -1,11 +1,13 @@
 //! One target of a wait: what it is like, and what is said about it.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::causes::{Evidence, diagnose};
 use super::diagnosis::{CauseId, Diagnosis, Link};
 use super::event::Event;
-use super::object::ObjectRef;
+use super::object::{ObjectRef, text};
 use super::status::{State, Status, evaluate};
 use super::wait::WaitTarget;
 
@@ -18,6 +20,10 @@ pub(super) struct Watched<'a> {
     pub status: Status,
     /// What keeps it, by the last look.
     cause: Option<Words>,
+    /// The latest warning about it or its pods, where no cause is known.
+    warning: Option<String>,
+    /// What was warned of, by reason and object.
+    warned: BTreeSet<[String; 2]>,
     told: Option<Told>,
 }
 
@@ -56,7 +62,16 @@ impl Words {
 impl<'a> Watched<'a> {
     pub(super) fn new(target: &'a WaitTarget) -> Self {
         let status = Status { state: State::InProgress, message: String::new() };
-        Self { target, live: None, seen: false, status, cause: None, told: None }
+        Self {
+            target,
+            live: None,
+            seen: false,
+            status,
+            cause: None,
+            warning: None,
+            warned: BTreeSet::new(),
+            told: None,
+        }
     }
 
     pub(super) fn judge(&mut self) {
@@ -68,7 +83,7 @@ impl<'a> Watched<'a> {
             None => Status { state: State::InProgress, message: "does not exist yet".to_owned() },
         };
         if self.status.is_done() {
-            self.cause = None;
+            (self.cause, self.warning) = (None, None);
         }
     }
 
@@ -95,13 +110,24 @@ impl<'a> Watched<'a> {
         }
     }
 
-    /// Takes its cause from those of a look, if it has one.
-    pub(super) fn explain(&mut self, causes: &[Diagnosis]) {
+    /// Takes its cause from those of a look, if it has one, and the latest warning of the look.
+    pub(super) fn explain(&mut self, causes: &[Diagnosis], warning: Option<&Value>) {
         let of_it = |cause: &&Diagnosis| cause.chain.first().is_some_and(|head| head.object == self.target.object);
         self.cause = causes.iter().find(of_it).and_then(Words::of);
+        let field = |event, field| text(event, field).unwrap_or_default().trim().to_owned();
+        let new =
+            warning.filter(|event| self.warned.insert([field(event, "/reason"), field(event, "/involvedObject/name")]));
+        if let Some(event) = new {
+            self.warning = Some(format!("Warning {}: {}", field(event, "/reason"), field(event, "/message")));
+        }
+        // A cause tells what was warned of until now.
+        if warning.is_none() || self.cause.is_some() {
+            self.warning = None;
+        }
     }
 
-    /// What is to be said: its cause if one is known, else its status; nothing when that was said last.
+    /// What is to be said: its cause if one is known, else its status with the latest warning, each warning once however
+    /// often it is repeated; nothing when that was said last.
     pub(super) fn news(&mut self, seconds: u64) -> Option<Event> {
         if !self.is_judged() {
             return None;
@@ -111,7 +137,11 @@ impl<'a> Watched<'a> {
             let note = (self.status.state == State::Unknown).then(|| self.status.message.clone());
             (Told::Ready, Event::Ready { object, seconds, note })
         } else {
-            let status = || (Told::Words(self.status.message.clone()), self.status.message.clone());
+            let status = || {
+                let warning = self.warning.as_ref().map_or_else(String::new, |warning| format!(" ({warning})"));
+                let message = self.status.message.clone() + &warning;
+                (Told::Words(message.clone()), message)
+            };
             let (told, message) =
                 self.cause.as_ref().map_or_else(status, |cause| (cause.told.clone(), cause.message.clone()));
             (told, Event::Waiting { object, message, seconds })
@@ -161,8 +191,9 @@ mod tests {
     enum Happens {
         Update(Value),
         Look(Option<Diagnosis>),
+        Warned(Option<Diagnosis>, Value),
     }
-    use Happens::{Look, Update};
+    use Happens::{Look, Update, Warned};
 
     fn told(happens: Vec<Happens>) -> Vec<String> {
         let target = target();
@@ -173,7 +204,8 @@ mod tests {
                     (watched.live, watched.seen) = (Some(live), true);
                     watched.judge();
                 }
-                Look(cause) => watched.explain(cause.as_slice()),
+                Look(cause) => watched.explain(cause.as_slice(), None),
+                Warned(cause, event) => watched.explain(cause.as_slice(), Some(&event)),
             }
             watched.news(0).map(|event| match event {
                 Event::Waiting { message, .. } => message,
@@ -218,6 +250,42 @@ mod tests {
                 "Pod: d-a is forbidden",
                 "Pod d-2: ended 3 times",
                 "Pod d-2: ended 4 times"
+            ]
+        );
+    }
+
+    #[test]
+    fn where_no_cause_is_known_the_latest_warning_is_told_with_the_status_once_for_each_reason_and_pod() {
+        let event = |pod: &str, reason: &str, count: i64| json!({"reason": reason, "message": format!("{pod} {count}\n"), "involvedObject": {"name": pod}});
+        let warned = |pod: &str, reason: &str, count: i64| Warned(None, event(pod, reason, count));
+        let untaken = || Some(cause(CauseId::Unschedulable, "d-1", "no node takes it"));
+        let happens = vec![
+            Update(deployment(0)),
+            warned("d-1", "Odd", 1),
+            warned("d-1", "Odd", 2),
+            warned("d-2", "Odd", 1),
+            // Two that are repeated in turn.
+            warned("d-1", "Odd", 3),
+            warned("d-2", "Odd", 2),
+            Update(deployment(1)),
+            Warned(untaken(), event("d-1", "Untaken", 1)),
+            warned("d-1", "Untaken", 2),
+            warned("d-1", "Strange", 1),
+            Update(deployment(2)),
+            Update(deployment(1)),
+        ];
+        assert_eq!(
+            told(happens),
+            [
+                "0 of 2 pods ready",
+                "0 of 2 pods ready (Warning Odd: d-1 1)",
+                "0 of 2 pods ready (Warning Odd: d-2 1)",
+                "1 of 2 pods ready (Warning Odd: d-2 1)",
+                "Pod d-1: no node takes it",
+                "1 of 2 pods ready",
+                "1 of 2 pods ready (Warning Strange: d-1 1)",
+                "ready",
+                "1 of 2 pods ready",
             ]
         );
     }

@@ -52,7 +52,7 @@ impl Display {
     }
 
     fn begin(&self, title: &str, undoes: bool) {
-        let told = self.ui.event("step", || json!({"step": title}));
+        let told = self.ui.event("step", false, || json!({"step": title}));
         // Other steps are told as they end, and by what they wait for; this one may be silent for minutes.
         if undoes && !told && !self.ui.live {
             self.ui.note(title);
@@ -86,7 +86,7 @@ impl Display {
         self.take_away(&step.bar);
         let seconds = step.started.elapsed().as_secs_f64();
         let ended = || json!({"step": step.title, "ok": mark != Mark::Bad, "detail": detail, "seconds": seconds});
-        if self.ui.event("step-ended", ended) {
+        if self.ui.event("step-ended", false, ended) {
             return;
         }
         let took = if seconds >= 0.95 { format!(" ({seconds:.0} s)") } else { String::new() };
@@ -132,7 +132,7 @@ impl Progress for Display {
         let mut current = locked(&self.step);
         let Some(step) = current.as_mut().filter(|step| step.last != text) else { return };
         text.clone_into(&mut step.last);
-        if self.ui.event("update", || json!({"message": text})) {
+        if self.ui.event("update", false, || json!({"message": text})) {
             return;
         }
         if self.ui.live {
@@ -156,7 +156,7 @@ impl Progress for Display {
     }
 
     fn event(&self, event: &Event) {
-        if self.ui.event("", || json!(event)) {
+        if self.ui.event("", event.is_warning(), || json!(event)) {
             return;
         }
         match event {
@@ -166,6 +166,52 @@ impl Progress for Display {
                 tell(self, event);
             }
             _ => tell(self, event),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::apply::Done;
+
+    /// Whether it was warned.
+    #[derive(Default)]
+    struct Warned(AtomicBool);
+
+    impl Progress for Warned {
+        fn step(&self, _: &str) {}
+        fn update(&self, _: &str) {}
+        fn done(&self, _: &str) {}
+        fn undo(&self, _: &str) {}
+        fn warn(&self, _: &str) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_is_a_warning_in_words_is_one_as_an_event() {
+        let object = || ObjectRef { group: String::new(), kind: "Pod".into(), namespace: None, name: "p".into() };
+        let text = || "t".to_owned();
+        let lock = |taken_over| Event::Lock { holder: text(), taken_over };
+        let ready = |note| Event::Ready { object: object(), seconds: 0, note };
+        for (event, warns) in [
+            (Event::Object { object: object(), done: Done::Created }, false),
+            (Event::Warning { object: object(), message: text() }, true),
+            (Event::Waiting { object: object(), message: text(), seconds: 0 }, false),
+            (ready(None), false),
+            (ready(Some(text())), true),
+            (Event::Retrying { request: text(), tries: 2, error: text() }, false),
+            (lock(false), false),
+            (lock(true), true),
+            (Event::RecordLost { found: 2 }, true),
+            (Event::Stuck { object: object(), message: text() }, true),
+        ] {
+            let warned = Warned::default();
+            tell(&warned, &event);
+            assert_eq!((event.is_warning(), warned.0.into_inner()), (warns, warns), "{event:?}");
         }
     }
 }

@@ -115,7 +115,7 @@ impl Ui {
 
     /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
     pub(super) fn err(&self, text: &str) {
-        if !self.event("message", || json!({"message": anstream::adapter::strip_str(text).to_string()})) {
+        if !self.event("message", true, || json!({"message": anstream::adapter::strip_str(text).to_string()})) {
             self.lines.suspend(|| {
                 let _ = writeln!(anstream::stderr().lock(), "{text}");
             });
@@ -125,7 +125,7 @@ impl Ui {
     /// Warns on stderr.
     pub(super) fn warn(&self, text: &str) {
         let style = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
-        if !self.event("warning", || json!({"message": text})) {
+        if !self.event("warning", true, || json!({"message": text})) {
             self.err(&format!("{style}warning{style:#}: {text}"));
         }
     }
@@ -133,26 +133,32 @@ impl Ui {
     /// Writes an error: as text, or as the last event.
     pub(super) fn error(&self, error: &CliError) {
         // Hints name the program as the user started it.
-        if !self.event("error", || error.to_json()) {
+        if !self.event("error", true, || error.to_json()) {
             self.err(self.named(&error.render()).trim_end());
         }
     }
 
     /// One line of JSON on stderr with the next number, where somebody asked for that; else nothing, and false. Under
-    /// `--quiet` only what would be text then.
-    pub(super) fn event(&self, kind: &str, fields: impl FnOnce() -> Value) -> bool {
+    /// `--quiet` only what is `urgent`: what would be text then.
+    pub(super) fn event(&self, kind: &str, urgent: bool, fields: impl FnOnce() -> Value) -> bool {
         let Some(last) = &self.events else { return false };
+        if let Some(line) = self.line(last, kind, urgent, fields) {
+            let _ = writeln!(anstream::stderr().lock(), "{line}");
+        }
+        true
+    }
+
+    fn line(&self, last: &AtomicU64, kind: &str, urgent: bool, fields: impl FnOnce() -> Value) -> Option<String> {
+        if self.quiet && !urgent {
+            return None;
+        }
         let mut fields = fields();
         // The engine's events bring a type of their own.
         let kind = fields.as_object_mut().and_then(|fields| fields.remove("type")).unwrap_or_else(|| json!(kind));
-        if self.quiet && !matches!(kind.as_str(), Some("message" | "warning" | "error")) {
-            return true;
-        }
         let sequence = last.fetch_add(1, Ordering::Relaxed) + 1;
         let time = jiff::Timestamp::now().round(jiff::Unit::Millisecond).unwrap_or_default().to_string();
         let line = serde_json::to_string(&Line { sequence, time, kind, fields }).unwrap_or_default();
-        let _ = writeln!(anstream::stderr().lock(), "{}", self.named(&line));
-        true
+        Some(self.named(&line))
     }
 
     /// Asks for the name of what is to be deleted; `deed` is what has to be confirmed, such as `deleting data`.
@@ -202,5 +208,29 @@ impl Ui {
     pub(super) fn plain() -> Self {
         let lines = MultiProgress::with_draw_target(ProgressDrawTarget::hidden());
         Self { program: "fleetctl", events: None, quiet: false, unicode: true, live: false, lines }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_urgent_is_an_event_under_quiet_too_whatever_its_type() {
+        for (quiet, expected) in [(false, "1 update, 2 stuck, 3 waiting, 4 warning"), (true, "1 stuck, 2 warning")] {
+            let ui = Ui { quiet, ..Ui::plain() };
+            let last = AtomicU64::new(0);
+            let lines = [
+                ui.line(&last, "update", false, || json!({})),
+                ui.line(&last, "", true, || json!({"type": "stuck"})),
+                ui.line(&last, "", false, || json!({"type": "waiting"})),
+                ui.line(&last, "warning", true, || json!({})),
+            ];
+            let told = lines.into_iter().flatten().map(|line| {
+                let line: Value = serde_json::from_str(&line).unwrap();
+                format!("{} {}", line["sequence"], line["type"].as_str().unwrap())
+            });
+            assert_eq!(told.collect::<Vec<_>>().join(", "), expected);
+        }
     }
 }

@@ -3,12 +3,22 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Evidence, Finding, event_time, events_of};
+use super::pod::refused;
+use super::{Evidence, Finding, TAKES_LONG, event_time, events_of};
 use crate::apply::diagnosis::{CauseId, Link};
-use crate::apply::object::{ObjectRef, annotation, text};
+use crate::apply::object::{ObjectRef, annotation, list, text};
 
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const DEFAULT_CLASS_BETA: &str = "storageclass.beta.kubernetes.io/is-default-class";
+/// What the scheduler says of nodes where no volume is that a claim could get.
+const NO_VOLUME: [&str; 3] = [
+    "didn't find available persistent volumes",
+    "volume node affinity conflict",
+    "didn't match PersistentVolume's node affinity",
+];
+/// What a provisioner says while the driver of storage starts on a node that has just joined.
+const NO_TOPOLOGY: &str = "no topology key found on CSINode";
 
 pub(super) fn find(claim: &Value, evidence: &Evidence) -> Option<Finding> {
     if text(claim, "/status/phase") == Some("Bound") {
@@ -54,8 +64,12 @@ pub(super) fn find(claim: &Value, evidence: &Evidence) -> Option<Finding> {
         }
         (Some(name), Some(classes)) => {
             let class = classes.iter().find(|class| text(class, "/metadata/name") == Some(name));
-            let provisioner =
-                class.and_then(|class| text(class, "/provisioner")).unwrap_or("kubernetes.io/no-provisioner");
+            let provisioner = class.and_then(|class| text(class, "/provisioner")).unwrap_or(NO_PROVISIONER);
+            // Such a volume is chosen together with the node, so only the scheduler knows whether one fits.
+            let with_node = class.and_then(|class| text(class, "/volumeBindingMode")) == Some("WaitForFirstConsumer");
+            if with_node && provisioner == NO_PROVISIONER && refused_for_another_reason(claim, evidence) {
+                return None;
+            }
             unprovisioned(claim, evidence, &tries, name, provisioner)
                 .map(|finding| finding.below(own("Pending".to_owned())))
         }
@@ -96,12 +110,12 @@ impl<'a> Tries<'a> {
     }
 
     /// The finding of a refusal, if there is one. It ends no wait while a try goes on that may succeed, nor when it only
-    /// says that the volume takes longer than the try.
+    /// says that the volume takes longer than the try, or that a node has just joined.
     fn refused(&self, finding: impl FnOnce(&str) -> Finding) -> Option<Finding> {
         let message = self.refused?;
-        let takes_long = ["DeadlineExceeded", "deadline exceeded"].iter().any(|words| message.contains(words));
+        let passes = TAKES_LONG.iter().chain(&[NO_TOPOLOGY]).any(|words| message.contains(words));
         let finding = finding(message);
-        Some(if self.at_work || takes_long { finding.healing() } else { finding })
+        Some(if self.at_work || passes { finding.healing() } else { finding })
     }
 }
 
@@ -123,7 +137,7 @@ fn unprovisioned(
     if refused.is_some() || tries.at_work {
         return refused;
     }
-    if provisioner == "kubernetes.io/no-provisioner" {
+    if provisioner == NO_PROVISIONER {
         let waits = events_of(claim, evidence).any(|event| text(event, "/reason") == Some("WaitForFirstConsumer"));
         let state = if waits { "it makes no volumes, and none that exists fits" } else { "it makes no volumes" };
         return Some(Finding::new(
@@ -141,6 +155,17 @@ fn unprovisioned(
             format!("check that the pods of the provisioner `{provisioner}` run"),
         )
     })
+}
+
+/// Whether a pod with this claim is refused by the scheduler, and not for want of a volume.
+fn refused_for_another_reason(claim: &Value, evidence: &Evidence) -> bool {
+    let [name, namespace] = ["/metadata/name", "/metadata/namespace"].map(|part| text(claim, part));
+    let has_it = |pod: &&Value| {
+        text(pod, "/metadata/namespace") == namespace
+            && list(pod, "/spec/volumes").iter().any(|v| text(v, "/persistentVolumeClaim/claimName") == name)
+    };
+    let mut refusals = evidence.pods.iter().filter(has_it).filter_map(refused);
+    refusals.any(|message| !NO_VOLUME.iter().any(|words| message.contains(words)))
 }
 
 fn is_default(class: &Value) -> bool {

@@ -31,11 +31,14 @@ pub struct Evidence {
     pub claims: Vec<Value>,
     /// Storage classes of the cluster; none when they may not be read.
     pub classes: Option<Vec<Value>>,
-    /// Events of the namespace: of the last minutes, and all about Services.
+    /// Events of the namespace: of the last minutes, all about Services, and all of who is at work on a pod or a claim.
     pub events: Vec<Value>,
     /// The last lines of logs by `namespace/pod/container`.
     pub logs: std::collections::BTreeMap<String, Vec<String>>,
 }
+
+/// What drivers of storage say when a try took longer than it may: the next one may find it done.
+const TAKES_LONG: [&str; 2] = ["DeadlineExceeded", "deadline exceeded"];
 
 /// What is found for one object: the rest of the chain, the cause and the remedy.
 pub(super) struct Finding {
@@ -91,39 +94,69 @@ pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<
         Diagnosis {
             cause,
             patience: if goes_on { None } else { cause.patience() },
-            remedy: format!(
-                "look at it with `kubectl{} describe {} {}`",
-                namespace_flag(&reference),
-                reference.kind.to_lowercase(),
-                reference.name
-            ),
+            remedy: describe(&reference),
             chain: std::iter::once(head).chain(goes_on.then(|| late_pod(object, evidence)).flatten()).collect(),
             logs: Vec::new(),
         }
     })
 }
 
-/// What is known of a workload that is late without a known cause: its first pod that is not ready, and what that does.
+/// What is known of an object that is late without a known cause: its first pod that is not ready, and what that does; else
+/// the events about itself, where it has no pods.
 pub fn slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
-    let pod = late_pod(object, evidence)?;
-    let remedy = format!("look at it with `kubectl{} describe pod {}`", namespace_flag(&pod.object), pod.object.name);
-    let head = Link { object: ObjectRef::of(object)?, state: status.message.clone() };
+    let mut head = Link { object: ObjectRef::of(object)?, state: status.message.clone() };
+    let pod = late_pod(object, evidence);
+    if pod.is_none() {
+        let said = said_of(object, evidence);
+        if said.is_empty() || !pods_of(object, evidence).is_empty() {
+            return None;
+        }
+        head.state += &said;
+    }
+    let remedy = describe(&pod.as_ref().unwrap_or(&head).object);
+    let chain = std::iter::once(head).chain(pod).collect();
     let cause = CauseId::Slow;
-    Some(Diagnosis { cause, chain: vec![head, pod], remedy, logs: Vec::new(), patience: cause.patience() })
+    Some(Diagnosis { cause, chain, remedy, logs: Vec::new(), patience: cause.patience() })
 }
 
 /// The first pod of a workload that is not ready: its state, the latest event about it, and the latest warning.
 fn late_pod(object: &Value, evidence: &Evidence) -> Option<Link> {
     let pod = pods_of(object, evidence).into_iter().find(|pod| !pod::is_ready(pod))?;
-    let latest = events_of(pod, evidence).next();
-    let warning = events_of(pod, evidence).find(|event| text(event, "/type") == Some("Warning"));
+    let state = pod::state(pod).to_owned() + &said_of(pod, evidence);
+    Some(Link { object: ObjectRef::of(pod)?, state })
+}
+
+/// The latest warning that counts about an object or its pods that are not ready.
+pub(super) fn warning<'e>(
+    object: &Value,
+    evidence: &'e Evidence,
+    counts: impl Fn(&Value) -> bool,
+) -> Option<&'e Value> {
+    let pods = pods_of(object, evidence).into_iter().filter(|pod| !pod::is_ready(pod));
+    let events = events_of(object, evidence).chain(pods.flat_map(|pod| events_of(pod, evidence)));
+    events.filter(|event| is_warning(event) && counts(event)).max_by_key(|event| event_time(event))
+}
+
+/// The latest event about an object, and the latest warning, as they are added to its state.
+fn said_of(object: &Value, evidence: &Evidence) -> String {
+    let latest = events_of(object, evidence).next();
+    let warning = events_of(object, evidence).find(|event| is_warning(event));
     let events = latest.into_iter().chain(warning.filter(|warning| latest != Some(warning)));
     let said = events.map(|event| {
         let [reason, message] = ["/reason", "/message"].map(|field| text(event, field).unwrap_or_default().trim());
         format!("; {reason}: {message}")
     });
-    let state = pod::state(pod).to_owned() + &said.collect::<String>();
-    Some(Link { object: ObjectRef::of(pod)?, state })
+    said.collect()
+}
+
+fn is_warning(event: &Value) -> bool {
+    text(event, "/type") == Some("Warning")
+}
+
+/// How to look at an object.
+fn describe(object: &ObjectRef) -> String {
+    let (kind, name) = (object.kind.to_lowercase(), &object.name);
+    format!("look at it with `kubectl{} describe {kind} {name}`", namespace_flag(object))
 }
 
 fn namespace_flag(object: &ObjectRef) -> String {
@@ -169,14 +202,17 @@ impl Runs {
 /// A container by its pod's UID and its name.
 pub(super) type ContainerKey = (String, String);
 
-/// The runs of a workload's containers, in all its pods that count.
+/// The runs of a workload's containers, in all its pods that count. Those that run before the others and have done what they
+/// are for keep nothing.
 pub(super) fn runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey, Runs> {
     let of_pod = |pod: &Value| -> Vec<_> {
         let container = |container: &Value| {
             let name = text(container, "/name").unwrap_or_default().to_owned();
             ((uid(pod).to_owned(), name), Runs::of(container))
         };
-        list(pod, "/status/containerStatuses").iter().map(container).collect()
+        let done = |container: &&Value| number(container, "/state/terminated/exitCode") == Some(0);
+        let init = list(pod, "/status/initContainerStatuses").iter().filter(|container| !done(container));
+        init.chain(list(pod, "/status/containerStatuses")).map(container).collect()
     };
     pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Evidence, Finding, event_time, events_of};
+use super::{Evidence, Finding, TAKES_LONG, event_time, events_of};
 use crate::apply::diagnosis::{CauseId, Link};
 use crate::apply::object::{ObjectRef, condition, list, number, text};
 
@@ -71,10 +71,15 @@ fn unbound_claim(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Opt
     Some(finding.below(link(reference, "Pending, its volume is not there")))
 }
 
-fn unschedulable(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+/// Why the scheduler finds no node for a pod.
+pub(super) fn refused(pod: &Value) -> Option<&str> {
     let refused = condition(pod, "PodScheduled")
         .filter(|c| text(c, "/status") == Some("False") && text(c, "/reason") == Some("Unschedulable"))?;
-    let message = text(refused, "/message").unwrap_or("no node takes it");
+    Some(text(refused, "/message").unwrap_or("no node takes it"))
+}
+
+fn unschedulable(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let message = refused(pod)?;
     // The scheduler says this while a claim is bound; the claim itself tells why it is not.
     if message.contains("unbound immediate PersistentVolumeClaims") || message.contains("waiting for") {
         return None;
@@ -287,13 +292,20 @@ fn mount(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
     Some(if stays.is_some() { finding } else { finding.healing() })
 }
 
-/// Whether a failure to mount is usual for minutes: a cloud takes a volume off its last node, or the drivers of storage and
-/// network start on a node that has just joined. A kubelet that has waited in vain for a volume does not say for what.
+/// Whether a failure to mount is usual for minutes: a cloud takes a volume off its last node or takes its time to attach it,
+/// or the drivers of storage and network start on a node that has just joined. A kubelet that has waited in vain for a volume does not say for what.
 fn heals(failure: &Value) -> bool {
     let message = text(failure, "/message").unwrap_or_default();
+    let passing = [
+        "Multi-Attach",
+        "not found in the list of registered CSI drivers",
+        "does not contain driver",
+        "timed out waiting for external-attacher",
+        "attachdetachment timeout",
+        "timeout waiting for attach",
+    ];
     text(failure, "/reason") == Some("FailedCreatePodSandBox")
-        || message.contains("Multi-Attach")
-        || message.contains("not found in the list of registered CSI drivers")
+        || passing.iter().chain(&TAKES_LONG).any(|words| message.contains(words))
         || message.starts_with("Unable to attach or mount volumes")
 }
 

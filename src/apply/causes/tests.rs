@@ -32,6 +32,12 @@ fn event(uid: &str, reason: &str, message: &str) -> Value {
     json!({"involvedObject": {"uid": uid}, "reason": reason, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z"})
 }
 
+fn warning(uid: &str, reason: &str, message: &str) -> Value {
+    let mut event = event(uid, reason, message);
+    event["type"] = "Warning".into();
+    event
+}
+
 fn at(time: &str, mut event: Value) -> Value {
     event["lastTimestamp"] = time.into();
     event
@@ -44,6 +50,11 @@ fn claim(class: Option<&str>) -> Value {
 
 fn class(name: &str, provisioner: &str, default: bool) -> Value {
     json!({"metadata": {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": default.to_string()}}, "provisioner": provisioner})
+}
+
+fn service() -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "v"},
+        "spec": {"type": "LoadBalancer"}})
 }
 
 fn with_claim(claim: Value, classes: Vec<Value>, events: Vec<Value>) -> Evidence {
@@ -124,10 +135,8 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
         refused("violates PodSecurity \"restricted:latest\": runAsNonRoot != true"),
         refused("admission webhook \"policy.example.com\" denied the request"),
     ];
-    let service = json!({"apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "v"}, "spec": {"type": "LoadBalancer"}});
     let cloud = Evidence {
-        events: vec![event("v", "SyncLoadBalancerFailed", "quota of load balancers exceeded")],
+        events: vec![warning("v", "SyncLoadBalancerFailed", "quota of load balancers exceeded")],
         ..Evidence::default()
     };
     let failed = |kind: &str, version: &str, condition: Value| {
@@ -139,8 +148,8 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
         "message": "ReplicaSet \"api-1\" has timed out progressing."});
     let cases = of_the_set.iter().map(|evidence| (set(), evidence.clone()));
     let cases = cases.chain(of_the_deployment.iter().map(|evidence| (deployment().0, evidence.clone()))).chain([
-        (service.clone(), Evidence::default()),
-        (service, cloud),
+        (service(), Evidence::default()),
+        (service(), cloud),
         (failed("Job", "batch/v1", backoff), Evidence::default()),
         (failed("Deployment", "apps/v1", late), Evidence::default()),
     ]);
@@ -215,6 +224,47 @@ fn each_kind_of_missing_storage_has_its_own_cause() {
 }
 
 #[test]
+fn a_local_volume_is_called_missing_only_where_the_scheduler_finds_none() {
+    let local = |mode: &str| {
+        let mut local = class("local", "kubernetes.io/no-provisioner", true);
+        local["volumeBindingMode"] = mode.into();
+        let waits = event("c", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
+        with_claim(claim(Some("local")), vec![local], vec![waits])
+    };
+    let refused = |mode: &str, why: &str| {
+        let mut evidence = local(mode);
+        evidence.pods[0]["status"]["conditions"][0]["message"] = why.into();
+        evidence
+    };
+    for (why, expected) in [
+        ("0/1 nodes are available: 1 Insufficient cpu.", CauseId::Unschedulable),
+        ("0/1 nodes are available: 1 node(s) had untolerated taint {gpu: true}.", CauseId::Unschedulable),
+        (
+            "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind.",
+            CauseId::NoProvisioner,
+        ),
+        ("0/1 nodes are available: 1 node(s) had volume node affinity conflict.", CauseId::NoProvisioner),
+        ("0/1 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity.", CauseId::NoProvisioner),
+        (
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't find available persistent volumes to bind.",
+            CauseId::NoProvisioner,
+        ),
+    ] {
+        let evidence = refused("WaitForFirstConsumer", why);
+        assert_eq!(found(&set(), &evidence).0, expected, "{why}");
+        // A claim is waited for by itself too.
+        let claim = diagnose(&evidence.claims[0], &evaluate(&evidence.claims[0], None), &evidence);
+        let expected = Some(expected).filter(|cause| *cause == CauseId::NoProvisioner);
+        assert_eq!(claim.map(|claim| claim.cause), expected, "{why}");
+    }
+    let at_once = refused("Immediate", "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims.");
+    assert_eq!(found(&set(), &at_once).0, CauseId::NoProvisioner);
+    let mut unseen = local("WaitForFirstConsumer");
+    unseen.pods[0]["status"]["conditions"] = json!([]);
+    assert_eq!(found(&set(), &unseen).0, CauseId::NoProvisioner, "the scheduler has not said anything");
+}
+
+#[test]
 fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_try() {
     let second = |second: u8, reason: &str, message: &str| {
         at(&format!("2026-01-01T00:00:0{second}Z"), event("c", reason, message))
@@ -225,6 +275,10 @@ fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_t
     let fails = |at| second(at, "ProvisioningFailed", "no space");
     let takes_long =
         || second(5, "ProvisioningFailed", "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
+    let joins = || {
+        let message = "failed to provision volume with StorageClass \"csi\": error generating accessibility requirements: no topology key found on CSINode node-1";
+        second(5, "ProvisioningFailed", message)
+    };
     let made = second(7, "ProvisioningSucceeded", "Successfully provisioned volume pvc-1");
     let (unanswered, refused) = (CauseId::NoProvisioner, CauseId::ProvisioningFailed);
     let cases = [
@@ -236,6 +290,7 @@ fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_t
         ("a second try", vec![waits(), fails(3), begins(4)], Some((refused, None))),
         ("the second was refused as well", vec![waits(), begins(4), fails(5)], Some((refused, refused.patience()))),
         ("it only takes longer", vec![waits(), begins(1), takes_long()], Some((refused, None))),
+        ("a node has just joined", vec![waits(), begins(1), joins()], Some((refused, None))),
     ];
     for (name, events, expected) in cases {
         let mut evidence = with_claim(claim(Some("csi")), vec![class("csi", "x.csi", true)], events);
@@ -411,11 +466,7 @@ fn the_name_of_a_member_is_unknown_until_its_pod_has_an_address() {
 #[test]
 fn what_is_late_without_a_cause_is_told_with_its_pod_and_the_events_about_it() {
     let creating = || container(json!({"restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}));
-    let warning = |time: &str, reason: &str, message: &str| {
-        let mut event = at(time, event("p", reason, message));
-        event["type"] = "Warning".into();
-        event
-    };
+    let warning = |time: &str, reason: &str, message: &str| at(time, warning("p", reason, message));
     let pulls = || at("2026-01-01T00:00:08Z", event("p", "Pulling", "Pulling image \"a\""));
     let early = || warning("2026-01-01T00:00:01Z", "FailedScheduling", "0/1 nodes");
     let cases = [
@@ -445,9 +496,48 @@ fn what_is_late_without_a_cause_is_told_with_its_pod_and_the_events_about_it() {
         assert_eq!(late.remedy, "look at it with `kubectl -n fleet describe pod etcd-0`");
     }
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
-    for evidence in [with_pod(ready, vec![]), Evidence::default()] {
+    let of_the_set = event("s", "SuccessfulCreate", "create Pod etcd-0");
+    for evidence in [with_pod(ready, vec![of_the_set]), Evidence::default()] {
         assert!(slow(&set(), &evaluate(&set(), None), &evidence).is_none());
     }
+}
+
+#[test]
+fn the_latest_warning_is_that_of_the_object_or_of_a_pod_of_it_that_is_not_ready() {
+    let events = vec![
+        at("2026-01-01T00:00:01Z", warning("s", "FailedCreate", "webhook")),
+        at("2026-01-01T00:00:05Z", warning("p", "BackOff", "pause")),
+        at("2026-01-01T00:00:07Z", warning("other", "Evicted", "disk")),
+        at("2026-01-01T00:00:09Z", event("p", "Pulled", "image")),
+    ];
+    let evidence = |status: Value| with_pod(status, events.clone());
+    let latest = |evidence: &Evidence, but: &str| {
+        let found = super::warning(&set(), evidence, |event| text(event, "/reason") != Some(but));
+        found.and_then(|event| text(event, "/reason")).map(str::to_owned)
+    };
+    let pending = evidence(json!({"phase": "Pending"}));
+    assert_eq!(latest(&pending, "").as_deref(), Some("BackOff"));
+    assert_eq!(latest(&pending, "BackOff").as_deref(), Some("FailedCreate"));
+    let ready = evidence(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}));
+    assert_eq!(latest(&ready, "").as_deref(), Some("FailedCreate"));
+}
+
+#[test]
+fn what_is_late_and_has_no_pods_is_told_with_the_events_about_itself() {
+    let failed = warning("v", "FailedToUpdateEndpointSlices", "conflict");
+    let works = at("2026-01-01T00:00:08Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
+    let evidence = Evidence { events: vec![failed, works], ..Evidence::default() };
+    assert!(diagnose(&service(), &evaluate(&service(), None), &evidence).is_none());
+    let status = evaluate(&service(), None);
+    let late = slow(&service(), &status, &evidence).expect("the events about it");
+    assert_eq!(
+        late.to_string(),
+        format!(
+            "Service fleet/apiserver: {}; EnsuringLoadBalancer: Ensuring load balancer; FailedToUpdateEndpointSlices: conflict",
+            status.message
+        )
+    );
+    assert_eq!(late.remedy, "look at it with `kubectl -n fleet describe service apiserver`");
 }
 
 #[test]
@@ -482,16 +572,40 @@ fn a_deadline_of_a_deployment_ends_no_wait_and_a_failed_job_ends_it_at_once() {
 
 #[test]
 fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
-    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "v"}, "spec": {"type": "LoadBalancer"}});
+    let service = service();
     assert_eq!(found(&service, &Evidence::default()).0, CauseId::LoadBalancerUnanswered);
     let working =
         Evidence { events: vec![event("v", "EnsuringLoadBalancer", "Ensuring load balancer")], ..Evidence::default() };
     assert!(diagnose(&service, &evaluate(&service, None), &working).is_none());
-    let failed = Evidence { events: vec![event("v", "SyncLoadBalancerFailed", "quota")], ..Evidence::default() };
-    assert_eq!(found(&service, &failed).0, CauseId::LoadBalancerFailed);
-    let made = at("2026-01-01T00:10:00Z", event("v", "EnsuredLoadBalancer", "Ensured load balancer"));
-    let healed = Evidence { events: vec![failed.events[0].clone(), made], ..Evidence::default() };
-    assert!(diagnose(&service, &evaluate(&service, None), &healed).is_none(), "it was made after all");
+    for (reason, success) in [
+        ("SyncLoadBalancerFailed", "EnsuredLoadBalancer"),
+        ("AllocationFailed", "IPAllocated"),
+        ("FailedBuildModel", "SuccessfullyReconciled"),
+        ("FailedDeployModel", "SuccessfullyReconciled"),
+    ] {
+        let refused = warning("v", reason, "none is left");
+        let again = at("2026-01-01T00:05:00Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
+        let failed = Evidence { events: vec![refused.clone(), again], ..Evidence::default() };
+        let (cause, chain) = found(&service, &failed);
+        assert_eq!((cause, patience(&service, &failed)), (CauseId::LoadBalancerFailed, None), "{reason}");
+        assert!(chain.ends_with(": none is left"), "{chain}");
+        let made = at("2026-01-01T00:10:00Z", event("v", success, "made"));
+        let healed = Evidence { events: vec![refused, made], ..Evidence::default() };
+        assert!(diagnose(&service, &evaluate(&service, None), &healed).is_none(), "{success}: it was made after all");
+    }
+    let mut hints = event("v", "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled");
+    hints["source"] = json!({"component": "endpoint-slice-controller"});
+    for of_others in [
+        warning("v", "FailedToUpdateEndpointSlices", "conflict"),
+        warning("v", "FailedToCreateEndpoint", "forbidden"),
+        warning("v", "PolicyViolation", "policy no-load-balancers fail"),
+        hints,
+    ] {
+        let alone = Evidence { events: vec![of_others.clone()], ..Evidence::default() };
+        assert_eq!(found(&service, &alone).0, CauseId::LoadBalancerUnanswered, "{of_others}");
+        let beside = Evidence { events: vec![of_others, working.events[0].clone()], ..Evidence::default() };
+        assert!(diagnose(&service, &evaluate(&service, None), &beside).is_none());
+    }
     // Its events are gone after an hour.
     let mut held = service;
     held["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
@@ -551,6 +665,24 @@ fn a_mount_that_is_late_for_minutes_as_a_rule_ends_no_wait() {
             "Unable to attach or mount volumes: unmounted volumes=[data]: timed out waiting for the condition",
         ),
         ("FailedCreatePodSandBox", "plugin type=\"calico\" failed (add): no such file or directory"),
+        (
+            "FailedAttachVolume",
+            "AttachVolume.Attach failed for volume \"pv-a\" : CSINode node-1 does not contain driver x.csi",
+        ),
+        (
+            "FailedAttachVolume",
+            "AttachVolume.Attach failed for volume \"pv-a\" : timed out waiting for external-attacher of x.csi CSI driver to attach volume v",
+        ),
+        (
+            "FailedAttachVolume",
+            "AttachVolume.Attach failed for volume \"pv-a\" : rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+        ),
+        (
+            "FailedMount",
+            "MountVolume.WaitForAttach failed for volume \"pv-a\" : volume v has GET error for volume attachment a: context deadline exceeded",
+        ),
+        ("FailedMount", "MountVolume.WaitForAttach failed for volume \"pv-a\" : attachdetachment timeout for volume v"),
+        ("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timeout waiting for attach"),
     ] {
         let heals = || at("2026-01-01T00:00:09Z", event("p", reason, message));
         let evidence = with_pod(pending(), vec![heals()]);
