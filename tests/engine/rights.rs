@@ -33,7 +33,14 @@ pub(crate) fn plan(namespace: &str, version: &str) -> Plan {
 }
 
 pub(crate) fn endpoint() -> Endpoint {
-    Endpoint { kind: ExposureType::NodePort, host: "192.0.2.1".into(), port: 32222, node_port: None, sans: Vec::new() }
+    Endpoint {
+        kind: ExposureType::NodePort,
+        host: "192.0.2.1".into(),
+        port: 32222,
+        node_port: None,
+        found_node_port: None,
+        sans: Vec::new(),
+    }
 }
 
 pub(crate) fn apply(object: &Value) {
