@@ -109,7 +109,7 @@ impl Foreign {
     /// Whose it is, for people: `made by kubectl-create`.
     pub fn owner(&self) -> String {
         match (&self.install, self.managers.as_slice()) {
-            (Some(install), _) => format!("of control plane {install}"),
+            (Some(install), _) => format!("of the installation `{install}`"),
             (None, []) => "of unknown origin".to_owned(),
             (None, managers) => format!("made by {}", managers.join(", ")),
         }
@@ -192,6 +192,10 @@ impl Error {
             Self::Conflicts { conflicts } => {
                 let fields: Vec<String> = conflicts.iter().map(|c| format!("--take-fields '{}'", c.flag())).collect();
                 format!("to overwrite just these, add {}", fields.join(" "))
+            }
+            Self::NotOurs { objects } if objects.iter().any(|object| object.install.is_some()) => {
+                "choose another name or namespace; what another installation has is not taken over, also with `--adopt`"
+                    .to_owned()
             }
             Self::NotOurs { .. } => {
                 "choose another name or namespace, delete the objects, or take them over with `--adopt`".to_owned()

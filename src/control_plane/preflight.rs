@@ -66,5 +66,9 @@ async fn former_node_port(plan: &Plan, client: &Client, engine: &Engine) -> Opti
 }
 
 fn collision(foreign: &Foreign) -> Collision {
-    Collision { object: format!("{}/{}", foreign.object.kind, foreign.object.name), owner: foreign.owner() }
+    Collision {
+        object: format!("{}/{}", foreign.object.kind, foreign.object.name),
+        owner: foreign.owner(),
+        installed: foreign.install.is_some(),
+    }
 }

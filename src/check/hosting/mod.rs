@@ -132,8 +132,10 @@ pub struct QuotaFacts {
 pub struct Collision {
     /// `Kind/name`.
     pub object: String,
-    /// Who made it, as far as its managed fields tell; or the control plane that it belongs to.
+    /// Who made it, as far as its managed fields tell; or the installation that it belongs to.
     pub owner: String,
+    /// Whether it belongs to another installation, and so is never taken over.
+    pub installed: bool,
 }
 
 /// What was read from a hosting cluster, and what is wanted of it.

@@ -183,7 +183,11 @@ fn names(facts: &HostingFacts) -> Finding {
     let shown = facts.collisions.iter().map(|taken| format!("{} ({})", taken.object, taken.owner));
     Finding::bad(
         format!("these exist and are not ours: {}", shown.collect::<Vec<_>>().join(", ")),
-        "remove or rename them, choose another namespace with `--namespace`, or take them over with `--adopt`",
+        if facts.collisions.iter().any(|taken| taken.installed) {
+            "choose another name, or another namespace with `--namespace`; what another installation has is not taken over"
+        } else {
+            "remove or rename them, choose another namespace with `--namespace`, or take them over with `--adopt`"
+        },
     )
 }
 

@@ -49,7 +49,7 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 15] {
         facts.namespace.quotas = vec![QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }];
         facts.wanted.needs = Needs { amounts: [("pods".to_owned(), 4000)].into(), ..Needs::default() };
     });
-    let taken = || Collision { object: "Service/etcd".to_owned(), owner: "made by helm".to_owned() };
+    let taken = || Collision { object: "Service/etcd".to_owned(), owner: "made by helm".to_owned(), installed: false };
     let port = changed(&|facts| {
         facts.wanted.node_port = Some(32222);
         facts.node_port_holders = vec!["web/front".to_owned()];
@@ -258,8 +258,11 @@ fn the_data_of_another_control_plane_is_never_started_on() {
 #[test]
 fn taken_names_are_told_with_their_owner() {
     let mut facts = fit();
-    facts.collisions = vec![Collision { object: "Service/etcd".to_owned(), owner: "helm".to_owned() }];
-    assert!(failure(&facts).1.contains("Service/etcd (helm)"));
+    let taken = |installed| Collision { object: "Service/etcd".to_owned(), owner: "helm".to_owned(), installed };
+    facts.collisions = vec![taken(false)];
+    assert!(failure(&facts).1.contains("Service/etcd (helm)") && failure(&facts).2.contains("`--adopt`"));
+    facts.collisions.push(taken(true));
+    assert!(!failure(&facts).2.contains("`--adopt`"), "it would be refused");
 }
 
 #[test]
