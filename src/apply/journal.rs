@@ -28,6 +28,9 @@ pub enum Undo {
     Release {
         /// RFC 7396, often empty; null in the local file for Secrets.
         patch: Value,
+        /// The entries in `managedFields` of the tools from which it was taken over; none where they would not fit.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        entries: Vec<Value>,
     },
     /// It was deleted: make it again from this manifest.
     Recreate {
@@ -43,7 +46,7 @@ impl Undo {
             Self::Reapply { patch, theirs } => {
                 patch.is_null() || theirs.as_ref().is_some_and(|theirs| theirs.patch.is_null())
             }
-            Self::Release { patch } => patch.is_null(),
+            Self::Release { patch, .. } => patch.is_null(),
             Self::Recreate { manifest } => manifest.is_null(),
             Self::Delete => false,
         }
@@ -253,7 +256,7 @@ impl LocalJournal {
                             theirs.patch = Value::Null;
                         }
                     }
-                    Undo::Release { patch } => *patch = Value::Null,
+                    Undo::Release { patch, .. } => *patch = Value::Null,
                     Undo::Recreate { manifest } => *manifest = Value::Null,
                     Undo::Delete => {}
                 }

@@ -375,8 +375,8 @@ impl Engine {
                 let same = version(&restored) == version(&live);
                 Ok(if same { Outcome::Nothing } else { Outcome::Restored })
             }
-            (Undo::Release { patch }, Some(live)) => {
-                self.give_back(server, &kind, target, &live, patch).await?;
+            (Undo::Release { patch, entries }, Some(live)) => {
+                self.give_back(server, &kind, target, &live, patch, entries).await?;
                 Ok(Outcome::Restored)
             }
             // It was to be deleted, and was not; or an undoing that was cut off has made it again.
@@ -393,7 +393,7 @@ impl Engine {
         }
     }
 
-    /// Gives back what was taken over: our fields go, and those of its former managers are as they were.
+    /// Gives back what was taken over: our fields go, and those of its former managers are as they were and theirs.
     async fn give_back(
         &self,
         server: &Server,
@@ -401,6 +401,7 @@ impl Engine {
         target: &ObjectRef,
         live: &Value,
         former: &Value,
+        entries: &[Value],
     ) -> Result<(), Error> {
         let restore = |error| Error::on("restore", target, error);
         let patch = match server.apply(kind, &identity(live), ApplyOptions::default()).await {
@@ -417,6 +418,7 @@ impl Engine {
         if patch.as_object().is_some_and(|map| !map.is_empty()) {
             server.merge(kind, target, &patch).await.map_err(restore)?;
         }
+        self.hand_over(server, kind, target, entries).await?;
         self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
         Ok(())
     }
