@@ -32,6 +32,23 @@ impl Engine {
         written.map_err(|error| Error::on("take over", &step.target, error))
     }
 
+    /// Puts the entries of tools as they were in the place of all of ours, so that their next apply finds its own fields.
+    /// Nothing but `managedFields` changes.
+    pub(crate) async fn hand_over(
+        &self,
+        server: &Server,
+        kind: &Kind,
+        target: &ObjectRef,
+        entries: &[Value],
+    ) -> Result<(), Error> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let failed = |error| Error::on("give back", target, error);
+        let live = server.get_metadata(kind, target.namespace.as_deref(), &target.name).await.map_err(failed)?;
+        write_entries(server, kind, target, live, |live| with_former(live, entries)).await.map_err(failed)
+    }
+
     /// Removes our entry, so that nothing of an object is ours any more. Nothing but `managedFields` changes.
     pub(crate) async fn disown(&self, server: &Server, kind: &Kind, target: &ObjectRef) -> Result<(), Error> {
         let failed = |error| Error::on("give back", target, error);
@@ -74,6 +91,32 @@ fn without_ours(live: &Value) -> Option<Vec<Value>> {
     let entries = list(live, "/metadata/managedFields").iter();
     let rest: Vec<Value> = entries.filter(|entry| !fields::is_ours(entry)).cloned().collect();
     Some(if rest.is_empty() { vec![json!({})] } else { rest })
+}
+
+/// The entries with the former ones of tools in the place of ours; none where they are like that. What a tool has written
+/// since stays its own.
+fn with_former(live: &Value, former: &[Value]) -> Option<Vec<Value>> {
+    let is_our_own = |entry: &Value| is_tool(entry) && text(entry, "/manager") == Some(MANAGER);
+    let now = list(live, "/metadata/managedFields");
+    let mut entries: Vec<Value> = now.iter().filter(|entry| !is_our_own(entry)).cloned().collect();
+    let names = ["manager", "operation", "apiVersion"];
+    for entry in former {
+        let same = |known: &&mut Value| is_tool(known) && names.iter().all(|name| known.get(name) == entry.get(name));
+        match (entries.iter_mut().find(same), entry.get("fieldsV1")) {
+            (Some(known), Some(fields)) => unite(&mut known["fieldsV1"], fields),
+            (Some(_), None) => {}
+            (None, _) => entries.push(entry.clone()),
+        }
+    }
+    Some(entries).filter(|entries| entries != now)
+}
+
+/// The entries of tools, where they take at most so many bytes.
+pub(crate) fn tools(live: &Value, most: usize) -> Vec<Value> {
+    let entries = list(live, "/metadata/managedFields").iter().filter(|entry| is_tool(entry)).cloned();
+    let entries: Vec<Value> = entries.collect();
+    let size: usize = entries.iter().map(|entry| entry.to_string().len()).sum();
+    if size <= most { entries } else { Vec::new() }
 }
 
 /// Whether an entry is of a tool.
@@ -186,6 +229,30 @@ mod tests {
         let merged = merged_entries(&live).unwrap();
         assert_eq!(merged[0], entry(MANAGER, "Apply", &json!({"f:data": {"f:a": {}, "f:b": {}}})));
         assert_eq!(merged[1], entry("argocd", "Apply", &json!({"f:data": {"f:c": {}}})));
+    }
+
+    #[test]
+    fn the_entries_of_tools_come_back_in_the_place_of_ours_and_with_what_they_have_written_since() {
+        let controller = entry("kube-controller-manager", "Update", &json!({"f:status": {}}));
+        let helm = |fields: Value| entry("helm", "Apply", &fields);
+        let before = json!({"metadata": {"managedFields": [helm(json!({"f:data": {"f:a": {}}})), controller]}});
+        let former = tools(&before, 1024);
+        assert_eq!(former, [helm(json!({"f:data": {"f:a": {}}}))]);
+        assert_eq!(tools(&before, 64), Vec::<Value>::new(), "they do not fit");
+        let live = |more: &[Value]| {
+            let ours = [
+                controller.clone(),
+                entry(MANAGER, "Apply", &json!({"f:metadata": {}})),
+                entry(MANAGER, "Update", &json!({"f:data": {"f:a": {}}})),
+            ];
+            let all = [&ours[..], more].concat();
+            json!({"metadata": {"managedFields": all}})
+        };
+        assert_eq!(with_former(&live(&[]), &former).unwrap(), [controller.clone(), former[0].clone()]);
+        let since = helm(json!({"f:data": {"f:b": {}}}));
+        let both = helm(json!({"f:data": {"f:a": {}, "f:b": {}}}));
+        assert_eq!(with_former(&live(&[since]), &former).unwrap(), [controller.clone(), both]);
+        assert!(with_former(&before, &former).is_none(), "a second time there is nothing to do");
     }
 
     #[test]

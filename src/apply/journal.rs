@@ -28,6 +28,9 @@ pub enum Undo {
     Release {
         /// RFC 7396, often empty; null in the local file for Secrets.
         patch: Value,
+        /// The entries in `managedFields` of the tools from which it was taken over; none where they would not fit.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        entries: Vec<Value>,
     },
     /// It was deleted: make it again from this manifest.
     Recreate {
@@ -43,7 +46,7 @@ impl Undo {
             Self::Reapply { patch, theirs } => {
                 patch.is_null() || theirs.as_ref().is_some_and(|theirs| theirs.patch.is_null())
             }
-            Self::Release { patch } => patch.is_null(),
+            Self::Release { patch, .. } => patch.is_null(),
             Self::Recreate { manifest } => manifest.is_null(),
             Self::Delete => false,
         }
@@ -104,6 +107,10 @@ pub struct Journal {
     /// Uids of the volume claims that were there before the stateful sets that the run made: their data is not its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<String>,
+    /// Read from the copy on a machine. That tells neither which claims were there before, nor what has become of the run
+    /// since: an undo by it deletes no data.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_copy: bool,
     /// What the run installs, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
@@ -121,6 +128,7 @@ impl Journal {
             install_uid: install_uid.to_owned(),
             namespace_created: false,
             claims: Vec::new(),
+            from_copy: false,
             release: None,
             steps: Vec::new(),
         }
@@ -221,6 +229,7 @@ impl LocalJournal {
                 journal = Some(Journal {
                     run: head.run,
                     started: head.started,
+                    from_copy: true,
                     ..known.unwrap_or_else(|| Journal::new(&head.command, &head.install_uid))
                 });
             } else if let (Some(journal), Ok(step)) = (&mut journal, serde_json::from_str::<JournalStep>(line)) {
@@ -247,7 +256,7 @@ impl LocalJournal {
                             theirs.patch = Value::Null;
                         }
                     }
-                    Undo::Release { patch } => *patch = Value::Null,
+                    Undo::Release { patch, .. } => *patch = Value::Null,
                     Undo::Recreate { manifest } => *manifest = Value::Null,
                     Undo::Delete => {}
                 }
@@ -350,6 +359,7 @@ mod tests {
         private_file(&path).unwrap().write_all(b"{\"kind\": \"Conf").unwrap();
         let read = LocalJournal::read(&path).unwrap().unwrap();
         assert_eq!((read.install_uid.as_str(), read.steps.len(), read.namespace_created), ("u", 2, false));
+        assert!(read.from_copy);
         assert_eq!(read.steps[1].undo, Undo::Reapply { patch: json!({"data": {"k": "hunter2"}}), theirs: None });
         local.close().unwrap();
         assert!(!path.exists());

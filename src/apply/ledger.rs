@@ -398,4 +398,29 @@ mod tests {
         // Reading needs no lock.
         fenced.get(&kind, Some("fleet"), "config").await.unwrap();
     }
+
+    #[tokio::test]
+    async fn an_answer_that_came_before_a_sleep_makes_no_expired_lock_fresh_again() {
+        let owner = Owner::new("control-plane", "demo", "fleet");
+        let applied = Arc::new(AtomicUsize::new(0));
+        let server = taken_over(&owner, &applied);
+        let (options, begun) = (Options::default(), AtomicBool::new(false));
+        let ledger =
+            Ledger::acquire(&server, &owner, &options, &Events::none(), &begun, &State::default(), |_| {}).await;
+        let mut ledger = ledger.unwrap();
+        // It was taken an hour ago, and this machine has slept since; an answer from then is read only now.
+        let then = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(1);
+        let life = jiff::SignedDuration::try_from(LOCK_LIFE).unwrap();
+        ledger.state.lock.as_mut().unwrap().expires = (then + life).to_string();
+        let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&then).unwrap();
+        server.clock.hear(&http::HeaderMap::from_iter([(http::header::DATE, date.parse().unwrap())]), then);
+        let fenced = server.behind(Shared::new(ledger).fence());
+        let kind = Kind::known("", "ConfigMap");
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": "fleet"}});
+        let refused = fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap_err();
+        let target = ObjectRef::new(&kind, Some("fleet"), "config");
+        assert_eq!(Error::on("apply", &target, refused).reason(), "LockLost");
+        assert_eq!(applied.load(Ordering::SeqCst), 0);
+    }
 }

@@ -1,6 +1,7 @@
 //! Undoing a run from its journal: what it made goes, what it changed gets its former fields back, the rest stays.
 
 use std::borrow::Cow;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,15 +13,17 @@ use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
+use super::found::Found;
 use super::journal::{Journal, JournalStep, LocalJournal, Theirs, Undo};
 use super::kinds::{Kind, split_api_version};
 use super::ledger::{Ledger, Shared};
-use super::object::{ObjectRef, Policy, annotation, text, uid};
+use super::object::{ObjectRef, Policy, annotation, condition, number, text, uid};
 use super::others::claim_of;
 use super::owner::NAMESPACE_CREATED_ANNOTATION;
 use super::record::State;
 use super::run::Run;
 use super::server::{ApplyOptions, Server};
+use super::uninstall::Kept;
 use super::write::bare;
 
 /// How long a rollback waits for what it deleted.
@@ -31,6 +34,8 @@ const GONE_WITHIN: Duration = Duration::from_secs(60);
 pub struct RolledBack {
     /// What is as it was before, the last change first.
     pub undone: Vec<ObjectRef>,
+    /// What stays on purpose: data and keys, of which a copy of the journal does not tell whether they were there before.
+    pub kept: Vec<Kept>,
     /// What could not be undone. The journal stays open while there is any.
     pub problems: Vec<Error>,
 }
@@ -58,29 +63,33 @@ impl Engine {
     /// never got to use; the result is empty then.
     ///
     /// # Errors
-    /// [`Error::Locked`] when that run is still at work; whatever the server refuses to read.
+    /// [`Error::Locked`] when that run is still at work; what [`Engine::copy_of_journal`] refuses; whatever the server
+    /// refuses to read.
     pub async fn rollback(&self) -> Result<RolledBack, Error> {
-        let again = match self.undo_of_state(self.state().await?, false).await {
-            // The run that was waited for, or seen, has gone with its namespace.
-            Err(Error::PlanOutdated) => self.state().await?,
-            done => return done,
-        };
-        self.undo_of_state(again, false).await
+        let mut outdated = false;
+        loop {
+            let state = self.state().await?;
+            let copy = self.copy_of_journal(&state).await?;
+            match self.undo_of_state(state, copy, false).await {
+                // The run that was waited for, or seen, has gone with its namespace.
+                Err(Error::PlanOutdated) if !outdated => outdated = true,
+                done => return done,
+            }
+        }
     }
 
-    /// The same for the state that a caller has looked at.
+    /// The same for the state that a caller has looked at, and for the copy of its journal where that is lost.
     ///
     /// # Errors
     /// [`Error::PlanOutdated`] where a run has written since then, such as one that held the lock until now; nothing was
     /// undone then.
-    pub async fn rollback_of(&self, seen: State) -> Result<RolledBack, Error> {
-        self.undo_of_state(seen, true).await
+    pub async fn rollback_of(&self, seen: State, copy: Option<Journal>) -> Result<RolledBack, Error> {
+        self.undo_of_state(seen, copy, true).await
     }
 
-    async fn undo_of_state(&self, state: State, only_this: bool) -> Result<RolledBack, Error> {
+    async fn undo_of_state(&self, state: State, copy: Option<Journal>, only_this: bool) -> Result<RolledBack, Error> {
         let server = self.server();
-        let local = if state.is_empty() { self.local_journal(&server).await? } else { None };
-        if state.journal.is_none() && local.is_none() {
+        if state.journal.is_none() && copy.is_none() {
             let mut result = RolledBack::default();
             if state.record.is_none() && self.unused_namespace(&server, &state).await? {
                 result.undone.push(ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace));
@@ -95,7 +104,7 @@ impl Engine {
         let begun = &self.begun;
         let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, &state, |state| {
             if state.is_empty() {
-                state.journal.clone_from(&local);
+                state.journal.clone_from(&copy);
             }
         })
         .await?;
@@ -110,17 +119,50 @@ impl Engine {
         Ok(result)
     }
 
-    /// The copy on this machine of the journal of a run that was cut off, where that of the cluster is lost: it is about this
-    /// cluster if the namespace was made by the installation that it names.
-    async fn local_journal(&self, server: &Server) -> Result<Option<Journal>, Error> {
-        let Some(journal) = self.options.journal.as_deref().map(LocalJournal::read).transpose()?.flatten() else {
-            return Ok(None);
-        };
+    /// The copy on this machine of the journal of a run that was cut off, where the cluster has lost journal and record: it is
+    /// about this cluster if the namespace was made by the installation that it names.
+    ///
+    /// # Errors
+    /// [`Error::File`] with [`io::ErrorKind::InvalidData`] where nothing can be undone by it: what it was to make has been
+    /// ready, or former values are missing in it. Whatever the server refuses to read.
+    pub async fn copy_of_journal(&self, state: &State) -> Result<Option<Journal>, Error> {
+        let Some(path) = self.options.journal.as_deref().filter(|_| state.is_empty()) else { return Ok(None) };
+        let Some(journal) = LocalJournal::read(path)? else { return Ok(None) };
+        let server = &self.server();
         let namespace = server.get_metadata(&Kind::known("", "Namespace"), None, &self.owner.namespace).await;
         let namespace = namespace.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
         let made_by = namespace.as_ref().filter(|namespace| !is_going(namespace));
         let made_by = made_by.and_then(|namespace| annotation(namespace, NAMESPACE_CREATED_ANNOTATION));
-        Ok(Some(journal).filter(|journal| made_by == Some(&journal.install_uid) && !journal.is_removal()))
+        if made_by != Some(&journal.install_uid) || journal.is_removal() {
+            return Ok(None);
+        }
+        let useless =
+            |why| Error::File { path: path.to_owned(), source: io::Error::new(io::ErrorKind::InvalidData, why) };
+        if let Some(step) = journal.steps.iter().find(|step| step.undo.is_without_values()) {
+            return Err(useless(values_lost(&step.object)));
+        }
+        match self.ready_since(server, &journal, state).await? {
+            Some(object) => Err(useless(format!("{object}, which that run was to make, has been ready since"))),
+            None => Ok(Some(journal)),
+        }
+    }
+
+    /// A workload that a run was to make and that has been ready: by then the run had done most of its work, and it may have
+    /// been finished by an install from another machine, of which the copy on this one knows nothing.
+    async fn ready_since(&self, server: &Server, journal: &Journal, state: &State) -> Result<Option<ObjectRef>, Error> {
+        for step in journal.steps.iter().filter(|step| step.undo == Undo::Delete) {
+            let target = &step.object;
+            if !target.is("apps", "StatefulSet") && !target.is("apps", "Deployment") {
+                continue;
+            }
+            let kind = Kind::known(&target.group, &target.kind);
+            let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
+            let live = live.map_err(|e| Error::on("read", target, e))?;
+            if live.is_some_and(|live| self.is_ours(&live, target, state) && has_been_ready(&live)) {
+                return Ok(Some(target.clone()));
+            }
+        }
+        Ok(None)
     }
 
     /// Deletes the namespace of a run that ended before it could write its journal: ours, with nothing of ours in it.
@@ -151,7 +193,8 @@ impl Engine {
         let server = &server.behind(ledger.fence());
         let mut undoing = Undoing::default();
         // What keys the data is written under is known as long as there is any.
-        let is_key = |step: &&JournalStep| step.policy == Policy::Keep && step.undo == Undo::Delete;
+        let is_data = |step: &JournalStep| journal.from_copy && step.object.is("", "PersistentVolumeClaim");
+        let is_key = |step: &&JournalStep| step.undo == Undo::Delete && (step.policy == Policy::Keep || is_data(step));
         let (keys, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = journal.steps.iter().rev().partition(is_key);
         self.undo_steps(server, rest, &state, &mut undoing).await?;
         let end = Instant::now() + GONE_WITHIN;
@@ -159,8 +202,13 @@ impl Engine {
             Ok(()) => self.undo_claims(server, ledger, &journal, &state, end).await,
             Err(error) => Err(error),
         };
-        undoing.result.problems.extend(gone.err());
-        if undoing.result.problems.is_empty() {
+        match gone {
+            Ok(claims) => undoing.result.kept.extend(claims.into_iter().map(kept_data)),
+            Err(error) => undoing.result.problems.push(error),
+        }
+        if journal.from_copy {
+            self.keep(server, &keys, &state, &mut undoing.result).await?;
+        } else if undoing.result.problems.is_empty() {
             self.undo_steps(server, keys, &state, &mut undoing).await?;
             let gone = self.wait_gone(server, std::mem::take(&mut undoing.doomed), end).await;
             undoing.result.problems.extend(gone.err());
@@ -203,7 +251,32 @@ impl Engine {
         Ok(())
     }
 
-    /// Deletes the claims of stateful sets that the run made. Claims that were there before stay with their data.
+    /// Tells what there is of data and keys that the steps may have made, and leaves it.
+    async fn keep(
+        &self,
+        server: &Server,
+        steps: &[&JournalStep],
+        state: &State,
+        result: &mut RolledBack,
+    ) -> Result<(), Error> {
+        for step in steps {
+            let target = &step.object;
+            let kind = match server.kind_of(&step.api_version, &target.kind).await {
+                Ok(kind) => kind,
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(Error::on("find the kind of", target, error)),
+            };
+            let live = server.get_metadata(&kind, target.namespace.as_deref(), &target.name).await;
+            let live = live.map_err(|e| Error::on("read", target, e))?;
+            if live.is_some_and(|live| self.is_ours(&live, target, state) && !is_going(&live)) {
+                result.kept.push(kept_data(target.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the claims of stateful sets that the run made. Claims that were there before stay with their data; and all of
+    /// them where that is not known, which are returned.
     async fn undo_claims(
         &self,
         server: &Server,
@@ -211,19 +284,23 @@ impl Engine {
         journal: &Journal,
         state: &State,
         end: Instant,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<ObjectRef>, Error> {
         let sets: Vec<&str> = journal.steps.iter().filter_map(JournalStep::made_set).collect();
         if sets.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.pods_gone(server, end).await?;
-        let claims = self.claims(server).await?.into_iter().filter(|claim| {
+        let of_set = |claim: &Found| sets.iter().any(|set| claim_of(&claim.object.name, set));
+        let claims = self.claims(server).await?.into_iter().filter(of_set);
+        if journal.from_copy {
+            return Ok(claims.filter(|claim| !is_going(&claim.live)).map(|claim| claim.object).collect());
+        }
+        let made = claims.filter(|claim| {
             let claim_uid = uid(&claim.live);
             let kept = state.record.as_ref().is_some_and(|record| record.has(&claim.object, claim_uid));
-            let before = kept || journal.claims.iter().any(|known| known == claim_uid);
-            !before && sets.iter().any(|set| claim_of(&claim.object.name, set))
+            !kept && !journal.claims.iter().any(|known| known == claim_uid)
         });
-        self.delete_wave(server, Some(ledger), claims.collect(), end).await.map(|_| ())
+        self.delete_wave(server, Some(ledger), made.collect(), end).await.map(|_| Vec::new())
     }
 
     /// The end of a rollback without problems: the record as it was, or nothing at all.
@@ -237,12 +314,15 @@ impl Engine {
         result: &mut RolledBack,
     ) -> Result<(), Error> {
         let made_here = journal.namespace_created && state.record.is_none();
-        if made_here {
+        let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
+        if made_here && !result.kept.is_empty() {
+            result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
+        } else if made_here {
             let end = Instant::now() + GONE_WITHIN;
             let kept = self.delete_namespace(server, Some(ledger), end, &journal.install_uid, state).await;
             match kept {
                 Ok(None) => {
-                    result.undone.push(ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace));
+                    result.undone.push(namespace);
                     return Ok(());
                 }
                 Ok(Some(_)) => {}
@@ -273,9 +353,7 @@ impl Engine {
         let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
         let live = live.map_err(|e| Error::on("read", target, e))?;
         match (&step.undo, live) {
-            (undo, Some(_)) if undo.is_without_values() => Err(Error::Input(format!(
-                "the former values of {target} were in the cluster's journal only, which is lost"
-            ))),
+            (undo, Some(_)) if undo.is_without_values() => Err(Error::Input(values_lost(target))),
             (Undo::Delete, Some(live)) if self.is_ours(&live, target, state) => {
                 let uid = uid(&live).to_owned();
                 server.delete(&kind, target, &uid).await.map_err(|e| Error::on("delete", target, e))?;
@@ -297,8 +375,8 @@ impl Engine {
                 let same = version(&restored) == version(&live);
                 Ok(if same { Outcome::Nothing } else { Outcome::Restored })
             }
-            (Undo::Release { patch }, Some(live)) => {
-                self.give_back(server, &kind, target, &live, patch).await?;
+            (Undo::Release { patch, entries }, Some(live)) => {
+                self.give_back(server, &kind, target, &live, patch, entries).await?;
                 Ok(Outcome::Restored)
             }
             // It was to be deleted, and was not; or an undoing that was cut off has made it again.
@@ -315,7 +393,7 @@ impl Engine {
         }
     }
 
-    /// Gives back what was taken over: our fields go, and those of its former managers are as they were.
+    /// Gives back what was taken over: our fields go, and those of its former managers are as they were and theirs.
     async fn give_back(
         &self,
         server: &Server,
@@ -323,6 +401,7 @@ impl Engine {
         target: &ObjectRef,
         live: &Value,
         former: &Value,
+        entries: &[Value],
     ) -> Result<(), Error> {
         let restore = |error| Error::on("restore", target, error);
         let patch = match server.apply(kind, &identity(live), ApplyOptions::default()).await {
@@ -339,6 +418,7 @@ impl Engine {
         if patch.as_object().is_some_and(|map| !map.is_empty()) {
             server.merge(kind, target, &patch).await.map_err(restore)?;
         }
+        self.hand_over(server, kind, target, entries).await?;
         self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
         Ok(())
     }
@@ -389,6 +469,22 @@ struct Undoing {
     doomed: Vec<Doomed>,
     /// What was deleted before, with the uids that it has now.
     made_again: Vec<(ObjectRef, String)>,
+}
+
+fn values_lost(object: &ObjectRef) -> String {
+    format!("the former values of {object} were in the cluster's journal only, which is lost")
+}
+
+/// Whether pods of a workload are or were ready. A Deployment remembers that all of them were, when none is any more.
+fn has_been_ready(live: &Value) -> bool {
+    let some = |path| number(live, path).is_some_and(|count| count > 0);
+    let complete = condition(live, "Progressing").and_then(|rollout| text(rollout, "/reason"));
+    some("/status/readyReplicas") || some("/status/availableReplicas") || complete == Some("NewReplicaSetAvailable")
+}
+
+fn kept_data(object: ObjectRef) -> Kept {
+    let why = if object.is("", "PersistentVolumeClaim") { "it may hold data" } else { "it cannot be made again" };
+    Kept { object, why: why.to_owned() }
 }
 
 /// Has the record know objects by the uids that they have now.

@@ -233,8 +233,8 @@ impl Run {
             }
         }
         // Others made them between the look and the write: to undo it is to let go of them.
-        let theirs: Vec<JournalStep> =
-            theirs.into_iter().map(|step| entry(step, Undo::Release { patch: Value::Object(Map::new()) })).collect();
+        let release = || Undo::Release { patch: Value::Object(Map::new()), entries: Vec::new() };
+        let theirs: Vec<JournalStep> = theirs.into_iter().map(|step| entry(step, release())).collect();
         if !theirs.is_empty() {
             self.note(&theirs).await?;
         }

@@ -91,9 +91,10 @@ impl Server {
         let limit = left.min(self.request_timeout);
         let request = call.request()?;
         within(limit, async {
+            let sent = jiff::Timestamp::now();
             let answer = self.client.send(request).await.map_err(|error| ApiError::transport(&error))?;
             let (parts, body) = answer.into_parts();
-            self.clock.hear(&parts.headers);
+            self.clock.hear(&parts.headers, sent);
             let bytes = body.collect().await.map_err(|error| ApiError::transport(&error))?.to_bytes();
             if parts.status.is_success() {
                 Ok((parts.status.as_u16(), parts.headers, bytes))

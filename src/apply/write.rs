@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::absence::{Doomed, is_going};
+use super::adopt;
 use super::conflict::{self, Conflict};
 use super::engine::Engine;
 use super::error::Error;
@@ -24,6 +25,9 @@ use super::server::{ApplyOptions, Server};
 const DEFINITION_LAG: Duration = Duration::from_secs(10);
 /// How long an object that is on its way out may keep its successor waiting.
 const TERMINATING: Duration = Duration::from_secs(60);
+
+/// What a step takes in the journal at most, in bytes, before anything is left out of it that can be done without.
+const LARGEST_STEP: usize = 4 * 1024;
 
 /// Why one object was not applied.
 pub(crate) enum Failure {
@@ -164,8 +168,12 @@ impl Engine {
                 }
             }
             // Taking over drops what the former manager set and we do not: all of it is remembered.
-            _ if step.action == Action::Adopt => Undo::Release { patch: bare(&live) },
-            _ => Undo::Release { patch: former_values(&step.manifest, &live) },
+            _ if step.action == Action::Adopt => {
+                let patch = bare(&live);
+                let entries = adopt::tools(&live, LARGEST_STEP.saturating_sub(patch.to_string().len()));
+                Undo::Release { patch, entries }
+            }
+            _ => Undo::Release { patch: former_values(&step.manifest, &live), entries: Vec::new() },
         })
     }
 }

@@ -1,6 +1,7 @@
 //! `rollback`: undoes a run that was cut off.
 
 use std::fmt::Write as _;
+use std::io;
 use std::sync::Arc;
 
 use clap::Args;
@@ -15,7 +16,7 @@ use super::run_args::{RunArgs, goes_on, until_stopped};
 use super::ui::Ui;
 use super::{Global, cluster_access};
 use crate::api::names::ControlPlaneName;
-use crate::apply::ObjectRef;
+use crate::apply::{self, Kept, ObjectRef};
 use crate::check::installed::VALUES;
 use crate::control_plane::rollback::Outcome;
 use crate::control_plane::uninstall::Target;
@@ -57,8 +58,31 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
     let progress: Arc<dyn Progress> = display.clone();
     progress.step(&format!("Undoing what a run of control plane {name} left that was cut off"));
     let outcome = until_stopped(ui, &display, "the rollback", target.rollback(&progress)).await?;
-    let outcome = outcome.map_err(|error| goes_on(engine_error("the rollback stopped", &error)))?;
+    let outcome = outcome.map_err(|error| stopped(ui, &name, global, &error))?;
     told(ui, &name, global, args.output, outcome)
+}
+
+/// A rollback that came to no end; or to no beginning, where the copy of the journal on this machine is of no use.
+fn stopped(ui: &Ui, name: &ControlPlaneName, global: &Global, error: &apply::Error) -> CliError {
+    let apply::Error::File { source, .. } = error else {
+        return goes_on(engine_error("the rollback stopped", error));
+    };
+    if source.kind() != io::ErrorKind::InvalidData {
+        return goes_on(engine_error("the rollback stopped", error));
+    }
+    let command = |what: &str| format!("`{} {what} control-plane {name}{}`", ui.program, global.tail());
+    let mut refused = engine_error(
+        "nothing is undone: the cluster has lost the journal, and its copy on this machine cannot be used",
+        error,
+    );
+    refused.exit = Exit::Refused;
+    refused
+        .hint(format!(
+            "to go on from what there is: {}, {VALUES}; to remove it: {}",
+            command("install"),
+            command("uninstall")
+        ))
+        .hint("nothing was written to the cluster")
 }
 
 /// A rollback as programs read it.
@@ -68,6 +92,9 @@ struct Document<'r> {
     /// When the run began that was cut off, where there was one.
     started: Option<&'r str>,
     undone: &'r [ObjectRef],
+    /// Data and keys that stay; left out where none do.
+    #[serde(skip_serializing_if = "<[Kept]>::is_empty")]
+    kept: &'r [Kept],
     /// The service version that is installed now.
     installed: Option<&'r str>,
 }
@@ -96,7 +123,7 @@ pub(super) fn told(
                 installed => state(installed),
             };
             ui.out(&match format {
-                Some(format) => format.of(&Document { name: name.as_str(), started: None, undone: &[], installed }),
+                Some(format) => format.of(&Document { name: name.as_str(), started: None, undone: &[], kept: &[], installed }),
                 None => format!(
                     "No run of control plane {name} in namespace {} was cut off; nothing to undo. {}\n",
                     global.namespace,
@@ -125,13 +152,19 @@ pub(super) fn told(
         }
         Outcome::Undone { started, result, installed } => {
             let installed = installed.as_deref();
-            let document =
-                || Document { name: name.as_str(), started: Some(&started), undone: &result.undone, installed };
+            let document = || Document {
+                name: name.as_str(),
+                started: Some(&started),
+                undone: &result.undone,
+                kept: &result.kept,
+                installed,
+            };
             let begun = if started.is_empty() { String::new() } else { format!(" begun {started}") };
             let mut text = format!("Undone: the run of control plane {name}{begun}.\n");
             for object in &result.undone {
                 let _ = writeln!(text, "  {object}");
             }
+            text.push_str(&kept(ui, name, global, &result.kept));
             let _ = writeln!(text, "{}", state(installed));
             if result.problems.is_empty() {
                 ui.out(&format.map_or(text, |format| format.of(&document())))?;
@@ -156,5 +189,62 @@ pub(super) fn told(
                 global.tail()
             )))
         }
+    }
+}
+
+/// What stays of data and keys, and how it is deleted.
+fn kept(ui: &Ui, name: &ControlPlaneName, global: &Global, kept: &[Kept]) -> String {
+    if kept.is_empty() {
+        return String::new();
+    }
+    let lines: String = kept.iter().map(|kept| format!("  {}: {}\n", kept.object, kept.why)).collect();
+    format!(
+        "Kept, for the copy of the journal on this machine does not tell whether it was there before:\n{lines}\
+         To delete it for good: `{} uninstall control-plane {name}{} --delete-data`\n",
+        ui.program,
+        global.tail()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, FromArgMatches as _};
+
+    use super::*;
+    use crate::apply::Kind;
+    use crate::cli::Cli;
+
+    fn global() -> Global {
+        let arguments =
+            Cli::command().version("v0.6.1").get_matches_from(["fleetctl", "versions", "--context", "west"]);
+        Cli::from_arg_matches(&arguments).unwrap().global
+    }
+
+    #[test]
+    fn what_is_kept_of_an_undone_run_is_told_with_the_command_that_deletes_it() {
+        let (ui, name) = (Ui::plain(), "demo".parse().unwrap());
+        let claim = ObjectRef::new(&Kind::known("", "PersistentVolumeClaim"), Some("fleet"), "data-etcd-0");
+        let told = kept(&ui, &name, &global(), &[Kept { object: claim, why: "it may hold data".to_owned() }]);
+        assert!(told.contains("\n  PersistentVolumeClaim fleet/data-etcd-0: it may hold data\n"), "{told}");
+        assert!(told.contains("`fleetctl uninstall control-plane demo --context west --delete-data`"), "{told}");
+        assert_eq!(kept(&ui, &name, &global(), &[]), "");
+    }
+
+    #[test]
+    fn a_copy_that_nothing_can_be_undone_by_leads_to_install_and_uninstall() {
+        let (ui, name) = (Ui::plain(), "demo".parse().unwrap());
+        let error = |kind| apply::Error::File {
+            path: "/home/ann/.fleet/demo/journal".into(),
+            source: io::Error::new(kind, "StatefulSet fleet/etcd has been ready since"),
+        };
+        let refused = stopped(&ui, &name, &global(), &error(io::ErrorKind::InvalidData));
+        assert_eq!(refused.exit, Exit::Refused);
+        let shown = refused.render();
+        assert!(shown.contains("StatefulSet fleet/etcd has been ready since"), "{shown}");
+        for command in ["install", "uninstall"] {
+            assert!(shown.contains(&format!("`fleetctl {command} control-plane demo --context west`")), "{shown}");
+        }
+        assert!(!shown.contains("run the same command again"), "{shown}");
+        assert_eq!(stopped(&ui, &name, &global(), &error(io::ErrorKind::PermissionDenied)).exit, Exit::Failed);
     }
 }

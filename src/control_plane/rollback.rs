@@ -47,39 +47,126 @@ impl Target<'_> {
     pub async fn rollback(&self, progress: &Arc<dyn Progress>) -> Result<Outcome, apply::Error> {
         let engine = self.worker(progress);
         let mut waited = false;
-        let (before, installed, result) = loop {
+        let (known, result) = loop {
             let before = engine.state().await?;
-            let installed = before
-                .record
-                .as_ref()
-                .filter(|record| record.phase == apply::Phase::Installed)
-                .map(|record| record.release.version.clone());
-            if let Some(journal) = before.journal.as_ref().filter(|journal| journal.is_removal()) {
-                let version = before.record.as_ref().map(|record| record.release.version.clone());
+            let copy = engine.copy_of_journal(&before).await?;
+            // What an undo would go by, which is all that is known where the cluster has lost it.
+            let known = apply::State { journal: before.journal.clone().or_else(|| copy.clone()), ..before.clone() };
+            if let Some(journal) = known.journal.as_ref().filter(|journal| journal.is_removal()) {
+                let version = known.record.as_ref().map(|record| record.release.version.clone());
                 return Ok(Outcome::WasUninstall { started: journal.started.clone(), version });
             }
-            if let Some(refused) = way_back::from_journal(&engine, self.namespace, &before).await? {
+            if let Some(refused) = way_back::from_journal(&engine, self.namespace, &known).await? {
                 return Ok(Outcome::Barred(refused));
             }
-            match engine.rollback_of(before.clone()).await {
+            match engine.rollback_of(before, copy).await {
                 // A run that held the lock until now has gone on since.
                 Err(apply::Error::PlanOutdated) if !waited => waited = true,
-                result => break (before, installed, result?),
+                result => break (known, result?),
             }
         };
-        if before.journal.is_none() && result.undone.is_empty() && result.problems.is_empty() {
-            let recorded = installed.is_some();
-            let installed = match installed {
-                None => installation::labelled(self.client, self.name, self.namespace).await,
-                recorded => recorded,
-            };
+        let record = known.record.filter(|record| record.phase == apply::Phase::Installed);
+        let recorded = record.is_some();
+        let installed = match record {
+            None => installation::labelled(self.client, self.name, self.namespace).await,
+            Some(record) => Some(record.release.version),
+        };
+        if known.journal.is_none() && result.undone.is_empty() && result.problems.is_empty() {
             return Ok(Outcome::NothingToUndo { installed, recorded });
         }
         if result.problems.is_empty() {
             // Only what is empty by now goes: keys that `template` made, or a kubeconfig, stay.
             let _ = fs_err::remove_dir(self.home.control_plane(self.name));
         }
-        let started = before.journal.map(|journal| journal.started).unwrap_or_default();
+        let started = known.journal.map(|journal| journal.started).unwrap_or_default();
         Ok(Outcome::Undone { started, result, installed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::keys::{LABEL_APP_VERSION, LABEL_INSTANCE};
+    use crate::install::home::Home;
+
+    struct Silent;
+
+    impl Progress for Silent {
+        fn step(&self, _: &str) {}
+        fn update(&self, _: &str) {}
+        fn done(&self, _: &str) {}
+        fn undo(&self, _: &str) {}
+        fn warn(&self, _: &str) {}
+    }
+
+    /// A cluster in which the API server of version v0.9.0 runs, and the record of it is lost.
+    fn client() -> Client {
+        let api_server = |image: &str| json!({"containers": [{"name": "apiserver", "image": image}]});
+        let new = "registry.example/kube-apiserver:v1.31.4";
+        let status = json!({"containerStatuses": [{"name": "apiserver", "state": {"running": {}}}]});
+        let pods = json!({"metadata": {}, "items": [{"spec": api_server(new), "status": status}]});
+        let labels = json!({LABEL_INSTANCE: "demo", LABEL_APP_VERSION: "v0.9.0"});
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "apiserver", "namespace": "fleet", "labels": labels},
+            "spec": {"template": {"spec": api_server(new)}}});
+        let annotations = json!({"fleet-scheduler.io/namespace-created-by": "u"});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "fleet", "annotations": annotations}});
+        let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        let written = json!({"metadata": {"uid": "s", "resourceVersion": "1"}});
+        let serve = move |request: http::Request<Body>| {
+            let last = request.uri().path().rsplit('/').next().unwrap_or_default();
+            let (code, found): (u16, &Value) = match last {
+                _ if request.method() != http::Method::GET => (200, &written),
+                "pods" => (200, &pods),
+                "apiserver" => (200, &deployment),
+                "fleet" => (200, &namespace),
+                _ => (404, &missing),
+            };
+            let answer = http::Response::builder().status(code).body(Body::from(found.to_string().into_bytes()));
+            async { answer }
+        };
+        Client::new(tower::service_fn(serve), "fleet")
+    }
+
+    /// What becomes of a rollback by a copy of the journal on this machine with this step.
+    async fn undone_by(step: Value) -> Outcome {
+        let (folder, name) = (tempfile::tempdir().unwrap(), "demo".parse().unwrap());
+        let home = Home::at(folder.path());
+        let journal = home.journal(&name);
+        fs_err::create_dir_all(journal.parent().unwrap()).unwrap();
+        let head = json!({"run": "r", "command": "install", "started": "then", "installUid": "u"});
+        fs_err::write(&journal, format!("{head}\n{step}\n")).unwrap();
+        let (client, namespace) = (client(), "fleet".parse().unwrap());
+        let (timeout, lock_wait) = (Duration::from_secs(30), Duration::ZERO);
+        let target = Target { name: &name, namespace: &namespace, client: &client, home: &home, timeout, lock_wait };
+        let progress: Arc<dyn Progress> = Arc::new(Silent);
+        target.rollback(&progress).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn there_is_no_way_back_by_a_copy_of_the_journal_where_there_is_none_by_the_journal() {
+        let containers = json!([{"name": "apiserver", "image": "registry.example/kube-apiserver:v1.25.4"}]);
+        let outcome = undone_by(json!({"group": "apps", "kind": "Deployment", "namespace": "fleet",
+            "name": "apiserver", "apiVersion": "apps/v1", "undo": "reapply",
+            "patch": {"spec": {"template": {"spec": {"containers": containers}}}}}))
+        .await;
+        assert!(matches!(outcome, Outcome::Barred(UpgradeRefused::Stored { .. })), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_installed_is_told_by_its_labels_where_its_record_is_lost() {
+        let outcome = undone_by(json!({"kind": "ConfigMap", "namespace": "fleet", "name": "config",
+            "apiVersion": "v1", "undo": "delete"}))
+        .await;
+        let Outcome::Undone { started, result, installed } = outcome else { panic!("{outcome:?}") };
+        assert!(result.problems.is_empty(), "{:?}", result.problems);
+        assert_eq!((started.as_str(), installed.as_deref()), ("then", Some("v0.9.0")));
     }
 }

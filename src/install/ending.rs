@@ -112,7 +112,8 @@ impl Course<'_> {
         }
     }
 
-    /// Undoes a run that was cut off in its first write or its last; nothing where the last was done all the same.
+    /// Undoes a run that was cut off in its first write or its last; nothing where the last was done all the same. Where
+    /// nothing is known there, the first has not arrived: what the journal's copy on this machine tells of is an earlier run.
     async fn undo_cut_off(&mut self) -> Result<Option<RolledBack>, apply::Error> {
         let engine = self.engine.with_deadline(None);
         let mut late = false;
@@ -123,7 +124,7 @@ impl Course<'_> {
                 self.undoing();
             }
             // Of what is recorded, only the journal's copy on this machine goes.
-            match engine.rollback_of(state).await {
+            match engine.rollback_of(state, None).await {
                 // The write that was cut off has come after that look.
                 Err(apply::Error::PlanOutdated) if !late => late = true,
                 undone => return undone.map(|undone| Some(undone).filter(|_| !recorded)),
@@ -175,12 +176,15 @@ mod tests {
     }
 
     /// A cluster with a namespace and the Secret of a run. The write that closes the journal gets no answer, whether it is
-    /// `kept` or not; what waits for it is told.
+    /// `kept` or not; what waits for it is told. One that is `closed_off` lets nobody begin, and has an installation of
+    /// which nothing is recorded.
     #[derive(Default)]
     struct Cluster {
         secret: Mutex<Option<Value>>,
         kept: bool,
+        closed_off: bool,
         closed: AtomicBool,
+        writes: Mutex<Vec<String>>,
         unanswered: Notify,
     }
 
@@ -201,8 +205,26 @@ mod tests {
         }
 
         async fn answer(&self, method: &http::Method, path: &str, brought: Value) -> (u16, Value) {
+            if method != http::Method::GET {
+                self.writes.lock().unwrap().push(format!("{method} {path}"));
+            }
             if !path.contains("/secrets") {
-                return (200, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}}));
+                let mut found = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}});
+                if self.closed_off {
+                    owner().stamp(&mut found);
+                    found["metadata"]["annotations"] = json!({"fleet-scheduler.io/namespace-created-by": "u"});
+                }
+                if self.closed_off && path.ends_with("/configmaps") {
+                    let mut made = json!({"metadata": {"name": "config", "namespace": "fleet"}});
+                    owner().stamp(&mut made);
+                    made["metadata"]["managedFields"] =
+                        json!([{"manager": "fleetctl", "operation": "Apply", "fieldsV1": {}}]);
+                    found = json!({"metadata": {}, "items": [made]});
+                }
+                return (200, found);
+            }
+            if self.closed_off && method == http::Method::POST {
+                return (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}));
             }
             let closes = *method == http::Method::PATCH && brought["data"]["journal"].is_null();
             if closes && !self.closed.swap(true, Ordering::SeqCst) {
@@ -226,6 +248,10 @@ mod tests {
             merge(secret, json!({"metadata": {"uid": "u", "resourceVersion": "1"}}));
             (200, secret.clone())
         }
+    }
+
+    fn owner() -> Owner {
+        Owner::new("control-plane", "demo", "fleet")
     }
 
     /// As RFC 7396 has it.
@@ -252,8 +278,7 @@ mod tests {
         let told = Arc::new(Told::default());
         let progress: Arc<dyn Progress> = told.clone();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let owner = Owner::new("control-plane", "demo", "fleet");
-        let engine = InstallOptions::default().engine(&cluster.client(), owner, deadline, None, &progress);
+        let engine = InstallOptions::default().engine(&cluster.client(), owner(), deadline, None, &progress);
         let mut course = Course::new(&engine, &progress, deadline);
         course.step("Checking the control plane");
         let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
@@ -283,6 +308,30 @@ mod tests {
         assert!(matches!(aftermath, Aftermath::RolledBack), "{aftermath:?}");
         assert_eq!(steps, ["Checking the control plane", "failed", UNDOING, "done"]);
         assert_eq!(secret, None);
+    }
+
+    #[tokio::test]
+    async fn a_run_that_was_kept_from_its_first_write_undoes_nothing_of_an_earlier_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = folder.path().join("journal");
+        let head = json!({"run": "r", "command": "install", "started": "", "installUid": "u"});
+        let step =
+            json!({"kind": "ConfigMap", "namespace": "fleet", "name": "config", "apiVersion": "v1", "undo": "delete"});
+        let earlier = format!("{head}\n{step}\n");
+        std::fs::write(&journal, &earlier).unwrap();
+        let cluster = Arc::new(Cluster { closed_off: true, ..Cluster::default() });
+        let progress: Arc<dyn Progress> = Arc::new(Told::default());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let path = Some(journal.clone());
+        let engine = InstallOptions::default().engine(&cluster.client(), owner(), deadline, path, &progress);
+        let mut course = Course::new(&engine, &progress, deadline);
+        let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
+        course.begin(engine.plan(&release, &[]).await.unwrap()).await.unwrap_err();
+        assert!(engine.has_begun());
+        let aftermath = course.wind_up(true).await;
+        assert!(matches!(aftermath, Aftermath::RolledBack), "{aftermath:?}");
+        assert_eq!(*cluster.writes.lock().unwrap(), ["POST /api/v1/namespaces/fleet/secrets"]);
+        assert!(std::fs::read_to_string(&journal).unwrap().starts_with(&earlier), "it tells of the earlier run still");
     }
 
     #[tokio::test]

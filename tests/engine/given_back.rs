@@ -115,6 +115,36 @@ async fn a_workload_that_was_taken_over_is_given_back_as_it_was() {
 }
 
 #[tokio::test]
+async fn what_another_applied_server_side_is_its_own_again_after_an_undoing() {
+    let case = Case::with("own", |options| options.adopt = true).await;
+    case.install(&objects(&case)[..1]).await.unwrap();
+    let path = Kind::versions("", "ConfigMap").remove(0).collection(Some(&case.namespace));
+    let apply = async |value: &str| {
+        let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "config", "namespace": case.namespace}, "data": {"a": value, "old": "x"}});
+        let request = http::Request::patch(format!("{path}/config?fieldManager=helm"))
+            .header("content-type", "application/apply-patch+yaml")
+            .body(serde_json::to_vec(&manifest).unwrap())
+            .unwrap();
+        case.server().client().request::<serde_json::Value>(request).await
+    };
+    apply("theirs").await.unwrap();
+    let run = applied(&case).await;
+    assert_eq!(value_of_a(&case).await, "1");
+    let undone = run.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{:?}", undone.problems);
+    let live = case.get("", "ConfigMap", "config").await.unwrap();
+    assert_eq!(live["data"], json!({"a": "theirs", "old": "x"}));
+    let entries = live["metadata"]["managedFields"].as_array().unwrap();
+    assert_eq!(entries.iter().map(|entry| &entry["manager"]).collect::<Vec<_>>(), ["helm"], "{entries:?}");
+    // With another value of a field that we held, and without force.
+    apply("theirs, too").await.unwrap();
+    assert_eq!(value_of_a(&case).await, "theirs, too");
+    delete_wholly(&case, "", "ConfigMap", "config").await;
+    wipe(&case).await;
+}
+
+#[tokio::test]
 async fn what_others_made_in_the_place_of_what_a_cut_off_run_had_made_outlives_its_undoing() {
     let case = Case::with("replaced", |options| options.adopt = true).await;
     applied(&case).await.release().await.unwrap();

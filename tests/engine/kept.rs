@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use bed::proxy::{self, Match, Proxy, When};
-use fleetctl::apply::{Done, Error, Event, Kind, ObjectRef, Phase, Planned, Removal, Run};
+use fleetctl::apply::{Done, Error, Event, Kind, ObjectRef, Phase, Planned, Removal, Run, Selection};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 
-use super::hands::{bind, delete, delete_wholly, kubectl_made, wait_for_claim};
+use super::hands::{bind, delete, delete_wholly, edit, kubectl_made, wait_for_claim};
 use super::support::{Case, cluster, dump, objects, release};
 use super::{kill, rules};
 
@@ -205,11 +205,108 @@ async fn a_run_whose_journal_is_lost_in_the_cluster_is_undone_by_the_copy_on_thi
     std::fs::write(&file, copy.replace(uid, "another")).unwrap();
     assert!(case.engine.rollback().await.unwrap().undone.is_empty());
     assert!(file.exists() && case.get("", "ConfigMap", "config").await.is_some());
+    // Nothing is undone by one that lacks values which the cluster's had.
+    let lost = json!({"kind": "Secret", "namespace": case.namespace, "name": "other", "apiVersion": "v1",
+        "undo": "release", "patch": null});
+    std::fs::write(&file, format!("{copy}{lost}\n")).unwrap();
+    let refused = case.engine.rollback().await.unwrap_err();
+    assert!(is_useless(&refused, "the former values of Secret"), "{refused:?}");
+    assert!(case.engine.state().await.unwrap().is_empty());
+    assert!(file.exists() && case.get("", "ConfigMap", "config").await.is_some());
     std::fs::write(&file, &copy).unwrap();
+    wait_for_claim(&case, CLAIM).await;
     let undone = case.engine.rollback().await.unwrap();
-    assert!(undone.problems.is_empty() && undone.undone.len() == objects(&case).len(), "{undone:?}");
+    // All but the namespace and the keys, which stay with the claim: they may have been there before, for all the copy tells.
+    assert!(undone.problems.is_empty() && undone.undone.len() == objects(&case).len() - 2, "{undone:?}");
+    let kept: Vec<&str> = undone.kept.iter().map(|kept| kept.object.kind.as_str()).collect();
+    assert_eq!(kept, ["PersistentVolumeClaim", "Secret", "Namespace"]);
+    for (group, kind, name) in [("", "ConfigMap", "config"), ("apps", "StatefulSet", "etcd")] {
+        assert!(case.get(group, kind, name).await.is_none(), "{kind}");
+    }
+    assert!(case.engine.state().await.unwrap().is_empty() && !file.exists());
+    wipe(&case).await;
     assert_eq!(dump(&case).await, before);
-    assert!(!file.exists());
+}
+
+/// Whether the copy of a journal on this machine was refused for such a reason.
+fn is_useless(error: &Error, why: &str) -> bool {
+    let Error::File { source, .. } = error else { return false };
+    source.kind() == std::io::ErrorKind::InvalidData && source.to_string().contains(why)
+}
+
+/// The uids of the set, the data and the keys, where none of them is being deleted.
+async fn lasting(case: &Case) -> Vec<String> {
+    let mut uids = Vec::new();
+    for (group, kind, name) in
+        [("", "PersistentVolumeClaim", CLAIM), ("", "Secret", "pki"), ("apps", "StatefulSet", "etcd")]
+    {
+        let live = case.get(group, kind, name).await;
+        let live = live.filter(|live| live["metadata"]["deletionTimestamp"].is_null());
+        uids.extend(live.and_then(|live| live["metadata"]["uid"].as_str().map(str::to_owned)));
+    }
+    uids
+}
+
+#[tokio::test]
+async fn an_undoing_by_the_copy_on_this_machine_takes_no_data_that_was_there_before_the_run() {
+    let case = Case::new("copied").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, CLAIM).await;
+    case.engine.uninstall(Removal::default()).await.unwrap();
+    let before = lasting(&case).await;
+    assert_eq!(before.len(), 2, "the data and the keys");
+    applied(&case).await.release().await.unwrap();
+    delete_wholly(&case, "", "Secret", &case.engine.owner().record_name()).await;
+    // Dead in the middle of it: what it had written down by then is no better than the copy.
+    case.traffic.die_after(3, true);
+    tokio::select! {
+        undone = case.engine.rollback() => panic!("{undone:?}"),
+        () = case.traffic.died.notified() => {}
+    }
+    let case = case.reborn().await;
+    assert!(case.engine.state().await.unwrap().journal.is_some_and(|journal| journal.from_copy));
+    let undone = case.engine.rollback().await.unwrap();
+    assert!(undone.problems.is_empty(), "{undone:?}");
+    assert!(undone.kept.iter().any(|kept| kept.object.name == CLAIM), "{undone:?}");
+    assert_eq!(lasting(&case).await, before, "the set is gone, and nothing else of it");
+    assert!(is_bound(&case).await, "the data is gone");
+    wipe(&case).await;
+}
+
+/// Plays the kubelet until the deployment is ready.
+async fn make_ready(case: &Case) {
+    let pods = Kind::versions("", "Pod").remove(0);
+    let selection = Selection { namespace: Some(&case.namespace), labels: Some("app=d"), ..Selection::default() };
+    let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    let ready = async {
+        while case.get("apps", "Deployment", "d").await.unwrap()["status"]["readyReplicas"] != 1 {
+            for pod in case.server().list(&pods, &selection).await.unwrap() {
+                let name = format!("{}/status", pod["metadata"]["name"].as_str().unwrap());
+                edit(case, "test", "", "Pod", &name, status.clone()).await;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), ready).await.expect("the deployment is ready");
+}
+
+#[tokio::test]
+async fn what_was_finished_from_another_machine_is_not_undone_by_the_copy_on_this_one() {
+    let first = Case::new("finished").await;
+    applied(&first).await.release().await.unwrap();
+    let second = Case::again(&first.namespace, tempfile::tempdir().unwrap(), |_| {}).await;
+    second.install(&objects(&second)).await.unwrap();
+    bind(&second, CLAIM).await;
+    make_ready(&second).await;
+    let before = lasting(&second).await;
+    assert_eq!(before.len(), 3);
+    delete_wholly(&second, "", "Secret", &second.engine.owner().record_name()).await;
+    let refused = first.engine.rollback().await.unwrap_err();
+    assert!(is_useless(&refused, "has been ready since"), "{refused:?}");
+    assert!(second.engine.state().await.unwrap().is_empty(), "nothing was written");
+    assert_eq!(lasting(&second).await, before);
+    assert!(second.get("", "ConfigMap", "config").await.is_some());
+    wipe(&second).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -186,7 +186,7 @@ fn of_installs() -> Vec<CliError> {
     let problem = Error::on("delete", &object("apps", "Deployment", "apiserver"), answer(403, &terminating));
     let undone = Undone::Undone {
         started: "2026-01-31T12:00:00Z".to_owned(),
-        result: RolledBack { undone: Vec::new(), problems: vec![problem] },
+        result: RolledBack { problems: vec![problem], ..RolledBack::default() },
         installed: None,
     };
     let cut_off =
