@@ -129,8 +129,11 @@ impl Engine {
             }
             let install_uid = install_uid(&state, namespace.as_ref());
             let writable = namespace.as_ref().is_some_and(|n| !is_going(n));
-            let ledger =
-                if writable { Some(self.open_for_removal(&server, &state, &install_uid).await?) } else { None };
+            let ledger = if writable {
+                Some(self.open_for_removal(&server, &state, &install_uid, removal).await?)
+            } else {
+                None
+            };
             let (state, labelled) = match &ledger {
                 Some(ledger) => {
                     let (now, version) = {
@@ -162,13 +165,23 @@ impl Engine {
         Ok(result)
     }
 
-    async fn open_for_removal(&self, server: &Server, seen: &State, install_uid: &str) -> Result<Shared, Error> {
+    async fn open_for_removal(
+        &self,
+        server: &Server,
+        seen: &State,
+        install_uid: &str,
+        removal: &Removal,
+    ) -> Result<Shared, Error> {
         let ledger = Ledger::acquire(server, &self.owner, &self.options, &self.events, &self.begun, seen, |state| {
             let journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
             state.journal = Some(journal.into_removal());
             // From its first deletion on there is no whole installation, whatever comes next.
             if let Some(record) = &mut state.record {
                 record.phase = Phase::Removed;
+                // Nor can a second run find out of what version the data is: what tells that goes first.
+                if let Some(version) = &removal.data_version {
+                    record.release.version.clone_from(version);
+                }
             }
         })
         .await?;

@@ -451,6 +451,24 @@ async fn what_is_kept_of_an_install_that_was_cut_off_is_known_by_its_release() {
 }
 
 #[tokio::test]
+async fn of_what_version_the_data_is_outlives_a_removal_that_gets_stuck() {
+    let case = Case::new("data-version").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, CLAIM).await;
+    rules::hold(&case, "ConfigMap", "config", true).await;
+    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(60)));
+    let data_version = Some("v2.0.0".to_owned());
+    let error = engine.uninstall(Removal { data_version, ..Removal::default() }).await.unwrap_err();
+    assert_eq!(error.reason(), "DeletionStuck", "{error}");
+    rules::hold(&case, "ConfigMap", "config", false).await;
+    // What told the version is gone by now.
+    case.engine.uninstall(Removal::default()).await.unwrap();
+    assert!(is_bound(&case).await);
+    assert_eq!(case.engine.state().await.unwrap().record.unwrap().release.version, "v2.0.0");
+    wipe(&case).await;
+}
+
+#[tokio::test]
 async fn a_stranger_whose_kind_is_in_no_preferred_version_keeps_its_namespace_too() {
     let case = Case::new("versions").await;
     case.install(&objects(&case)).await.unwrap();
