@@ -17,7 +17,7 @@ use super::fields;
 use super::kinds::Kind;
 use super::object::{ObjectRef, label, list, text, uid};
 use super::others::controlling_owner;
-use super::owner::{INSTALL_LABEL, Owner};
+use super::owner::{INSTALL_LABEL, PART_OF_LABEL};
 use super::server::{Selection, Server};
 use super::uninstall::Kept;
 
@@ -130,8 +130,7 @@ impl Engine {
         let selection = Selection { labels: Some(&selector), metadata_only: true, ..Selection::default() };
         let (objects, refused) = discovery::metadata(server, kinds, &selection, self.options.parallel).await;
         let elsewhere = self.elsewhere(&objects);
-        let others: Vec<Owner> =
-            elsewhere.iter().map(|namespace| Owner { namespace: namespace.clone(), ..self.owner.clone() }).collect();
+        let others = self.places_of_others(&objects, &elsewhere);
         let theirs = of_the_kept(&objects, kept);
         let mut found = Vec::new();
         let mut collectable = false;
@@ -143,7 +142,7 @@ impl Engine {
             let on_purpose = kept.iter().any(|kept| kept.object == reference);
             let record = reference.kind == "Secret" && reference.name == self.owner.record_name() && !kept.is_empty();
             let leaving = text(&object, "/metadata/deletionTimestamp").is_some();
-            if on_purpose || record || leaving || others.iter().any(|other| other.holds(&object)) {
+            if on_purpose || record || leaving || self.owner.is_anothers(&object, &others) {
                 continue;
             }
             // Endpoints follow their Service a moment later, without being owned by it.
@@ -154,6 +153,16 @@ impl Engine {
         }
         found.sort_by(|a, b| a.object.cmp(&b.object));
         (Searched { leftovers: found, unsearched: refused, elsewhere }, collectable)
+    }
+
+    /// The other namespaces of which something says that an installation of this name and kind is there: its record, or an
+    /// object of another set.
+    fn places_of_others(&self, objects: &[(Kind, Value)], recorded: &[String]) -> BTreeSet<String> {
+        let own = self.owner.applyset_id();
+        let of_another = |object: &&Value| label(object, PART_OF_LABEL).is_some_and(|set| set != own);
+        let placed = objects.iter().map(|(_, object)| object).filter(of_another);
+        let places = placed.filter_map(|object| text(object, "/metadata/namespace")).map(str::to_owned);
+        places.filter(|place| *place != self.owner.namespace).chain(recorded.iter().cloned()).collect()
     }
 
     /// The other namespaces that hold a record of this name and kind.

@@ -4,6 +4,8 @@
 //! the enhancement proposal's text; ids are `applyset-` + unpadded base64url of the SHA-256 of
 //! `name.namespace.kind.group` of the parent + `-v1`.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
@@ -98,12 +100,15 @@ impl Owner {
             && super::object::label(object, OWNER_KIND_LABEL) == Some(&self.kind)
     }
 
-    /// Whether an object that carries this owner's name and kind is of this installation, and not of one in another
-    /// namespace: the set is told by applied objects, the namespace by what was made of them.
-    pub fn holds(&self, object: &Value) -> bool {
+    /// Whether an object that carries this owner's name and kind is of an installation in another namespace, of which
+    /// `elsewhere` are known.
+    ///
+    /// Applied objects tell it by their set, which needs no record: manifests that `kubectl apply` has applied have none,
+    /// and a record can be lost. What was made of them is in no set, and is told by its namespace.
+    pub fn is_anothers(&self, object: &Value, elsewhere: &BTreeSet<String>) -> bool {
         match super::object::label(object, PART_OF_LABEL) {
-            Some(set) => set == self.applyset_id(),
-            None => super::object::text(object, "/metadata/namespace") == Some(&self.namespace),
+            Some(set) => set != self.applyset_id(),
+            None => super::object::text(object, "/metadata/namespace").is_some_and(|place| elsewhere.contains(place)),
         }
     }
 
@@ -168,6 +173,29 @@ mod tests {
             assert!(owner.labelled_as_dependent(part) && !owner.labelled(part), "{pointer}");
         }
         assert!(!Owner::new("agent", "demo", "fleet").labelled_as_dependent(&set));
+    }
+
+    #[test]
+    fn what_is_of_a_namesake_is_told_by_its_set_or_by_a_namespace_where_there_is_one() {
+        let one = Owner::new("control-plane", "demo", "fleet");
+        let other = Owner { namespace: "elsewhere".to_owned(), ..one.clone() };
+        let object = |namespace: Option<&str>, set: Option<&Owner>| {
+            let labels: Map<String, Value> =
+                set.map(|owner| (PART_OF_LABEL.to_owned(), owner.applyset_id().into())).into_iter().collect();
+            json!({"metadata": {"namespace": namespace, "labels": labels}})
+        };
+        let elsewhere = BTreeSet::from([other.namespace.clone()]);
+        for (namespace, set, anothers) in [
+            (None, Some(&other), true),
+            (None, Some(&one), false),
+            (Some("elsewhere"), Some(&one), false),
+            (Some("elsewhere"), None, true),
+            (Some("third"), None, false),
+            (Some("fleet"), None, false),
+            (None, None, false),
+        ] {
+            assert_eq!(one.is_anothers(&object(namespace, set), &elsewhere), anothers, "{namespace:?} {set:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fleetctl::apply::{Done, Error, Event, Kind, ObjectRef, Planned, Removal, Strayed};
 use serde_json::{Value, json};
 
-use super::hands::{delete, edit};
+use super::hands::{delete, edit, made_by_kubectl};
 use super::support::{Case, alone, dump, objects};
 
 #[tokio::test]
@@ -75,6 +75,45 @@ async fn one_of_the_same_name_in_another_namespace_is_neither_touched_nor_left_o
     assert_eq!(dump(&other).await, before);
     let removed = other.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     assert_eq!((removed.leftovers, removed.elsewhere), (vec![], vec![]));
+}
+
+/// Installs and removes an installation beside another of its name that has no record, and looks again.
+async fn comes_and_goes_beside(case: &Case, other: &Case) {
+    case.install(&objects(case)).await.unwrap();
+    let before = dump(other).await;
+    for again in [false, true] {
+        let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+        assert_eq!((removed.nothing_found, &removed.leftovers), (again, &vec![]), "{removed:?}");
+    }
+    assert_eq!(dump(other).await, before);
+}
+
+#[tokio::test]
+async fn one_of_the_same_name_whose_record_is_lost_is_neither_touched_nor_left_over() {
+    let case = Case::new("one-lost").await;
+    let other = case.namesake().await;
+    other.install(&objects(&other)).await.unwrap();
+    delete(&other, "", "Secret", &other.engine.owner().record_name()).await;
+    comes_and_goes_beside(&case, &other).await;
+    let removed = other.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert_eq!((removed.leftovers, removed.elsewhere), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn one_of_the_same_name_that_kubectl_has_applied_is_neither_touched_nor_left_over() {
+    let case = Case::new("one-theirs").await;
+    let other = case.namesake().await;
+    for planned in objects(&other) {
+        let mut manifest = planned.object;
+        other.engine.owner().stamp(&mut manifest);
+        let kind = Kind::find(manifest["apiVersion"].as_str().unwrap(), manifest["kind"].as_str().unwrap()).unwrap();
+        made_by_kubectl(&other, &kind.group, &kind.kind, &manifest).await;
+    }
+    comes_and_goes_beside(&case, &other).await;
+    for kind in ["ClusterRoleBinding", "ClusterRole"] {
+        delete(&other, "rbac.authorization.k8s.io", kind, &other.namespace).await;
+    }
+    other.sweep().await;
 }
 
 fn stuck(case: &Case) -> Vec<String> {
