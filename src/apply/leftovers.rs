@@ -10,6 +10,7 @@ use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::absence::{Doomed, is_going};
 use super::discovery;
 use super::engine::Engine;
 use super::error::Error;
@@ -24,13 +25,35 @@ use super::uninstall::Kept;
 /// How long the garbage collector may take before what it should have collected counts as left over.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(20);
 
-/// An object that carries our label or fields and should be gone.
+/// How long a volume may take to go after its claim.
+const RECLAIMED_WITHIN: Duration = Duration::from_secs(60);
+
+/// An object that is ours by its label, its fields or its claim, and should be gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leftover {
     /// Which.
     pub object: ObjectRef,
-    /// How it was recognised, as half a sentence.
+    /// How it was recognised, or why it should be gone, as half a sentence.
     pub because: String,
+}
+
+/// The volume that a claim names, and the uid by which the volume names the claim.
+#[derive(Debug)]
+pub(super) struct Volume {
+    name: String,
+    claim_uid: String,
+}
+
+impl Volume {
+    pub(super) fn of(claim: &Value) -> Option<Self> {
+        let name = text(claim, "/spec/volumeName")?.to_owned();
+        Some(Self { name, claim_uid: uid(claim).to_owned() })
+    }
+
+    /// A claim may also name the volume of another.
+    fn is_bound(&self, live: &Value) -> bool {
+        text(live, "/spec/claimRef/uid") == Some(&self.claim_uid)
+    }
 }
 
 /// What a search of the whole cluster found.
@@ -71,6 +94,37 @@ impl Engine {
                 elsewhere: found.elsewhere,
             });
         }
+    }
+
+    /// The volumes of deleted claims that keep the data, which are not ours to delete, and those that go by themselves; by
+    /// their policies.
+    ///
+    /// What may not be read is left out: the removal has done its part without it.
+    pub(super) async fn volumes_now(&self, server: &Server, volumes: &[Volume]) -> (Vec<Kept>, Vec<Doomed>) {
+        let kind = Kind::known("", "PersistentVolume");
+        let (mut kept, mut doomed) = (Vec::new(), Vec::new());
+        for volume in volumes {
+            let Ok(Some(live)) = server.get(&kind, None, &volume.name).await else { continue };
+            let object = ObjectRef::new(&kind, None, &volume.name);
+            match text(&live, "/spec/persistentVolumeReclaimPolicy").filter(|_| volume.is_bound(&live)) {
+                Some("Delete") => doomed.push(Doomed { kind: kind.clone(), object, uid: uid(&live).to_owned() }),
+                Some("Retain") if !is_going(&live) => kept.push(retained(object)),
+                _ => {}
+            }
+        }
+        (kept, doomed)
+    }
+
+    /// Waits for volumes that go by themselves. Those that do not are left over by their provisioner: the removal itself is
+    /// not stopped by it.
+    pub(super) async fn not_reclaimed(&self, server: &Server, volumes: Vec<Doomed>, end: Instant) -> Vec<Leftover> {
+        let end = end.min(Instant::now() + RECLAIMED_WITHIN);
+        let Err(Error::Stuck { objects }) = self.wait_gone(server, volumes, end).await else { return Vec::new() };
+        let left = objects.into_iter().map(|stuck| Leftover {
+            because: format!("it should go with its claim, by its policy Delete, but {}", stuck.because),
+            object: stuck.object,
+        });
+        left.collect()
     }
 
     /// Objects without our labels that we have applied, or that have the record's name. What may not be listed is left
@@ -181,6 +235,16 @@ impl Engine {
         namespaces.dedup();
         namespaces
     }
+}
+
+/// A volume that outlives its claim. To delete the object deletes nothing of what is stored.
+fn retained(object: ObjectRef) -> Kept {
+    let why = format!(
+        "it still holds the data, by its policy Retain; `kubectl delete pv {}` forgets it, and where it is stored the \
+         data is deleted by hand",
+        object.name
+    );
+    Kept { object, why }
 }
 
 /// The uids of what controllers made of kept workloads, by our templates: it goes with those.

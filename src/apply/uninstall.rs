@@ -14,8 +14,8 @@ use super::found::{Found, given_back, keeps_data};
 use super::journal::Journal;
 use super::kinds::Kind;
 use super::ledger::{Ledger, Shared};
-use super::leftovers::Leftover;
-use super::object::{ObjectRef, Policy, annotation, text, uid};
+use super::leftovers::{Leftover, Volume};
+use super::object::{ObjectRef, Policy, annotation, uid};
 use super::others::Labelled;
 use super::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use super::record::{Item, Origin, Phase, Record, State};
@@ -117,6 +117,7 @@ impl Engine {
         let state = super::ledger::load(&server, &self.owner).await?;
         let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
         let mut result = Removed::default();
+        let mut volumes = Vec::new();
         let labelled = self.what_is_ours(&server, &state).await?;
         let claims = self.claims_among(&server, &state, &labelled).await?;
         let own_namespace = namespace.as_ref().is_some_and(|n| self.owner.labelled(n));
@@ -149,7 +150,8 @@ impl Engine {
             };
             let fenced = ledger.as_ref().map_or_else(|| server.clone(), |ledger| server.behind(ledger.fence()));
             let removing = Removing { server: &fenced, removal, namespace, ledger, state, install_uid, end };
-            let kept = self.delete_all(&removing, labelled, &mut result).await?;
+            let (kept, reclaimed) = self.delete_all(&removing, labelled, &mut result).await?;
+            volumes = reclaimed;
             if !self.namespace_goes(&removing, &mut result).await? {
                 self.close_removal(removing, kept, &mut result).await?;
             }
@@ -162,6 +164,8 @@ impl Engine {
             (result.leftovers, result.unsearched) = (searched.leftovers, searched.unsearched);
             result.elsewhere = searched.elsewhere;
         }
+        // Last, so that one that does not go takes no time from anything else.
+        result.leftovers.extend(self.not_reclaimed(&server, volumes, end).await);
         Ok(result)
     }
 
@@ -189,13 +193,13 @@ impl Engine {
     }
 
     /// Deletes workloads first, so that pods stop while what they need is still there; then the rest, the data, and last
-    /// the keys without which it could not be read.
+    /// the keys without which it could not be read. Returns what stays, and the volumes that should go by themselves.
     async fn delete_all(
         &self,
         removing: &Removing<'_>,
         labelled: Labelled,
         result: &mut Removed,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<(Vec<Found>, Vec<Doomed>), Error> {
         let Removing { server, removal, ledger, state, end, .. } = removing;
         let ledger = ledger.as_ref();
         // What a cut-off run took over from others is given back, and is nothing of ours any more.
@@ -216,13 +220,13 @@ impl Engine {
         let (keys, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| stays_with_data(f, state));
         result.deleted.extend(self.delete_wave(server, ledger, rest, *end).await?);
         let (claims, bound) = without_data(claims, removal.delete_data);
-        let volumes: Vec<String> =
-            claims.iter().filter_map(|c| text(&c.live, "/spec/volumeName")).map(str::to_owned).collect();
+        let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::of(&claim.live)).collect();
         result.deleted.extend(self.delete_wave(server, ledger, claims, *end).await?);
         result.deleted.extend(self.delete_wave(server, ledger, keys, *end).await?);
-        self.volumes_gone(server, &volumes, *end).await;
+        let (retained, reclaimed) = self.volumes_now(server, &volumes).await;
+        result.kept.extend(retained);
         result.kept.extend(bound.iter().map(kept_data));
-        Ok(stays.into_iter().chain(bound).collect())
+        Ok((stays.into_iter().chain(bound).collect(), reclaimed))
     }
 
     /// Deletes objects side by side and waits until they are gone. Returns them.
@@ -270,22 +274,6 @@ impl Engine {
     pub(crate) async fn pods_gone(&self, server: &Server, end: Instant) -> Result<(), Error> {
         let pods = self.pods_that_go(server).await?;
         self.wait_gone(server, pods.iter().map(Found::doomed).collect(), end).await
-    }
-
-    /// Volumes whose claims are deleted go by themselves where their policy says so; others are not ours to wait for.
-    async fn volumes_gone(&self, server: &Server, names: &[String], end: Instant) {
-        let kind = Kind::known("", "PersistentVolume");
-        let mut doomed = Vec::new();
-        for name in names {
-            if let Ok(Some(live)) = server.get(&kind, None, name).await
-                && text(&live, "/spec/persistentVolumeReclaimPolicy") == Some("Delete")
-            {
-                let object = ObjectRef::new(&kind, None, name);
-                doomed.push(Doomed { kind: kind.clone(), object, uid: uid(&live).to_owned() });
-            }
-        }
-        // A volume that stays is a left-over of its provisioner: the removal itself is not stopped by it.
-        let _ = self.wait_gone(server, doomed, end.min(Instant::now() + Duration::from_secs(60))).await;
     }
 
     /// Waits for the namespace where somebody deletes it, at first sight or since: nothing in it stays then, and nothing can

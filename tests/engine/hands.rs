@@ -44,12 +44,17 @@ pub(crate) async fn wait_for_claim(case: &Case, name: &str) {
     panic!("no claim {name}");
 }
 
-/// Makes a claim look bound, as a provisioner would.
+/// Makes a claim look bound, as a provisioner would; its volume goes with it.
 pub(crate) async fn bind(case: &Case, name: &str) {
+    bind_by(case, name, "Delete").await;
+}
+
+/// Binds a claim to a volume of that reclaim policy, which has the name of the namespace.
+pub(crate) async fn bind_by(case: &Case, name: &str, policy: &str) {
     wait_for_claim(case, name).await;
     let volumes = Kind::versions("", "PersistentVolume").remove(0);
     let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": case.namespace},
-        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Delete",
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": policy,
             "claimRef": {"namespace": case.namespace, "name": name}, "hostPath": {"path": "/tmp/none"}}});
     case.server().create(&volumes, &volume).await.unwrap();
     for _ in 0..200 {

@@ -8,7 +8,7 @@ use fleetctl::apply::{Done, Error, Event, Kind, ObjectRef, Phase, Planned, Remov
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 
-use super::hands::{bind, delete, delete_wholly, edit, kubectl_made, wait_for_claim};
+use super::hands::{bind, bind_by, delete, delete_wholly, edit, kubectl_made, wait_for_claim};
 use super::support::{Case, cluster, dump, objects, release};
 use super::{kill, rules};
 
@@ -376,6 +376,45 @@ async fn a_claim_that_somebody_deletes_is_waited_for_and_not_told_as_kept() {
     kept.sort_unstable();
     assert_eq!(kept, ["Namespace", "Secret"]);
     wipe(&case).await;
+}
+
+/// The volume that `bind` makes.
+fn volume(case: &Case) -> ObjectRef {
+    ObjectRef::new(&Kind::versions("", "PersistentVolume")[0], None, &case.namespace)
+}
+
+#[tokio::test]
+async fn a_volume_that_is_retained_is_told_as_kept_when_its_claim_is_deleted() {
+    let case = Case::new("retained").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind_by(&case, CLAIM, "Retain").await;
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert!(removed.deleted.iter().any(|object| object.name == CLAIM), "{:?}", removed.deleted);
+    let [kept] = removed.kept.as_slice() else { panic!("{:?}", removed.kept) };
+    let way = format!("`kubectl delete pv {}`", case.namespace);
+    assert!(kept.object == volume(&case) && kept.why.contains("Retain") && kept.why.contains(&way), "{kept:?}");
+    assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
+    assert!(case.get("", "PersistentVolume", &case.namespace).await.is_some());
+    delete_wholly(&case, "", "PersistentVolume", &case.namespace).await;
+    assert!(dump(&case).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_that_should_go_with_its_claim_and_does_not_is_left_over() {
+    let case = Case::new("unreclaimed").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, CLAIM).await;
+    // As that of a provisioner that is down.
+    rules::hold(&case, "PersistentVolume", &case.namespace, true).await;
+    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    let [left] = removed.leftovers.as_slice() else { panic!("{:?}", removed.leftovers) };
+    assert!(left.object == volume(&case) && left.because.contains(rules::HELD), "{left:?}");
+    assert!(removed.kept.is_empty(), "{:?}", removed.kept);
+    rules::hold(&case, "PersistentVolume", &case.namespace, false).await;
+    while case.get("", "PersistentVolume", &case.namespace).await.is_some() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(dump(&case).await.is_empty());
 }
 
 #[tokio::test]
