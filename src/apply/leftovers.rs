@@ -25,8 +25,8 @@ use super::uninstall::Kept;
 /// How long the garbage collector may take before what it should have collected counts as left over.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(20);
 
-/// How long a volume may take to go after its claim.
-const RECLAIMED_WITHIN: Duration = Duration::from_secs(60);
+/// How long a volume may take to go after its claim: a cloud detaches its disk first, which takes a minute and more.
+const RECLAIMED_WITHIN: Duration = Duration::from_secs(120);
 
 /// An object that is ours by its label, its fields or its claim, and should be gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -406,7 +406,8 @@ async fn a_volume_that_should_go_with_its_claim_and_does_not_is_left_over() {
     bind(&case, CLAIM).await;
     // As that of a provisioner that is down.
     rules::hold(&case, "PersistentVolume", &case.namespace, true).await;
-    let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(45)));
+    let removed = engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     let [left] = removed.leftovers.as_slice() else { panic!("{:?}", removed.leftovers) };
     assert!(left.object == volume(&case) && left.because.contains(rules::HELD), "{left:?}");
     assert!(removed.kept.is_empty(), "{:?}", removed.kept);
