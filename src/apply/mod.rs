@@ -40,6 +40,7 @@ mod evidence;
 mod fields;
 mod found;
 mod journal;
+mod journal_copy;
 pub mod kinds;
 mod ledger;
 mod leftovers;
