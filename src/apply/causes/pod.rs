@@ -293,7 +293,8 @@ fn mount(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
 }
 
 /// Whether a failure to mount is usual for minutes: a cloud takes a volume off its last node or takes its time to attach it,
-/// or the drivers of storage and network start on a node that has just joined. A kubelet that has waited in vain for a volume does not say for what.
+/// or the drivers of storage and network start on a node that has just joined. A kubelet that has waited in vain for a volume
+/// does not say for what.
 fn heals(failure: &Value) -> bool {
     let message = text(failure, "/message").unwrap_or_default();
     let passing = [
