@@ -223,6 +223,9 @@ impl Engine {
         let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::of(&claim.live)).collect();
         result.deleted.extend(self.delete_wave(server, ledger, claims, *end).await?);
         result.deleted.extend(self.delete_wave(server, ledger, keys, *end).await?);
+        // A controller that was at work on a set when that went may have made a claim since; it holds nothing.
+        let (late, _) = without_data(self.claims_among(server, state, &labelled).await?, removal.delete_data);
+        result.deleted.extend(self.delete_wave(server, ledger, late, *end).await?);
         let (retained, reclaimed) = self.volumes_now(server, &volumes).await;
         result.kept.extend(retained);
         result.kept.extend(bound.iter().map(kept_data));
