@@ -13,7 +13,7 @@ use super::engine::Engine;
 use super::error::Error;
 use super::object::{ObjectRef, text};
 use super::plan::{Action, Plan, Step};
-use super::prune::{Found, THEIRS};
+use super::prune::{THEIRS, Unplanned};
 use super::record::{Item, digest};
 use super::server::{ApplyOptions, Server};
 
@@ -92,10 +92,10 @@ impl Engine {
     /// What would happen to an object that is planned no more; nothing where it is gone.
     async fn deletion(&self, server: &Server, item: &Item) -> Result<Option<Difference>, Error> {
         let (change, note) = match self.unplanned(server, item).await? {
-            Found::Ours(..) => (Change::Delete, None),
-            Found::Theirs => (Change::Keep, Some(format!("stays: {THEIRS}"))),
-            Found::Unread(error) => (Change::Keep, Some(format!("stays: {error}"))),
-            Found::Gone => return Ok(None),
+            Unplanned::Ours(..) => (Change::Delete, None),
+            Unplanned::Theirs => (Change::Keep, Some(format!("stays: {THEIRS}"))),
+            Unplanned::Unread(error) => (Change::Keep, Some(format!("stays: {error}"))),
+            Unplanned::Gone => return Ok(None),
         };
         Ok(Some(Difference { object: item.object.clone(), change, fields: Vec::new(), conflicts: Vec::new(), note }))
     }

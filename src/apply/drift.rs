@@ -132,17 +132,16 @@ mod tests {
             {"manager": MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields}]}})
     }
 
+    /// An object `a` of which two fields are recorded.
+    fn item(group: &str, kind: &str) -> Item {
+        let object = ObjectRef { group: group.into(), kind: kind.into(), namespace: None, name: "a".into() };
+        let (origin, policy) = (Origin::Created, Policy::Delete);
+        Item { object, uid: "u".into(), origin, policy, digest: String::new(), fields: 2 }
+    }
+
     #[test]
     fn an_object_strays_when_it_is_gone_or_another_or_has_fewer_fields_of_ours() {
-        let object = ObjectRef { group: String::new(), kind: "ConfigMap".into(), namespace: None, name: "a".into() };
-        let item = Item {
-            object,
-            uid: "u".into(),
-            origin: Origin::Created,
-            policy: Policy::Delete,
-            digest: String::new(),
-            fields: 2,
-        };
+        let item = item("", "ConfigMap");
         let whole = json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}});
         assert_eq!(judge(&item, Some(&live(&whole)), None), None);
         let by = vec!["kubectl-edit".to_owned()];
@@ -160,15 +159,7 @@ mod tests {
 
     #[test]
     fn replicas_that_are_not_an_autoscalers_are_missing_and_who_scaled_is_named() {
-        let object = ObjectRef { group: "apps".into(), kind: "Deployment".into(), namespace: None, name: "a".into() };
-        let item = Item {
-            object,
-            uid: "u".into(),
-            origin: Origin::Created,
-            policy: Policy::Delete,
-            digest: String::new(),
-            fields: 2,
-        };
+        let item = item("apps", "Deployment");
         let live = json!({"metadata": {"name": "a", "uid": "u", "managedFields": [
             {"manager": "oc", "operation": "Update", "subresource": "scale", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
             {"manager": MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:paused": {}}}}]}});

@@ -18,7 +18,7 @@ use super::fields;
 use super::kinds::Kind;
 use super::object::{ObjectRef, label, list, text, uid};
 use super::others::controlling_owner;
-use super::owner::{INSTALL_LABEL, PART_OF_LABEL};
+use super::owner::INSTALL_LABEL;
 use super::server::{Selection, Server};
 use super::uninstall::Kept;
 
@@ -195,8 +195,7 @@ impl Engine {
             let Some(reference) = ObjectRef::of(&object) else { continue };
             let on_purpose = kept.iter().any(|kept| kept.object == reference);
             let record = reference.kind == "Secret" && reference.name == self.owner.record_name() && !kept.is_empty();
-            let leaving = text(&object, "/metadata/deletionTimestamp").is_some();
-            if on_purpose || record || leaving || self.owner.is_anothers(&object, &others) {
+            if on_purpose || record || is_going(&object) || self.owner.is_anothers(&object, &others) {
                 continue;
             }
             // Endpoints follow their Service a moment later, without being owned by it.
@@ -212,9 +211,7 @@ impl Engine {
     /// The other namespaces of which something says that an installation of this name and kind is there: its record, or an
     /// object of another set.
     fn places_of_others(&self, objects: &[(Kind, Value)], recorded: &[String]) -> BTreeSet<String> {
-        let own = self.owner.applyset_id();
-        let of_another = |object: &&Value| label(object, PART_OF_LABEL).is_some_and(|set| set != own);
-        let placed = objects.iter().map(|(_, object)| object).filter(of_another);
+        let placed = objects.iter().map(|(_, object)| object).filter(|object| self.owner.is_of_another_set(object));
         let places = placed.filter_map(|object| text(object, "/metadata/namespace")).map(str::to_owned);
         places.filter(|place| *place != self.owner.namespace).chain(recorded.iter().cloned()).collect()
     }

@@ -107,9 +107,14 @@ impl Owner {
     /// and a record can be lost. What was made of them is in no set, and is told by its namespace.
     pub fn is_anothers(&self, object: &Value, elsewhere: &BTreeSet<String>) -> bool {
         match super::object::label(object, PART_OF_LABEL) {
-            Some(set) => set != self.applyset_id(),
+            Some(_) => self.is_of_another_set(object),
             None => super::object::text(object, "/metadata/namespace").is_some_and(|place| elsewhere.contains(place)),
         }
+    }
+
+    /// Whether an object is in a set, and not in this owner's.
+    pub(crate) fn is_of_another_set(&self, object: &Value) -> bool {
+        super::object::label(object, PART_OF_LABEL).is_some_and(|set| set != self.applyset_id())
     }
 
     /// Puts the owner's labels on an object, and on the pods and volume claims that it makes.

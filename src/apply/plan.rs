@@ -18,7 +18,7 @@ use super::fields;
 use super::journal::{JournalStep, Undo};
 use super::kinds::Kind;
 use super::object::{ObjectRef, Planned, Policy, annotation, label, text, uid};
-use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION, PART_OF_LABEL};
+use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use super::record::{Item, Origin, Phase, Record, Release, State, digest, random_id};
 use super::scale::{self, Scaler};
 use super::server::{Selection, Server};
@@ -194,14 +194,7 @@ impl Engine {
         let mut items = Vec::new();
         for step in made.filter(|step| !planned.contains(&step.object)) {
             let object = &step.object;
-            let kind = match server.kind_of(&step.api_version, &object.kind).await {
-                Ok(kind) => kind,
-                // The definition of the kind was never made, or is gone, and its objects with it.
-                Err(error) if error.is_not_found() => continue,
-                Err(error) => return Err(Error::on("find the kind of", object, error)),
-            };
-            let live = server.get_metadata(&kind, object.namespace.as_deref(), &object.name).await;
-            let Some(live) = live.map_err(|e| Error::on("read", object, e))? else { continue };
+            let Some(live) = metadata_of(&server, step).await? else { continue };
             let item = Item {
                 object: object.clone(),
                 uid: uid(&live).to_owned(),
@@ -424,8 +417,7 @@ impl Engine {
     /// for `template` prints them too; those of one with the same name in another namespace name another set.
     fn other_install(&self, live: &Value) -> Option<String> {
         let name = label(live, INSTALL_LABEL)?;
-        let same_set = label(live, PART_OF_LABEL).is_none_or(|set| set == self.owner.applyset_id());
-        (name != self.owner.name || !same_set).then(|| name.to_owned())
+        (name != self.owner.name || self.owner.is_of_another_set(live)).then(|| name.to_owned())
     }
 
     /// Whether a live object (or its metadata) is ours: by record and uid, or by labels together with our apply entry.
@@ -433,6 +425,19 @@ impl Engine {
         let recorded = state.record.as_ref().is_some_and(|record| record.has(target, uid(live)));
         recorded || (self.owner.labelled(live) && fields::ours(live).is_some())
     }
+}
+
+/// The metadata of what a step is about, where it is there.
+pub(super) async fn metadata_of(server: &Server, step: &JournalStep) -> Result<Option<Value>, Error> {
+    let object = &step.object;
+    let kind = match server.kind_of(&step.api_version, &object.kind).await {
+        Ok(kind) => kind,
+        // The definition of the kind was never made, or is gone, and its objects with it.
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(Error::on("find the kind of", object, error)),
+    };
+    let live = server.get_metadata(&kind, object.namespace.as_deref(), &object.name).await;
+    live.map_err(|e| Error::on("read", object, e))
 }
 
 /// Whether the run that has begun changes what no record knows of: it was lost before.

@@ -21,7 +21,7 @@ use super::write::bare;
 pub(crate) const THEIRS: &str = "it is another's by now";
 
 /// What an object is by now that is planned no more.
-pub(crate) enum Found {
+pub(crate) enum Unplanned {
     /// Ours still.
     Ours(Kind, Value),
     /// Another's.
@@ -34,15 +34,15 @@ pub(crate) enum Found {
 
 impl Engine {
     /// Looks at an object that is planned no more.
-    pub(crate) async fn unplanned(&self, server: &Server, item: &Item) -> Result<Found, Error> {
+    pub(crate) async fn unplanned(&self, server: &Server, item: &Item) -> Result<Unplanned, Error> {
         let target = &item.object;
         let kind = server.served(&target.group, &target.kind).await;
         let kind = kind.map_err(|e| Error::on("find the kind of", target, e))?;
         Ok(match server.get(&kind, target.namespace.as_deref(), &target.name).await {
-            Ok(Some(live)) if uid(&live) == item.uid && self.owner.labelled(&live) => Found::Ours(kind, live),
-            Ok(Some(_)) => Found::Theirs,
-            Ok(None) => Found::Gone,
-            Err(error) if error.is_forbidden() => Found::Unread(error),
+            Ok(Some(live)) if uid(&live) == item.uid && self.owner.labelled(&live) => Unplanned::Ours(kind, live),
+            Ok(Some(_)) => Unplanned::Theirs,
+            Ok(None) => Unplanned::Gone,
+            Err(error) if error.is_forbidden() => Unplanned::Unread(error),
             Err(error) => return Err(Error::on("read", target, error)),
         })
     }
@@ -55,14 +55,14 @@ impl Run {
         let mut doomed = Vec::new();
         for item in self.plan.prune.clone() {
             match self.engine.unplanned(&self.server, &item).await? {
-                Found::Ours(kind, live) => doomed.push((item, kind, live)),
-                Found::Theirs => self.stays(&item, THEIRS),
+                Unplanned::Ours(kind, live) => doomed.push((item, kind, live)),
+                Unplanned::Theirs => self.stays(&item, THEIRS),
                 // It is recorded still, and the next run tries again.
-                Found::Unread(error) => {
+                Unplanned::Unread(error) => {
                     self.stays(&item, error);
                     remaining.push(item);
                 }
-                Found::Gone => {}
+                Unplanned::Gone => {}
             }
         }
         let journal = self.ledger.lock().await.state.journal.clone();

@@ -20,6 +20,7 @@ use super::ledger::{Ledger, Shared};
 use super::object::{ObjectRef, Policy, annotation, text, uid};
 use super::others::claim_of;
 use super::owner::NAMESPACE_CREATED_ANNOTATION;
+use super::plan::metadata_of;
 use super::record::State;
 use super::run::Run;
 use super::server::{ApplyOptions, Server};
@@ -215,13 +216,7 @@ impl Engine {
     ) -> Result<(), Error> {
         for step in steps {
             let target = &step.object;
-            let kind = match server.kind_of(&step.api_version, &target.kind).await {
-                Ok(kind) => kind,
-                Err(error) if error.is_not_found() => continue,
-                Err(error) => return Err(Error::on("find the kind of", target, error)),
-            };
-            let live = server.get_metadata(&kind, target.namespace.as_deref(), &target.name).await;
-            let live = live.map_err(|e| Error::on("read", target, e))?;
+            let live = metadata_of(server, step).await?;
             if live.is_some_and(|live| self.is_ours(&live, target, state) && !is_going(&live)) {
                 result.kept.push(kept_data(target.clone()));
             }
