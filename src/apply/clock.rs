@@ -39,7 +39,7 @@ impl Clock {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const HOUR: SignedDuration = SignedDuration::from_hours(1);
@@ -48,7 +48,8 @@ mod tests {
         HeaderMap::from_iter([(http::header::DATE, date.parse().unwrap())])
     }
 
-    fn dated(time: Timestamp) -> HeaderMap {
+    /// The headers of an answer that is made at this time.
+    pub(crate) fn dated(time: Timestamp) -> HeaderMap {
         said(&jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&time).unwrap())
     }
 

@@ -340,6 +340,7 @@ mod tests {
     use kube::client::Body;
     use serde_json::json;
 
+    use super::super::clock::tests::dated;
     use super::super::server::ApplyOptions;
     use super::*;
 
@@ -367,12 +368,23 @@ mod tests {
             };
             let hours = i64::from(path == "/late");
             let time = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(hours);
-            let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&time).unwrap();
-            let answer = http::Response::builder().status(code).header(http::header::DATE, date);
-            let answer = answer.body(Body::from(said.to_string().into_bytes())).unwrap();
+            let answer = http::Response::builder().status(code).body(Body::from(said.to_string().into_bytes()));
+            let mut answer = answer.unwrap();
+            *answer.headers_mut() = dated(time);
             async { Ok::<_, Infallible>(answer) }
         });
         Server::new(kube::Client::new(service, "default"), Events::none())
+    }
+
+    /// The lock, just taken.
+    async fn acquired(server: &Server, owner: &Owner) -> Ledger {
+        let (options, begun) = (Options::default(), AtomicBool::new(false));
+        Ledger::acquire(server, owner, &options, &Events::none(), &begun, &State::default(), |_| {}).await.unwrap()
+    }
+
+    fn map() -> (Kind, Value) {
+        let metadata = json!({"name": "config", "namespace": "fleet"});
+        (Kind::known("", "ConfigMap"), json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
     }
 
     #[tokio::test]
@@ -380,14 +392,8 @@ mod tests {
         let owner = Owner::new("control-plane", "demo", "fleet");
         let applied = Arc::new(AtomicUsize::new(0));
         let server = taken_over(&owner, &applied);
-        let (options, begun) = (Options::default(), AtomicBool::new(false));
-        let ledger =
-            Ledger::acquire(&server, &owner, &options, &Events::none(), &begun, &State::default(), |_| {}).await;
-        let shared = Shared::new(ledger.unwrap());
-        let fenced = server.behind(shared.fence());
-        let kind = Kind::known("", "ConfigMap");
-        let map =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": "fleet"}});
+        let fenced = server.behind(Shared::new(acquired(&server, &owner).await).fence());
+        let (kind, map) = map();
         fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap();
         assert_eq!(applied.load(Ordering::SeqCst), 1, "a lock that was taken a moment ago needs no look");
         server.get_path("/late").await.unwrap();
@@ -404,20 +410,14 @@ mod tests {
         let owner = Owner::new("control-plane", "demo", "fleet");
         let applied = Arc::new(AtomicUsize::new(0));
         let server = taken_over(&owner, &applied);
-        let (options, begun) = (Options::default(), AtomicBool::new(false));
-        let ledger =
-            Ledger::acquire(&server, &owner, &options, &Events::none(), &begun, &State::default(), |_| {}).await;
-        let mut ledger = ledger.unwrap();
+        let mut ledger = acquired(&server, &owner).await;
         // It was taken an hour ago, and this machine has slept since; an answer from then is read only now.
         let then = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(1);
         let life = jiff::SignedDuration::try_from(LOCK_LIFE).unwrap();
         ledger.state.lock.as_mut().unwrap().expires = (then + life).to_string();
-        let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&then).unwrap();
-        server.clock.hear(&http::HeaderMap::from_iter([(http::header::DATE, date.parse().unwrap())]), then);
+        server.clock.hear(&dated(then), then);
         let fenced = server.behind(Shared::new(ledger).fence());
-        let kind = Kind::known("", "ConfigMap");
-        let map =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": "fleet"}});
+        let (kind, map) = map();
         let refused = fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap_err();
         let target = ObjectRef::new(&kind, Some("fleet"), "config");
         assert_eq!(Error::on("apply", &target, refused).reason(), "LockLost");

@@ -162,11 +162,12 @@ fn is_anothers(home: &Home, name: &ControlPlaneName, text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::pki::KubeconfigUser;
 
-    fn kubeconfig(authority: &str, server: &str) -> String {
+    /// The text of a kubeconfig that trusts this authority.
+    pub(crate) fn kubeconfig(authority: &str, server: &str) -> String {
         let kubeconfig = Kubeconfig {
             context: "demo".to_owned(),
             server: server.to_owned(),

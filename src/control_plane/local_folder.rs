@@ -100,7 +100,6 @@ pub(super) fn authority(files: &Files) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::KubeconfigUser;
 
     const SERVER: &str = "https://192.0.2.10:32222";
 
@@ -117,14 +116,7 @@ mod tests {
     }
 
     fn kubeconfig(authority: &str) -> String {
-        let kubeconfig = Kubeconfig {
-            context: "demo".to_owned(),
-            server: SERVER.to_owned(),
-            authority: authority.to_owned(),
-            user: "admin".to_owned(),
-            credential: KubeconfigUser::Token(SecretText::new("t".to_owned())),
-        };
-        kubeconfig.to_yaml(ADMIN_KUBECONFIG).unwrap().expose().to_owned()
+        super::super::kubeconfig::tests::kubeconfig(authority, SERVER)
     }
 
     #[test]
