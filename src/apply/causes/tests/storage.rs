@@ -1,0 +1,225 @@
+//! What is said of claims, volumes and mounts.
+
+use super::*;
+
+#[test]
+fn a_claim_without_a_class_leads_from_the_set_to_the_missing_storage_class() {
+    let (cause, chain) = found(&set(), &with_claim(claim(None), vec![], vec![]));
+    assert_eq!(cause, CauseId::NoDefaultStorageClass);
+    assert_eq!(
+        chain,
+        "StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending, its volume is not there → \
+         PersistentVolumeClaim fleet/data-etcd-0: Pending, it names no StorageClass → StorageClass: the cluster has none"
+    );
+    let (cause, chain) = found(&set(), &with_claim(claim(None), vec![class("slow", "p", false)], vec![]));
+    assert_eq!(cause, CauseId::NoDefaultStorageClass);
+    assert!(chain.ends_with("none of slow is the default"), "{chain}");
+}
+
+#[test]
+fn each_kind_of_missing_storage_has_its_own_cause() {
+    let cases = [
+        (
+            claim(Some("fast")),
+            vec![class("slow", "p", true)],
+            vec![],
+            CauseId::StorageClassMissing,
+            "StorageClass fast: does not exist; there are slow",
+        ),
+        (
+            claim(None),
+            vec![class("slow", "p", true)],
+            vec![],
+            CauseId::ClaimWithoutClass,
+            "before `slow` became the default",
+        ),
+        (
+            claim(Some("local")),
+            vec![class("local", "kubernetes.io/no-provisioner", true)],
+            vec![],
+            CauseId::NoProvisioner,
+            "it makes no volumes",
+        ),
+        (
+            claim(Some("csi")),
+            vec![class("csi", "x.csi", true)],
+            vec![event("c", "ExternalProvisioning", "waiting")],
+            CauseId::NoProvisioner,
+            "`x.csi` does not answer",
+        ),
+        (
+            claim(Some("csi")),
+            vec![class("csi", "x.csi", true)],
+            vec![event("c", "ProvisioningFailed", "no space")],
+            CauseId::ProvisioningFailed,
+            "no space",
+        ),
+    ];
+    for (claim, classes, events, expected, part) in cases {
+        let (cause, chain) = found(&set(), &with_claim(claim, classes, events));
+        assert_eq!(cause, expected, "{chain}");
+        assert!(chain.contains(part), "{part} in {chain}");
+    }
+    let fine = with_claim(claim(Some("csi")), vec![class("csi", "x.csi", true)], vec![]);
+    assert!(diagnose(&set(), &evaluate(&set(), None), &fine).is_none(), "a claim may take its time");
+}
+
+#[test]
+fn a_local_volume_is_called_missing_only_where_the_scheduler_finds_none() {
+    let local = |mode: &str| {
+        let mut local = class("local", "kubernetes.io/no-provisioner", true);
+        local["volumeBindingMode"] = mode.into();
+        let waits = event("c", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
+        with_claim(claim(Some("local")), vec![local], vec![waits])
+    };
+    let refused = |mode: &str, why: &str| {
+        let mut evidence = local(mode);
+        evidence.pods[0]["status"]["conditions"][0]["message"] = why.into();
+        evidence
+    };
+    for (why, expected) in [
+        ("0/1 nodes are available: 1 Insufficient cpu.", CauseId::Unschedulable),
+        ("0/1 nodes are available: 1 node(s) had untolerated taint {gpu: true}.", CauseId::Unschedulable),
+        (
+            "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind.",
+            CauseId::NoProvisioner,
+        ),
+        ("0/1 nodes are available: 1 node(s) had volume node affinity conflict.", CauseId::NoProvisioner),
+        ("0/1 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity.", CauseId::NoProvisioner),
+        (
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't find available persistent volumes to bind.",
+            CauseId::NoProvisioner,
+        ),
+    ] {
+        let evidence = refused("WaitForFirstConsumer", why);
+        assert_eq!(found(&set(), &evidence).0, expected, "{why}");
+        // A claim is waited for by itself too.
+        let claim = diagnose(&evidence.claims[0], &evaluate(&evidence.claims[0], None), &evidence);
+        let expected = Some(expected).filter(|cause| *cause == CauseId::NoProvisioner);
+        assert_eq!(claim.map(|claim| claim.cause), expected, "{why}");
+    }
+    let at_once = refused("Immediate", "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims.");
+    assert_eq!(found(&set(), &at_once).0, CauseId::NoProvisioner);
+    let mut unseen = local("WaitForFirstConsumer");
+    unseen.pods[0]["status"]["conditions"] = json!([]);
+    assert_eq!(found(&set(), &unseen).0, CauseId::NoProvisioner, "the scheduler has not said anything");
+}
+
+#[test]
+fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_try() {
+    let second = |second: u8, reason: &str, message: &str| {
+        at(&format!("2026-01-01T00:00:0{second}Z"), event("c", reason, message))
+    };
+    let waits = || second(9, "ExternalProvisioning", "Waiting for a volume to be created");
+    let begins =
+        |at| second(at, "Provisioning", "External provisioner is provisioning volume for claim \"fleet/data\"");
+    let fails = |at| second(at, "ProvisioningFailed", "no space");
+    let takes_long =
+        || second(5, "ProvisioningFailed", "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
+    let joins = || {
+        let message = "failed to provision volume with StorageClass \"csi\": error generating accessibility requirements: no topology key found on CSINode node-1";
+        second(5, "ProvisioningFailed", message)
+    };
+    let made = second(7, "ProvisioningSucceeded", "Successfully provisioned volume pvc-1");
+    let (unanswered, refused) = (CauseId::NoProvisioner, CauseId::ProvisioningFailed);
+    let cases = [
+        ("nobody answers", vec![waits()], Some((unanswered, unanswered.patience()))),
+        ("the first try", vec![waits(), begins(1)], None),
+        ("made at the first try", vec![waits(), begins(1), made], None),
+        ("refused", vec![waits(), begins(1), fails(3)], Some((refused, refused.patience()))),
+        ("refused at once", vec![waits(), begins(3), fails(3)], Some((refused, refused.patience()))),
+        ("a second try", vec![waits(), fails(3), begins(4)], Some((refused, None))),
+        ("the second was refused as well", vec![waits(), begins(4), fails(5)], Some((refused, refused.patience()))),
+        ("it only takes longer", vec![waits(), begins(1), takes_long()], Some((refused, None))),
+        ("a node has just joined", vec![waits(), begins(1), joins()], Some((refused, None))),
+    ];
+    for (name, events, expected) in cases {
+        let mut evidence = with_claim(claim(Some("csi")), vec![class("csi", "x.csi", true)], events);
+        let found = |evidence: &Evidence| {
+            diagnose(&set(), &evaluate(&set(), None), evidence).map(|found| (found.cause, found.patience))
+        };
+        assert_eq!(found(&evidence), expected, "{name}");
+        // Events tell it too when the classes may not be read.
+        evidence.classes = None;
+        assert_eq!(found(&evidence), expected.filter(|(cause, _)| *cause == refused), "{name}");
+    }
+}
+
+#[test]
+fn a_mount_that_is_late_for_minutes_as_a_rule_ends_no_wait() {
+    let pending = || json!({"phase": "Pending"});
+    let missing =
+        || event("p", "FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
+    assert_eq!(patience(&set(), &with_pod(pending(), vec![missing()])), CauseId::MountFailed.patience());
+    for (reason, message) in [
+        ("FailedAttachVolume", "Multi-Attach error for volume \"pv-a\" Volume is already used by pod(s) etcd-0"),
+        (
+            "FailedMount",
+            "MountVolume.MountDevice failed for volume \"pv-a\" : driver name x.csi not found in the list of registered CSI drivers",
+        ),
+        (
+            "FailedMount",
+            "Unable to attach or mount volumes: unmounted volumes=[data]: timed out waiting for the condition",
+        ),
+        ("FailedCreatePodSandBox", "plugin type=\"calico\" failed (add): no such file or directory"),
+        (
+            "FailedAttachVolume",
+            "AttachVolume.Attach failed for volume \"pv-a\" : CSINode node-1 does not contain driver x.csi",
+        ),
+        (
+            "FailedAttachVolume",
+            "AttachVolume.Attach failed for volume \"pv-a\" : timed out waiting for external-attacher of x.csi CSI driver to attach volume v",
+        ),
+        (
+            "FailedAttachVolume",
+            "AttachVolume.Attach failed for volume \"pv-a\" : rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+        ),
+        (
+            "FailedMount",
+            "MountVolume.WaitForAttach failed for volume \"pv-a\" : volume v has GET error for volume attachment a: context deadline exceeded",
+        ),
+        ("FailedMount", "MountVolume.WaitForAttach failed for volume \"pv-a\" : attachdetachment timeout for volume v"),
+        ("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timeout waiting for attach"),
+    ] {
+        let heals = || at("2026-01-01T00:00:09Z", event("p", reason, message));
+        let evidence = with_pod(pending(), vec![heals()]);
+        assert_eq!(found(&set(), &evidence).0, CauseId::MountFailed, "{message}");
+        assert_eq!(patience(&set(), &evidence), None, "{message}");
+        // What stays is told, however often the other is said after it.
+        let evidence = with_pod(pending(), vec![heals(), missing()]);
+        assert_eq!(patience(&set(), &evidence), CauseId::MountFailed.patience(), "{message}");
+        assert!(found(&set(), &evidence).1.contains("secret \"pki\" not found"), "{message}");
+    }
+}
+
+#[test]
+fn a_mount_that_failed_is_over_once_the_node_has_gone_on() {
+    let first = |reason: &str, message: &str| at("2026-01-01T00:00:00Z", event("p", reason, message));
+    let later = |reason: &str, message: &str| at("2026-01-01T00:00:08Z", event("p", reason, message));
+    let last_cause = |events: &[Value]| {
+        let evidence = with_pod(json!({"phase": "Pending"}), events.to_vec());
+        diagnose(&set(), &evaluate(&set(), None), &evidence).map(|diagnosis| diagnosis.cause)
+    };
+    let unattached = || first("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timed out");
+    let unmounted = || first("FailedMount", "Unable to attach or mount volumes: unmounted volumes=[data]");
+    let no_network = || first("FailedCreatePodSandBox", "plugin type=\"bridge\" failed (add)");
+    let attached =
+        |name: &str| later("SuccessfulAttachVolume", &format!("AttachVolume.Attach succeeded for volume \"{name}\" "));
+    for failure in [unattached(), unmounted(), no_network()] {
+        for reason in ["Pulling", "Pulled", "Created", "Started"] {
+            assert_eq!(last_cause(&[failure.clone(), later(reason, "")]), None, "{failure} {reason}");
+            assert_eq!(last_cause(&[failure.clone(), first(reason, "")]), None, "in the same second");
+            let again = at("2026-01-01T00:00:09Z", failure.clone());
+            assert_eq!(last_cause(&[again, later(reason, "")]), Some(CauseId::MountFailed), "{failure} {reason}");
+        }
+        assert_eq!(last_cause(&[failure.clone(), later("Scheduled", "")]), Some(CauseId::MountFailed), "{failure}");
+    }
+    assert_eq!(last_cause(&[unattached(), attached("pv-a")]), None);
+    assert_eq!(last_cause(&[unmounted(), attached("pv-a")]), None);
+    // Another volume, and what no volume can heal.
+    assert_eq!(last_cause(&[unattached(), attached("pv-b")]), Some(CauseId::MountFailed));
+    assert_eq!(last_cause(&[no_network(), attached("pv-a")]), Some(CauseId::MountFailed));
+    // What went on is over, and what still fails is found beside it.
+    let missing = first("FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
+    assert_eq!(last_cause(&[unattached(), attached("pv-a"), missing]), Some(CauseId::MountFailed));
+}
