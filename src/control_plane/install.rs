@@ -175,7 +175,9 @@ impl Flow<'_> {
         let found = keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into());
         let found = self.course.in_time(found).await?;
         let endpoint = self.expose(&decision, &facts, &state, &known).await?;
-        self.warn_of_move(&state, &endpoint);
+        if let Some(moved) = self.plan.moved(&state, &endpoint) {
+            self.course.progress.warn(&moved);
+        }
         let keys = self.keys(&found, &endpoint)?;
         let rendered = self.plan.render(&endpoint, &keys)?;
         let objects = planned(&rendered.objects);
@@ -279,16 +281,6 @@ impl Flow<'_> {
                 Err(missing) => self.course.progress.update(&missing.to_string()),
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-    }
-
-    /// Tells, before anything follows from it, that what is installed or kept is reached elsewhere from now on.
-    fn warn_of_move(&self, state: &State, endpoint: &Endpoint) {
-        let Some(record) = &state.record else { return };
-        let Plan { name, values, flags, .. } = self.plan;
-        let moved = exposure::moved(&record.release.facts, endpoint, &values.exposure, name.as_str(), flags);
-        if let Some(moved) = moved {
-            self.course.progress.warn(&moved);
         }
     }
 

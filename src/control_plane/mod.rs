@@ -1,5 +1,6 @@
 //! What it means to install, check and remove a control plane.
 
+mod address;
 pub mod compare;
 pub mod exposure;
 pub mod health;

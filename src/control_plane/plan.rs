@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::address;
 use super::exposure::{self, Endpoint};
 use super::sound;
 use super::values::{ControlPlaneValues, ExposureType};
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::apply::Release;
+use crate::apply::{Release, State};
 use crate::chart::explain::{ExplainError, Explanation};
 use crate::chart::select::Selection;
 use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
@@ -92,9 +93,15 @@ impl Plan {
 
     /// What the record says about this install.
     pub fn release(&self, endpoint: &Endpoint) -> Release {
-        let mut facts = exposure::facts(endpoint);
+        let mut facts = address::facts(endpoint);
         facts.insert(MEMBERS.to_owned(), self.values.etcd.replicas.to_string());
         self.package.release(facts)
+    }
+
+    /// What to tell, before anything follows from it, where what is installed or kept is reached elsewhere from now on.
+    pub(super) fn moved(&self, state: &State, endpoint: &Endpoint) -> Option<String> {
+        let recorded = &state.record.as_ref()?.release.facts;
+        address::moved(recorded, endpoint, &self.values.exposure, self.name.as_str(), &self.flags)
     }
 
     /// What the plan asks of the hosting cluster; `objects` are any rendering of the chart.

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 use kube::api::Api;
 
+use super::address;
 use super::exposure;
 use super::plan::Plan;
 use super::values::ExposureType;
@@ -59,10 +60,10 @@ async fn former_node_port(plan: &Plan, client: &Client, engine: &Engine) -> Opti
     if exposure::expected(&plan.values.exposure) != ExposureType::NodePort {
         return None;
     }
-    let recorded = exposure::recorded_node_port(&engine.state().await.ok()?.record?.release.facts)?;
+    let recorded = address::recorded_node_port(&engine.state().await.ok()?.record?.release.facts)?;
     let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let service = services.get_opt("apiserver").await.ok()?;
-    exposure::former_node_port(service.as_ref(), recorded)
+    address::former_node_port(service.as_ref(), recorded)
 }
 
 fn collision(foreign: &Foreign) -> Collision {
