@@ -85,6 +85,8 @@ impl Engine {
         let (doomed, mut kept) = sort_out(labelled.ours, &state, &claims, removal.delete_data);
         let (claims, bound) = without_data(claims, removal.delete_data);
         kept.extend(bound.iter().map(kept_data));
+        let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::of(&claim.live)).collect();
+        kept.extend(self.volumes_now(&server, &volumes).await.0);
         let deleted: Vec<ObjectRef> = doomed.iter().chain(&claims).map(|f| f.object.clone()).collect();
         Ok(Removed {
             nothing_found: deleted.is_empty() && kept.is_empty() && state.is_empty(),

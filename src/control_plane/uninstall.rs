@@ -25,6 +25,8 @@ const ASKING: Duration = Duration::from_secs(5);
 pub struct Planned {
     /// Objects, whose claims hold the data.
     pub objects: Vec<ObjectRef>,
+    /// The volumes that still hold the data when their claims are gone, by their policy.
+    pub retained: Vec<ObjectRef>,
     /// The namespace, unless something else is in it.
     pub namespace: Option<ObjectRef>,
     /// What becomes of the local folder where the data goes.
@@ -107,10 +109,11 @@ impl Target<'_> {
     /// What a removal would do, by reads alone.
     pub async fn plan(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Planned, apply::Error> {
         let engine = self.worker(progress);
-        let objects = engine.plan_removal(removal).await?.deleted;
+        let Removed { deleted: objects, kept, .. } = engine.plan_removal(removal).await?;
+        let retained = kept.into_iter().map(|kept| kept.object).filter(|object| object.is("", "PersistentVolume"));
         let state = engine.state().await?;
         let namespace = engine.made_namespace(&state).await?;
-        let mut planned = Planned { objects, namespace, folder: Folder::None };
+        let mut planned = Planned { objects, retained: retained.collect(), namespace, folder: Folder::None };
         planned.folder = self.folder(&state, &planned).await;
         Ok(planned)
     }

@@ -241,6 +241,26 @@ fn the_plan_is_printed_whether_it_is_asked_for_or_not_and_names_everything_that_
 }
 
 #[test]
+fn the_plan_names_the_volumes_that_keep_the_data_although_their_claims_go() {
+    let hosting = Hosting::reached_at(NOBODY);
+    hosting.is_recorded("removed");
+    let at = "/api/v1/namespaces/fleet/persistentvolumeclaims/etcd-data-etcd-0";
+    let mut claim = hosting.objects.lock().unwrap()[at].clone();
+    claim["spec"] = json!({"volumeName": "disk-1"});
+    hosting.has(claim);
+    let asked = |policy: &str| {
+        hosting.has(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk-1"},
+            "spec": {"persistentVolumeReclaimPolicy": policy, "claimRef": {"uid": at}}}));
+        hosting.user().run(&DELETE_DATA[..4])
+    };
+    asked("Retain").fails(6, &["By their policy Retain these stay, and hold the data:\n  PersistentVolume disk-1\n"]);
+    let reclaimed = asked("Delete");
+    reclaimed.fails(6, &["PersistentVolumeClaim fleet/etcd-data-etcd-0"]);
+    assert!(!reclaimed.stderr.contains("disk-1"), "{reclaimed:?}");
+    hosting.is_untouched();
+}
+
+#[test]
 fn with_the_record_lost_data_is_not_deleted_on_a_guess() {
     let hosting = Hosting::reached_at(NOBODY);
     let sandbox = hosting.user();

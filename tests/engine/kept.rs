@@ -388,6 +388,8 @@ async fn a_volume_that_is_retained_is_told_as_kept_when_its_claim_is_deleted() {
     let case = Case::new("retained").await;
     case.install(&objects(&case)).await.unwrap();
     bind_by(&case, CLAIM, "Retain").await;
+    let planned = case.engine.plan_removal(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
+    assert!(planned.kept.iter().any(|kept| kept.object == volume(&case)), "{:?}", planned.kept);
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     assert!(removed.deleted.iter().any(|object| object.name == CLAIM), "{:?}", removed.deleted);
     let [kept] = removed.kept.as_slice() else { panic!("{:?}", removed.kept) };

@@ -182,6 +182,10 @@ fn confirm(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Planned) -> Resu
         return Ok(());
     }
     ui.err(&format!("This deletes for good:\n  {}", plan.join("\n  ")));
+    let volumes: Vec<String> = planned.retained.iter().map(ToString::to_string).collect();
+    if !volumes.is_empty() {
+        ui.err(&format!("By their policy Retain these stay, and hold the data:\n  {}", volumes.join("\n  ")));
+    }
     if args.yes { Ok(()) } else { ui.confirm_by_name("deleting data", "control plane", &args.name) }
 }
 
