@@ -69,6 +69,7 @@ async fn endpoint(
     let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let service = services.get_opt("apiserver").await?;
     let found = service.and_then(|service| exposure::endpoint(kind, wanted, &service, &seen.facts.nodes, &known).ok());
+    notes.extend(found.as_ref().and_then(|endpoint| plan.moved(&seen.state, endpoint)));
     Ok(found.unwrap_or_else(|| {
         notes.push("the address of the API server is decided at install; it is shown as a name".to_owned());
         Endpoint { node_port: exposure::rendered_node_port(kind, wanted, &known), ..unknown(kind) }

@@ -126,6 +126,11 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     assert_ne!(site.secret("fleet-pki")["ca.crt"], authority);
     assert!(user.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
     assert!(user.fleetctl(&["diff", "cp", "demo"]).succeeds().contains("Nothing would change"));
+    let moved = user.fleetctl(&["diff", "cp", "demo", "--set", "exposure.host=api.example"]);
+    assert!(
+        moved.code == Some(1) && moved.stdout.contains("\n# the address of the API server changes from"),
+        "{moved:?}"
+    );
     user.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     assert!(!site.fleet_folder().exists());
     user.forget();
