@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::Client;
 use kube::api::Api;
 
@@ -67,13 +67,26 @@ async fn endpoint(
     let wanted = &plan.values.exposure;
     let (kind, known) = (seen.decision.kind, seen.known());
     let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
-    let service = services.get_opt("apiserver").await?;
+    let node_port = exposure::rendered_node_port(kind, wanted, &known);
+    let service = with_node_port(services.get_opt("apiserver").await?, node_port);
     let found = service.and_then(|service| exposure::endpoint(kind, wanted, &service, &seen.facts.nodes, &known).ok());
     notes.extend(found.as_ref().and_then(|endpoint| plan.moved(&seen.state, endpoint)));
     Ok(found.unwrap_or_else(|| {
         notes.push("the address of the API server is decided at install; it is shown as a name".to_owned());
-        Endpoint { node_port: exposure::rendered_node_port(kind, wanted, &known), ..unknown(kind) }
+        Endpoint { node_port, ..unknown(kind) }
     }))
+}
+
+/// The Service, as an install makes it before it looks for the address; none where only the cluster knows its port.
+fn with_node_port(service: Option<Service>, node_port: Option<u16>) -> Option<Service> {
+    let Some(node_port) = node_port else { return service };
+    let mut service = service.unwrap_or_default();
+    let ports = service.spec.get_or_insert_default().ports.get_or_insert_default();
+    if ports.is_empty() {
+        ports.push(ServicePort { port: 443, ..ServicePort::default() });
+    }
+    ports[0].node_port = Some(i32::from(node_port));
+    Some(service)
 }
 
 /// The keys that an install would find, completed as it would complete them; placeholders where it would make all.
