@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Secret;
 use kube::{Client, Config};
 use serde::Deserialize;
 
 use super::digest;
+use super::keys::INIT_SECRET_KEY;
 
 /// Where the control plane is, and the token to ask it for a certificate with. `Debug` shows neither token nor CA.
 #[derive(Clone, PartialEq, Eq)]
@@ -74,6 +76,16 @@ impl Init {
         Self::parse(&fs_err::read_to_string(path).map_err(InitError::Read)?)
     }
 
+    /// Reads the Secret.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub fn of(secret: &Secret) -> Result<Self, InitError> {
+        let text = secret.data.as_ref().and_then(|data| data.get(INIT_SECRET_KEY));
+        let text = text.and_then(|bytes| std::str::from_utf8(&bytes.0).ok());
+        Self::parse(text.ok_or(InitError::Lacks("key `kubeconfig` with text"))?)
+    }
+
     /// Reads the text of the kubeconfig.
     ///
     /// # Errors
@@ -89,6 +101,14 @@ impl Init {
     /// Which control plane this is: with another one, everything starts again. Tokens come and go.
     pub fn hub(&self) -> String {
         digest::short(&[self.server.as_bytes(), b"\0", &self.ca].concat())
+    }
+
+    /// Whether the CA has signed the first certificate of this PEM text; false where either cannot be read.
+    pub fn has_issued(&self, certificate: &[u8]) -> bool {
+        let first = |pem| x509_parser::pem::Pem::iter_from_buffer(pem).flatten().next();
+        let Some((certificate, ca)) = first(certificate).zip(first(&self.ca)) else { return false };
+        let (Ok(certificate), Ok(ca)) = (certificate.parse_x509(), ca.parse_x509()) else { return false };
+        certificate.verify_signature(Some(ca.public_key())).is_ok()
     }
 
     /// A digest of all of it, to see a new token.
@@ -148,5 +168,22 @@ mod tests {
             let error = Init::parse(text).unwrap_err().to_string();
             assert!(!error.contains("0123456789abcdef"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_certificate_tells_whether_this_authority_has_issued_it() {
+        let authority = || {
+            let mut params = rcgen::CertificateParams::default();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            let key = rcgen::KeyPair::generate().unwrap();
+            (params.self_signed(&key).unwrap().pem(), rcgen::Issuer::new(params, key))
+        };
+        let ((ca, issuer), (other, _)) = (authority(), authority());
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().signed_by(&key, &issuer).unwrap().pem();
+        let init = |ca: &str| Init { server: String::new(), ca: ca.into(), token: String::new() };
+        // Both authorities have the same name.
+        assert!(init(&ca).has_issued(certificate.as_bytes()) && !init(&other).has_issued(certificate.as_bytes()));
+        assert!(!init(&ca).has_issued(b"") && !init("").has_issued(certificate.as_bytes()));
     }
 }

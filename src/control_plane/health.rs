@@ -50,7 +50,7 @@ pub async fn hub(kubeconfig: &str) -> Result<Client, String> {
     Ok(connect_with(kubeconfig).await.map_err(|error| chain(&error))?.client)
 }
 
-/// Looks once. Either side may be missing, with the reason: what was not looked at is said so, not guessed.
+/// Looks once. `agents_call` is the server that agents are to call, where that is known. Either side may be missing, with the reason: what was not looked at is said so, not guessed.
 ///
 /// # Errors
 /// A hosting cluster that does not let its objects be read; whatever is wrong with the other side is part of the health.
@@ -58,6 +58,7 @@ pub async fn look(
     hosting: Result<&Client, String>,
     hub: Result<&Client, String>,
     namespace: &str,
+    agents_call: Option<&str>,
 ) -> Result<Health, kube::Error> {
     let components = async {
         match hosting {
@@ -74,7 +75,7 @@ pub async fn look(
         }
     };
     let (components, inside) = tokio::join!(components, inside);
-    let facts = HealthFacts { components: components?, inside };
+    let facts = HealthFacts { components: components?, inside, agents_call: agents_call.map(str::to_owned) };
     let report = check::run(&CHECKS, &facts, &[]);
     Ok(Health { facts, report })
 }
@@ -89,11 +90,12 @@ pub async fn wait(
     hosting: &Client,
     hub: &Client,
     namespace: &str,
+    agents_call: &str,
     deadline: Instant,
     waiting: &(dyn Fn(&str) + Sync),
 ) -> Result<Health, kube::Error> {
     loop {
-        let health = match look(Ok(hosting), Ok(hub), namespace).await {
+        let health = match look(Ok(hosting), Ok(hub), namespace, Some(agents_call)).await {
             Ok(health) => health,
             // One answer that failed is no reason to give up what is being waited for.
             Err(error) if Instant::now() + PAUSE < deadline && !is_refusal(&error) => {

@@ -287,7 +287,7 @@ impl Flow<'_> {
     /// Completes the keys that were found.
     fn keys(&mut self, found: &Files, endpoint: &Endpoint) -> Result<Files, InstallError> {
         let completed = keys::complete(found, self.plan, endpoint, Timestamp::now())?;
-        if !completed.unchanged() {
+        if !completed.issued.is_empty() {
             self.course.step(if completed.new_authorities {
                 "Generating certificates"
             } else {
@@ -315,13 +315,14 @@ impl Flow<'_> {
         let waiting = move |text: &str| progress.update(text);
         // An address that is known only inside the hosting cluster is tried once: this may run inside.
         let once = endpoint.kind == ExposureType::ClusterIp
-            && health::look(Err("not asked".to_owned()), Ok(&hub), self.plan.package.namespace.as_str())
+            && health::look(Err("not asked".to_owned()), Ok(&hub), self.plan.package.namespace.as_str(), None)
                 .await?
                 .facts
                 .inside
                 .is_err();
         let deadline = if once { Instant::now() } else { self.course.deadline };
-        let found = health::wait(self.client, &hub, self.plan.package.namespace.as_str(), deadline, &waiting).await?;
+        let (namespace, agents_call) = (self.plan.package.namespace.as_str(), self.plan.agents_call(endpoint));
+        let found = health::wait(self.client, &hub, namespace, &agents_call, deadline, &waiting).await?;
         match (&found.facts.inside, found.is_healthy()) {
             (_, true) => {
                 self.course.progress.done("healthy");

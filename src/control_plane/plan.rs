@@ -98,6 +98,11 @@ impl Plan {
         self.package.release(facts)
     }
 
+    /// The server that agents start from, as the chart's configuration of `fleet-scheduler` has it.
+    pub(super) fn agents_call(&self, endpoint: &Endpoint) -> String {
+        self.values.exposure.agent_endpoint.as_ref().map_or_else(|| endpoint.url(), |host| format!("https://{host}"))
+    }
+
     /// What to tell, before anything follows from it, where what is installed or kept is reached elsewhere from now on.
     pub(super) fn moved(&self, state: &State, endpoint: &Endpoint) -> Option<String> {
         let recorded = &state.record.as_ref()?.release.facts;

@@ -14,6 +14,7 @@ use serde::de::IgnoredAny;
 use super::{COMPONENTS, Component, DEFINITIONS, Inside, Member};
 use crate::api::brief::{self, Age};
 use crate::api::cluster::conditions::READY;
+use crate::api::init_kubeconfig::Init;
 use crate::api::keys::{BOOTSTRAP_STATUS, INIT_SECRET};
 use crate::api::rights::{Right, Scope};
 use crate::api::{Cluster, SchedulePolicy};
@@ -221,7 +222,7 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
         definitions: DEFINITIONS.into_iter().map(found).collect(),
         members: members?,
         policies: if_defined(policies)?.len(),
-        init_secret: secret?.is_some(),
+        init_secret: secret?.map(|secret| Init::of(&secret).map(|init| init.server).unwrap_or_default()),
         bootstrap_trouble: report?.as_ref().and_then(bootstrap_trouble),
         kubernetes_version: version.ok().map(|version| version.git_version),
     })

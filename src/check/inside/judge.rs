@@ -53,9 +53,16 @@ fn hosting(facts: &HealthFacts) -> Finding {
 }
 
 fn init_secret(facts: &HealthFacts) -> Finding {
-    match &facts.inside {
-        Ok(inside) if inside.init_secret => Finding::Good(format!("Secret {INIT_SECRET} is there")),
-        _ => Finding::bad(format!("Secret {INIT_SECRET} is missing"), "see the log of fleet-scheduler, which makes it"),
+    let Some(server) = facts.inside.as_ref().ok().and_then(|inside| inside.init_secret.as_ref()) else {
+        let remedy = "see the log of fleet-scheduler, which makes it";
+        return Finding::bad(format!("Secret {INIT_SECRET} is missing"), remedy);
+    };
+    match &facts.agents_call {
+        Some(wanted) if server != wanted => Finding::bad(
+            format!("Secret {INIT_SECRET} leads to {server} still, and not to {wanted}"),
+            "fleet-scheduler sees its new configuration within two minutes; after that, see its log",
+        ),
+        _ => Finding::Good(format!("Secret {INIT_SECRET} is there")),
     }
 }
 
@@ -108,13 +115,14 @@ pub(super) mod tests {
                 agent_version: "v0.6.1".to_owned(),
             }],
             policies: 1,
-            init_secret: true,
+            init_secret: Some("https://hub:1".to_owned()),
             bootstrap_trouble: None,
             kubernetes_version: Some("v1.25.4".to_owned()),
         };
         HealthFacts {
             components: Ok(COMPONENTS.iter().map(|(name, _)| (*name, running.clone())).collect()),
             inside: Ok(inside),
+            agents_call: None,
         }
     }
 
@@ -148,7 +156,7 @@ pub(super) mod tests {
             ("definition-cluster", undefined("Cluster")),
             ("definition-schedulepolicy", undefined("SchedulePolicy")),
             ("definition-schedulegroup", undefined("ScheduleGroup")),
-            ("init-secret", inside(&|inside| inside.init_secret = false)),
+            ("init-secret", inside(&|inside| inside.init_secret = None)),
             ("clusters", unready),
             ("policies", inside(&|inside| inside.policies = 0)),
         ]
@@ -168,6 +176,20 @@ pub(super) mod tests {
         facts.inside = facts.inside.map(|inside| Inside { members: Vec::new(), policies: 0, ..inside });
         let report = run(&CHECKS, &facts, &[]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, 2));
+    }
+
+    #[test]
+    fn agents_are_to_start_from_the_address_that_was_installed() {
+        let mut facts = healthy();
+        for (wanted, failed) in [("https://hub:1", 0), ("https://hub:2", 1)] {
+            facts.agents_call = Some(wanted.to_owned());
+            let report = run(&CHECKS, &facts, &[]);
+            let said: Vec<_> = report.failures().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
+            assert_eq!(said.len(), failed, "{said:?}");
+            let stale =
+                |(id, what): &(&str, &str)| *id == "init-secret" && what.contains("leads to https://hub:1 still");
+            assert!(said.iter().all(stale), "{said:?}");
+        }
     }
 
     #[test]

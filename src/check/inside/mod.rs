@@ -65,8 +65,8 @@ pub struct Inside {
     pub members: Vec<Member>,
     /// Number of SchedulePolicies.
     pub policies: usize,
-    /// The Secret that agents start from is there.
-    pub init_secret: bool,
+    /// The server to which the Secret leads that agents start from, empty where that cannot be read; none without it.
+    pub init_secret: Option<String>,
     /// What the scheduler says it could not apply.
     pub bootstrap_trouble: Option<String>,
     /// The version of the API server, in full.
@@ -93,6 +93,8 @@ pub struct HealthFacts {
     pub components: Result<BTreeMap<&'static str, Component>, String>,
     /// The control plane's API, or why it could not be read.
     pub inside: Result<Inside, String>,
+    /// The server that agents are to call, where that is known.
+    pub agents_call: Option<String>,
 }
 
 impl HealthFacts {

@@ -180,7 +180,7 @@ async fn from_hosting(
 ) -> Result<Seen, CliError> {
     let namespace = global.namespace.as_str();
     let hub = hub(hosting, namespace, &name).await;
-    let health = health::look(Ok(hosting), hub.as_ref().map_err(Clone::clone), namespace).await;
+    let health = health::look(Ok(hosting), hub.as_ref().map_err(Clone::clone), namespace, None).await;
     let health = match (health, &hub) {
         (Ok(health), _) => health,
         // What may be listed may still not be read.
@@ -199,7 +199,7 @@ async fn from_hosting(
 
 /// What can be judged from inside; `why` says why the hosting cluster was not looked at.
 async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why: String) -> Result<Seen, CliError> {
-    let health = health::look(Err(why), Ok(hub), global.namespace.as_str()).await;
+    let health = health::look(Err(why), Ok(hub), global.namespace.as_str(), None).await;
     let health = health.map_err(|error| request_failed("cannot read the control plane", &error))?;
     let inside = Some(hub.clone()).filter(|_| health.facts.inside.is_ok());
     Ok(Seen { name, health, installation: Installation::unseen(), causes: Vec::new(), hosting: None, inside })
