@@ -61,8 +61,7 @@ pub(super) fn moved(
         ("kubeconfigs", String::new())
     } else {
         let install = format!(
-            "`fleetctl install agent CLUSTER --context WORKLOAD --control-plane {name} --skip-preflight registered-elsewhere` \
-             for each workload cluster, and "
+            "`fleetctl install agent CLUSTER --context WORKLOAD --control-plane {name}` for each workload cluster, and "
         );
         ("agents and kubeconfigs", install)
     };
@@ -145,7 +144,7 @@ mod tests {
         for part in [
             "changes from https://10.0.0.2:31234 to https://10.0.0.1:31234: agents and kubeconfigs",
             "keep it with `--set exposure.host=10.0.0.2`",
-            "`fleetctl install agent CLUSTER --context WORKLOAD --control-plane demo ",
+            "`fleetctl install agent CLUSTER --context WORKLOAD --control-plane demo`",
             "`fleetctl kubeconfig demo --context host`",
         ] {
             assert!(host.contains(part), "{part}: {host}");

@@ -267,7 +267,7 @@ impl Flow<'_> {
             self.course.progress.done("");
         }
         self.stages(&rendered, &objects, facts.agents.is_empty(), &identity, &before).await?;
-        self.ready(&identity).await?;
+        self.ready(&identity, facts.init().map(Init::hub).as_deref()).await?;
         self.course.commit().await?;
         Ok(Installed { unchanged, control_plane: hub, server })
     }
@@ -301,7 +301,7 @@ impl Flow<'_> {
         let (facts, secret) = match here.filter(|_| !ours) {
             None => (InitFacts::of(Some(&there)).await, Some(self.copy(&there))),
             // What the operator put there stays; it has to be of the same control plane.
-            Some(secret) => match (InitFacts::of(Some(&secret)).await, of_secret(&there)) {
+            Some(secret) => match (InitFacts::of(Some(&secret)).await, Init::of(&there).ok()) {
                 (InitFacts::Usable { init, .. }, Some(named)) if init.hub() != named.hub() => {
                     (InitFacts::Elsewhere(init.server), None)
                 }
@@ -443,21 +443,20 @@ impl Flow<'_> {
         Ok(())
     }
 
-    async fn ready(&mut self, identity: &Identity) -> Result<(), InstallError> {
+    /// `hub` tells which control plane the agent is to be registered with, at which address.
+    async fn ready(&mut self, identity: &Identity, hub: Option<&str>) -> Result<(), InstallError> {
         self.course.step("Waiting until the control plane calls the cluster Ready");
         let progress = Arc::clone(self.course.progress);
-        let ready = identity.ready(|said| progress.update(&shown(said)));
+        let ready = identity.ready(hub, |said| match said {
+            Some(said) => progress.update(&shown(said)),
+            None => progress.update("the agent has not seen the new init Secret yet, which takes up to two minutes"),
+        });
         if let Ok(said) = tokio::time::timeout(self.course.left(), ready).await {
             self.course.progress.done(&said.reason);
             return Ok(());
         }
         Err(InstallError::NotReady(identity.look().await.ok().and_then(|seen| seen.said)))
     }
-}
-
-fn of_secret(secret: &Secret) -> Option<Init> {
-    let bytes = secret.data.as_ref()?.get(INIT_SECRET_KEY)?;
-    Init::parse(std::str::from_utf8(&bytes.0).ok()?).ok()
 }
 
 /// The agent's word in one line.

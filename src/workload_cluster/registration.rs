@@ -8,7 +8,9 @@ use kube::runtime::wait::await_condition;
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
-use crate::api::registration::{ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_SECRET, Registration, state};
+use crate::api::registration::{
+    ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET, Registration, state,
+};
 
 /// An agent that was refused asks again after 30 s; if it still says the same after that, it is so.
 const ASKED_AGAIN: Duration = Duration::from_secs(45);
@@ -32,6 +34,8 @@ pub struct Seen {
     pub exists: bool,
     /// The control plane has issued a certificate.
     pub registered: bool,
+    /// What tells which control plane that is, and at which address.
+    pub hub: String,
     /// An uninstall has asked the agent to leave.
     pub leaving: bool,
     /// The agent's word.
@@ -39,10 +43,11 @@ pub struct Seen {
 }
 
 fn seen(secret: &Secret) -> Seen {
-    let certificate = secret.data.as_ref().and_then(|data| data.get(IDENTITY_CERTIFICATE));
+    let bytes = |key| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
     Seen {
         exists: true,
-        registered: certificate.is_some_and(|bytes| !bytes.0.is_empty()),
+        registered: bytes(IDENTITY_CERTIFICATE).is_some_and(|certificate| !certificate.is_empty()),
+        hub: String::from_utf8_lossy(bytes(IDENTITY_HUB).unwrap_or_default()).into_owned(),
         leaving: secret.annotations().get(ANNOTATION_LEAVE).is_some_and(|value| value == "true"),
         said: Registration::read(secret.annotations()),
     }
@@ -73,14 +78,19 @@ impl Identity {
         Ok(())
     }
 
-    /// Waits until the agent says something that `holds` accepts; `heard` is told every word before.
+    /// Waits until the agent says something that `holds` accepts, which is told every word.
+    async fn until(&self, holds: impl Fn(&Registration) -> bool) -> Registration {
+        self.until_seen(|_, said| holds(said)).await
+    }
+
+    /// The same by all that the Secret shows.
     ///
     /// It does not end by itself. A watch that breaks is begun again by the caller's time-out alone.
-    async fn until(&self, holds: impl Fn(&Registration) -> bool, heard: impl Fn(&Registration)) -> Registration {
+    async fn until_seen(&self, holds: impl Fn(&Seen, &Registration) -> bool) -> Registration {
         loop {
             let met = await_condition(self.api.clone(), IDENTITY_SECRET, |secret: Option<&Secret>| {
-                let said = secret.and_then(|secret| Registration::read(secret.annotations()));
-                said.inspect(|said| heard(said)).is_some_and(|said| holds(&said))
+                let seen = secret.map(seen).unwrap_or_default();
+                seen.said.as_ref().is_some_and(|said| holds(&seen, said))
             });
             if let Ok(Some(secret)) = met.await
                 && let Some(said) = Registration::read(secret.annotations())
@@ -96,10 +106,13 @@ impl Identity {
     pub async fn refused(&self, before: Option<&Registration>, heard: impl Fn(&Registration)) -> Registration {
         let old = |said: &Registration| Some(said) == before;
         let refused = |said: &Registration| said.is(state::REFUSED);
-        let fresh = self.until(|said| refused(said) && !old(said), &heard);
+        let fresh = self.until(|said| {
+            heard(said);
+            refused(said) && !old(said)
+        });
         let still = async {
             tokio::time::sleep(ASKED_AGAIN).await;
-            self.until(refused, |_| {}).await
+            self.until(refused).await
         };
         tokio::select! {
             said = fresh => said,
@@ -107,14 +120,21 @@ impl Identity {
         }
     }
 
-    /// Ends when the control plane calls the cluster Ready.
-    pub async fn ready(&self, heard: impl Fn(&Registration)) -> Registration {
-        self.until(|said| said.is(state::READY), heard).await
+    /// Ends when the control plane calls the cluster Ready, where `hub` is given by the certificate of that one at that
+    /// address. `heard` is told what the agent says, and none while it means another.
+    pub async fn ready(&self, hub: Option<&str>, heard: impl Fn(Option<&Registration>)) -> Registration {
+        self.until_seen(|seen, said| {
+            let ready = said.is(state::READY);
+            let other = ready && hub.is_some_and(|hub| hub != seen.hub);
+            heard(Some(said).filter(|_| !other));
+            ready && !other
+        })
+        .await
     }
 
     /// Ends when the agent has left, or says, other than `before`, that it cannot.
     pub async fn left(&self, before: Option<&Registration>) -> Registration {
         let failed = |said: &Registration| said.is(state::BLOCKED) && said.reason == "LeaveFailed";
-        self.until(|said| said.is(state::LEFT) || failed(said) && Some(said) != before, |_| {}).await
+        self.until(|said| said.is(state::LEFT) || failed(said) && Some(said) != before).await
     }
 }

@@ -131,7 +131,7 @@ impl Case {
         let said = json!({"metadata": {"annotations": {ANNOTATION_STATE: serde_json::to_string(&word).unwrap()}}});
         let secrets: Api<Secret> = Api::namespaced(self.admin.clone(), namespace);
         secrets.patch(IDENTITY_SECRET, &PatchParams::default(), &Patch::Merge(said)).await.unwrap();
-        let heard = tokio::time::timeout(Duration::from_secs(5), identity.ready(|_| {})).await;
+        let heard = tokio::time::timeout(Duration::from_secs(5), identity.ready(None, |_| {})).await;
         heard.map_err(|_| "the agent's word is not heard".to_owned())?;
         for leave in [true, false] {
             identity.ask_to_leave(leave).await.map_err(|e| chain(&e))?;

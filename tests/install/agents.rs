@@ -284,12 +284,46 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
             assert!(run(shell).succeeds().contains(member.name), "{line}");
         }
     }
+    follows_to_another_port(&site, &member);
     member.install(&["--version", "v0.9", "--skip-preflight", "kubernetes-version"]).fails(3, &["v0.9", "v1.1"]);
 
     member.uninstall(&[]).succeeds();
     member.assert_same_as(&before);
     assert!(!site.hub(&["get", "clusters,namespaces", "-o", "name"]).contains(member.name));
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+}
+
+/// The control plane gets another port, and what is told brings the agent there: the install has ended by then, and no
+/// sooner do agents start from the new address.
+fn follows_to_another_port(site: &Site, member: &Member<'_>) {
+    let server = || site.hub(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]);
+    let former = server();
+    let (host, port) = former.rsplit_once(':').unwrap();
+    let port: u16 = port.parse().unwrap();
+    let other = format!("{host}:{}", if port == 30000 { port + 1 } else { port - 1 });
+    let node_port = format!("exposure.nodePort={}", other.rsplit_once(':').unwrap().1);
+    let set = ["--version", "v1.1", "--set", "scheduler.registration=Manual", "--set", &node_port];
+
+    let moves = format!("the address of the API server changes from {former} to {other}");
+    let differs = site.fleetctl(&[&["diff", "cp", "demo"], &set[..]].concat());
+    assert_eq!(differs.code, Some(1), "{differs:?}");
+    for part in ["~ Service fleet/apiserver", "~ Secret fleet/fleet-kubeconfig", &format!("# {moves}")] {
+        assert!(differs.stdout.contains(part), "{part}: {differs:?}");
+    }
+    let moved = site.install(&set);
+    moved.succeeds();
+    assert_eq!(server(), other);
+    let told = moved.stderr.lines().find(|line| line.contains(&moves)).unwrap_or_else(|| panic!("{moved:?}"));
+    let told = told.split('`').find(|part| part.starts_with("fleetctl install agent ")).unwrap();
+    let command = told.replace("CLUSTER", member.name).replace("WORKLOAD", member.name);
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("{command} --version auto")]);
+    let followed = site.finish(member.prepared(shell));
+    followed.succeeds();
+    assert!(followed.stderr.contains(&format!("control plane at {other}")), "{followed:?}");
+    assert_eq!(member.row()["READY"], "True");
+    let again = member.install(&["--control-plane", "demo", "--version", "auto"]);
+    assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
 }
 
 /// A control plane of the newest line, and an install of two agents of one cluster.

@@ -11,9 +11,9 @@ use kube::{Client, ResourceExt};
 use super::{AgentFacts, InitFacts, MemberFacts, TokenFacts, Wanted, WorkloadFacts};
 use crate::api::Cluster;
 use crate::api::init_kubeconfig::Init;
-use crate::api::keys::{INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE};
+use crate::api::keys::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::lenient::Lenient;
-use crate::api::registration::{IDENTITY_HUB, IDENTITY_SECRET};
+use crate::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET};
 use crate::api::rights::{Right, Scope};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
@@ -25,11 +25,7 @@ impl InitFacts {
     /// Judges a Secret, and asks the control plane about its token.
     pub async fn of(secret: Option<&Secret>) -> Self {
         let Some(secret) = secret else { return Self::Missing };
-        let text = secret.data.as_ref().and_then(|data| data.get(INIT_SECRET_KEY));
-        let Some(text) = text.and_then(|bytes| std::str::from_utf8(&bytes.0).ok()) else {
-            return Self::Malformed(format!("it has no key `{INIT_SECRET_KEY}` with text"));
-        };
-        match Init::parse(text) {
+        match Init::of(secret) {
             Ok(init) => Self::Usable {
                 token: token(&init).await,
                 init: Box::new(init),
@@ -119,8 +115,10 @@ impl WorkloadFacts {
             Err(error) => drop(facts.unread.insert("agents", error.to_string())),
         }
         if let Ok(Some(identity)) = identity {
-            let hub = identity.data.as_ref().and_then(|data| data.get(IDENTITY_HUB));
-            facts.registered_with = hub.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()).unwrap_or_default();
+            let bytes = |key| identity.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
+            facts.registered_with = String::from_utf8_lossy(bytes(IDENTITY_HUB).unwrap_or_default()).into_owned();
+            let certificate = bytes(IDENTITY_CERTIFICATE).unwrap_or_default();
+            facts.same_authority = facts.init().is_some_and(|init| init.has_issued(certificate));
         }
         facts.members = members;
         facts.forbidden = forbidden?;

@@ -148,8 +148,13 @@ fn init_secret(facts: &WorkloadFacts) -> Finding {
             copy_again(facts),
         ),
         InitFacts::Elsewhere(server) => Finding::bad(
-            format!("the Secret {INIT_SECRET} in namespace {namespace} leads to another control plane, {server}"),
-            format!("if that control plane is not meant, remove the Secret first: `{}`", delete_command(facts)),
+            format!(
+                "the Secret {INIT_SECRET} in namespace {namespace} leads to {server}, and not to the control plane that is named"
+            ),
+            format!(
+                "if that address is not meant, or is a former one, remove the Secret first: `{}`",
+                delete_command(facts)
+            ),
         ),
     }
 }
@@ -161,7 +166,7 @@ fn init_token(facts: &WorkloadFacts) -> Finding {
         // Agents may reach what this machine does not; the probe in the cluster knows.
         TokenFacts::Unreached(_) => Finding::Good(format!("{} is not reached from here", init.server)),
         // An agent that is registered already has a certificate and needs no token.
-        TokenFacts::Refused if facts.registered_with == init.hub() => Finding::doubtful(
+        TokenFacts::Refused if facts.is_registered_with(init) => Finding::doubtful(
             "the token in the init Secret has expired; the agent that is here goes on with its certificate",
             format!("before that agent is replaced, {}", copy_again(facts)),
         ),
@@ -218,15 +223,18 @@ fn existing_agent(facts: &WorkloadFacts) -> Finding {
 
 fn registered_elsewhere(facts: &WorkloadFacts) -> Finding {
     match facts.init() {
-        Some(init) if !facts.registered_with.is_empty() && facts.registered_with != init.hub() => Finding::bad(
+        Some(init) if facts.registered_with.is_empty() || facts.is_registered_with(init) => {
+            Finding::Good("the one of the init Secret, or none yet".to_owned())
+        }
+        Some(init) => Finding::bad(
             format!("the agent here is registered with another control plane than the one at {}", init.server),
             format!(
-                "if the control plane only has another address now, go on with `--skip-preflight registered-elsewhere`; \
-                 else `{}` first, with the former Secret in place",
+                "`{}` first, with the former Secret in place; if that control plane is gone, go on with \
+                 `--skip-preflight registered-elsewhere`",
                 uninstall_command(facts, &facts.wanted.name, &facts.wanted.namespace)
             ),
         ),
-        _ => Finding::Good("the one of the init Secret, or none yet".to_owned()),
+        None => Finding::Good("not known".to_owned()),
     }
 }
 
@@ -414,6 +422,9 @@ pub(super) mod tests {
         facts.registered_with = "another".to_owned();
         assert_eq!(failure(&facts).0, "registered-elsewhere");
         assert!(failure(&facts).2.contains(&command("m", "fleet")), "{facts:?}");
+        // At another address it is the same one, and its certificate is good there, whatever becomes of the token.
+        facts.same_authority = true;
+        assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
         let mut facts = fit();
         let member = |name: &str, id: &str| MemberFacts { name: name.to_owned(), id: id.to_owned() };
         facts.members = Some(vec![member("m", "other-id")]);

@@ -111,6 +111,8 @@ pub struct WorkloadFacts {
     pub agents: Vec<AgentFacts>,
     /// Which control plane issued the certificate of the agent that is here; empty for none.
     pub registered_with: String,
+    /// The authority that the Secret to start from names has issued it: that is the same control plane, whatever its address.
+    pub same_authority: bool,
     /// The clusters of the control plane, where it could be asked.
     pub members: Option<Vec<MemberFacts>>,
     /// Writes that the user may not do.
@@ -126,5 +128,10 @@ impl WorkloadFacts {
             InitFacts::Usable { init, .. } => Some(init),
             _ => None,
         }
+    }
+
+    /// Whether the agent that is here has a certificate of the control plane to which `init` leads.
+    fn is_registered_with(&self, init: &Init) -> bool {
+        self.same_authority || self.registered_with == init.hub()
     }
 }
