@@ -195,6 +195,15 @@ fn a_port_that_is_taken() {
 #[test]
 fn too_little_memory() {
     let site = Site::on("host");
+    // The node has to have the program in its cache, as after a pull. One that has not reads it within the limit, page by
+    // page, and that is slow before it is deadly. The version is told after all that is done before any server's start.
+    let images = site.fleetctl(&["show", "images"]);
+    let is_server = |word: &&str| word.contains("kube-apiserver:");
+    let image = images.succeeds().split_whitespace().find(is_server).unwrap();
+    let version = ["--restart=Never", "--command", "--", "kube-apiserver", "--version"];
+    site.kubectl(&[&["run", "warm", "--image", image], &version[..]].concat());
+    site.kubectl(&["wait", "pod/warm", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s"]);
+    site.kubectl(&["delete", "pod", "warm"]);
     let memory =
         ["--set", "apiserver.resources.requests.memory=16Mi", "--set", "apiserver.resources.limits.memory=16Mi"];
     named(&site, &memory, "out-of-memory");

@@ -23,6 +23,8 @@ const NEW_NAME: Duration = Duration::from_secs(60);
 /// How many lines of a log are shown with a cause.
 const SHOWN: usize = 8;
 
+const RAISE_MEMORY: &str = "raise its memory limit: `resources.limits.memory` of the component, in the values";
+
 pub(super) fn find(pod: &Value, evidence: &Evidence) -> Option<Finding> {
     if is_ready(pod) {
         return None;
@@ -253,7 +255,7 @@ fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Optio
             format!("container `{name}` ended {restarts} times, last with {why}, exit code {code}{message}"),
         ),
         if memory {
-            "raise its memory limit: `resources.limits.memory` of the component, in the values".to_owned()
+            RAISE_MEMORY.to_owned()
         } else {
             format!(
                 "read its log: `kubectl -n {} logs {} -c {name} --previous`",
@@ -335,11 +337,23 @@ fn probe(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
     let event = events_of(pod, evidence).find(|event| text(event, "/reason") == Some("Unhealthy"))?;
     let message = text(event, "/message").unwrap_or_default();
     let namespace = reference.namespace.as_deref().unwrap_or_default();
-    Some(Finding::new(
-        CauseId::ProbeFailing,
-        link(reference, message),
-        format!("read its log: `kubectl -n {namespace} logs {}`", reference.name),
-    ))
+    let read = || format!("read its log: `kubectl -n {namespace} logs {}`", reference.name);
+    let (said, remedy) = statuses(pod)
+        .find_map(|container| starved(pod, container, reference, evidence))
+        .map_or_else(|| (String::new(), read()), |said| (said, RAISE_MEMORY.to_owned()));
+    Some(Finding::new(CauseId::ProbeFailing, link(reference, format!("{message}{said}")), remedy))
+}
+
+/// What a container with too little memory looks like when nothing kills it: the kernel takes the pages of the program
+/// itself away, which then reads them from the disk again and again and gets nowhere. It runs and prints nothing, and a log
+/// that is empty is no log to read.
+fn starved(pod: &Value, container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<String> {
+    let name = text(container, "/name")?;
+    let place = format!("{}/{}/{name}", reference.namespace.as_deref().unwrap_or_default(), reference.name);
+    container.pointer("/state/running").filter(|_| evidence.logs.get(&place).is_some_and(Vec::is_empty))?;
+    let mut specs = list(pod, "/spec/initContainers").iter().chain(list(pod, "/spec/containers"));
+    let limit = text(specs.find(|spec| text(spec, "/name") == Some(name))?, "/resources/limits/memory")?;
+    Some(format!("; container `{name}` has printed nothing so far, and may use {limit} of memory"))
 }
 
 /// The containers whose log is worth reading: those that are not ready and have run. One that has just ended counts too,

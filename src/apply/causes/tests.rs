@@ -489,6 +489,32 @@ fn pods_of_an_older_revision_and_pods_on_their_way_out_say_nothing() {
 }
 
 #[test]
+fn a_container_that_prints_nothing_within_its_memory_is_told_apart_from_one_that_has_a_log() {
+    let status =
+        json!({"phase": "Running", "containerStatuses": [{"name": "c", "ready": false, "state": {"running": {}}}]});
+    let remedy = |limits: Value, log: Option<&[&str]>| {
+        let spec = json!({"containers": [{"name": "c", "resources": {"limits": limits}}]});
+        let logs = log.map(|lines| ("fleet/etcd-0/c".to_owned(), lines.iter().map(ToString::to_string).collect()));
+        let evidence = Evidence {
+            pods: vec![pod("s", spec, status.clone())],
+            events: vec![event("p", "Unhealthy", "Startup probe failed: connection refused")],
+            logs: logs.into_iter().collect(),
+            ..Evidence::default()
+        };
+        let (cause, text) = found(&set(), &evidence);
+        assert_eq!(cause, CauseId::ProbeFailing);
+        assert_eq!(patience(&set(), &evidence), None, "it may only be slow");
+        let hint = diagnose(&set(), &evaluate(&set(), None), &evidence).unwrap().remedy;
+        (text.contains("`c` has printed nothing so far, and may use 16Mi of memory"), hint.contains("limits.memory"))
+    };
+    let limit = || json!({"memory": "16Mi"});
+    assert_eq!(remedy(limit(), Some(&[])), (true, true));
+    assert_eq!(remedy(limit(), Some(&["serving"])), (false, false));
+    assert_eq!(remedy(limit(), None), (false, false), "a log that could not be read");
+    assert_eq!(remedy(json!({}), Some(&[])), (false, false), "one that may use what the node has");
+}
+
+#[test]
 fn a_missing_secret_or_a_failing_probe_is_told_in_the_kubelets_words() {
     let mount = with_pod(json!({"phase": "Pending"}), vec![event("p", "FailedMount", "secret \"pki\" not found")]);
     assert_eq!(found(&set(), &mount).0, CauseId::MountFailed);
