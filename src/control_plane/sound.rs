@@ -1,4 +1,5 @@
-//! What a schema cannot say of values: addresses that certificates can carry, and lengths of time that the scheduler takes.
+//! What a schema cannot say of values: addresses that certificates can carry, lengths of time that the scheduler takes, and
+//! resources that Kubernetes gives.
 //! What it would refuse later is refused before anything is written.
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,6 +8,7 @@ use std::time::Duration;
 use super::values::{ControlPlaneValues, ExposureValues, Lifetime};
 use crate::api::lifetime::{self, CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
 use crate::chart::{Diagnostic, Diagnostics, ValuesTree};
+use crate::install::resources;
 use crate::pki::San;
 
 /// Checks values that fit their schema; `tree` knows where each was given.
@@ -19,6 +21,14 @@ pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<()
     let scheduler = &values.scheduler;
     check.lifetime("initTokenTTL", &scheduler.init_token_ttl, TOKEN_AT_LEAST);
     check.lifetime("agentCertificateTTL", &scheduler.agent_certificate_ttl, CERTIFICATE_AT_LEAST);
+    for (component, resources) in [
+        ("etcd", &values.etcd.resources),
+        ("apiserver", &values.apiserver.resources),
+        ("controllerManager", &values.controller_manager.resources),
+        ("scheduler", &scheduler.resources),
+    ] {
+        check.found.extend(resources::check(&[component], resources, tree));
+    }
     if check.found.is_empty() { Ok(()) } else { Err(Diagnostics(check.found)) }
 }
 
@@ -29,12 +39,7 @@ struct Check<'t> {
 
 impl Check<'_> {
     fn wrong(&mut self, path: &[&str], diagnostic: Diagnostic) {
-        let path: Vec<String> = path.iter().map(|&part| part.to_owned()).collect();
-        let diagnostic = match self.tree.origin(&path) {
-            Some(origin) => diagnostic.at(origin.place).path(origin.path),
-            None => diagnostic,
-        };
-        self.found.push(diagnostic);
+        self.found.push(self.tree.blame(path, diagnostic));
     }
 
     fn exposure(&mut self, exposure: &ExposureValues) {
@@ -178,6 +183,15 @@ mod tests {
         for port in ["0", "65536"] {
             let found = found(&[&format!("exposure.agentEndpoint=fleet.example:{port}")]);
             assert_eq!(found, ["exposure.agentEndpoint out-of-range"], "{port}");
+        }
+    }
+
+    #[test]
+    fn resources_are_checked_of_each_component() {
+        for component in ["etcd", "apiserver", "controllerManager", "scheduler"] {
+            let set = format!("{component}.resources.limits.memory=16Mi");
+            let path = format!("{component}.resources.limits.memory limit-below-request");
+            assert_eq!(found(&[&set]), [path]);
         }
     }
 

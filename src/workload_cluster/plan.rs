@@ -12,6 +12,7 @@ use crate::chart::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::workload::Wanted;
 use crate::install::package::{Package, planned, writes};
+use crate::install::resources;
 use crate::pki;
 
 /// The kind of owner that an agent is to the engine.
@@ -45,6 +46,10 @@ impl Plan {
     ) -> Result<Self, Diagnostics> {
         let tree = values.build(AgentValues::schema)?;
         let values: AgentValues = tree.deserialize()?;
+        let wrong = resources::check(&[], &values.resources, &tree);
+        if !wrong.is_empty() {
+            return Err(Diagnostics(wrong));
+        }
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values })
     }

@@ -167,11 +167,23 @@ fn config(container: &Value, reference: &ObjectRef) -> Option<Finding> {
     }
     let name = text(container, "/name").unwrap_or_default();
     let message = text(container, "/state/waiting/message").unwrap_or(reason);
-    Some(Finding::new(
-        CauseId::ContainerConfig,
-        link(reference, format!("container `{name}` cannot be made: {message}")),
-        "check that the Secrets and ConfigMaps it names exist and have these keys",
-    ))
+    let link = link(reference, format!("container `{name}` cannot be made: {message}"));
+    Some(if lacks_memory(message) {
+        Finding::new(CauseId::OutOfMemory, link, RAISE_MEMORY)
+    } else if reason == "CreateContainerConfigError" {
+        let remedy = "check that the Secrets and ConfigMaps it names exist and have these keys";
+        Finding::new(CauseId::ContainerConfig, link, remedy)
+    } else {
+        let remedy = "change what the message names: the image and its command, or what the node can give a container";
+        Finding::new(CauseId::ContainerConfig, link, remedy)
+    })
+}
+
+/// Whether a container runtime says that it can start nothing within so little memory. Docker's and CRI-O's have a least
+/// limit; runc and crun guess it from how the start ended.
+fn lacks_memory(message: &str) -> bool {
+    let lower = message.to_lowercase();
+    lower.contains("memory limit") && ["too low", "minimum"].iter().any(|word| lower.contains(word))
 }
 
 /// A cause that only the container's own log tells.
@@ -238,15 +250,15 @@ fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Optio
     let ended = [container.pointer("/lastState/terminated"), container.pointer("/state/terminated")];
     let ended = ended.into_iter().flatten().next()?;
     let why = text(ended, "/reason").unwrap_or("Error");
+    let memory = why == "OOMKilled" || text(ended, "/message").is_some_and(lacks_memory);
     // What needs more memory than it may have needs it the next time too.
-    let enough = if why == "OOMKilled" { 1 } else { RESTARTS };
+    let enough = if memory { 1 } else { RESTARTS };
     if !(waits && restarts >= enough || restarts >= RESTARTS_BETWEEN) {
         return None;
     }
     let name = text(container, "/name").unwrap_or_default();
     let code = number(ended, "/exitCode").unwrap_or_default();
     let message = text(ended, "/message").map_or_else(String::new, |message| format!(": {}", message.trim()));
-    let memory = why == "OOMKilled";
     let place = format!("{}/{}/{name}", reference.namespace.as_deref().unwrap_or_default(), reference.name);
     let mut finding = Finding::new(
         if memory { CauseId::OutOfMemory } else { CauseId::CrashLoop },

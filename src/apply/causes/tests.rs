@@ -534,6 +534,29 @@ fn a_missing_secret_or_a_failing_probe_is_told_in_the_kubelets_words() {
 }
 
 #[test]
+fn a_container_that_cannot_start_within_its_memory_lacks_it() {
+    let waiting = |reason: &str, message: &str| {
+        container(json!({"restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}))
+    };
+    let killed = "runc create failed: container init was OOM-killed (memory limit too low?): unknown";
+    let ended = json!({"reason": "StartError", "exitCode": 128, "message": killed});
+    let again = json!({"restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": ended}});
+    for status in [
+        waiting("RunContainerError", killed),
+        waiting("CreateContainerError", "set memory limit 8388608 too low; should be at least 12582912 bytes"),
+        waiting("CreateContainerError", "Error response from daemon: Minimum memory limit allowed is 6MB"),
+        waiting("RunContainerError", "OOM: the memory limit could be too low: read from the init process"),
+        container(again),
+    ] {
+        let evidence = with_pod(status, vec![]);
+        assert_eq!(found(&set(), &evidence).0, CauseId::OutOfMemory, "{evidence:?}");
+    }
+    let missing = waiting("RunContainerError", "exec: \"serve\": executable file not found in $PATH: unknown");
+    let (cause, text) = found(&set(), &with_pod(missing, vec![]));
+    assert!(cause == CauseId::ContainerConfig && !text.contains("Secret"), "{text}");
+}
+
+#[test]
 fn the_times_of_events_have_their_order_however_they_are_written() {
     let times = [
         json!({"eventTime": "2026-01-01T00:00:07.900000Z", "lastTimestamp": null}),

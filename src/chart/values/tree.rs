@@ -73,6 +73,15 @@ impl ValuesTree {
         Some(self.origin_of(path, node))
     }
 
+    /// A problem of the value at a path, with the place where that was given.
+    pub fn blame(&self, path: &[&str], diagnostic: Diagnostic) -> Diagnostic {
+        let path: Vec<String> = path.iter().map(|&part| part.to_owned()).collect();
+        match self.origin(&path) {
+            Some(origin) => diagnostic.at(origin.place).path(origin.path),
+            None => diagnostic,
+        }
+    }
+
     fn origin_of(&self, path: &[String], node: &Node) -> OriginOf {
         let place = |origin: &Origin| self.sources.place(*origin);
         OriginOf {
