@@ -1,6 +1,5 @@
 //! What a schema cannot say of values: addresses that certificates can carry, lengths of time that the scheduler takes, and
-//! resources that Kubernetes gives.
-//! What it would refuse later is refused before anything is written.
+//! resources that Kubernetes gives. What would be refused later is refused before anything is written.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! was given, before anything is written.
 
 use crate::api::pod_values::Resources;
-use crate::api::quantity::parse;
+use crate::api::quantity::{Milli, parse};
 use crate::chart::{Diagnostic, ValuesTree};
 
 /// The resources of a container whose names have no domain, besides huge pages.
@@ -10,7 +10,7 @@ const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// Less memory than this, in MiB, is a unit that was forgotten: container runtimes ask for 4 to 12 before they start
 /// anything.
-const LEAST_MEMORY: i128 = 4;
+const LEAST_MEMORY: Milli = 4;
 
 /// Checks the `resources` at `path`, which fit their schema; `tree` knows where each was given.
 pub fn check(path: &[&str], resources: &Resources, tree: &ValuesTree) -> Vec<Diagnostic> {
@@ -28,12 +28,12 @@ pub fn check(path: &[&str], resources: &Resources, tree: &ValuesTree) -> Vec<Dia
     for (name, limit) in &resources.limits {
         let text = &limit.0;
         let Some(amount) = parse(text) else { continue };
-        if name == "memory" && amount < LEAST_MEMORY * (1000 << 20) {
+        if name == "memory" && !starts_within(amount) {
             let message = format!("`{text}` is too little memory for any container");
             let mut diagnostic = Diagnostic::error("out-of-range", message)
                 .label(format!("expected at least {LEAST_MEMORY}Mi; without a unit it is bytes"));
             let number = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-            if parse(&format!("{number}Mi")).is_some_and(|meant| meant >= LEAST_MEMORY * (1000 << 20)) {
+            if parse(&format!("{number}Mi")).is_some_and(starts_within) {
                 diagnostic = diagnostic.help(format!("write `{number}Mi`, if that is meant"));
             }
             wrong("limits", name, diagnostic);
@@ -48,6 +48,10 @@ pub fn check(path: &[&str], resources: &Resources, tree: &ValuesTree) -> Vec<Dia
         }
     }
     found
+}
+
+fn starts_within(memory: Milli) -> bool {
+    memory >= LEAST_MEMORY * (1000 << 20)
 }
 
 fn is_resource(name: &str) -> bool {

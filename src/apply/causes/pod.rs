@@ -167,16 +167,16 @@ fn config(container: &Value, reference: &ObjectRef) -> Option<Finding> {
     }
     let name = text(container, "/name").unwrap_or_default();
     let message = text(container, "/state/waiting/message").unwrap_or(reason);
-    let link = link(reference, format!("container `{name}` cannot be made: {message}"));
-    Some(if lacks_memory(message) {
-        Finding::new(CauseId::OutOfMemory, link, RAISE_MEMORY)
+    let (cause, remedy) = if lacks_memory(message) {
+        (CauseId::OutOfMemory, RAISE_MEMORY)
     } else if reason == "CreateContainerConfigError" {
-        let remedy = "check that the Secrets and ConfigMaps it names exist and have these keys";
-        Finding::new(CauseId::ContainerConfig, link, remedy)
+        (CauseId::ContainerConfig, "check that the Secrets and ConfigMaps it names exist and have these keys")
     } else {
         let remedy = "change what the message names: the image and its command, or what the node can give a container";
-        Finding::new(CauseId::ContainerConfig, link, remedy)
-    })
+        (CauseId::ContainerConfig, remedy)
+    };
+    let state = format!("container `{name}` cannot be made: {message}");
+    Some(Finding::new(cause, link(reference, state), remedy))
 }
 
 /// Whether a container runtime says that it can start nothing within so little memory. Docker's and CRI-O's have a least
@@ -186,14 +186,19 @@ fn lacks_memory(message: &str) -> bool {
     lower.contains("memory limit") && ["too low", "minimum"].iter().any(|word| lower.contains(word))
 }
 
+/// The lines that a container of a pod printed; none where its log was not read.
+fn log_of<'e>(container: &str, pod: &ObjectRef, evidence: &'e Evidence) -> Option<&'e [String]> {
+    let place = format!("{}/{}/{container}", pod.namespace.as_deref().unwrap_or_default(), pod.name);
+    evidence.logs.get(&place).map(Vec::as_slice)
+}
+
 /// A cause that only the container's own log tells.
 fn told(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     if container.get("ready").and_then(Value::as_bool) == Some(true) {
         return None;
     }
     let name = text(container, "/name").unwrap_or_default();
-    let place = format!("{}/{}/{name}", reference.namespace.as_deref().unwrap_or_default(), reference.name);
-    let lines = evidence.logs.get(&place)?;
+    let lines = log_of(name, reference, evidence)?;
     let (cause, line) = super::log::cause(lines)?;
     let sibling = super::log::unknown_name(line).and_then(|name| Sibling::of(name, reference, evidence));
     // What the log said before may be mended as well by now, so nothing is looked for in front of it.
@@ -259,7 +264,6 @@ fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Optio
     let name = text(container, "/name").unwrap_or_default();
     let code = number(ended, "/exitCode").unwrap_or_default();
     let message = text(ended, "/message").map_or_else(String::new, |message| format!(": {}", message.trim()));
-    let place = format!("{}/{}/{name}", reference.namespace.as_deref().unwrap_or_default(), reference.name);
     let mut finding = Finding::new(
         if memory { CauseId::OutOfMemory } else { CauseId::CrashLoop },
         link(
@@ -276,7 +280,7 @@ fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Optio
             )
         },
     );
-    let lines = evidence.logs.get(&place).map(Vec::as_slice).unwrap_or_default();
+    let lines = log_of(name, reference, evidence).unwrap_or_default();
     finding.logs = lines[lines.len().saturating_sub(SHOWN)..].to_vec();
     Some(finding)
 }
@@ -361,8 +365,7 @@ fn probe(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
 /// that is empty is no log to read.
 fn starved(pod: &Value, container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<String> {
     let name = text(container, "/name")?;
-    let place = format!("{}/{}/{name}", reference.namespace.as_deref().unwrap_or_default(), reference.name);
-    container.pointer("/state/running").filter(|_| evidence.logs.get(&place).is_some_and(Vec::is_empty))?;
+    container.pointer("/state/running").filter(|_| log_of(name, reference, evidence).is_some_and(<[_]>::is_empty))?;
     let mut specs = list(pod, "/spec/initContainers").iter().chain(list(pod, "/spec/containers"));
     let limit = text(specs.find(|spec| text(spec, "/name") == Some(name))?, "/resources/limits/memory")?;
     Some(format!("; container `{name}` has printed nothing so far, and may use {limit} of memory"))

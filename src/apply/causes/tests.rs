@@ -490,13 +490,13 @@ fn pods_of_an_older_revision_and_pods_on_their_way_out_say_nothing() {
 
 #[test]
 fn a_container_that_prints_nothing_within_its_memory_is_told_apart_from_one_that_has_a_log() {
-    let status =
-        json!({"phase": "Running", "containerStatuses": [{"name": "c", "ready": false, "state": {"running": {}}}]});
-    let remedy = |limits: Value, log: Option<&[&str]>| {
+    let within = |state: &str, limits: Value, log: Option<&[&str]>| {
+        let status =
+            json!({"phase": "Running", "containerStatuses": [{"name": "c", "ready": false, "state": {state: {}}}]});
         let spec = json!({"containers": [{"name": "c", "resources": {"limits": limits}}]});
         let logs = log.map(|lines| ("fleet/etcd-0/c".to_owned(), lines.iter().map(ToString::to_string).collect()));
         let evidence = Evidence {
-            pods: vec![pod("s", spec, status.clone())],
+            pods: vec![pod("s", spec, status)],
             events: vec![event("p", "Unhealthy", "Startup probe failed: connection refused")],
             logs: logs.into_iter().collect(),
             ..Evidence::default()
@@ -507,9 +507,11 @@ fn a_container_that_prints_nothing_within_its_memory_is_told_apart_from_one_that
         let hint = diagnose(&set(), &evaluate(&set(), None), &evidence).unwrap().remedy;
         (text.contains("`c` has printed nothing so far, and may use 16Mi of memory"), hint.contains("limits.memory"))
     };
+    let remedy = |limits, log| within("running", limits, log);
     let limit = || json!({"memory": "16Mi"});
     assert_eq!(remedy(limit(), Some(&[])), (true, true));
     assert_eq!(remedy(limit(), Some(&["serving"])), (false, false));
+    assert_eq!(within("waiting", limit(), Some(&[])), (false, false), "one that does not run");
     assert_eq!(remedy(limit(), None), (false, false), "a log that could not be read");
     assert_eq!(remedy(json!({}), Some(&[])), (false, false), "one that may use what the node has");
 }
