@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod condition;
 pub mod crds;
 pub mod digest;
+pub mod file;
 pub mod group;
 pub mod init_kubeconfig;
 pub mod keys;

@@ -10,8 +10,10 @@ use kube::{Client, Config};
 use tower::buffer::BufferLayer;
 use tower::retry::RetryLayer;
 
+use super::log_in::LogIn;
 use super::retry::OfReads;
 use super::trace::Trace;
+use crate::api::text::visible;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -69,7 +71,7 @@ pub enum ClientError {
         path: PathBuf,
         /// What is wrong with it.
         #[source]
-        source: Box<KubeconfigError>,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The context that was asked for does not exist, or none is current.
     #[error("{} in {files}{}", missing(context.as_deref()), known(contexts))]
@@ -270,7 +272,10 @@ fn finish(mut config: Config, context: Option<String>) -> Result<Connected, Box<
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let namespace = config.default_namespace.clone();
     let retry = RetryLayer::new(OfReads::new()?);
-    let builder = ClientBuilder::try_from(config)?.with_layer(&Trace);
+    let log_in = LogIn::of(&config.auth_info);
+    // Below the log of requests, which shows errors, too.
+    let builder = ClientBuilder::try_from(config).map_err(|error| log_in.without_credentials(Box::new(error)))?;
+    let builder = builder.with_layer(&log_in).with_layer(&Trace);
     let client = builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&retry).build();
     Ok(Connected { client, context, server, namespace })
 }
@@ -283,7 +288,7 @@ fn read(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)
         if !required && !path.exists() {
             continue;
         }
-        let wrong = |source| ClientError::File { path: path.clone(), source: Box::new(source) };
+        let wrong = |source| ClientError::File { path: path.clone(), source: without_lines(source) };
         let next = Kubeconfig::read_from(path).map_err(wrong)?;
         merged = Some(match merged {
             Some(former) => former.merge(next).map_err(wrong)?,
@@ -292,6 +297,14 @@ fn read(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)
         used.push(path.clone());
     }
     Ok(merged.map(|config| (config, join(&used))))
+}
+
+/// The error of a kubeconfig without the lines that it is about, which can hold a token.
+fn without_lines(error: KubeconfigError) -> Box<dyn std::error::Error + Send + Sync> {
+    match error {
+        KubeconfigError::Parse(source) => visible(&source.without_snippet().to_string()).into(),
+        other => Box::new(other),
+    }
 }
 
 fn join(paths: &[PathBuf]) -> String {

@@ -7,6 +7,7 @@ use super::client::ClientError;
 use super::conflict::Conflict;
 use super::diagnosis::WaitFailure;
 use super::object::ObjectRef;
+use crate::api::file::FileError;
 
 /// Why the engine stopped. No variant carries a Secret's value.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +128,16 @@ pub struct StuckObject {
 
 /// The reason of what was not sent because the lock was lost; the message is who holds it.
 pub(super) const LOCK_LOST: &str = "LockLost";
+
+impl From<FileError> for Error {
+    fn from(error: FileError) -> Self {
+        let said = error.to_string();
+        match error {
+            FileError::Io { path, source, .. } => Self::File { path, source },
+            FileError::Unexpected { path, .. } => Self::File { path, source: std::io::Error::other(said) },
+        }
+    }
+}
 
 impl Error {
     pub(crate) fn api(doing: impl Into<String>, source: ApiError) -> Self {

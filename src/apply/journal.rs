@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::error::Error;
 use super::object::{ObjectRef, Policy};
 use super::record::Release;
+use crate::api::file;
 
 /// What leads back to the state before a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -196,11 +197,10 @@ pub(crate) struct LocalJournal {
 impl LocalJournal {
     /// Opens the file for appending and writes the head of a run.
     pub(crate) fn open(path: &Path, journal: &Journal) -> Result<Self, Error> {
-        let wrap = |source| Error::File { path: path.to_owned(), source };
         if let Some(folder) = path.parent() {
-            private_folder(folder).map_err(wrap)?;
+            file::private_folder(folder)?;
         }
-        let file = private_file(path).map_err(wrap)?;
+        let file = file::append(path)?;
         let mut local = Self { path: path.to_owned(), file };
         let head = Head {
             run: journal.run.clone(),
@@ -282,28 +282,6 @@ impl LocalJournal {
     }
 }
 
-#[cfg(unix)]
-fn private_folder(folder: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
-}
-
-#[cfg(not(unix))]
-fn private_folder(folder: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(folder)
-}
-
-fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
-    let mut options = std::fs::OpenOptions::new();
-    options.append(true).create(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(0o600);
-    }
-    options.open(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,6 +304,20 @@ mod tests {
         assert!(journal.created(&journal.steps[1].object.clone()));
         let text = serde_json::to_string(&journal).unwrap();
         assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), journal);
+    }
+
+    #[test]
+    fn the_local_copy_is_written_through_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, theirs) = (folder.path().join("journal"), folder.path().join("theirs"));
+        std::fs::write(&theirs, "theirs").unwrap();
+        std::os::unix::fs::symlink(&theirs, &path).unwrap();
+        let error = LocalJournal::open(&path, &Journal::new("install", "u")).unwrap_err();
+        assert!(
+            matches!(&error, Error::File { source, .. } if source.to_string().contains("a symbolic link")),
+            "{error:?}"
+        );
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
     }
 
     #[test]
@@ -356,7 +348,7 @@ mod tests {
             assert_eq!(fs_err::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
         }
         // The copy is read as the cluster's journal, but for what is missing of Secrets; a line that was cut off is none.
-        private_file(&path).unwrap().write_all(b"{\"kind\": \"Conf").unwrap();
+        file::append(&path).unwrap().write_all(b"{\"kind\": \"Conf").unwrap();
         let read = LocalJournal::read(&path).unwrap().unwrap();
         assert_eq!((read.install_uid.as_str(), read.steps.len(), read.namespace_created), ("u", 2, false));
         assert!(read.from_copy);

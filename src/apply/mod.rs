@@ -44,6 +44,7 @@ mod journal_copy;
 pub mod kinds;
 mod ledger;
 mod leftovers;
+mod log_in;
 mod namespace;
 mod object;
 mod others;

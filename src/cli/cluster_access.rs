@@ -12,6 +12,7 @@ use crate::api::names::ControlPlaneName;
 use crate::api::shell::kubeconfig_flag;
 use crate::api::version::{KubeMinor, VersionError};
 use crate::apply::{ClientError, Connected, Target};
+use crate::install::admin_access;
 use crate::install::home::Home;
 
 impl From<ClientError> for CliError {
@@ -66,12 +67,20 @@ pub(super) async fn way_to_hub(global: &Global) -> Result<(Connected, String), C
         Ok(connected) => Ok((connected, global.cluster())),
         Err(error) if error.reason == "NoSuchContext" || error.reason == "NoKubeconfig" => {
             let name: Option<ControlPlaneName> = global.context.as_deref().and_then(|context| context.parse().ok());
-            let home = Home::of_user().ok();
-            let file = name.zip(home).map(|(name, home)| home.kubeconfig(&name)).filter(|file| file.is_file());
-            let Some(file) = file else { return Err(error) };
-            let flags = kubeconfig_flag(&file);
-            let target = Target { kubeconfig: vec![file], context: global.context.clone() };
-            Ok((target.connect().await?, flags))
+            let Some((name, home)) = name.zip(Home::of_user().ok()) else { return Err(error) };
+            let file = home.kubeconfig(&name);
+            let bad = |why: String| {
+                CliError::new(Exit::Failed, "BadKubeconfig", format!("cannot use the kubeconfig {}", file.display()))
+                    .cause(why)
+                    .hint(format!("write it again with `fleetctl kubeconfig {name}`"))
+            };
+            match admin_access::written(&home, &name).map_err(|error| bad(error.to_string()))? {
+                Some(kubeconfig) => {
+                    let connected = admin_access::connect(&kubeconfig).await.map_err(bad)?;
+                    Ok((connected, kubeconfig_flag(&file)))
+                }
+                None => Err(error),
+            }
         }
         Err(error) => Err(error),
     }

@@ -64,21 +64,22 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Resul
         }
         found => found,
     };
-    let (text, source) = found.map_err(|error| failed(&error))?;
+    let (kubeconfig, source) = found.map_err(|error| failed(&error))?;
     let from = match source {
         Source::Cluster => "from the hosting cluster",
         Source::Issued => "issued by the authority in the hosting cluster, which had none left",
         Source::Folder => "from the folder on this machine",
     };
     if args.merge {
-        return kubeconfig_edit::merge(ui, global, &home, &name, &text, args.make_current);
+        return kubeconfig_edit::merge(ui, global, &home, &name, &kubeconfig, args.make_current);
     }
     if args.show {
         ui.note(&format!("The output holds a private key ({from})"));
+        let text = kubeconfig.to_yaml("fleet-kubeconfig").map_err(|error| failed(&error.into()))?;
         ui.out(text.expose())?;
         return Ok(Exit::Ok);
     }
-    let placed = kubeconfig::write(&home, &name, text.expose()).map_err(|error| failed(&error.into()))?;
+    let placed = kubeconfig::write(&home, &name, &kubeconfig).map_err(|error| failed(&error.into()))?;
     if let Some(warning) = placed.warning() {
         ui.warn(&warning);
     }
@@ -105,6 +106,9 @@ fn failed(error: &KubeconfigError) -> CliError {
         )),
         KubeconfigError::Cluster(error) => super::cluster_access::request_failed("cannot read the hosting cluster", error),
         KubeconfigError::Record(error) => engine_error("cannot read the record of the control plane", error),
+        KubeconfigError::Changed(_) => shown("KubeconfigChanged").hint(
+            "see who has changed it; then `fleetctl install control-plane` with the values of before writes it anew",
+        ),
         KubeconfigError::Keys(_) => shown("BadKeys")
             .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
         KubeconfigError::Local(_) => shown("LocalFile"),

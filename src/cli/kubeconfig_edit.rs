@@ -8,7 +8,7 @@ use super::ui::Ui;
 use crate::api::names::ControlPlaneName;
 use crate::control_plane::kubeconfig_file::{self, Changed, FileError, Readers, change};
 use crate::install::home::Home;
-use crate::pki::{self, EditError, SecretText};
+use crate::pki::{self, EditError, Kubeconfig};
 
 /// Puts the entries into the file.
 pub(super) fn merge(
@@ -16,14 +16,14 @@ pub(super) fn merge(
     global: &Global,
     home: &Home,
     name: &ControlPlaneName,
-    text: &SecretText,
+    kubeconfig: &Kubeconfig,
     make_current: bool,
 ) -> Result<Exit, CliError> {
     let files = files(global, home, name)?;
-    let file = place(&files, name, text).map_err(|error| refused(&error))?;
+    let file = place(&files, name, kubeconfig).map_err(|error| refused(&error))?;
     let mut current = false;
     let changed = change(&file, Readers::OwnerOnly, |before| {
-        let edited = pki::merge_kubeconfig(before, text.expose(), name.as_str(), make_current)?;
+        let edited = pki::merge_kubeconfig(before, kubeconfig, name.as_str(), make_current)?;
         current = edited.current;
         Ok(Some(edited.text))
     });
@@ -43,7 +43,7 @@ pub(super) fn merge(
 
 /// The file of the list that has the entries, else the one that gets new ones. kubectl takes each name from the first
 /// file that has it, so none of the others may have one of ours.
-fn place(files: &[PathBuf], name: &ControlPlaneName, text: &SecretText) -> Result<PathBuf, FileError> {
+fn place(files: &[PathBuf], name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<PathBuf, FileError> {
     let mut texts = Vec::with_capacity(files.len());
     for file in files {
         texts.push((file, kubeconfig_file::text(file)?));
@@ -53,8 +53,7 @@ fn place(files: &[PathBuf], name: &ControlPlaneName, text: &SecretText) -> Resul
     let place = known.or_else(|| kubeconfig_file::target(files)).cloned().unwrap_or_default();
     for (file, before) in texts.into_iter().filter(|(file, _)| **file != place) {
         // Whether such a file could be edited does not matter.
-        if let Err(source @ EditError::Taken { .. }) =
-            pki::merge_kubeconfig(&before, text.expose(), name.as_str(), false)
+        if let Err(source @ EditError::Taken { .. }) = pki::merge_kubeconfig(&before, kubeconfig, name.as_str(), false)
         {
             return Err(FileError::Edit { file: file.clone(), source });
         }
@@ -66,7 +65,7 @@ fn place(files: &[PathBuf], name: &ControlPlaneName, text: &SecretText) -> Resul
 pub(super) fn remove(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Exit, CliError> {
     let files = files(global, home, name)?;
     let (mut found, mut current, mut foreign) = (false, false, None);
-    for file in files.iter().filter(|file| file.exists()) {
+    for file in files.iter().filter(|file| file.is_file()) {
         let changed = change(file, Readers::AsBefore, |before| {
             let Some(edited) = pki::remove_from_kubeconfig(before, name.as_str())? else { return Ok(None) };
             current |= edited.current;
@@ -124,6 +123,9 @@ fn refused(error: &FileError) -> CliError {
                     error.hint("name another file with `--kubeconfig`, or use the file of the control plane in KUBECONFIG")
                 }
             }
+        }
+        FileError::NotReplaceable(_) => {
+            shown(Exit::Refused, "KubeconfigRefused").hint("name another file with `--kubeconfig`")
         }
         FileError::Io { source, .. } => shown(Exit::Failed, "Io").because(source),
     }

@@ -11,6 +11,7 @@ use super::format::Format;
 use super::objects;
 use super::package_args::wrong_values;
 use super::ui::Ui;
+use crate::api::file::{self, FileError};
 use crate::chart::explain::{self, ExplainError, Explanation};
 use crate::chart::{Diagnostics, Object, Rendered, output, served};
 
@@ -147,7 +148,15 @@ impl OutputArgs {
         };
         let files: Vec<(String, &Object)> =
             objects.iter().enumerate().map(|(index, object)| (file_name(index, object, extension), object)).collect();
+        // Secrets hold private keys, so nobody else may read them or put a file of theirs in the place of one.
+        let secrets = objects.iter().any(|object| object.kind() == "Secret");
+        if secrets && !folder.exists() {
+            file::private_folder(folder).map_err(|error| refused(&error))?;
+        }
         fs::create_dir_all(folder)?;
+        if secrets {
+            file::own_folder(folder).map_err(|error| refused(&error))?;
+        }
         // What an earlier run left would be applied together with what this one writes.
         for entry in fs::read_dir(folder)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
@@ -167,10 +176,20 @@ impl OutputArgs {
                 Format::Json => output::json(&object.json),
                 Format::Yaml => output::yaml_stream([&object.json]),
             };
-            write_file(&path, &text, object.kind() == "Secret")?;
+            let mode = if object.kind() == "Secret" { file::PRIVATE } else { file::PUBLIC };
+            file::write(&path, text.as_bytes(), mode).map_err(|error| refused(&error))?;
             written.push_str(&format!("{}\n", path.display()));
         }
         Ok(written)
+    }
+}
+
+/// A file or folder that is not written to.
+fn refused(error: &FileError) -> CliError {
+    match error {
+        FileError::Unexpected { .. } => CliError::new(Exit::Refused, "FolderNotSafe", error.to_string())
+            .hint("give a folder that does not exist yet: it is made for you alone; or leave Secrets out with `--exclude-kind Secret`"),
+        FileError::Io { source, .. } => CliError::new(Exit::Failed, "Io", error.to_string()).because(source),
     }
 }
 
@@ -178,21 +197,6 @@ impl OutputArgs {
 fn file_name(index: usize, object: &Object, extension: &str) -> String {
     let safe = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.', "_");
     format!("{index:03}-{}-{}.{extension}", safe(&object.kind().to_lowercase()), safe(object.name()))
-}
-
-/// Secrets hold private keys, so nobody else may read their files.
-fn write_file(path: &Path, text: &str, secret: bool) -> Result<(), CliError> {
-    use std::io::Write as _;
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    {
-        use fs_err::os::unix::fs::OpenOptionsExt as _;
-        options.mode(if secret { 0o600 } else { 0o644 });
-    }
-    let mut file = options.open(path)?;
-    file.write_all(text.as_bytes())?;
-    Ok(())
 }
 
 /// A kind as it is written in objects, by its name or plural in any case.

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use kube::config::Kubeconfig;
 
-use crate::apply::client::connect_with;
 use crate::apply::sentences;
 use crate::check::inside::{self, CHECKS, HealthFacts};
 use crate::check::{self, Report};
+use crate::install::admin_access;
+use crate::pki::Kubeconfig;
 
 /// How long one look at the control plane's API may take.
 const LOOK: Duration = Duration::from_secs(10);
@@ -44,10 +44,12 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// A client of the control plane's own API, from the text of its kubeconfig.
-pub async fn hub(kubeconfig: &str) -> Result<Client, String> {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).map_err(|error| chain(&error))?;
-    Ok(connect_with(kubeconfig).await.map_err(|error| chain(&error))?.client)
+/// A client of the control plane's own API, from its kubeconfig.
+///
+/// # Errors
+/// What keeps the kubeconfig from being used, as a sentence.
+pub async fn hub(kubeconfig: &Kubeconfig) -> Result<Client, String> {
+    Ok(admin_access::connect(kubeconfig).await?.client)
 }
 
 /// Looks once. `agents_call` is the server that agents are to call, where that is known. Either side may be missing, with the reason: what was not looked at is said so, not guessed.

@@ -30,7 +30,7 @@ use crate::install::home::Home;
 use crate::install::package::planned;
 use crate::install::progress::Progress;
 use crate::install::run::{Course, InstallOptions, Stopped};
-use crate::pki::{self, Files, FolderError, PkiError};
+use crate::pki::{self, Files, FolderError, Kubeconfig, PkiError};
 
 /// A finished install.
 #[derive(Debug)]
@@ -299,8 +299,7 @@ impl Flow<'_> {
     }
 
     fn write_kubeconfig(&mut self, keys: &Files) -> Result<PathBuf, InstallError> {
-        let text = keys.get(ADMIN_KUBECONFIG).unwrap_or_default();
-        let placed = kubeconfig::write(self.home, &self.plan.name, text)?;
+        let placed = kubeconfig::write(self.home, &self.plan.name, &admin(keys)?)?;
         if let Some(warning) = placed.warning() {
             self.course.progress.warn(&warning);
         }
@@ -309,7 +308,7 @@ impl Flow<'_> {
 
     async fn health(&mut self, endpoint: &Endpoint, keys: &Files) -> Result<Health, InstallError> {
         self.course.step("Checking the control plane");
-        let hub = health::hub(keys.get(ADMIN_KUBECONFIG).unwrap_or_default()).await;
+        let hub = health::hub(&admin(keys)?).await;
         let hub = hub.map_err(|why| InstallError::Unreachable { url: endpoint.url(), why })?;
         let progress = Arc::clone(self.course.progress);
         let waiting = move |text: &str| progress.update(text);
@@ -368,4 +367,8 @@ fn title(workload: &str) -> &str {
         "fleet-scheduler" => "the scheduler",
         other => other,
     }
+}
+/// The operator's kubeconfig of a completed key set.
+fn admin(keys: &Files) -> Result<Kubeconfig, InstallError> {
+    Ok(Kubeconfig::parse(ADMIN_KUBECONFIG, keys.get(ADMIN_KUBECONFIG).unwrap_or_default())?)
 }

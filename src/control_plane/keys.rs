@@ -16,7 +16,9 @@ use crate::api::keys::LABEL_INSTANCE;
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine};
 use crate::install::home::Home;
-use crate::pki::{self, AuthorityKind, Completed, Files, FolderError, KeptError, Lifetimes, PkiError, San, Subject};
+use crate::pki::{
+    self, AuthorityKind, Completed, Files, FolderError, KeptError, Kubeconfig, Lifetimes, PkiError, San, Subject,
+};
 
 /// The file of the key set that holds the operator's kubeconfig.
 pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
@@ -40,13 +42,43 @@ pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Resul
     Ok(files)
 }
 
+/// Why the operator's kubeconfig cannot be had from the cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminKubeconfigError {
+    /// The API server refuses the read, or does not answer.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// It is not what an install writes. Whoever may write Secrets in the namespace can have changed it.
+    #[error(
+        "Secret {namespace}/{ADMIN_SECRET} is not used: {source}; `fleetctl install control-plane {name}` writes it anew"
+    )]
+    Refused {
+        /// The namespace of the control plane.
+        namespace: String,
+        /// The control plane.
+        name: String,
+        /// What is wrong with it.
+        source: PkiError,
+    },
+}
+
 /// Reads the operator's kubeconfig that an installed control plane keeps in its namespace.
-pub async fn admin_kubeconfig(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, kube::Error> {
+///
+/// # Errors
+/// [`AdminKubeconfigError`].
+pub async fn admin_kubeconfig(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Kubeconfig>, AdminKubeconfigError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let secret = secrets.get_opt(ADMIN_SECRET).await?;
     let secret = secret.filter(|secret| secret.labels().get(LABEL_INSTANCE).is_some_and(|whose| whose == name));
     let bytes = secret.and_then(|secret| secret.data.and_then(|mut data| data.remove("kubeconfig")));
-    Ok(bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()))
+    let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()) else { return Ok(None) };
+    let refused =
+        |source| AdminKubeconfigError::Refused { namespace: namespace.to_owned(), name: name.to_owned(), source };
+    Kubeconfig::parse("kubeconfig", &text).map(|read| Some(read.of_control_plane(name))).map_err(refused)
 }
 
 /// Reads the key set that `template` keeps in a local folder; empty where there is none.

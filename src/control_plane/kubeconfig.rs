@@ -1,5 +1,6 @@
 //! The operator's kubeconfig, written again: from the cluster's own Secrets, else from the local folder.
 
+use std::io;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -9,8 +10,11 @@ use super::keys::{self, ADMIN_KUBECONFIG};
 use super::kubeconfig_file;
 use super::local_folder::Written;
 use super::plan::OWNER_KIND;
+use super::secrets::ADMIN_SECRET;
+use crate::api::file::failed;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::{self, Engine, Owner};
+use crate::install::admin_access;
 use crate::install::home::Home;
 use crate::pki::{self, FolderError, Kubeconfig, PkiError, SecretText, Subject};
 
@@ -44,6 +48,9 @@ pub enum KubeconfigError {
     /// The record cannot be read.
     #[error(transparent)]
     Record(#[from] apply::Error),
+    /// The kubeconfig is not what an install writes.
+    #[error("the kubeconfig of the control plane is not used")]
+    Changed(#[source] PkiError),
     /// The keys are damaged.
     #[error("the keys of the control plane cannot be used")]
     Keys(#[from] PkiError),
@@ -61,11 +68,13 @@ pub async fn find(
     home: &Home,
     name: &ControlPlaneName,
     namespace: &NamespaceName,
-) -> Result<(SecretText, Source), KubeconfigError> {
+) -> Result<(Kubeconfig, Source), KubeconfigError> {
     if let Some(client) = hosting {
         let files = keys::from_cluster(client, namespace.as_str(), name.as_str()).await?;
         if let Some(text) = files.get(ADMIN_KUBECONFIG) {
-            return Ok((SecretText::new(text.to_owned()), Source::Cluster));
+            let entry = format!("Secret {namespace}/{ADMIN_SECRET}");
+            let read = Kubeconfig::parse(&entry, text).map_err(KubeconfigError::Changed)?;
+            return Ok((read.of_control_plane(name.as_str()), Source::Cluster));
         }
         if pki::Authorities::any_in(&files)
             && let Some(endpoint) = recorded_endpoint(client, name, namespace).await?
@@ -77,16 +86,21 @@ pub async fn find(
                 internal: Subject::internal_endpoint(namespace.as_str()),
                 extra_sans: Vec::new(),
             };
-            let mut completed = pki::ensure(&files, &subject, Timestamp::now(), &pki::Lifetimes::default())?;
-            if let Some(text) = completed.files.remove(ADMIN_KUBECONFIG) {
-                return Ok((text, Source::Issued));
+            let completed = pki::ensure(&files, &subject, Timestamp::now(), &pki::Lifetimes::default())?;
+            if let Some(text) = completed.files.get(ADMIN_KUBECONFIG) {
+                return Ok((Kubeconfig::parse(ADMIN_KUBECONFIG, text)?, Source::Issued));
             }
         }
     }
-    let file = home.kubeconfig(name);
-    let local = keys::from_folder(&home.keys(name))?.remove(ADMIN_KUBECONFIG);
-    let written = || fs_err::read_to_string(&file).ok().map(SecretText::new);
-    let found = local.or_else(written).map(|text| (text, Source::Folder));
+    let kept = keys::from_folder(&home.keys(name))?;
+    let found = match kept.get(ADMIN_KUBECONFIG) {
+        Some(text) => {
+            let file = home.keys(name).join(ADMIN_KUBECONFIG);
+            Kubeconfig::parse(&file.to_string_lossy(), text).map(|read| Some(read.of_control_plane(name.as_str())))
+        }
+        None => admin_access::written(home, name),
+    };
+    let found = found.map_err(KubeconfigError::Changed)?.map(|kubeconfig| (kubeconfig, Source::Folder));
     found.ok_or_else(|| KubeconfigError::NotFound {
         name: name.clone(),
         namespace: namespace.clone(),
@@ -132,12 +146,13 @@ impl Placed {
 ///
 /// # Errors
 /// A file that cannot be written or put aside; what was there is then there still.
-pub fn write(home: &Home, name: &ControlPlaneName, text: &str) -> Result<Placed, FolderError> {
+pub fn write(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<Placed, FolderError> {
     let file = home.kubeconfig(name);
-    let put_aside = |source| FolderError::Io { action: "put aside", path: file.clone(), source };
-    let aside =
-        is_anothers(home, name, text).then(|| kubeconfig_file::set_aside(&file)).transpose().map_err(put_aside)?;
-    match pki::write_file(&home.control_plane(name), "fleet-kubeconfig", text) {
+    let text =
+        kubeconfig.to_yaml("fleet-kubeconfig").map_err(|error| failed("write", &file)(io::Error::other(error)))?;
+    let is_other = is_anothers(home, name, kubeconfig, &text);
+    let aside = is_other.then(|| kubeconfig_file::set_aside(&file)).transpose().map_err(failed("put aside", &file))?;
+    match pki::write_file(&home.control_plane(name), "fleet-kubeconfig", text.expose()) {
         Ok(file) => Ok(Placed { file, aside }),
         Err(error) => {
             if let Some(aside) = aside {
@@ -149,15 +164,16 @@ pub fn write(home: &Home, name: &ControlPlaneName, text: &str) -> Result<Placed,
 }
 
 /// Whether the file that is there may be of another control plane than this kubeconfig.
-fn is_anothers(home: &Home, name: &ControlPlaneName, text: &str) -> bool {
+fn is_anothers(home: &Home, name: &ControlPlaneName, own: &Kubeconfig, text: &SecretText) -> bool {
     let file = home.kubeconfig(name);
-    // A folder is refused by what writes the file, and the same text is no other's, be it readable or not.
-    if file.is_dir() || fs_err::read_to_string(&file).is_ok_and(|former| former == text) {
+    // What is no file is refused by what writes it, and the same text is no other's.
+    let is_file = fs_err::symlink_metadata(&file).is_ok_and(|found| found.is_file());
+    if !is_file || fs_err::read_to_string(&file).is_ok_and(|former| former == text.expose()) {
         return false;
     }
     match Written::of(home, name) {
         Written::Nothing => false,
-        former => !Kubeconfig::parse(ADMIN_KUBECONFIG, text).is_ok_and(|own| former.trusts(&own.authority)),
+        former => !former.trusts(&own.authority),
     }
 }
 
@@ -166,16 +182,20 @@ pub(super) mod tests {
     use super::*;
     use crate::pki::KubeconfigUser;
 
-    /// The text of a kubeconfig that trusts this authority.
-    pub(crate) fn kubeconfig(authority: &str, server: &str) -> String {
-        let kubeconfig = Kubeconfig {
+    /// A kubeconfig that trusts this authority.
+    fn trusting(authority: &str, server: &str) -> Kubeconfig {
+        Kubeconfig {
             context: "demo".to_owned(),
             server: server.to_owned(),
             authority: authority.to_owned(),
             user: "admin".to_owned(),
             credential: KubeconfigUser::Token(SecretText::new("t".to_owned())),
-        };
-        kubeconfig.to_yaml(ADMIN_KUBECONFIG).unwrap().expose().to_owned()
+        }
+    }
+
+    /// Its text.
+    pub(crate) fn kubeconfig(authority: &str, server: &str) -> String {
+        trusting(authority, server).to_yaml(ADMIN_KUBECONFIG).unwrap().expose().to_owned()
     }
 
     #[test]
@@ -184,28 +204,31 @@ pub(super) mod tests {
         let (home, name) = (Home::at(root.path()), "demo".parse().unwrap());
         let file = home.kubeconfig(&name);
         let read = |path: &std::path::Path| fs_err::read_to_string(path).unwrap();
-        let own = kubeconfig("one", "https://192.0.2.10:32222");
+        let at = |authority: &str, host: &str| {
+            let server = format!("https://{host}:32222");
+            (trusting(authority, &server), kubeconfig(authority, &server))
+        };
+        let (own, own_text) = at("one", "192.0.2.10");
         assert_eq!(write(&home, &name, &own).unwrap(), Placed { file: file.clone(), aside: None });
         // The same control plane at another address.
-        let moved = kubeconfig("one", "https://192.0.2.11:32222");
+        let (moved, moved_text) = at("one", "192.0.2.11");
         assert_eq!(write(&home, &name, &moved).unwrap(), Placed { file: file.clone(), aside: None });
-        let other = kubeconfig("two", "https://192.0.2.10:32222");
+        let (other, other_text) = at("two", "192.0.2.10");
         let placed = write(&home, &name, &other).unwrap();
         let first = placed.aside.clone().unwrap();
-        assert_eq!((read(&file), read(&first)), (other.clone(), moved.clone()));
+        assert_eq!((read(&file), read(&first)), (other_text, moved_text.clone()));
         assert!(placed.warning().unwrap().ends_with(&format!("it is kept as {}", first.display())));
-        // One that cannot be read may be anybody's, but not where it is the very text that is written.
+        // One that cannot be read may be anybody's.
         fs_err::write(&file, "clusters: [\n").unwrap();
-        assert_eq!(write(&home, &name, "clusters: [\n").unwrap().aside, None);
         let second = write(&home, &name, &own).unwrap().aside.unwrap();
-        assert_eq!((read(&file), read(&second), read(&first)), (own, "clusters: [\n".to_owned(), moved));
+        assert_eq!((read(&file), read(&second), read(&first)), (own_text, "clusters: [\n".to_owned(), moved_text));
     }
 
     #[test]
     fn a_kubeconfig_that_cannot_be_written_leaves_what_is_there() {
         let root = tempfile::tempdir().unwrap();
         let (home, name): (_, ControlPlaneName) = (Home::at(root.path()), "demo".parse().unwrap());
-        let text = kubeconfig("one", "https://192.0.2.10:32222");
+        let text = trusting("one", "https://192.0.2.10:32222");
         // What others could lead elsewhere is never written to.
         let elsewhere = tempfile::tempdir().unwrap();
         fs_err::write(elsewhere.path().join("fleet-kubeconfig"), "theirs").unwrap();

@@ -1,10 +1,13 @@
 //! Changes a kubeconfig file that others use too: under kubectl's own lock, with a backup, complete or not at all.
 
-use std::io::{self, Write};
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use crate::api::file::{self, PRIVATE};
 use crate::pki::EditError;
 
 /// Why the file was left as it is.
@@ -27,6 +30,9 @@ pub enum FileError {
         #[source]
         source: EditError,
     },
+    /// It is nothing that may be replaced, such as a device or another user's file.
+    #[error(transparent)]
+    NotReplaceable(file::FileError),
     /// The file system refused.
     #[error("cannot change the kubeconfig `{}`", file.display())]
     Io {
@@ -36,6 +42,15 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
+}
+
+impl From<file::FileError> for FileError {
+    fn from(error: file::FileError) -> Self {
+        match error {
+            file::FileError::Io { path, source, .. } => Self::Io { file: path, source },
+            error @ file::FileError::Unexpected { .. } => Self::NotReplaceable(error),
+        }
+    }
 }
 
 /// The lock that kubectl takes too: a file beside the kubeconfig that only one can create.
@@ -85,11 +100,14 @@ pub fn target(listed: &[PathBuf]) -> Option<&PathBuf> {
     listed.iter().find(|path| path.exists()).or(listed.last())
 }
 
-/// The text of a file; empty where there is none.
+/// The text of a file; empty where there is none, or something that is no file, such as /dev/null.
 ///
 /// # Errors
 /// [`FileError::Io`].
 pub fn text(file: &Path) -> Result<String, FileError> {
+    if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        return Ok(String::new());
+    }
     match fs::read_to_string(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(FileError::Io { file: file.to_owned(), source: error })
@@ -119,15 +137,16 @@ pub struct Changed {
 /// Changes the file by `edit`, from its text (empty where there is none) to its new text; nothing leaves it alone.
 ///
 /// # Errors
-/// [`FileError`]; the file is then as it was.
+/// [`FileError`]; the file is then as it was, and nothing was made beside it where it is no file to write to.
 pub fn change(
     file: &Path,
     readers: Readers,
     edit: impl FnOnce(&str) -> Result<Option<String>, EditError>,
 ) -> Result<Changed, FileError> {
-    // A link is followed: the file behind it is what others use.
-    let file = &fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    // A link is followed, also to a file that does not exist yet: the file behind it is what others use.
+    let file = &behind_links(file)?;
     let failed = |source| FileError::Io { file: file.clone(), source };
+    let permissions = file::replaceable(file)?.map(|found| found.permissions().mode() & 0o7777);
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(failed)?;
     let _lock = Lock::take(file)?;
@@ -138,22 +157,37 @@ pub fn change(
     };
     let text = before.as_deref().unwrap_or_default();
     let after = edit(text).map_err(|source| FileError::Edit { file: file.clone(), source })?;
-    let permissions = fs::metadata(file).ok().map(|meta| meta.permissions());
-    let closed = permissions.clone().filter(|_| readers == Readers::OwnerOnly).and_then(without_others);
+    let open_to_others = permissions.filter(|mode| readers == Readers::OwnerOnly && mode & 0o077 != 0);
+    let closed = open_to_others.map(|mode| mode & !0o077);
     let Some(after) = after.filter(|after| after != text) else {
         // An earlier release left a key in it that others can read.
-        if let Some(closed) = &closed {
-            fs::set_permissions(file, closed.clone()).map_err(failed)?;
+        if let Some(mode) = closed {
+            fs::set_permissions(file, Permissions::from_mode(mode)).map_err(failed)?;
         }
         return Ok(Changed { backup: None, closed: closed.is_some() });
     };
     let backup = backup_of(file);
     if let Some(before) = &before {
-        replace(&backup, folder, before, None).map_err(failed)?;
+        file::write(&backup, before.as_bytes(), PRIVATE)?;
     }
-    let is_closed = closed.is_some();
-    replace(file, folder, &after, closed.or(permissions)).map_err(failed)?;
-    Ok(Changed { backup: before.map(|_| backup), closed: is_closed })
+    file::write(file, after.as_bytes(), closed.or(permissions).unwrap_or(PRIVATE))?;
+    Ok(Changed { backup: before.map(|_| backup), closed: closed.is_some() })
+}
+
+/// As many links as Linux follows.
+const MOST_LINKS: usize = 40;
+
+/// The file that a path leads to through links, whether it exists or not.
+fn behind_links(file: &Path) -> Result<PathBuf, FileError> {
+    let mut place = file.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(target) = fs::read_link(&place) else {
+            // What is left are links among the folders above it.
+            return Ok(fs::canonicalize(&place).unwrap_or(place));
+        };
+        place = place.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Err(FileError::Io { file: file.to_owned(), source: io::Error::other("too many symbolic links") })
 }
 
 /// Where the former text of a file is kept.
@@ -197,34 +231,8 @@ pub(super) fn has_set_aside(file: &Path) -> bool {
     entries.any(|entry| entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(&*aside)))
 }
 
-/// The permissions without those of group and others; nothing where they have none.
-#[cfg(unix)]
-fn without_others(permissions: std::fs::Permissions) -> Option<std::fs::Permissions> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let mode = permissions.mode();
-    (mode & 0o077 != 0).then(|| std::fs::Permissions::from_mode(mode & !0o077))
-}
-
-#[cfg(not(unix))]
-fn without_others(_: std::fs::Permissions) -> Option<std::fs::Permissions> {
-    None
-}
-
-/// Writes a file beside its place and renames it; without permissions its owner alone can read it.
-fn replace(file: &Path, folder: &Path, text: &str, permissions: Option<std::fs::Permissions>) -> io::Result<()> {
-    let mut fresh = tempfile::Builder::new().prefix(".kubeconfig-").tempfile_in(folder)?;
-    if let Some(permissions) = permissions {
-        fs::set_permissions(fresh.path(), permissions)?;
-    }
-    fresh.write_all(text.as_bytes())?;
-    fresh.as_file().sync_all()?;
-    fresh.persist(file).map(drop).map_err(|error| error.error)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -296,6 +304,37 @@ mod tests {
         let error = change(&file, Readers::AsBefore, |_| Ok(Some("x".to_owned()))).unwrap_err();
         assert!(matches!(error, FileError::Locked { .. }), "{error}");
         assert!(!file.exists() && folder.path().join("config.lock").exists());
+    }
+
+    #[test]
+    fn a_link_to_a_file_that_does_not_exist_yet_is_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("real")).unwrap();
+        std::os::unix::fs::symlink("middle", at("config")).unwrap();
+        std::os::unix::fs::symlink("real/config", at("middle")).unwrap();
+        change(&at("config"), Readers::OwnerOnly, |_| Ok(Some("a: 1\n".to_owned()))).unwrap();
+        assert_eq!(fs::read_to_string(at("real/config")).unwrap(), "a: 1\n");
+        assert!(at("config").is_symlink() && at("middle").is_symlink());
+        std::os::unix::fs::symlink("circle", at("circle")).unwrap();
+        let error = change(&at("circle"), Readers::OwnerOnly, |_| Ok(Some(String::new()))).unwrap_err();
+        assert!(matches!(error, FileError::Io { .. }), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_nothing_is_made_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("folder")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", at("device")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        for file in [at("folder"), at("device"), at("pipe"), PathBuf::from("/dev/null")] {
+            let error = change(&file, Readers::OwnerOnly, |_| Ok(Some("key".to_owned()))).unwrap_err();
+            assert!(matches!(error, FileError::NotReplaceable(_)), "{}: {error}", file.display());
+            assert_eq!(text(&at("pipe")).unwrap(), "", "a pipe is not waited for");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+        assert!(!Path::new("/dev/null.lock").exists() && !Path::new("/dev/null").is_file());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What installs of a control plane and of an agent have in common: the chosen package, the home directory, what
 //! containers ask for, how a run tells what it does, how it goes through its stages and how it ends.
 
+pub mod admin_access;
 pub mod compare;
 pub mod ending;
 pub mod home;

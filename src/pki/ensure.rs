@@ -5,6 +5,7 @@ use std::thread;
 
 use jiff::Timestamp;
 
+use super::kubeconfig::admin_user;
 use super::{
     Authorities, AuthorityKind, Endpoint, Files, Kubeconfig, KubeconfigUser, Leaf, LeafStore, Lifetimes, PkiError,
     Renewal, San, SecretText, issue, still_good,
@@ -146,7 +147,10 @@ pub fn ensure(found: &Files, subject: &Subject, now: Timestamp, lifetimes: &Life
                     context: subject.control_plane.clone(),
                     server: subject.server(leaf),
                     authority: authorities.certificate(AuthorityKind::Cluster).to_owned(),
-                    user: leaf.common_name().to_owned(),
+                    user: match leaf {
+                        Leaf::Admin => admin_user(&subject.control_plane),
+                        _ => leaf.common_name().to_owned(),
+                    },
                     credential: KubeconfigUser::Certificate { certificate, key },
                 };
                 let text = kubeconfig.to_yaml(name)?;

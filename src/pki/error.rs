@@ -19,6 +19,22 @@ pub enum PkiError {
         /// What it should be, as a noun phrase.
         expected: &'static str,
     },
+    /// A kubeconfig has a field that none of a control plane's has.
+    #[error("`{entry}` has `{field}`, which no kubeconfig of a control plane has: somebody has changed it")]
+    ForeignField {
+        /// The kubeconfig.
+        entry: String,
+        /// The path of the field, escaped and cut.
+        field: String,
+    },
+    /// A kubeconfig leads to a server without TLS, or to none.
+    #[error("`{entry}` leads to `{server}`, which is no server over https://")]
+    NotHttps {
+        /// The kubeconfig.
+        entry: String,
+        /// The server as it is written, escaped and cut.
+        server: String,
+    },
     /// A certificate that may not sign others stands where an authority is needed.
     #[error("`{entry}` is not the certificate of an authority (CA)")]
     NotAnAuthority {

@@ -1,110 +1,35 @@
 //! The folder on disk that holds a set: 0700, its files 0600, each replaced as a whole.
 
 use std::fs::Permissions;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{Files, SecretText};
-
-const FOLDER_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
+pub use crate::api::file::FileError as FolderError;
+use crate::api::file::{self, PRIVATE, PRIVATE_FOLDER, failed, kind};
 
 /// A file larger than this is none of ours.
 const LARGEST: u64 = 1024 * 1024;
 
-/// Why a folder of keys cannot be written or read.
-#[derive(Debug, thiserror::Error)]
-pub enum FolderError {
-    /// Something that could lead elsewhere, or that others could change, stands in the way.
-    #[error("`{}` is {found}; expected {expected}", path.display())]
-    Unexpected {
-        /// Where.
-        path: PathBuf,
-        /// What is there.
-        found: &'static str,
-        /// What should be there.
-        expected: &'static str,
-    },
-    /// The file system refused.
-    #[error("cannot {action} `{}`", path.display())]
-    Io {
-        /// What was tried, as a verb.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-}
-
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FolderError + 'a {
-    move |source| FolderError::Io { action, path: path.to_owned(), source }
-}
-
-fn kind(metadata: &std::fs::Metadata) -> &'static str {
-    let kind = metadata.file_type();
-    match () {
-        () if kind.is_symlink() => "a symbolic link",
-        () if kind.is_dir() => "a folder",
-        () if kind.is_file() => "a file",
-        () => "something else",
-    }
-}
-
-/// Makes the folder and those above it where they are missing, all 0700, and closes an existing one to others.
-fn prepare_folder(folder: &Path) -> Result<(), FolderError> {
-    match std::fs::symlink_metadata(folder) {
-        Ok(metadata) if metadata.is_dir() => {
-            if metadata.permissions().mode() & 0o077 != 0 {
-                std::fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE))
-                    .map_err(failed("close to others", folder))?;
-            }
-            Ok(())
-        }
-        Ok(metadata) => Err(FolderError::Unexpected {
-            path: folder.to_owned(),
-            found: kind(&metadata),
-            expected: "a folder, or nothing",
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(FOLDER_MODE)
-            .create(folder)
-            .map_err(failed("make the folder", folder)),
-        Err(error) => Err(failed("look at", folder)(error)),
-    }
-}
-
 /// Writes one file, 0600, into a folder, 0700: complete or not at all.
 ///
-/// A symbolic link of that name is replaced, never followed. A file that already holds the text is left alone,
+/// What is no regular file of the user's own is refused, a symbolic link too. A file that already holds the text is left alone,
 /// save for its mode.
 pub fn write_file(folder: &Path, name: &str, text: &str) -> Result<PathBuf, FolderError> {
-    prepare_folder(folder)?;
+    file::private_folder(folder)?;
     let path = folder.join(name);
-    let closed = std::fs::symlink_metadata(&path).is_ok_and(|m| m.permissions().mode() & 0o777 == FILE_MODE);
+    let closed = std::fs::symlink_metadata(&path).is_ok_and(|m| m.permissions().mode() & 0o777 == PRIVATE);
     if closed && read_regular(&path).is_ok_and(|present| present.as_deref() == Some(text)) {
         return Ok(path);
     }
-    if std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
-        return Err(FolderError::Unexpected { path, found: "a folder", expected: "a file, or nothing" });
-    }
-    // The temporary file is in the same folder, so the rename is atomic; tempfile makes it 0600.
-    let mut file = tempfile::Builder::new()
-        .prefix(".new-")
-        .permissions(Permissions::from_mode(FILE_MODE))
-        .tempfile_in(folder)
-        .map_err(failed("write", &path))?;
-    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(failed("write", &path))?;
-    file.persist(&path).map_err(|error| failed("write", &path)(error.error))?;
+    file::write(&path, text.as_bytes(), PRIVATE)?;
     Ok(path)
 }
 
 /// Writes every file of a set into a folder. Files of other names are left alone.
 pub fn write_folder(folder: &Path, files: &Files) -> Result<(), FolderError> {
-    prepare_folder(folder)?;
+    file::private_folder(folder)?;
     for (name, text) in files.expose() {
         write_file(folder, name, text)?;
     }
@@ -114,12 +39,12 @@ pub fn write_folder(folder: &Path, files: &Files) -> Result<(), FolderError> {
 /// Writes a set into a folder in which nothing is yet: all of it appears at once. False, and nothing was written, where
 /// something is there by now, or where the folder cannot be replaced because a file system is mounted on it.
 pub(super) fn write_new_folder(folder: &Path, files: &Files) -> Result<bool, FolderError> {
-    prepare_folder(folder)?;
+    file::private_folder(folder)?;
     // Beside it, so that the rename is atomic. What a run that is killed leaves there has a name that no other run has, and
     // that nothing reads.
     let whole = tempfile::Builder::new()
         .prefix(".new-")
-        .permissions(Permissions::from_mode(FOLDER_MODE))
+        .permissions(Permissions::from_mode(PRIVATE_FOLDER))
         .tempdir_in(folder.parent().unwrap_or(folder))
         .map_err(failed("write", folder))?;
     write_folder(whole.path(), files)?;
@@ -294,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_file_is_replaced_and_its_target_untouched() {
+    fn a_link_in_the_place_of_a_file_is_refused_and_its_target_untouched() {
         let home = tempfile::tempdir().unwrap();
         let target = home.path().join("elsewhere");
         std::fs::write(&target, "mine").unwrap();
@@ -302,9 +227,9 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         std::os::unix::fs::symlink(&target, folder.join("ca.key")).unwrap();
         assert!(matches!(read_folder(&folder), Err(FolderError::Unexpected { .. })));
-        write_folder(&folder, &sample()).unwrap();
+        assert!(matches!(write_folder(&folder, &sample()), Err(FolderError::Unexpected { .. })));
         assert_eq!(std::fs::read_to_string(&target).unwrap(), "mine");
-        assert_eq!(read_folder(&folder).unwrap(), sample());
+        assert!(folder.join("ca.key").is_symlink());
     }
 
     #[test]

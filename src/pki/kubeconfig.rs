@@ -1,11 +1,14 @@
-//! Kubeconfigs with one cluster, one user and one context: writing them, and reading back what we wrote.
+//! Kubeconfigs of a control plane, with one cluster, one user and one context: writing them, and reading back what was
+//! written and nothing else.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 use zeroize::Zeroize;
 
-use super::{PkiError, SecretText};
+use super::{Leaf, PkiError, SecretText};
+use crate::api::text::visible_cell;
 
 /// How the user of a kubeconfig proves who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,15 @@ pub struct Kubeconfig {
 impl Kubeconfig {
     /// The kubeconfig as YAML, with everything embedded. The same input gives the same bytes.
     pub fn to_yaml(&self, entry: &str) -> Result<SecretText, PkiError> {
+        // Block scalars off: Kubernetes' reader does not take every one that the writer would choose.
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
+        serde_saphyr::to_string_with_options(&self.document(), options)
+            .map(SecretText::new)
+            .map_err(|_| PkiError::Write { entry: entry.to_owned() })
+    }
+
+    /// The kubeconfig as it is written.
+    pub(super) fn document(&self) -> impl Serialize {
         let credential = match &self.credential {
             KubeconfigUser::Certificate { certificate, key } => Credential {
                 client_certificate_data: Some(STANDARD.encode(certificate)),
@@ -51,7 +63,7 @@ impl Kubeconfig {
                 token: Some(token.expose().to_owned()),
             },
         };
-        let document = Document {
+        Document {
             api_version: "v1".to_owned(),
             kind: "Config".to_owned(),
             clusters: vec![Cluster {
@@ -67,39 +79,61 @@ impl Kubeconfig {
                 context: ContextEntry { cluster: self.context.clone(), user: self.user.clone() },
             }],
             current_context: self.context.clone(),
-        };
-        // Block scalars off: Kubernetes' reader does not take every one that the writer would choose.
-        let options = serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
-        serde_saphyr::to_string_with_options(&document, options)
-            .map(SecretText::new)
-            .map_err(|_| PkiError::Write { entry: entry.to_owned() })
+        }
     }
 
-    /// Reads a kubeconfig with embedded data: the current context, or the only one.
+    /// Reads a kubeconfig as a control plane has it: one server over https, an embedded authority, and an embedded
+    /// certificate with its key, or a token. `entry` names it in errors.
+    ///
+    /// What is read may come from a Secret that somebody has changed, or from a file that an earlier release copied from
+    /// one. So it is a closed type: a field that makes a client run a program, read a file or call somebody else (`exec`,
+    /// `tokenFile`, `client-key`, `proxy-url` and every other one that [`Kubeconfig::to_yaml`] does not write) is an error.
+    /// What kubectl adds without any such meaning (`preferences`, `extensions`, the namespace of a context) is dropped.
+    ///
+    /// # Errors
+    /// [`PkiError::Unreadable`], [`PkiError::ForeignField`] and [`PkiError::NotHttps`]; none carries a value of the text but
+    /// the server.
     pub fn parse(entry: &str, text: &str) -> Result<Self, PkiError> {
         let unreadable =
             || PkiError::Unreadable { entry: entry.to_owned(), expected: "a kubeconfig with embedded certificates" };
-        let document: Document = serde_saphyr::from_str(text).map_err(|_| unreadable())?;
-        let decode = |data: &str| {
-            STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(unreadable)
+        let document: Value = serde_saphyr::from_str(text).map_err(|_| unreadable())?;
+        let document = Part { entry, path: String::new(), value: &document };
+        document.has_only(&["apiVersion", "kind", "clusters", "users", "contexts", "current-context"])?;
+        let clusters = document.named("clusters", "cluster", &["server", "certificate-authority-data"])?;
+        let users = document.named("users", "user", &["client-certificate-data", "client-key-data", "token"])?;
+        let contexts = document.named("contexts", "context", &["cluster", "user", "namespace"])?;
+        let text = |part: &Part<'_>, key: &str| part.text(key).map(str::to_owned).ok_or_else(unreadable);
+        let decoded = |part: &Part<'_>, key: &str| {
+            let bytes = STANDARD.decode(text(part, key)?).map_err(|_| unreadable())?;
+            String::from_utf8(bytes).ok().filter(|text| !text.is_empty()).ok_or_else(unreadable)
         };
-        let context = document.contexts.iter().find(|c| c.name == document.current_context).ok_or_else(unreadable)?;
-        let cluster = document.clusters.iter().find(|c| c.name == context.context.cluster).ok_or_else(unreadable)?;
-        let user = document.users.iter().find(|u| u.name == context.context.user).ok_or_else(unreadable)?;
-        let credential = match &user.user {
-            Credential { client_certificate_data: Some(certificate), client_key_data: Some(key), .. } => {
-                KubeconfigUser::Certificate { certificate: decode(certificate)?, key: SecretText::new(decode(key)?) }
+        let context_name = text(&document, "current-context")?;
+        let context = Part::find(&contexts, &context_name).ok_or_else(unreadable)?;
+        let cluster = Part::find(&clusters, &text(context, "cluster")?).ok_or_else(unreadable)?;
+        let user_name = text(context, "user")?;
+        let user = Part::find(&users, &user_name).ok_or_else(unreadable)?;
+        let server = text(cluster, "server")?;
+        if !is_https(&server) {
+            return Err(PkiError::NotHttps { entry: entry.to_owned(), server: visible_cell(&server).into_owned() });
+        }
+        let credential = if user.text("client-certificate-data").is_some() {
+            KubeconfigUser::Certificate {
+                certificate: decoded(user, "client-certificate-data")?,
+                key: SecretText::new(decoded(user, "client-key-data")?),
             }
-            Credential { token: Some(token), .. } => KubeconfigUser::Token(SecretText::new(token.clone())),
-            Credential { .. } => return Err(unreadable()),
+        } else {
+            KubeconfigUser::Token(SecretText::new(text(user, "token")?))
         };
-        Ok(Self {
-            context: context.name.clone(),
-            server: cluster.cluster.server.clone(),
-            authority: decode(&cluster.cluster.certificate_authority_data)?,
-            user: user.name.clone(),
-            credential,
-        })
+        let authority = decoded(cluster, "certificate-authority-data")?;
+        Ok(Self { context: context_name, server, authority, user: user_name, credential })
+    }
+
+    /// The same server and credential under the names that an install gives them: the context of control plane `name` and
+    /// the administrator. Whoever wrote the text that this was read from may have chosen the names of somebody's other
+    /// contexts and users, which would be hidden by them in a list of files.
+    #[must_use]
+    pub fn of_control_plane(self, name: &str) -> Self {
+        Self { context: name.to_owned(), user: admin_user(name), ..self }
     }
 
     /// The client certificate and its key, unless the user has a token.
@@ -111,7 +145,75 @@ impl Kubeconfig {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+/// The name of the administrator's entry. It names the control plane, for in a list of kubeconfigs kubectl takes each name
+/// from the first file that has it.
+pub(super) fn admin_user(control_plane: &str) -> String {
+    format!("{}@{control_plane}", Leaf::Admin.common_name())
+}
+
+/// Whether a server is reached over TLS at a host, with nothing in its address that a client could take for more.
+fn is_https(server: &str) -> bool {
+    let uri: Option<http::Uri> = server.parse().ok();
+    uri.is_some_and(|uri| {
+        let authority = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+        uri.scheme_str() == Some("https") && !authority.is_empty() && !authority.contains('@') && uri.query().is_none()
+    })
+}
+
+/// A part of a kubeconfig that is read, with its place for errors.
+#[derive(Clone)]
+struct Part<'v> {
+    entry: &'v str,
+    path: String,
+    value: &'v Value,
+}
+
+impl<'v> Part<'v> {
+    /// What kubectl writes into any part, and what means nothing to a client.
+    const MEANINGLESS: [&'static str; 2] = ["preferences", "extensions"];
+
+    fn unreadable(&self) -> PkiError {
+        PkiError::Unreadable { entry: self.entry.to_owned(), expected: "a kubeconfig with embedded certificates" }
+    }
+
+    /// Refuses every field but these.
+    fn has_only(&self, fields: &[&str]) -> Result<(), PkiError> {
+        let map = self.value.as_object().ok_or_else(|| self.unreadable())?;
+        let foreign = |name: &&String| !fields.contains(&name.as_str()) && !Self::MEANINGLESS.contains(&name.as_str());
+        match map.keys().find(foreign) {
+            // The name is somebody else's text, too.
+            Some(name) => Err(PkiError::ForeignField {
+                entry: self.entry.to_owned(),
+                field: format!("{}{}", self.path, visible_cell(name)),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The items of a list of named things: each name with its content, which has only these fields.
+    fn named(&self, list: &str, key: &str, fields: &[&str]) -> Result<Vec<(String, Self)>, PkiError> {
+        let items = self.value[list].as_array().ok_or_else(|| self.unreadable())?;
+        let read = |(index, value): (usize, &'v Value)| {
+            let path = format!("{}{list}[{index}].", self.path);
+            let item = Self { entry: self.entry, path, value };
+            item.has_only(&["name", key])?;
+            let content = Self { path: format!("{}{key}.", item.path), value: &item.value[key], ..item.clone() };
+            content.has_only(fields)?;
+            Ok((item.text("name").ok_or_else(|| self.unreadable())?.to_owned(), content))
+        };
+        items.iter().enumerate().map(read).collect()
+    }
+
+    fn find<'l>(list: &'l [(String, Self)], name: &str) -> Option<&'l Self> {
+        list.iter().find(|(known, _)| known == name).map(|(_, part)| part)
+    }
+
+    fn text(&self, key: &str) -> Option<&'v str> {
+        self.value[key].as_str()
+    }
+}
+
+#[derive(Serialize)]
 struct Document {
     #[serde(rename = "apiVersion")]
     api_version: String,
@@ -123,26 +225,26 @@ struct Document {
     current_context: String,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Cluster {
     name: String,
     cluster: ClusterEntry,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct ClusterEntry {
     certificate_authority_data: String,
     server: String,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct User {
     name: String,
     user: Credential,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Credential {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,13 +262,13 @@ impl Drop for Credential {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Context {
     name: String,
     context: ContextEntry,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct ContextEntry {
     cluster: String,
     user: String,

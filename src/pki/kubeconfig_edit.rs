@@ -9,6 +9,9 @@ use std::ops::Range;
 use granit_parser::{Event, Parser, Span, StructureStyle};
 use serde_json::{Map, Value, json};
 
+use super::Kubeconfig;
+use super::kubeconfig::admin_user;
+
 /// The lists of a kubeconfig, each with the key under which an entry has its content.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("users", "user"), ("contexts", "context")];
 
@@ -249,11 +252,6 @@ fn named<'v>(config: &'v Value, list: &str, name: &str) -> Option<&'v Value> {
     config[list].as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// The name that the user of a control plane has in a shared file: its own is the same for every control plane.
-fn user_name(user: &str, name: &str) -> String {
-    format!("{user}@{name}")
-}
-
 /// Whether the context of that name is one that [`merge`] made.
 fn is_ours(config: &Value, name: &str) -> bool {
     named(config, "contexts", name).is_some_and(|entry| {
@@ -276,17 +274,18 @@ fn others(mut config: Value, name: &str, user: &str, current: bool) -> Value {
     config
 }
 
-/// Puts the entries of `ours`, a kubeconfig with one cluster, user and context, into `text` as those of `name`.
+/// Puts the entries of `ours` into `text` as those of control plane `name`.
 ///
 /// The current context is changed only with `make_current`.
 ///
 /// # Errors
 /// [`EditError`]; entries of these names that [`merge`] did not make are never replaced.
-pub fn merge(text: &str, ours: &str, name: &str, make_current: bool) -> Result<Edited, EditError> {
+pub fn merge(text: &str, ours: &Kubeconfig, name: &str, make_current: bool) -> Result<Edited, EditError> {
     let before = values(text)?;
-    let own = values(ours)?;
+    let own =
+        serde_json::to_value(ours.document()).map_err(|_| EditError::Unusable("its new entries cannot be written"))?;
     let first = |list: &str, key: &str| own[list][0][key].as_object().cloned().unwrap_or_default();
-    let user = user_name(own["users"][0]["name"].as_str().unwrap_or("admin"), name);
+    let user = admin_user(name);
     if !is_ours(&before, name) {
         for (list, kind) in LISTS {
             let taken = if kind == "user" { &user } else { name };
@@ -382,25 +381,41 @@ pub fn remove(text: &str, name: &str) -> Result<Option<Edited>, EditError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pki::{KubeconfigUser, SecretText};
     use proptest::prelude::*;
 
-    const OURS: &str = "apiVersion: v1\nkind: Config\ncurrent-context: demo\nclusters:\n- name: demo\n  cluster:\n    server: https://192.0.2.1:6443\n    certificate-authority-data: LS0t\ncontexts:\n- name: demo\n  context:\n    cluster: demo\n    user: fleet-admin\nusers:\n- name: fleet-admin\n  user:\n    client-key-data: LS0t\n";
+    fn at(host: &str) -> Kubeconfig {
+        Kubeconfig {
+            context: "demo".to_owned(),
+            server: format!("https://{host}:6443"),
+            authority: "ca".to_owned(),
+            user: admin_user("demo"),
+            credential: KubeconfigUser::Certificate {
+                certificate: "certificate".to_owned(),
+                key: SecretText::new("key".to_owned()),
+            },
+        }
+    }
+
+    fn ours() -> Kubeconfig {
+        at("192.0.2.1")
+    }
 
     const THEIRS: &str = "# mine\napiVersion: v1\nkind: Config\npreferences: {}\nclusters:\n- cluster: # prod\n    server: https://one\n  name: one\n# behind one\ncontexts:\n  - context: {cluster: one, user: 'u'}\n    name: one\ncurrent-context: one # keep\nusers:\n- name: u\n  user:\n    token: |\n      abc\n\n# the end\n";
 
     #[test]
     fn entries_are_added_replaced_and_removed_and_the_rest_stays_to_the_byte() {
-        let merged = merge(THEIRS, OURS, "demo", false).unwrap();
+        let merged = merge(THEIRS, &ours(), "demo", false).unwrap();
         assert!(!merged.current);
         for line in THEIRS.lines() {
             assert!(merged.text.contains(line), "{line} in\n{}", merged.text);
         }
         assert_eq!(
-            merge(&merged.text, OURS, "demo", false).unwrap().text,
+            merge(&merged.text, &ours(), "demo", false).unwrap().text,
             merged.text,
             "a second time changes nothing"
         );
-        let moved = merge(&merged.text, &OURS.replace("192.0.2.1", "192.0.2.2"), "demo", false).unwrap();
+        let moved = merge(&merged.text, &at("192.0.2.2"), "demo", false).unwrap();
         assert_eq!(moved.text, merged.text.replace("192.0.2.1", "192.0.2.2"));
         let removed = remove(&merged.text, "demo").unwrap().unwrap();
         assert_eq!(removed.text, THEIRS);
@@ -412,29 +427,29 @@ mod tests {
         for text in
             ["", "clusters:\ncontexts: null\nusers: [] # none\n", "apiVersion: v1\nkind: Config", "clusters: ~\n"]
         {
-            let merged = merge(text, OURS, "demo", true).unwrap();
+            let merged = merge(text, &ours(), "demo", true).unwrap();
             assert!(merged.current, "{}", merged.text);
             let removed = remove(&merged.text, "demo").unwrap().unwrap();
             assert!(removed.current && !removed.text.contains("192.0.2.1"), "{}", removed.text);
-            assert!(merge(&removed.text, OURS, "demo", false).is_ok(), "{}", removed.text);
+            assert!(merge(&removed.text, &ours(), "demo", false).is_ok(), "{}", removed.text);
         }
     }
 
     #[test]
     fn what_is_not_ours_is_neither_replaced_nor_removed() {
         let taken = THEIRS.replace("one", "demo");
-        let error = merge(&taken, OURS, "demo", false).unwrap_err();
+        let error = merge(&taken, &ours(), "demo", false).unwrap_err();
         assert_eq!(error, EditError::Taken { kind: "cluster", name: "demo".to_owned() });
         assert!(matches!(remove(&taken, "demo"), Err(EditError::Taken { kind: "context", .. })));
         for text in ["{\"clusters\": []}", "clusters: [{name: a}]\n", "a: &x 1\nb: *x\n", "a: 1\n---\nb: 2\n", "\t- x"]
         {
-            assert!(matches!(merge(text, OURS, "demo", false), Err(EditError::Unusable(_))), "{text}");
+            assert!(matches!(merge(text, &ours(), "demo", false), Err(EditError::Unusable(_))), "{text}");
         }
     }
 
     #[test]
     fn a_cluster_that_another_context_uses_stays() {
-        let merged = merge(THEIRS, OURS, "demo", false).unwrap().text;
+        let merged = merge(THEIRS, &ours(), "demo", false).unwrap().text;
         let second =
             merged.replace("contexts:\n", "contexts:\n  - {name: second, context: {cluster: demo, user: u}}\n");
         let removed = remove(&second, "demo").unwrap().unwrap().text;
@@ -468,7 +483,7 @@ mod tests {
                 }
             }
             text.push_str(&end);
-            let merged = merge(&text, OURS, "demo", false).unwrap().text;
+            let merged = merge(&text, &ours(), "demo", false).unwrap().text;
             prop_assert_ne!(&merged, &text);
             let lines: Vec<&str> = text.lines().collect();
             let mut rest = merged.lines();

@@ -272,6 +272,85 @@ fn a_kubeconfig_with_a_token_reads_back() {
     assert!(!format!("{kubeconfig:?}").contains("abcdef"));
 }
 
+/// A kubeconfig as an install writes it, in YAML.
+fn admin_text() -> String {
+    fresh().files.get("admin.kubeconfig").unwrap().to_owned()
+}
+
+#[test]
+fn a_kubeconfig_with_a_field_that_none_of_ours_has_is_refused_and_the_field_named() {
+    let good = admin_text();
+    assert!(Kubeconfig::parse("x", &good).is_ok());
+    let user = "client-certificate-data:";
+    let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh, args: [-c, id]}\n    ";
+    let cases = [
+        (user, format!("{exec}{user}"), "users[0].user.exec"),
+        (user, format!("exec: null\n    {user}"), "users[0].user.exec"),
+        (
+            user,
+            format!("auth-provider: {{name: gcp, config: {{cmd-path: sh}}}}\n    {user}"),
+            "users[0].user.auth-provider",
+        ),
+        (user, format!("tokenFile: /etc/shadow\n    {user}"), "users[0].user.tokenFile"),
+        (user, format!("client-key: /etc/shadow\n    {user}"), "users[0].user.client-key"),
+        (user, format!("username: a\n    {user}"), "users[0].user.username"),
+        (user, format!("as: system:admin\n    {user}"), "users[0].user.as"),
+        ("server:", "proxy-url: http://192.0.2.66\n    server:".to_owned(), "clusters[0].cluster.proxy-url"),
+        ("server:", "certificate-authority: /x\n    server:".to_owned(), "clusters[0].cluster.certificate-authority"),
+        (
+            "server:",
+            "insecure-skip-tls-verify: true\n    server:".to_owned(),
+            "clusters[0].cluster.insecure-skip-tls-verify",
+        ),
+        ("server:", "tls-server-name: x\n    server:".to_owned(), "clusters[0].cluster.tls-server-name"),
+        ("kind: Config", "kind: Config\n\"x\\e[2J\": 1".to_owned(), "x\\u{1b}[2J"),
+        // Also in an entry that no context names.
+        ("users:\n", format!("users:\n- name: other\n  user:\n    {exec}token: t\n"), "users[0].user.exec"),
+    ];
+    for (place, new, field) in cases {
+        let text = good.replacen(place, &new, 1);
+        let error = Kubeconfig::parse("x", &text).unwrap_err();
+        assert!(matches!(&error, PkiError::ForeignField { field: named, .. } if named == field), "{field}: {error}");
+    }
+    // What kubectl adds when it changes a file has no meaning for a client.
+    let kubectl = good
+        .replace("kind: Config", "kind: Config\npreferences: {}")
+        .replace("    user: ", "    namespace: x\n    user: ");
+    assert_eq!(Kubeconfig::parse("x", &kubectl).unwrap(), Kubeconfig::parse("x", &good).unwrap());
+}
+
+#[test]
+fn a_kubeconfig_leads_to_one_server_over_https_with_everything_embedded() {
+    let good = admin_text();
+    let server = "https://10.200.0.2:32222";
+    for other in
+        ["http://10.200.0.2:32222", "10.200.0.2:32222", "https://", "https://a@10.200.0.2", "unix:///run/x", "''"]
+    {
+        let error = Kubeconfig::parse("x", &good.replace(server, other)).unwrap_err();
+        assert!(matches!(error, PkiError::NotHttps { .. }), "{other}: {error}");
+    }
+    let line = |key: &str| good.lines().find(|line| line.trim_start().starts_with(key)).unwrap().to_owned();
+    for key in ["certificate-authority-data:", "client-key-data:", "server:", "current-context:"] {
+        let without = good.replace(&line(key), "");
+        assert!(Kubeconfig::parse("x", &without).is_err(), "without {key}");
+        let empty =
+            good.replace(&line(key), &format!("{} \"\"", line(key).split_once(':').unwrap().0.to_owned() + ":"));
+        assert!(Kubeconfig::parse("x", &empty).is_err(), "with an empty {key}");
+    }
+    for text in ["", "[]", "a: &a [*a]", "clusters: 1", "apiVersion: v1\nclusters: {}\nusers: []\ncontexts: []"] {
+        assert!(Kubeconfig::parse("x", text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn names_in_a_kubeconfig_are_those_of_its_control_plane_whoever_chose_them_before() {
+    let own = Kubeconfig::parse("x", &admin_text()).unwrap();
+    assert_eq!((own.context.as_str(), own.user.as_str()), ("demo", "fleet-admin@demo"));
+    let foreign = Kubeconfig { context: "prod".to_owned(), user: "cluster-admin".to_owned(), ..own.clone() };
+    let read = Kubeconfig::parse("x", foreign.to_yaml("x").unwrap().expose()).unwrap();
+    assert_eq!(read.of_control_plane("demo"), own);
+}
+
 #[test]
 fn openssl_accepts_every_chain_for_its_use() {
     if Command::new("openssl").arg("version").output().is_err() {

@@ -2,14 +2,15 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
-use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt};
 
 use crate::api::init_kubeconfig::Init;
 use crate::api::keys::INIT_SECRET;
+use crate::api::names::ControlPlaneName;
 use crate::api::shell::{kubeconfig_flag, word};
-use crate::apply::client::{Target, connect_with};
+use crate::apply::client::Target;
 use crate::check::workload::SOME_CONTROL_PLANE;
+use crate::install::admin_access;
 use crate::install::home::Home;
 
 /// A control plane that can be asked.
@@ -49,22 +50,23 @@ impl Hub {
     /// service's home whose kubeconfig trusts the same authority.
     pub async fn of_init(home: &Home, init: &Init) -> Option<Self> {
         for folder in fs_err::read_dir(home.path()).ok()?.flatten() {
-            let file = folder.path().join("fleet-kubeconfig");
-            let Ok(text) = fs_err::read_to_string(&file) else { continue };
-            let Ok(kubeconfig) = Kubeconfig::from_yaml(&text) else { continue };
-            let same = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()).find(|cluster| {
-                use base64::Engine as _;
-                let data = cluster.certificate_authority_data.as_deref().unwrap_or_default();
-                base64::engine::general_purpose::STANDARD.decode(data).is_ok_and(|ca| ca == init.ca)
-            });
-            let Some(server) = same.map(|cluster| cluster.server.clone()) else { continue };
-            if let Ok(connected) = connect_with(kubeconfig).await {
-                let name = folder.file_name().to_string_lossy().into_owned();
+            let Some(name) = folder.file_name().to_str().and_then(|name| name.parse::<ControlPlaneName>().ok()) else {
+                continue;
+            };
+            let Ok(Some(kubeconfig)) = admin_access::written(home, &name) else { continue };
+            if kubeconfig.authority.as_bytes() != init.ca {
+                continue;
+            }
+            if let Ok(connected) = admin_access::connect(&kubeconfig).await {
                 // Where kubectl finds it under its name, nobody has to be told of the file.
-                let by_name = Target { kubeconfig: Vec::new(), context: Some(name.clone()) };
-                let merged = server.is_some() && by_name.server() == server;
-                let flags = if merged { format!(" --context {}", word(&name)) } else { kubeconfig_flag(&file) };
-                return Some(Self { name, flags, client: connected.client });
+                let by_name = Target { kubeconfig: Vec::new(), context: Some(name.to_string()) };
+                let merged = by_name.server().is_some_and(|server| server.trim_end_matches('/') == connected.server);
+                let flags = if merged {
+                    format!(" --context {}", word(name.as_str()))
+                } else {
+                    kubeconfig_flag(&home.kubeconfig(&name))
+                };
+                return Some(Self { name: name.to_string(), flags, client: connected.client });
             }
         }
         None

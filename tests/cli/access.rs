@@ -161,6 +161,70 @@ fn the_token_of_an_exec_plugin_is_what_the_cluster_is_asked_with() {
     assert!(said.recv().unwrap().ends_with("Bearer from-plugin"));
 }
 
+/// A plugin that is given a credential in its environment and its arguments, prints another, and fails.
+const FAILING: &str = "#!/bin/sh\nprintf 'the session\\033[2J has ended\\n' >&2\necho '{\"status\": {\"token\": \"SECRET-out\"}}'\nexit 255\n";
+/// The same that ends well, with something that is no credential.
+const BABBLING: &str = "#!/bin/sh\necho '\"SECRET-out\"'\n";
+/// A credential that has ended already, once; whoever asks again gets [`FAILING`].
+const ENDED: &str = "#!/bin/sh\nif test -e \"$0.asked\"; then echo SECRET-out; echo again >&2; exit 1; fi\ntouch \"$0.asked\"\n\
+     echo '{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", \"status\": {\"token\": \"SECRET-out\", \
+     \"expirationTimestamp\": \"2020-01-01T00:00:00Z\"}}'\n";
+
+#[test]
+fn a_plugin_that_fails_shows_what_it_said_and_none_of_what_it_was_given_or_gave() {
+    for (script, mode, said) in [
+        (FAILING, "Never", r"failed with exit status: 255; it said: the session\u{1b}[2J has ended"),
+        (FAILING, "IfAvailable", "failed with exit status: 255"),
+        (BABBLING, "Never", "is no ExecCredential"),
+        (ENDED, "Never", "failed with exit status: 1; it said: again"),
+        ("", "Never", "failed"),
+    ] {
+        for flags in [
+            &[][..],
+            &["-o", "json"],
+            &["--verbose"],
+            &["--verbose", "--verbose", "--verbose"],
+            &["--verbose", "--log-format", "json"],
+        ] {
+            let sandbox = Sandbox::new();
+            let file = sandbox.file("log-in", script);
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o700)).unwrap();
+            let user = format!(
+                "user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: \"{file}\", args: [--key, SECRET-arg], \
+                 env: [{{name: AWS_SECRET_ACCESS_KEY, value: SECRET-env}}], interactiveMode: {mode}}}}}"
+            );
+            let server = serve(|_, _| list(&[]));
+            let config = sandbox.file("config", &kubeconfig("x", &server).replace("user: {}", &user));
+            let args = [&["get", "clusters", "--kubeconfig", &config], flags].concat();
+            let ran = Ran::of(sandbox.command().args(args).env("RUST_LOG", "trace").output().unwrap());
+            let shown = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(!shown.contains("SECRET"), "{flags:?}: {shown}");
+            if script.is_empty() {
+                continue;
+            }
+            let said = if flags == ["-o", "json"] { said.replace('\\', r"\\") } else { said.to_owned() };
+            assert!(ran.code == 1 && shown.contains(&said), "{flags:?}: {said} is not in {shown}");
+        }
+    }
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_read_is_told_without_its_lines() {
+    let sandbox = Sandbox::new();
+    let good = kubeconfig("x", "https://127.0.0.1:1");
+    for user in [
+        "user: SECRET",
+        "user: {token: SECRET, x: [}",
+        "user: {token: [SECRET]}",
+        "user: {token: SECRET\n  client-key-data: {}}",
+    ] {
+        let config = sandbox.file("config", &good.replace("user: {}", user));
+        let ran = sandbox.run(&["get", "clusters", "--kubeconfig", &config, "--verbose"]);
+        ran.fails(1, &["cannot use the kubeconfig", "line "]);
+        assert!(!ran.stderr.contains("SECRET"), "{ran:?}");
+    }
+}
+
 #[test]
 fn a_server_that_is_too_busy_is_asked_again() {
     let sandbox = Sandbox::new();

@@ -67,7 +67,7 @@ fn demo(sandbox: &Sandbox, etcd: usize) {
 }
 
 /// Each page with the exit code of its reason, what is there, and the command.
-const RUNS: [(&str, i32, Given, &str); 40] = [
+const RUNS: [(&str, i32, Given, &str); 42] = [
     ("AutoNeedsCluster", 2, nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", 1, |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
     ("ChartMissing", 2, nothing, "fleetctl show images --set etcd.replicas=3"),
@@ -83,10 +83,32 @@ const RUNS: [(&str, i32, Given, &str); 40] = [
         },
         "fleetctl template agent west --output-dir out",
     ),
+    (
+        "FolderNotSafe",
+        6,
+        |sandbox| {
+            use std::os::unix::fs::PermissionsExt as _;
+            let folder = sandbox.path().join("out");
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        },
+        "fleetctl template control-plane demo --set exposure.type=ClusterIP --set exposure.host=demo.example.org --output-dir out",
+    ),
     ("InvalidAccessKey", 2, nothing, "fleetctl install control-plane demo --cloud-access-key key.json --dry-run"),
     ("InvalidName", 2, nothing, "fleetctl install control-plane My_Name --dry-run"),
     ("InvalidValues", 2, nothing, "fleetctl install control-plane demo --set etcd.replica=3 --dry-run"),
     ("Io", 1, nothing, "fleetctl versions > /dev/full"),
+    (
+        "KubeconfigChanged",
+        1,
+        |sandbox| {
+            installed_from_here(sandbox, "demo", "https://192.0.2.10:6443");
+            let file = ".fleet/demo/fleet-kubeconfig";
+            let text = std::fs::read_to_string(sandbox.path().join(file)).unwrap();
+            sandbox.file(file, &text.replace("token: hub", "exec: {command: sh}"));
+        },
+        "fleetctl kubeconfig demo",
+    ),
     (
         "KubeconfigLocked",
         6,

@@ -3,6 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use crate::server::{admin_kubeconfig, list, serve, use_cluster};
+use crate::status::{hosting, inside};
 use crate::{Ran, Sandbox};
 
 const THEIRS: &str = "# mine\napiVersion: v1\nkind: Config\nclusters:\n- cluster: {server: \"https://127.0.0.1:1\"} # one\n  name: one\ncontexts:\n- context: {cluster: one, user: u}\n  name: one\ncurrent-context: one\nusers:\n- name: u\n  user: {}\n";
@@ -124,4 +130,107 @@ fn every_file_of_the_list_is_looked_through_for_the_name() {
     let nothing = run(&[&first, &second], &["--remove"]);
     assert!(nothing.succeeds().contains("/first, ") && nothing.stdout.contains("nothing to remove"), "{nothing:?}");
     run(&[&first, &theirs], &["--remove"]).fails(6, &["theirs", "context `demo`"]);
+}
+
+/// A kubeconfig of control plane `demo` whose user also runs a program, or reads a file, of somebody else's choice.
+fn changed(mark: &std::path::Path, with: &str) -> String {
+    let with = with.replace("MARK", &mark.display().to_string());
+    admin_kubeconfig("demo", "http://127.0.0.1:1").replace("token: hub", &with)
+}
+
+const EXEC: &str =
+    "exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: [MARK], interactiveMode: Never}";
+
+/// Commands that connect by the kubeconfig that the hosting cluster keeps, or hand it on.
+const BY_KUBECONFIG: [&[&str]; 8] = [
+    &["status", "demo"],
+    &["check", "demo"],
+    &["version"],
+    &["uninstall", "control-plane", "demo", "--delete-data", "--yes"],
+    &["kubeconfig", "demo"],
+    &["kubeconfig", "demo", "--show"],
+    &["kubeconfig", "demo", "--merge"],
+    &["get", "clusters", "--context", "demo"],
+];
+
+#[test]
+fn a_kubeconfig_that_somebody_changed_in_its_secret_runs_nothing_and_is_not_handed_on() {
+    for with in [
+        EXEC,
+        "tokenFile: MARK",
+        "client-key: MARK",
+        "auth-provider: {name: gcp, config: {cmd-path: touch, cmd-args: MARK}}",
+    ] {
+        let sandbox = Sandbox::new();
+        let mark = sandbox.path().join("ran");
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-kubeconfig", "namespace": "fleet",
+            "labels": {"app.kubernetes.io/instance": "demo", "app.kubernetes.io/part-of": "fleet"}},
+            "data": {"kubeconfig": STANDARD.encode(changed(&mark, with))}});
+        let hub = serve(|_, path| inside(path));
+        use_cluster(
+            &sandbox,
+            &serve(move |_, path| match path.split('?').next().unwrap() {
+                "/api/v1/namespaces/fleet/secrets/fleet-kubeconfig" => (200, secret.clone()),
+                "/api/v1/namespaces/fleet/secrets" => list(std::slice::from_ref(&secret)),
+                path => hosting(path, &hub, 1),
+            }),
+        );
+        let field = format!("users[0].user.{}", with.split(':').next().unwrap());
+        let before = fs::read_to_string(sandbox.path().join(".kube/config")).unwrap();
+        for command in BY_KUBECONFIG {
+            let ran = sandbox.run(command);
+            assert!(!mark.exists(), "`{with}` had its way with {command:?}: {ran:?}");
+            if command[0] == "kubeconfig" {
+                ran.fails(1, &["not used", "Secret fleet/fleet-kubeconfig", &field]);
+            }
+            if command[0] == "status" {
+                assert!(ran.stdout.contains(&field) || ran.stderr.contains(&field), "{ran:?}");
+            }
+        }
+        assert_eq!(fs::read_to_string(sandbox.path().join(".kube/config")).unwrap(), before);
+        assert!(!sandbox.path().join(".fleet/demo/fleet-kubeconfig").exists());
+    }
+}
+
+#[test]
+fn a_file_that_an_earlier_release_copied_from_a_secret_runs_nothing_either() {
+    let sandbox = Sandbox::new();
+    let mark = sandbox.path().join("ran");
+    fs::create_dir_all(sandbox.path().join(".fleet/demo")).unwrap();
+    let file = sandbox.file(".fleet/demo/fleet-kubeconfig", &changed(&mark, EXEC));
+    for command in BY_KUBECONFIG {
+        let ran = sandbox.run(command);
+        assert!(!mark.exists(), "{command:?}: {ran:?}");
+        if command[0] == "get" {
+            ran.fails(1, &[&file, "users[0].user.exec", "fleetctl kubeconfig demo"]);
+        }
+    }
+    // What the user's own kubeconfig names is run, as by kubectl.
+    fs::create_dir_all(sandbox.path().join(".kube")).unwrap();
+    sandbox.file(".kube/config", &changed(&mark, EXEC));
+    sandbox.run(&["get", "clusters", "--context", "demo"]);
+    assert!(mark.exists());
+}
+
+#[test]
+fn a_device_is_no_kubeconfig_to_merge_into_and_a_link_is_written_through() {
+    let sandbox = home();
+    let merge = |kubeconfig: &str| {
+        Ran::of(
+            sandbox.command().args(["kubeconfig", "demo", "--merge"]).env("KUBECONFIG", kubeconfig).output().unwrap(),
+        )
+    };
+    let link = sandbox.path().join("null");
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    let before = fs::read_dir("/dev").unwrap().count();
+    for device in ["/dev/null", link.to_str().unwrap()] {
+        merge(device).fails(6, &["/dev/null", "a device", "--kubeconfig"]);
+    }
+    assert_eq!(fs::read_dir("/dev").unwrap().count(), before, "nothing is made beside it");
+    assert!(!fs::metadata("/dev/null").unwrap().is_file() && link.is_symlink());
+    let link = sandbox.path().join(".kube/config");
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    sandbox.run(&["kubeconfig", "demo", "--merge"]).succeeds();
+    assert!(link.is_symlink());
+    assert!(fs::read_to_string(sandbox.path().join(".kube/real")).unwrap().contains("192.0.2.10"));
 }

@@ -1,9 +1,13 @@
 //! API servers that are a function from a request to an answer, for what a command says before any real cluster is needed.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, LazyLock};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use crate::Sandbox;
@@ -11,7 +15,26 @@ use crate::Sandbox;
 /// What a server says: a status code and a body.
 pub(crate) type Answer = (u16, Value);
 
-/// Starts a server for the rest of the test run and gives its address. `answer` gets the method and the path with its query.
+/// How a server talks TLS, and the CA that has signed its certificate, as PEM.
+static TLS: LazyLock<(Arc<ServerConfig>, String)> = LazyLock::new(|| {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let ca = params.self_signed(&key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap().der().clone();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+    (Arc::new(config), ca)
+});
+
+/// The first byte of what a client sends who talks TLS: a handshake (RFC 8446, 5.1).
+const HANDSHAKE: u8 = 22;
+
+/// Starts a server for the rest of the test run and gives its address, at which it talks plain HTTP and, to those who begin
+/// with a handshake, TLS. `answer` gets the method and the path with its query.
 pub(crate) fn serve(answer: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -20,14 +43,26 @@ pub(crate) fn serve(answer: impl Fn(&str, &str) -> Answer + Send + Sync + 'stati
         for stream in listener.incoming().flatten() {
             let answer = Arc::clone(&answer);
             // A client that goes away in the middle is no matter of the server's.
-            std::thread::spawn(move || one(&stream, &*answer));
+            std::thread::spawn(move || {
+                let mut first = [0];
+                stream.peek(&mut first).ok()?;
+                if first == [HANDSHAKE] {
+                    let connection = ServerConnection::new(Arc::clone(&TLS.0)).ok()?;
+                    let mut stream = StreamOwned::new(connection, stream);
+                    one(&mut stream, &*answer)?;
+                    stream.conn.send_close_notify();
+                    stream.flush().ok()
+                } else {
+                    one(&mut &stream, &*answer)
+                }
+            });
         }
     });
     address
 }
 
-fn one(stream: &TcpStream, answer: &dyn Fn(&str, &str) -> Answer) -> Option<()> {
-    let mut reader = BufReader::new(stream);
+fn one(stream: &mut (impl Read + Write), answer: &dyn Fn(&str, &str) -> Answer) -> Option<()> {
+    let mut reader = BufReader::new(&mut *stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
     let mut words = line.split_whitespace();
@@ -46,7 +81,7 @@ fn one(stream: &TcpStream, answer: &dyn Fn(&str, &str) -> Answer) -> Option<()> 
     let (status, body) = answer(&method, &path);
     let body = body.to_string();
     let head = format!("HTTP/1.1 {status} x\r\ncontent-type: application/json\r\nconnection: close");
-    write!(&*stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()
+    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()
 }
 
 /// The answer to a request for what is not there.
@@ -77,6 +112,17 @@ pub(crate) fn kubeconfig(context: &str, server: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: \"{server}\"}}}}]\nusers: [{{name: u, user: {{}}}}]\n\
          contexts: [{{name: {context}, context: {{cluster: c, user: u}}}}]\ncurrent-context: {context}\n"
+    )
+}
+
+/// The kubeconfig that an install of a control plane whose API is this [`serve`]d one writes.
+pub(crate) fn admin_kubeconfig(name: &str, server: &str) -> String {
+    let server = server.replace("http://", "https://");
+    let ca = STANDARD.encode(&TLS.1);
+    format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: {name}\n  cluster:\n    certificate-authority-data: {ca}\n    server: {server}\n\
+         users:\n- name: fleet-admin@{name}\n  user:\n    token: hub\n\
+         contexts:\n- name: {name}\n  context:\n    cluster: {name}\n    user: fleet-admin@{name}\ncurrent-context: {name}\n"
     )
 }
 

@@ -10,7 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::server::{Answer, forbidden, kubeconfig, list, not_found, serve, use_cluster, with_kubeconfig};
+use crate::server::{
+    Answer, admin_kubeconfig, forbidden, kubeconfig, list, not_found, serve, use_cluster, with_kubeconfig,
+};
 use crate::{Ran, Running, Sandbox};
 
 /// An address where nobody answers.
@@ -88,7 +90,7 @@ pub(crate) fn hosting(path: &str, hub: &str, etcd: usize) -> Answer {
         "/api/v1/namespaces/fleet/secrets/fleet-kubeconfig" => (
             200,
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-kubeconfig", "labels": {"app.kubernetes.io/instance": "demo"}},
-                "data": {"kubeconfig": STANDARD.encode(kubeconfig("demo", hub))}}),
+                "data": {"kubeconfig": STANDARD.encode(admin_kubeconfig("demo", hub))}}),
         ),
         "/api/v1/namespaces/fleet/pods" => list(if etcd == 0 { std::slice::from_ref(&pending) } else { &[] }),
         "/api/v1/namespaces/fleet/secrets"
@@ -101,7 +103,7 @@ pub(crate) fn hosting(path: &str, hub: &str, etcd: usize) -> Answer {
 /// Puts a control plane's kubeconfig where its install writes it.
 pub(crate) fn installed_from_here(sandbox: &Sandbox, name: &str, hub: &str) {
     std::fs::create_dir_all(sandbox.path().join(".fleet").join(name)).unwrap();
-    sandbox.file(&format!(".fleet/{name}/fleet-kubeconfig"), &kubeconfig(name, hub));
+    sandbox.file(&format!(".fleet/{name}/fleet-kubeconfig"), &admin_kubeconfig(name, hub));
 }
 
 fn document(ran: &Ran) -> Value {

@@ -316,3 +316,35 @@ fn help_says_which_values_win() {
         assert!(order.is_sorted(), "{text}");
     }
 }
+
+#[test]
+fn keys_are_written_through_no_link_into_no_open_file_and_into_no_open_folder() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path().join("out");
+    let into = |folder: &std::path::Path| template(&sandbox, &["--output-dir", folder.to_str().unwrap()]);
+    into(&folder).succeeds();
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700, "a new folder is its owner's alone");
+    let secret = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let secret = secret.into_iter().find(|path| path.to_string_lossy().ends_with("secret-fleet-pki.yaml")).unwrap();
+
+    // What others can read is theirs no longer, not even where they have it open.
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o666)).unwrap();
+    fs::write(&secret, "").unwrap();
+    let open = fs::File::open(&secret).unwrap();
+    into(&folder).succeeds();
+    assert_eq!(fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::io::read_to_string(open).unwrap(), "");
+
+    let theirs = sandbox.file("theirs", "theirs");
+    fs::remove_file(&secret).unwrap();
+    std::os::unix::fs::symlink(&theirs, &secret).unwrap();
+    into(&folder).fails(6, &["a symbolic link", "secret-fleet-pki.yaml", "--exclude-kind Secret"]);
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+
+    let open = sandbox.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    into(&open).fails(6, &["a folder that other users may write", "does not exist yet"]);
+    assert_eq!(fs::read_dir(&open).unwrap().count(), 0);
+    template(&sandbox, &["--output-dir", open.to_str().unwrap(), "--exclude-kind", "Secret"]).succeeds();
+}

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::install::documents;
-use crate::server::{Answer, kubeconfig, list, not_found, serve, use_cluster};
+use crate::server::{Answer, admin_kubeconfig, list, not_found, serve, use_cluster};
 use crate::status::inside;
 use crate::{Ran, Sandbox};
 
@@ -57,7 +57,7 @@ impl Hosting {
                 object["metadata"]["annotations"]["fleet-scheduler.io/keep"] = "true".into();
             }
             if object["metadata"]["name"] == "fleet-kubeconfig" {
-                object["data"]["kubeconfig"] = STANDARD.encode(kubeconfig("demo", hub)).into();
+                object["data"]["kubeconfig"] = STANDARD.encode(admin_kubeconfig("demo", hub)).into();
             }
             object["metadata"]["managedFields"] =
                 json!([{"manager": "fleetctl", "operation": "Apply", "fieldsV1": {"f:spec": {}}}]);

@@ -93,6 +93,7 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     assert!(proxy.seen().len() > 5, "the proxy was used");
 
     what_is_lost_is_found_again(&site);
+    a_changed_kubeconfig_runs_nothing(&site);
     assert_eq!(site.secret("fleet-pki")["ca.crt"], authority);
 
     // Removed and resumed: the same authority, the same data.
@@ -170,6 +171,38 @@ fn what_is_lost_is_found_again(site: &Site) {
     assert!(!status.succeeds().contains(no_record), "{status:?}");
     let quiet = site.install(&[]);
     assert!(quiet.succeeds().contains("Nothing had to be changed") && !quiet.stderr.contains("lost"), "{quiet:?}");
+}
+
+/// Whoever may write Secrets in the namespace puts a program into the kubeconfig that the cluster keeps.
+fn a_changed_kubeconfig_runs_nothing(site: &Site) {
+    let mark = site.home().join("ran");
+    let good = site.secret("fleet-kubeconfig")["kubeconfig"].clone();
+    let exec = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: touch, args: [{}], interactiveMode: Never}}",
+        mark.display()
+    );
+    let credential = |line: &&str| line.contains("client-certificate-data") || line.contains("client-key-data");
+    let lines: Vec<&str> = good.lines().filter(|line| !credential(line)).collect();
+    let changed = format!("{}\n", lines.join("\n")).replace("  user:\n", &format!("  user:\n    {exec}\n"));
+    assert!(changed.contains("touch"), "{changed}");
+    let patch = serde_json::json!({"stringData": {"kubeconfig": changed}}).to_string();
+    site.kubectl(&["-n", "fleet", "patch", "secret", "fleet-kubeconfig", "--type", "merge", "--patch", &patch]);
+    let status = site.fleetctl(&["status", "demo"]);
+    status.fails(7, &["users[0].user.exec", "somebody has changed it", "fleetctl install control-plane demo"]);
+    for command in [
+        &["check", "demo"][..],
+        &["version"],
+        &["uninstall", "cp", "demo", "--delete-data"],
+        &["kubeconfig", "demo"],
+        &["kubeconfig", "demo", "--merge", "--kubeconfig", site.home().join("merged").to_str().unwrap()],
+    ] {
+        let ran = site.fleetctl(command);
+        assert!(!mark.exists(), "{command:?} ran it: {ran:?}");
+    }
+    assert!(!site.home().join("merged").exists());
+    let mended = site.install(&[]);
+    assert!(mended.succeeds().contains("Control plane demo is healthy"), "{mended:?}");
+    assert!(site.fleetctl(&["status", "demo"]).succeeds().contains("healthy") && !mark.exists());
 }
 
 #[track_caller]

@@ -21,7 +21,8 @@ use crate::cli::package_args::wrong_name;
 use crate::cli::ui::Ui;
 use crate::control_plane::health::{self, Health, chain};
 use crate::control_plane::installation::{self, Installation};
-use crate::control_plane::keys;
+use crate::control_plane::keys::{self, AdminKubeconfigError};
+use crate::install::admin_access;
 use crate::install::home::Home;
 
 /// A control plane, as far as it can be seen.
@@ -215,10 +216,14 @@ async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliEr
     });
     let Some(name) = name else { return Err(error) };
     let file = home.kubeconfig(&name);
-    let Ok(text) = fs_err::read_to_string(&file) else { return Err(error) };
+    let kubeconfig = match admin_access::written(&home, &name) {
+        Ok(Some(kubeconfig)) => kubeconfig,
+        Ok(None) => return Err(error),
+        Err(why) => return Err(error.cause(format!("and its own API is not asked: {why}"))),
+    };
     let way = format!("by {}", file.display());
     let failed = |why: &str| format!("and its own API, {way}, does not answer: {why}");
-    let hub = match health::hub(&text).await {
+    let hub = match health::hub(&kubeconfig).await {
         Ok(hub) => hub,
         Err(why) => return Err(error.cause(failed(&why))),
     };
@@ -239,10 +244,16 @@ fn known(home: &Home) -> Vec<ControlPlaneName> {
 
 /// The control plane's API: by the kubeconfig in the hosting cluster, else by the local file.
 async fn hub(hosting: &Client, namespace: &str, name: &ControlPlaneName) -> Result<Client, String> {
-    let text = keys::admin_kubeconfig(hosting, namespace, name.as_str()).await.ok().flatten();
-    let local = || Home::of_user().ok().and_then(|home| fs_err::read_to_string(home.kubeconfig(name)).ok());
-    match text.or_else(local) {
-        Some(text) => health::hub(&text).await,
+    let kubeconfig = match keys::admin_kubeconfig(hosting, namespace, name.as_str()).await {
+        Ok(Some(kubeconfig)) => Some(kubeconfig),
+        Err(error @ AdminKubeconfigError::Refused { .. }) => return Err(error.to_string()),
+        Ok(None) | Err(AdminKubeconfigError::Api(_)) => match Home::of_user() {
+            Ok(home) => admin_access::written(&home, name).map_err(|error| error.to_string())?,
+            Err(_) => None,
+        },
+    };
+    match kubeconfig {
+        Some(kubeconfig) => health::hub(&kubeconfig).await,
         None => Err("its kubeconfig is neither in the hosting cluster nor on this machine".to_owned()),
     }
 }

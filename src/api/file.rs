@@ -1,0 +1,262 @@
+//! Writing files: whole or not at all, and never over anything but a regular file of the user's own.
+//!
+//! Everything that is written on the operator's machine goes through here: keys, kubeconfigs, rendered objects and the
+//! local journal. Whoever may make names in the same folder (a link to another file, a device, somebody else's file) gets
+//! nothing written through them.
+
+use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+/// The mode of a folder that holds keys.
+pub const PRIVATE_FOLDER: u32 = 0o700;
+/// The mode of a file that may hold keys.
+pub const PRIVATE: u32 = 0o600;
+/// The mode of a file that anybody may read, less what the umask takes away.
+pub const PUBLIC: u32 = 0o644;
+
+/// The superuser, who writes files on behalf of their owners.
+const ROOT: u32 = 0;
+
+/// Why a file or folder cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// Something that could lead elsewhere, or that others could change, stands in the way. It was left as it is.
+    #[error("`{}` is {found}; expected {expected}", path.display())]
+    Unexpected {
+        /// Where.
+        path: PathBuf,
+        /// What is there, as a noun phrase.
+        found: &'static str,
+        /// What should be there, as a noun phrase.
+        expected: &'static str,
+    },
+    /// The file system refused.
+    #[error("cannot {action} `{}`", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Wraps an error of the file system with what was tried, as a verb, and on what.
+pub fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
+    move |source| FileError::Io { action, path: path.to_owned(), source }
+}
+
+/// The kind of a file, as a noun phrase.
+pub fn kind(metadata: &Metadata) -> &'static str {
+    use std::os::unix::fs::FileTypeExt as _;
+    let kind = metadata.file_type();
+    match () {
+        () if kind.is_symlink() => "a symbolic link",
+        () if kind.is_dir() => "a folder",
+        () if kind.is_file() => "a regular file",
+        () if kind.is_fifo() => "a named pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    }
+}
+
+/// The metadata of what is at a path, without following a link; none where there is nothing.
+pub fn look(path: &Path) -> Result<Option<Metadata>, FileError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("look at", path)(error)),
+    }
+}
+
+/// Whether the user of this process owns a file; root may write for every owner.
+fn is_own(metadata: &Metadata) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    metadata.uid() == user || user == ROOT
+}
+
+/// What is at a path, where it may be replaced: a regular file of the user's own, or nothing.
+///
+/// # Errors
+/// [`FileError::Unexpected`] for links, folders, devices, pipes, sockets and files of other users.
+pub fn replaceable(path: &Path) -> Result<Option<Metadata>, FileError> {
+    let refused = |found| FileError::Unexpected {
+        path: path.to_owned(),
+        found,
+        expected: "a regular file of your own, or nothing",
+    };
+    match look(path)? {
+        Some(metadata) if !metadata.is_file() => Err(refused(kind(&metadata))),
+        Some(metadata) if !is_own(&metadata) => Err(refused("a file of another user")),
+        found => Ok(found),
+    }
+}
+
+/// Writes a file whole: a new one beside it, synced to disk, then renamed into its place. It has `mode` whatever the former
+/// one had, less what the umask takes away where there was none; under root the owner stays.
+///
+/// # Errors
+/// What [`replaceable`] refuses, and what the file system does; the file is then as it was.
+pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
+    let former = replaceable(path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let wrap = |error| failed("write", path)(error);
+    // In the same folder, so that the rename is atomic.
+    let mut fresh = tempfile::Builder::new()
+        .prefix(".new-")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(folder)
+        .map_err(wrap)?;
+    if let Some(former) = former {
+        if former.uid() != rustix::process::geteuid().as_raw() {
+            fchown(fresh.as_file(), Some(former.uid()), Some(former.gid())).map_err(wrap)?;
+        }
+        fresh.as_file().set_permissions(Permissions::from_mode(mode)).map_err(wrap)?;
+    }
+    fresh.write_all(bytes).and_then(|()| fresh.as_file().sync_all()).map_err(wrap)?;
+    fresh.persist(path).map(drop).map_err(|error| wrap(error.error))
+}
+
+/// Opens a file for appending, made [`PRIVATE`] where it is new and closed to others where it is not.
+///
+/// # Errors
+/// What [`replaceable`] refuses, also where it comes into its place between the look and the opening.
+pub fn append(path: &Path) -> Result<File, FileError> {
+    replaceable(path)?;
+    let mut options = OpenOptions::new();
+    // Neither a link nor a pipe without a reader that has come since is followed or waited for.
+    options.append(true).create(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path).map_err(failed("open", path))?;
+    let opened = file.metadata().map_err(failed("look at", path))?;
+    if !opened.is_file() || !is_own(&opened) || opened.nlink() != 1 {
+        let expected = "a regular file of your own under one name";
+        return Err(FileError::Unexpected { path: path.to_owned(), found: "something else by now", expected });
+    }
+    if opened.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(failed("close to others", path))?;
+    }
+    Ok(file)
+}
+
+/// Makes a folder and those above it where they are missing, all [`PRIVATE_FOLDER`], and closes an existing one to others.
+///
+/// # Errors
+/// [`FileError::Unexpected`] where something else is there, a link to a folder too.
+pub fn private_folder(folder: &Path) -> Result<(), FileError> {
+    match look(folder)? {
+        Some(metadata) if metadata.is_dir() => {
+            if metadata.permissions().mode() & 0o077 != 0 {
+                std::fs::set_permissions(folder, Permissions::from_mode(PRIVATE_FOLDER))
+                    .map_err(failed("close to others", folder))?;
+            }
+            Ok(())
+        }
+        Some(metadata) => Err(FileError::Unexpected {
+            path: folder.to_owned(),
+            found: kind(&metadata),
+            expected: "a folder, or nothing",
+        }),
+        None => std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(PRIVATE_FOLDER)
+            .create(folder)
+            .map_err(failed("make the folder", folder)),
+    }
+}
+
+/// Refuses a folder in which others could put a file of theirs in the place of one that is written there.
+///
+/// # Errors
+/// [`FileError::Unexpected`] for what is no folder, another user's folder, and one that group or others may write.
+pub fn own_folder(folder: &Path) -> Result<(), FileError> {
+    let metadata = std::fs::metadata(folder).map_err(failed("look at", folder))?;
+    let found = match () {
+        () if !metadata.is_dir() => kind(&metadata),
+        () if !is_own(&metadata) => "a folder of another user",
+        () if metadata.permissions().mode() & 0o022 != 0 => "a folder that other users may write",
+        () => return Ok(()),
+    };
+    Err(FileError::Unexpected { path: folder.to_owned(), found, expected: "a folder that only you may write" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
+        std::fs::write(&file, "former, and longer").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+        // Whoever has it open goes on reading the former one.
+        let other_name = folder.path().join("other-name");
+        std::fs::hard_link(&file, &other_name).unwrap();
+        write(&file, b"new", PRIVATE).unwrap();
+        assert_eq!((std::fs::read_to_string(&file).unwrap().as_str(), mode(&file)), ("new", 0o600));
+        assert_eq!(std::fs::read_to_string(&other_name).unwrap(), "former, and longer");
+        assert_eq!(names(folder.path()), ["key", "other-name"]);
+    }
+
+    #[test]
+    fn only_a_regular_file_is_replaced_or_appended_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("target"), "theirs").unwrap();
+        symlink(at("target"), at("link")).unwrap();
+        symlink(at("nothing"), at("dangling")).unwrap();
+        symlink("/dev/null", at("device")).unwrap();
+        std::fs::create_dir(at("folder")).unwrap();
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        let before = names(folder.path());
+        for name in ["link", "dangling", "device", "folder", "socket", "pipe"] {
+            let refused = |result: Result<(), FileError>| matches!(result, Err(FileError::Unexpected { .. }));
+            assert!(refused(write(&at(name), b"key", PRIVATE)), "{name} was written");
+            assert!(refused(append(&at(name)).map(drop)), "{name} was appended to");
+        }
+        assert!(matches!(write(Path::new("/dev/null"), b"key", PRIVATE), Err(FileError::Unexpected { .. })));
+        assert_eq!(names(folder.path()), before, "nothing is left beside what is refused");
+        assert_eq!(std::fs::read_to_string(at("target")).unwrap(), "theirs");
+    }
+
+    #[test]
+    fn a_file_that_is_appended_to_is_closed_to_others_and_has_no_other_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        std::fs::write(&file, "1\n").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        append(&file).unwrap().write_all(b"2\n").unwrap();
+        assert_eq!((std::fs::read_to_string(&file).unwrap().as_str(), mode(&file)), ("1\n2\n", 0o600));
+        std::fs::hard_link(&file, folder.path().join("second-name")).unwrap();
+        assert!(matches!(append(&file), Err(FileError::Unexpected { .. })));
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_is_refused_for_keys() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(own_folder(folder.path()).is_ok());
+        for mode in [0o770, 0o777, 0o702] {
+            std::fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(own_folder(folder.path()), Err(FileError::Unexpected { .. })), "{mode:o}");
+        }
+    }
+}
