@@ -93,6 +93,10 @@ impl Init {
     pub fn parse(text: &str) -> Result<Self, InitError> {
         let file: File = serde_saphyr::from_str(text).map_err(|_| InitError::Lacks("cluster and token"))?;
         let cluster = file.clusters.into_iter().next().ok_or(InitError::Lacks("cluster"))?.cluster;
+        // The token would go over the network as it is.
+        if !cluster.server.starts_with("https://") {
+            return Err(InitError::Lacks("server over https://"));
+        }
         let token = file.users.into_iter().next().ok_or(InitError::Lacks("token"))?.user.token;
         let ca = STANDARD.decode(cluster.certificate_authority_data).map_err(|_| InitError::Lacks("readable CA"))?;
         Ok(Self { server: cluster.server, ca, token })
@@ -164,6 +168,8 @@ mod tests {
         let other = Init { token: "other".to_owned(), ..init.clone() };
         assert_eq!(init.hub(), other.hub());
         assert_ne!(init.digest(), other.digest());
+        let plain = Init::parse(&text.replace("https://", "http://")).unwrap_err().to_string();
+        assert!(plain.contains("no server over https://"), "{plain}");
         for text in ["", "{}", "clusters: []\nusers: []", "token: abcdef.0123456789abcdef"] {
             let error = Init::parse(text).unwrap_err().to_string();
             assert!(!error.contains("0123456789abcdef"), "{error}");
