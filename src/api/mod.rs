@@ -28,6 +28,7 @@ pub mod schedule;
 mod schema;
 mod shape;
 pub mod shell;
+pub mod text;
 pub mod version;
 
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus};

@@ -1,0 +1,214 @@
+//! Foreign text made fit for a terminal: what agents, API servers, pods and files of others wrote, before it is printed.
+//!
+//! A terminal obeys control characters, and a reader is deceived by characters that turn the direction of a line or that
+//! are not seen. They are escaped as Rust does, `\u{1b}`; all other text stays as it is. The functions here are the only
+//! ones that do so. What they return is not changed by a second pass.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// The most characters of a cell or a name: as many as Kubernetes allows in a name (RFC 1123 subdomain).
+pub const CELL: usize = 253;
+/// The most characters of a sentence: as many as Kubernetes allows in the note of an Event.
+pub const MESSAGE: usize = 1024;
+/// The most characters of a text of several lines: as many as Kubernetes keeps of a container's termination message.
+pub const LINES: usize = 4096;
+
+/// What stands for the part that was cut off.
+const CUT: char = '…';
+
+/// Text on one line, line breaks escaped too; at most [`MESSAGE`] characters of it.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    bounded(text, MESSAGE, is_harmful)
+}
+
+/// Text of a table's cell, or a name within a sentence; at most [`CELL`] characters of it.
+pub fn visible_cell(text: &str) -> Cow<'_, str> {
+    bounded(text, CELL, is_harmful)
+}
+
+/// Text that keeps its line breaks and tabs; at most [`LINES`] characters of it.
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    bounded(text, LINES, is_harmful_in_lines)
+}
+
+/// Text of any length that keeps its line breaks and tabs: the last guard of what is printed.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    if is_clean(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + text.len() / 8);
+    for c in text.chars() {
+        if is_harmful_in_lines(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// JSON text without harmful characters: they stand in its strings only, where `\u009b` means the same.
+pub fn escaped_json(text: &str) -> Cow<'_, str> {
+    if is_clean(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + text.len() / 8);
+    for c in text.chars() {
+        if is_harmful_in_lines(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Whether a terminal would act on a character, or a reader not see it as it is: control characters (C0, DEL, C1), line
+/// separators, marks of direction, characters without width, tags, and what is no character at all.
+pub const fn is_harmful(c: char) -> bool {
+    matches!(
+        c,
+        // C0, DEL and C1.
+        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}'
+        // Marks of direction.
+        | '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        // Separators of lines, and what has no width.
+        | '\u{2028}'..='\u{2029}' | '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}'
+        | '\u{206a}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
+        // What is no character.
+        | '\u{fdd0}'..='\u{fdef}'
+    ) || c as u32 & 0xfffe == 0xfffe
+}
+
+const fn is_harmful_in_lines(c: char) -> bool {
+    !matches!(c, '\n' | '\t') && is_harmful(c)
+}
+
+/// Whether nothing of a text is to be escaped where line breaks and tabs may stay. ASCII is decided by bytes at once.
+pub fn is_clean(text: &str) -> bool {
+    text.as_bytes().chunks(4096).all(is_printable_ascii) || !text.chars().any(is_harmful_in_lines)
+}
+
+/// Whether bytes are printable ASCII, line breaks and tabs. Without an early end, so that many are looked at at a time.
+fn is_printable_ascii(bytes: &[u8]) -> bool {
+    bytes.iter().fold(true, |clean, byte| clean & (matches!(byte, b' '..=b'~') | matches!(byte, b'\n' | b'\t')))
+}
+
+fn bounded(text: &str, most: usize, harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
+    // Only the part that can be shown is looked at: what is cut off may be many megabytes.
+    let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
+    let shown = &text[..end];
+    if !shown.chars().any(&harmful) {
+        return if end == text.len() { Cow::Borrowed(text) } else { Cow::Owned(format!("{shown}{CUT}")) };
+    }
+    let (mut escaped, mut length) = (String::with_capacity(shown.len() * 2), 0);
+    for c in text.chars() {
+        let before = escaped.len();
+        if harmful(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+        length += escaped[before..].chars().count();
+        if length > most {
+            // An escape is shown whole or not at all.
+            escaped.truncate(before);
+            escaped.push(CUT);
+            break;
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Escape sequences and characters by which a text could act on a terminal or deceive its reader.
+    const HOSTILE: [&str; 16] = [
+        "\u{1b}]0;owned\u{7}",
+        "\u{1b}]52;c;b3duZWQ=\u{1b}\\",
+        "\u{1b}[2J\u{1b}[H",
+        "\u{1b}[2K",
+        "\u{1b}[31mred",
+        "\r",
+        "\u{8}\u{b}\u{c}",
+        "\u{9b}2J",
+        "\u{7f}",
+        "\u{202e}\u{2066}\u{61c}",
+        "\u{200b}\u{200d}\u{2060}\u{feff}\u{ad}",
+        "\u{2028}\u{2029}\u{85}",
+        "\u{e0041}\u{e007f}",
+        "\u{fdd0}\u{ffff}\u{1fffe}",
+        "\0",
+        "\u{9d}0;owned\u{9c}",
+    ];
+
+    #[test]
+    fn hostile_characters_are_escaped_and_others_stay() {
+        for text in ["eu-west-1 \u{fc}\u{6771}", "√ ‼ × … → ─", "e\u{301} ⚠\u{fe0f}", r"C:\dir \u{1b}", ""]
+        {
+            for shown in [visible(text), visible_cell(text), visible_lines(text), escaped(text), escaped_json(text)] {
+                assert!(matches!(shown, Cow::Borrowed(same) if same == text), "{shown}");
+            }
+        }
+        for text in HOSTILE {
+            for shown in [visible(text), visible_cell(text), visible_lines(text), escaped(text)] {
+                assert!(!shown.chars().any(is_harmful), "{shown:?}");
+            }
+        }
+        assert_eq!(visible("a\u{1b}[2J\n\t\u{202e}\u{9b}"), r"a\u{1b}[2J\n\t\u{202e}\u{9b}");
+        assert_eq!(visible_lines("a\r\n\tb"), "a\\r\n\tb");
+        assert_eq!(escaped("a\r\n\tb\u{7f}"), "a\\r\n\tb\\u{7f}");
+    }
+
+    #[test]
+    fn long_text_is_cut_with_its_escapes_whole() {
+        let name = "n".repeat(CELL);
+        assert!(matches!(visible_cell(&name), Cow::Borrowed(_)));
+        for length in [CELL + 1, 65_535, 65_536, 70_000] {
+            assert_eq!(visible_cell(&"n".repeat(length)), format!("{name}…"));
+        }
+        let shown = visible_cell(&"\u{1b}".repeat(1 << 20)).into_owned();
+        assert_eq!(shown, format!("{}…", r"\u{1b}".repeat(CELL / 6)));
+        assert_eq!(visible(&"é".repeat(1 << 20)).chars().count(), MESSAGE + 1);
+        assert_eq!(visible_lines(&"\n".repeat(1 << 20)).chars().count(), LINES + 1);
+        assert_eq!(escaped(&"n".repeat(70_000)).len(), 70_000);
+    }
+
+    #[test]
+    fn json_means_the_same_without_harmful_characters() {
+        for text in HOSTILE {
+            let json = serde_json::json!({text: [text, "ü"]});
+            let shown = serde_json::to_string_pretty(&json).unwrap();
+            let shown = escaped_json(&shown);
+            assert!(!shown.chars().any(is_harmful_in_lines), "{shown:?}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), json);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_passes_harmful_and_a_second_pass_changes_nothing(text in any::<String>(), times in 0..600_usize) {
+            let text = text.repeat(times);
+            for (pass, most) in [
+                (visible as fn(&str) -> Cow<'_, str>, MESSAGE),
+                (visible_cell, CELL),
+            ] {
+                let shown = pass(&text);
+                prop_assert!(!shown.chars().any(is_harmful));
+                prop_assert!(shown.chars().count() <= most + 1);
+                prop_assert_eq!(&pass(&shown), &shown);
+            }
+            let shown = escaped(&text);
+            prop_assert_eq!(is_clean(&text), shown == text);
+            prop_assert!(is_clean(&shown));
+            prop_assert!(is_clean(&visible_lines(&text)));
+        }
+    }
+}
