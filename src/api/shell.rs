@@ -3,14 +3,22 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use super::text::visible_cell;
+
 /// A text as one word of a POSIX shell: in quotes, unless every character stands for itself.
 pub fn word(text: &str) -> Cow<'_, str> {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    if !text.is_empty() && text.chars().all(harmless) {
-        Cow::Borrowed(text)
-    } else {
-        Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
-    }
+    if !text.is_empty() && text.chars().all(harmless) { Cow::Borrowed(text) } else { Cow::Owned(quoted(text)) }
+}
+
+/// A text as one word of a POSIX shell, in quotes.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// A word that others chose, as the name of their object, for a command that a user is told: made visible, and quoted.
+pub fn foreign_word(text: &str) -> String {
+    word(&visible_cell(text)).into_owned()
 }
 
 /// The flag by which this program and kubectl read a kubeconfig, a space before it.
@@ -30,5 +38,7 @@ mod tests {
         assert_eq!(word("/home/ann/my configs/west"), "'/home/ann/my configs/west'");
         assert_eq!(word("ann's $HOME"), r"'ann'\''s $HOME'");
         assert_eq!(word(""), "''");
+        assert_eq!(foreign_word("west"), "west");
+        assert_eq!(foreign_word("west;\nreboot`\u{1b}"), r"'west;\nreboot`\u{1b}'");
     }
 }

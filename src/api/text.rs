@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 pub const CELL: usize = 253;
 /// The most characters of a sentence: as many as Kubernetes allows in the note of an Event.
 pub const MESSAGE: usize = 1024;
-/// The most characters of a text of several lines: as many as Kubernetes keeps of a container's termination message.
+/// The most characters of a text of several lines or a list: as many as Kubernetes keeps of a container's termination message.
 pub const LINES: usize = 4096;
 
 /// What stands for the part that was cut off.
@@ -25,6 +25,11 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 /// Text of a table's cell, or a name within a sentence; at most [`CELL`] characters of it.
 pub fn visible_cell(text: &str) -> Cow<'_, str> {
     bounded(text, CELL, is_harmful)
+}
+
+/// Text on one line that tells of several things; at most [`LINES`] characters of it.
+pub fn visible_list(text: &str) -> Cow<'_, str> {
+    bounded(text, LINES, is_harmful)
 }
 
 /// Text that keeps its line breaks and tabs; at most [`LINES`] characters of it.
@@ -46,6 +51,35 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(escaped)
+}
+
+/// A line of a log with its end, line breaks within it escaped too. A log that is `styled` keeps what sets styles: escape
+/// sequences within its values were escaped when it was written.
+pub fn escaped_log(line: &str, styled: bool) -> Cow<'_, str> {
+    let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
+    if !body.chars().any(is_harmful) {
+        return Cow::Borrowed(line);
+    }
+    let mut escaped = String::with_capacity(line.len() + line.len() / 8);
+    let mut rest = body;
+    while let Some(c) = rest.chars().next() {
+        let style = if styled { style_length(rest) } else { 0 };
+        let (part, after) = rest.split_at(style.max(c.len_utf8()));
+        if style == 0 && c != '\t' && is_harmful(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push_str(part);
+        }
+        rest = after;
+    }
+    Cow::Owned(escaped + end)
+}
+
+/// The length of the sequence that sets a style (SGR) at the beginning of a text; 0 where there is none.
+fn style_length(text: &str) -> usize {
+    let Some(parameters) = text.strip_prefix("\u{1b}[") else { return 0 };
+    let rest = parameters.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+    if rest.starts_with('m') { text.len() - rest.len() + 1 } else { 0 }
 }
 
 /// JSON text without harmful characters: they stand in its strings only, where `\u009b` means the same.
@@ -158,7 +192,7 @@ mod tests {
             }
         }
         for text in HOSTILE {
-            for shown in [visible(text), visible_cell(text), visible_lines(text), escaped(text)] {
+            for shown in [visible(text), visible_cell(text), visible_list(text), visible_lines(text), escaped(text)] {
                 assert!(!shown.chars().any(is_harmful), "{shown:?}");
             }
         }
@@ -182,6 +216,19 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_a_log_stays_one_and_keeps_only_its_styles() {
+        let line = "\u{1b}[2mnow\u{1b}[0m \u{1b}[1;32mINFO\u{1b}[m\ta\n\u{1b}[2Jb\u{9b}32mc\u{1b}[3\n";
+        let rest = "\ta\\n\\u{1b}[2Jb\\u{9b}32mc\\u{1b}[3\n";
+        assert_eq!(escaped_log(line, true), format!("\u{1b}[2mnow\u{1b}[0m \u{1b}[1;32mINFO\u{1b}[m{rest}"));
+        assert_eq!(escaped_log("\u{1b}[2ma\n", false), "\\u{1b}[2ma\n");
+        assert!(matches!(escaped_log("a b\n", false), Cow::Borrowed(_)));
+        for text in HOSTILE {
+            let shown = escaped_log(text, false).into_owned();
+            assert!(!shown.chars().any(is_harmful), "{shown:?}");
+        }
+    }
+
+    #[test]
     fn json_means_the_same_without_harmful_characters() {
         for text in HOSTILE {
             let json = serde_json::json!({text: [text, "ü"]});
@@ -199,6 +246,7 @@ mod tests {
             for (pass, most) in [
                 (visible as fn(&str) -> Cow<'_, str>, MESSAGE),
                 (visible_cell, CELL),
+                (visible_list, LINES),
             ] {
                 let shown = pass(&text);
                 prop_assert!(!shown.chars().any(is_harmful));

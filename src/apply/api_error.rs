@@ -8,6 +8,7 @@ use http::HeaderMap;
 use serde_json::Value;
 
 use super::object::{list, text};
+use crate::api::text::{visible_cell, visible_lines};
 
 /// One cause in a `Status`: a field with what is wrong about it, or with who holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,9 +40,9 @@ pub struct ApiError {
 
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
+        f.write_str(&visible_lines(&self.message))?;
         if self.code > 0 {
-            write!(f, " ({} {})", self.code, self.reason)?;
+            write!(f, " ({} {})", self.code, visible_cell(&self.reason))?;
         }
         if self.tries > 1 {
             write!(f, ", tried {} times", self.tries)?;
@@ -181,18 +182,18 @@ impl ApiError {
     }
 }
 
-/// What an error and all those behind it say, the outermost first. Of a server's answer that is its sentence, not every
-/// field of it.
+/// What an error and all those behind it say, the outermost first, made visible. Of a server's answer that is its sentence,
+/// not every field of it.
 pub fn sentences(error: &(dyn StdError + 'static)) -> Vec<String> {
     let mut said = Vec::new();
     let mut link = Some(error);
     while let Some(error) = link {
         match error.downcast_ref() {
             Some(kube::Error::Api(status)) if !status.message.is_empty() => {
-                said.push(status.message.clone());
+                said.push(visible_lines(&status.message).into_owned());
                 break;
             }
-            _ => said.push(error.to_string()),
+            _ => said.push(visible_lines(&error.to_string()).into_owned()),
         }
         link = error.source();
     }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::api_error::ApiError;
 use super::object::{ObjectRef, list, text};
+use crate::api::text::{visible, visible_cell};
 
 /// How long a value may be in a message.
 const SHOWN: usize = 60;
@@ -44,9 +45,13 @@ impl fmt::Display for Conflict {
         write!(
             f,
             "{} {}: ours {}, theirs {}, held by `{}`",
-            self.object, self.field, self.ours, self.theirs, self.manager
+            self.object,
+            visible(&self.field),
+            visible(&self.ours),
+            visible(&self.theirs),
+            visible_cell(&self.manager)
         )?;
-        self.since.as_ref().map_or(Ok(()), |since| write!(f, " since {since}"))
+        self.since.as_ref().map_or(Ok(()), |since| write!(f, " since {}", visible_cell(since)))
     }
 }
 

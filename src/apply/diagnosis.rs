@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::object::ObjectRef;
+use crate::api::text::{visible_cell, visible_lines, visible_list};
 
 /// What is at the root. The ids are stable: tests, documentation and programs name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -146,10 +147,11 @@ pub struct Link {
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = visible_list(&self.state);
         if self.object.name.is_empty() {
-            write!(f, "{}: {}", self.object.kind, self.state)
+            write!(f, "{}: {state}", visible_cell(&self.object.kind))
         } else {
-            write!(f, "{}: {}", self.object, self.state)
+            write!(f, "{}: {state}", self.object)
         }
     }
 }
@@ -169,6 +171,20 @@ pub struct Diagnosis {
     /// by itself.
     #[serde(skip)]
     pub patience: Option<Duration>,
+}
+
+impl Diagnosis {
+    /// The diagnosis as it may be shown: its states and logs are in the words of servers, controllers and containers.
+    pub(super) fn visible(mut self) -> Self {
+        for link in &mut self.chain {
+            link.state = visible_list(&link.state).into_owned();
+        }
+        for line in &mut self.logs {
+            *line = visible_lines(line).into_owned();
+        }
+        self.remedy = visible_list(&self.remedy).into_owned();
+        self
+    }
 }
 
 impl fmt::Display for Diagnosis {

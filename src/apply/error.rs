@@ -8,6 +8,8 @@ use super::conflict::Conflict;
 use super::diagnosis::WaitFailure;
 use super::object::ObjectRef;
 use crate::api::file::FileError;
+use crate::api::shell::quoted;
+use crate::api::text::{visible, visible_cell};
 
 /// Why the engine stopped. No variant carries a Secret's value.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +48,7 @@ pub enum Error {
         objects: Vec<Foreign>,
     },
     /// Another run is at work.
-    #[error("another run holds the lock: {holder}, until {expires}")]
+    #[error("another run holds the lock: {}, until {}", visible(holder), visible_cell(expires))]
     Locked {
         /// Who: user, host, process, since when.
         holder: String,
@@ -54,7 +56,7 @@ pub enum Error {
         expires: String,
     },
     /// Another run took the lock while this one worked.
-    #[error("the lock was lost to {holder}; nothing more was written")]
+    #[error("the lock was lost to {}; nothing more was written", visible(holder))]
     LockLost {
         /// Who has it now.
         holder: String,
@@ -66,7 +68,7 @@ pub enum Error {
     #[error(transparent)]
     Wait(#[from] Box<WaitFailure>),
     /// The record or journal in the cluster cannot be read.
-    #[error("the record `{name}` in namespace `{namespace}` cannot be used: {why}")]
+    #[error("the record `{name}` in namespace `{namespace}` cannot be used: {}", visible(why))]
     Record {
         /// The Secret.
         name: String,
@@ -85,7 +87,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// An input object lacks what every object has.
-    #[error("an object to apply is incomplete: {0}")]
+    #[error("an object to apply is incomplete: {}", visible(.0))]
     Input(String),
     /// Objects are still there at the end of the time for deleting.
     #[error("timed out waiting for the condition: {} still there: {}", count(objects.len(), "object"), join_stuck(objects))]
@@ -110,9 +112,9 @@ impl Foreign {
     /// Whose it is, for people: `made by kubectl-create`.
     pub fn owner(&self) -> String {
         match (&self.install, self.managers.as_slice()) {
-            (Some(install), _) => format!("of the installation `{install}`"),
+            (Some(install), _) => format!("of the installation `{}`", visible_cell(install)),
             (None, []) => "of unknown origin".to_owned(),
-            (None, managers) => format!("made by {}", managers.join(", ")),
+            (None, managers) => format!("made by {}", visible(&managers.join(", "))),
         }
     }
 }
@@ -201,7 +203,7 @@ impl Error {
                 "check with `kubectl version` that the cluster answers in this context".to_owned()
             }
             Self::Conflicts { conflicts } => {
-                let fields: Vec<String> = conflicts.iter().map(|c| format!("--take-fields '{}'", c.flag())).collect();
+                let fields: Vec<String> = conflicts.iter().map(|c| format!("--take-fields {}", quoted(&visible(&c.flag())))).collect();
                 format!("to overwrite just these, add {}", fields.join(" "))
             }
             Self::NotOurs { objects } if objects.iter().any(|object| object.install.is_some()) => {
@@ -273,15 +275,15 @@ fn join_first(objects: &[Foreign]) -> String {
 }
 
 fn join_stuck(objects: &[StuckObject]) -> String {
-    objects.iter().map(|o| format!("{} ({})", o.object, o.because)).collect::<Vec<_>>().join("; ")
+    objects.iter().map(|o| format!("{} ({})", o.object, visible(&o.because))).collect::<Vec<_>>().join("; ")
 }
 
 impl std::fmt::Display for Foreign {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.object)?;
         match (&self.install, self.managers.first()) {
-            (Some(install), _) => write!(f, " (of the installation `{install}`)"),
-            (None, Some(manager)) => write!(f, " (written by `{manager}`)"),
+            (Some(install), _) => write!(f, " (of the installation `{}`)", visible_cell(install)),
+            (None, Some(manager)) => write!(f, " (written by `{}`)", visible_cell(manager)),
             (None, None) => Ok(()),
         }
     }

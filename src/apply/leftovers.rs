@@ -21,6 +21,7 @@ use super::others::controlling_owner;
 use super::owner::INSTALL_LABEL;
 use super::server::{Selection, Server};
 use super::uninstall::Kept;
+use crate::api::shell::foreign_word;
 
 /// How long the garbage collector may take before what it should have collected counts as left over.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(20);
@@ -239,7 +240,7 @@ fn retained(object: ObjectRef) -> Kept {
     let why = format!(
         "it still holds the data, by its policy Retain; `kubectl delete pv {}` forgets it, and where it is stored the \
          data is deleted by hand",
-        object.name
+        foreign_word(&object.name)
     );
     Kept { object, why }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::kinds::{Kind, split_api_version};
+use crate::api::text::visible_cell;
 
 /// What removing the installation does with an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -95,9 +96,10 @@ impl ObjectRef {
 impl fmt::Display for ObjectRef {
     /// `StatefulSet fleet/etcd`, `Namespace fleet`: the words that people use for objects.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, name) = (visible_cell(&self.kind), visible_cell(&self.name));
         match &self.namespace {
-            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
-            None => write!(f, "{} {}", self.kind, self.name),
+            Some(namespace) => write!(f, "{kind} {}/{name}", visible_cell(namespace)),
+            None => write!(f, "{kind} {name}"),
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Objects as text: YAML that every reader understands alike, and JSON; and with the data of Secrets masked.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::Value;
 
 use super::values::MASK;
 use super::yaml;
+use crate::api::text::{escaped_json, is_clean};
 
 /// One value of any type as YAML, its fields in their own order, ending with a line break.
 ///
@@ -22,7 +25,11 @@ pub fn yaml<T: Serialize>(value: &T) -> String {
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    text
+    if is_clean(&text) {
+        return text;
+    }
+    // What a terminal would act on is escaped by our own writer only; it keeps the values, and not the order of fields.
+    serde_json::to_value(value).map_or(text, |value| object_yaml(&value))
 }
 
 /// A Kubernetes object, or any other JSON, as YAML as kubectl writes it; ten times faster than [`yaml`].
@@ -42,9 +49,13 @@ pub fn yaml_stream<'v>(values: impl IntoIterator<Item = &'v Value>) -> String {
     text
 }
 
-/// One value as indented JSON, ending with a line break.
+/// One value as indented JSON, ending with a line break. It holds nothing on which a terminal would act.
 pub fn json<T: Serialize>(value: &T) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+    let text = serde_json::to_string_pretty(value).unwrap_or_default() + "\n";
+    match escaped_json(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(escaped) => escaped,
+    }
 }
 
 /// Values as one Kubernetes `List`, as indented JSON.
@@ -106,6 +117,20 @@ mod tests {
         for line in text.lines() {
             assert!(line.contains('"'), "{line}");
         }
+    }
+
+    #[test]
+    fn what_a_terminal_would_act_on_is_escaped_and_read_back_the_same() {
+        let hostile =
+            "\u{1b}]0;owned\u{7}\r\u{9b}2J\u{7f}\u{202e}\u{200b}\u{61c}\u{2028}\u{feff}\u{fdd0}\u{e0041}\u{1ffff}";
+        let value = json!({"a": hostile, hostile: [hostile, "ü→√ ⚠️ 東", {"b": hostile}]});
+        for text in [object_yaml(&value), yaml(&value), yaml_stream([&value]), json(&value), json_list([&value])] {
+            assert!(is_clean(&text), "{text:?}");
+        }
+        for text in [object_yaml(&value), yaml(&value)] {
+            assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), value, "{text}");
+        }
+        assert_eq!(serde_json::from_str::<Value>(&json(&value)).unwrap(), value);
     }
 
     #[test]

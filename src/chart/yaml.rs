@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::api::text::is_harmful;
+
 /// Words that some reader takes for a boolean or null, in lower case.
 const WORDS: [&str; 8] = ["y", "n", "yes", "no", "on", "off", "true", "false"];
 
@@ -144,7 +146,8 @@ fn string(text: &mut String, value: &str) {
     text.push('"');
     let mut rest = value;
     // Only these bytes can begin a character that is escaped.
-    let candidate = |byte: u8| matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f | 0xc2 | 0xe2 | 0xef);
+    let candidate =
+        |byte: u8| matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f | 0xc2 | 0xd8 | 0xe1 | 0xe2 | 0xef | 0xf0..=0xf4);
     while let Some(at) = rest.bytes().position(candidate) {
         text.push_str(&rest[..at]);
         let c = rest[at..].chars().next().unwrap_or_default();
@@ -158,7 +161,11 @@ fn string(text: &mut String, value: &str) {
             c if !needs_escape(c) => text.push(c),
             c => {
                 let code = u32::from(c);
-                let _ = if code < 0x100 { write!(text, "\\x{code:02X}") } else { write!(text, "\\u{code:04X}") };
+                let _ = match code {
+                    0..0x100 => write!(text, "\\x{code:02X}"),
+                    0x100..0x1_0000 => write!(text, "\\u{code:04X}"),
+                    _ => write!(text, "\\U{code:08X}"),
+                };
             }
         }
     }
@@ -166,9 +173,10 @@ fn string(text: &mut String, value: &str) {
     text.push('"');
 }
 
-/// Control characters, what separates lines for some readers, marks of byte order, and what is no character.
+/// Quotes, and what some reader or a terminal would act on: control characters, what separates lines, marks of direction and
+/// of byte order, and what is no character.
 fn needs_escape(c: char) -> bool {
-    matches!(c, '"' | '\\' | '\0'..='\x1f' | '\u{7f}'..='\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    matches!(c, '"' | '\\' | '\u{a0}') || is_harmful(c)
 }
 
 #[cfg(test)]

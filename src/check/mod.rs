@@ -13,6 +13,8 @@ pub mod workload;
 
 use std::collections::BTreeSet;
 
+use crate::api::text::{visible_lines, visible_list};
+
 /// How bad it is when a check does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
@@ -39,6 +41,20 @@ impl Finding {
     /// A problem at the check's own severity.
     pub fn bad(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Bad(Problem { what: what.into(), remedy: remedy.into() })
+    }
+
+    /// The finding as it may be shown: what was seen is in the words of API servers, agents and the objects of others.
+    fn visible(self) -> Self {
+        let shown = |problem: Problem| Problem {
+            what: visible_list(&problem.what).into_owned(),
+            remedy: visible_lines(&problem.remedy).into_owned(),
+        };
+        match self {
+            Self::Good(seen) => Self::Good(visible_list(&seen).into_owned()),
+            Self::Bad(problem) => Self::Bad(shown(problem)),
+            Self::Doubtful(problem) => Self::Doubtful(shown(problem)),
+            Self::Unseen(because) => Self::Unseen(because),
+        }
     }
 
     /// A problem that is only warned about.
@@ -212,7 +228,7 @@ impl<'c, F> Judging<'c, F> {
         let blocks = |needed: &str| judged.iter().any(|done| done.id == needed && is_blocked(done));
         let verdict = match check.needs.iter().copied().find(|needed| blocks(needed)) {
             Some(needed) => Verdict::Skipped(needed),
-            None => match (check.evaluate)(facts) {
+            None => match (check.evaluate)(facts).visible() {
                 Finding::Good(seen) => Verdict::Passed(seen),
                 Finding::Unseen(because) => Verdict::Skipped(because),
                 Finding::Doubtful(problem) => Verdict::Warned(problem),

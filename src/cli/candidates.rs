@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::cluster_access::{connect, hub_client};
 use super::log::LogFormat;
 use super::{Global, pages};
+use crate::api::text::is_harmful;
 use crate::api::{Cluster, brief};
 use crate::apply::Target;
 use crate::chart;
@@ -106,7 +107,10 @@ fn completed(arg: Arg, words: &Words, parent: &str, command: &str) -> Arg {
     };
     arg.add(ArgValueCompleter::new(move |current: &OsStr| {
         let start = current.to_string_lossy();
-        let fitting = found().into_iter().filter(|candidate| candidate.word.starts_with(start.as_ref()));
+        // Kubeconfigs and clusters give names: one on which a terminal or the shell's script would act is no candidate.
+        let fitting = found()
+            .into_iter()
+            .filter(|candidate| candidate.word.starts_with(start.as_ref()) && !candidate.word.chars().any(is_harmful));
         fitting.map(|found| CompletionCandidate::new(found.word).help(found.help.map(StyledStr::from))).collect()
     }))
 }

@@ -14,6 +14,8 @@ use super::install::{AgentArgs, Prepared, PreparedAgent, WriteArgs, prepare, pre
 use super::outcome::{agent_failed, control_plane_failed};
 use super::plan_args::PlanArgs;
 use super::ui::Ui;
+use crate::api::shell::quoted;
+use crate::api::text::{visible, visible_list};
 use crate::apply::{Change, Difference};
 use crate::control_plane::compare::compare;
 use crate::install::compare::Comparison;
@@ -145,7 +147,7 @@ fn text(comparison: &Comparison) -> String {
         block(&mut text, difference, shared.is_some());
     }
     if let Some(remark) = shared {
-        let _ = writeln!(text, "* {remark}");
+        let _ = writeln!(text, "* {}", visible(remark));
     }
     for foreign in &comparison.foreign {
         let why = match foreign.install {
@@ -155,7 +157,7 @@ fn text(comparison: &Comparison) -> String {
         let _ = writeln!(text, "! {foreign}: {why}");
     }
     for note in &comparison.notes {
-        let _ = writeln!(text, "# {note}");
+        let _ = writeln!(text, "# {}", visible_list(note));
     }
     let count = |change| comparison.differences.iter().filter(|d| d.change == change).count();
     if comparison.is_same() {
@@ -183,7 +185,7 @@ fn block(text: &mut String, difference: &Difference, starred: bool) {
     };
     let note = match &difference.note {
         Some(_) if starred => " *".to_owned(),
-        Some(note) => format!(" ({note})"),
+        Some(note) => format!(" ({})", visible(note)),
         None => String::new(),
     };
     let _ = writeln!(text, "{sign} {}{note}", difference.object);
@@ -191,11 +193,16 @@ fn block(text: &mut String, difference: &Difference, starred: bool) {
     if difference.change == Change::Update {
         for field in &difference.fields {
             let side = |value: &Option<String>| value.as_deref().map_or_else(|| "(none)".to_owned(), shortened);
-            let _ = writeln!(text, "    {}: {} → {}", field.path, side(&field.before), side(&field.after));
+            let path = visible(&field.path);
+            let _ = writeln!(text, "    {path}: {} → {}", side(&field.before), side(&field.after));
         }
     }
     for conflict in &difference.conflicts {
-        let _ = writeln!(text, "    ! {conflict}; an install stops here without `--take-fields '{}'`", conflict.flag());
+        let _ = writeln!(
+            text,
+            "    ! {conflict}; an install stops here without `--take-fields {}`",
+            quoted(&visible(&conflict.flag()))
+        );
     }
 }
 
@@ -204,9 +211,10 @@ const SHOWN: usize = 160;
 
 fn shortened(value: &str) -> String {
     if value.chars().count() <= SHOWN {
-        return value.to_owned();
+        return visible(value).into_owned();
     }
     let head: String = value.chars().take(SHOWN).collect();
+    let head = visible(&head);
     format!("{head}… ({} characters)", value.chars().count())
 }
 

@@ -1,4 +1,6 @@
 //! How a run is shown as it goes: a live view on a terminal, plain lines elsewhere, events under `-o json`.
+//!
+//! What is awaited tells of itself in words of API servers and pods, so every line is made visible here.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::ui::{Mark, Ui};
+use crate::api::text::{visible_lines, visible_list};
 use crate::apply::{Event, ObjectRef};
 use crate::install::progress::{Progress, tell};
 
@@ -52,6 +55,7 @@ impl Display {
     }
 
     fn begin(&self, title: &str, undoes: bool) {
+        let title = &*visible_list(title);
         let told = self.ui.event("step", false, || json!({"step": title}));
         // Other steps are told as they end, and by what they wait for; this one may be silent for minutes.
         if undoes && !told && !self.ui.live {
@@ -90,7 +94,7 @@ impl Display {
             return;
         }
         let took = if seconds >= 0.95 { format!(" ({seconds:.0} s)") } else { String::new() };
-        let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        let detail = if detail.is_empty() { String::new() } else { format!(": {}", visible_list(detail)) };
         let line = format!("{} {}{detail}{took}", self.ui.mark(mark), step.title);
         self.ui.note(&line);
     }
@@ -103,10 +107,13 @@ impl Display {
         }
         let mut waiting = locked(&self.waiting);
         match waiting.iter().find(|(known, _)| known == object) {
-            Some((_, bar)) => bar.set_message(text),
+            Some((_, bar)) => bar.set_message(visible_list(&text).into_owned()),
             None => {
                 let bar = self.ui.lines.add(ProgressBar::no_length());
-                waiting.push((object.clone(), self.draw(bar, "    {wide_msg} {elapsed:.dim}", text)));
+                waiting.push((
+                    object.clone(),
+                    self.draw(bar, "    {wide_msg} {elapsed:.dim}", visible_list(&text).into_owned()),
+                ));
             }
         }
     }
@@ -135,6 +142,7 @@ impl Progress for Display {
         if self.ui.event("update", false, || json!({"message": text})) {
             return;
         }
+        let text = visible_list(text);
         if self.ui.live {
             step.bar.set_message(format!("{}: {text}", step.title));
         } else {
@@ -152,7 +160,7 @@ impl Progress for Display {
     }
 
     fn warn(&self, text: &str) {
-        self.ui.warn(text);
+        self.ui.warn(&visible_lines(text));
     }
 
     fn event(&self, event: &Event) {

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
+use crate::api::text::escaped;
 use crate::apply::sentences;
 use crate::chart::Diagnostics;
 use crate::chart::values::suggest;
@@ -134,9 +135,11 @@ impl CliError {
 
     /// The text for a person: headline, causes, hints; without colour it says the same.
     pub(super) fn render(&self) -> String {
-        let mut text = format!("Error: {}\n", self.headline);
+        // What others say is in there: their further lines are not to look like lines of ours.
+        let indented = |text: &str, by: &str| escaped(text.trim_end()).replace('\n', &format!("\n{by}"));
+        let mut text = format!("Error: {}\n", indented(&self.headline, "  "));
         for cause in &self.causes {
-            let indented = cause.trim_end().replace('\n', "\n    ");
+            let indented = indented(cause, "    ");
             let _ = writeln!(text, "  Caused by: {indented}");
         }
         if let Some(problems) = &self.problems {
@@ -146,7 +149,7 @@ impl CliError {
             text.push('\n');
         }
         for hint in &self.hints {
-            let indented = hint.replace('\n', "\n      ");
+            let indented = indented(hint, "      ");
             let _ = writeln!(text, "hint: {indented}");
         }
         text

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use anstyle::Style;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::error::{CliError, Exit};
 use super::pages::{self, Page};
+use super::style::{END, HEADING};
 use super::ui::Ui;
 
 /// Explain a check, the cause of a failed wait, or the reason of an error
@@ -91,7 +91,6 @@ fn listed(format: Option<Format>) -> String {
 /// The page for a terminal: headings in bold instead of their marks, links as the ids that they name, what the program
 /// prints indented and not fenced.
 fn plain(markdown: &str) -> String {
-    let bold = Style::new().bold();
     let mut text = String::new();
     let mut fenced = false;
     for line in markdown.lines() {
@@ -103,7 +102,7 @@ fn plain(markdown: &str) -> String {
         let shown = if fenced {
             format!("    {line}").trim_end().to_owned()
         } else if heading.len() < line.len() {
-            format!("{bold}{}{bold:#}", heading.trim_start())
+            format!("{HEADING}{}{END}", heading.trim_start())
         } else {
             without_links(line)
         };
@@ -129,12 +128,13 @@ fn without_links(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::style;
 
     #[test]
     fn a_page_for_the_terminal_has_no_marks_of_markdown() {
         let shown =
             plain("# storage\n\nSee [etcd](etcd.md), [a] and [storage](storage.md).\n\n```text\n# [x](y)\n\nz\n```\n");
-        let shown = anstream::adapter::strip_str(&shown).to_string();
+        let shown = style::plain(&shown, true);
         assert_eq!(shown, "storage\n\nSee etcd, [a] and storage.\n\n    # [x](y)\n\n    z\n");
     }
 }

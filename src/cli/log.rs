@@ -6,6 +6,8 @@ use clap::ValueEnum;
 use indicatif::MultiProgress;
 use tracing_subscriber::EnvFilter;
 
+use crate::api::text::{escaped_json, escaped_log};
+
 /// How the lines of the log look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum LogFormat {
@@ -26,12 +28,23 @@ const BOUNDS: [&str; 8] = [
     "serde_saphyr=info",
 ];
 
-/// Stderr, above what is drawn there again and again. The log writes each of its lines at once.
-struct Above(MultiProgress);
+/// Stderr, above what is drawn there again and again. The log writes each of its lines at once, and paths, errors and what
+/// libraries say are in the words of others.
+struct Above {
+    lines: MultiProgress,
+    format: LogFormat,
+    styled: bool,
+}
 
 impl io::Write for Above {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.suspend(|| io::stderr().write(bytes))
+        let line = String::from_utf8_lossy(bytes);
+        let line = match self.format {
+            LogFormat::Text => escaped_log(&line, self.styled),
+            LogFormat::Json => escaped_json(&line),
+        };
+        self.lines.suspend(|| io::stderr().write_all(line.as_bytes()))?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -58,15 +71,14 @@ pub(super) fn start(verbose: u8, format: LogFormat, lines: &MultiProgress) {
     } else {
         filter
     };
+    let styled = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer({
         let lines = lines.clone();
-        move || Above(lines.clone())
+        move || Above { lines: lines.clone(), format, styled }
     });
     // A second start, in a test, is no error.
     let _ = match format {
         LogFormat::Json => log.json().flatten_event(true).try_init(),
-        LogFormat::Text => {
-            log.with_ansi(anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never).try_init()
-        }
+        LogFormat::Text => log.with_ansi(styled).try_init(),
     };
 }

@@ -44,6 +44,7 @@ mod show_readme;
 mod show_schema;
 mod show_values;
 mod status;
+mod style;
 mod table;
 mod template;
 mod template_output;
@@ -65,7 +66,7 @@ use clap::{ArgAction, Args, ColorChoice, CommandFactory, FromArgMatches, Parser,
 use futures::future::LocalBoxFuture;
 
 use crate::api::names::NamespaceName;
-use crate::api::shell::{kubeconfig_flag, word};
+use crate::api::shell::{foreign_word, kubeconfig_flag, word};
 use error::{CliError, Exit};
 use groups::grouped;
 use late::{Late, late};
@@ -138,7 +139,7 @@ impl Global {
     fn tail_in(&self, namespace: &str) -> String {
         let mut tail = self.cluster();
         if namespace != "fleet" {
-            tail += &format!(" --namespace {namespace}");
+            tail += &format!(" --namespace {}", foreign_word(namespace));
         }
         tail
     }

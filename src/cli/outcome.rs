@@ -10,6 +10,7 @@ use super::error::{CliError, Exit};
 use super::ui::Ui;
 use super::{Global, report};
 use crate::api::registration::{Registration, state};
+use crate::api::text::{visible, visible_cell, visible_lines};
 use crate::apply;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
@@ -67,7 +68,7 @@ pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
         }
         for diagnosis in &failure.diagnoses {
             for line in &diagnosis.logs {
-                shown = shown.cause(format!("log: {line}"));
+                shown = shown.cause(format!("log: {}", visible_lines(line)));
             }
         }
     }
@@ -178,11 +179,11 @@ pub(super) fn agent_failed(
             heard(CliError::new(Exit::TimedOut, "NotReady", error.to_string()), said.as_ref(), plan, hub).hint(logs)
         }
         E::Probe(outcome) => CliError::new(Exit::Preflight, "NotReached", error.to_string())
-            .cause(format!("{}: {}", outcome.hop, outcome.message))
+            .cause(format!("{}: {}", visible_cell(&outcome.hop), visible(&outcome.message)))
             .hint("open that way for the pods of this cluster, or install the control plane with an address that they reach")
             .hint("to go on all the same: `--skip-preflight probe`"),
         E::Refused(said) => CliError::new(Exit::Failed, "RegistrationRefused", error.to_string())
-            .cause(said.message.clone())
+            .cause(visible(&said.message))
             .hint(logs),
         E::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
     };

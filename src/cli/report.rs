@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::error::{CliError, Exit};
 use super::ui::{Mark, Ui};
+use crate::api::text::visible_cell;
 use crate::check::inside::HealthFacts;
 use crate::check::{Judged, Report, Verdict};
 
@@ -48,7 +49,7 @@ fn line(text: &mut String, ui: &Ui, judged: &Judged, shown: &str) {
     let shown = if shown.is_empty() { String::new() } else { format!("{shown}... ") };
     let _ = writeln!(text, "* {shown}{state} {}", ui.mark(mark));
     if let Some(remedy) = remedy {
-        let _ = writeln!(text, "    {}", ui.named(&remedy));
+        let _ = writeln!(text, "    {}", ui.named(&remedy).replace('\n', "\n    "));
     }
 }
 
@@ -112,6 +113,7 @@ fn clusters(text: &mut String, ui: &Ui, report: &Report, facts: &HealthFacts) {
     for member in members {
         let (state, mark) =
             if member.ready { ("connected and ready", Mark::Good) } else { (member.reason.as_str(), Mark::Warning) };
-        let _ = writeln!(text, "* Cluster {} {state} {}", member.name, ui.mark(mark));
+        let (name, state) = (visible_cell(&member.name), visible_cell(state));
+        let _ = writeln!(text, "* Cluster {name} {state} {}", ui.mark(mark));
     }
 }

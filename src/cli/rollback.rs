@@ -16,6 +16,8 @@ use super::run_args::{RunArgs, goes_on, until_stopped};
 use super::ui::Ui;
 use super::{Global, cluster_access};
 use crate::api::names::ControlPlaneName;
+use crate::api::shell::foreign_word;
+use crate::api::text::{visible, visible_cell};
 use crate::apply::{self, Kept, ObjectRef};
 use crate::check::installed::VALUES;
 use crate::control_plane::rollback::Outcome;
@@ -107,7 +109,7 @@ pub(super) fn told(
     outcome: Outcome,
 ) -> Result<Exit, CliError> {
     let state = |installed: Option<&str>| match installed {
-        Some(version) => format!("Installed is service version {version}."),
+        Some(version) => format!("Installed is service version {}.", visible_cell(version)),
         None => "Nothing is installed.".to_owned(),
     };
     match outcome {
@@ -115,10 +117,12 @@ pub(super) fn told(
             let installed = installed.as_deref();
             let state = match installed {
                 Some(version) if !recorded => format!(
-                    "By its labels service version {version} is installed; its record is lost, and `{} install \
-                     control-plane {name}{} --version {version}`, {VALUES}, makes it again.",
+                    "By its labels service version {} is installed; its record is lost, and `{} install \
+                     control-plane {name}{} --version {}`, {VALUES}, makes it again.",
+                    visible_cell(version),
                     ui.program,
-                    global.tail()
+                    global.tail(),
+                    foreign_word(version)
                 ),
                 installed => state(installed),
             };
@@ -135,12 +139,12 @@ pub(super) fn told(
         Outcome::WasUninstall { started, version } => Err(CliError::new(
             Exit::Refused,
             "UninstallCutOff",
-            format!("the run that was cut off, begun {started}, was an uninstall; what it deleted cannot be brought back"),
+            format!("the run that was cut off, begun {}, was an uninstall; what it deleted cannot be brought back", visible_cell(&started)),
         )
         .hint(format!(
             "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane \
              {name}{tail}{}`, {VALUES}",
-            version.filter(|version| !version.is_empty()).map(|version| format!(" --version {version}")).unwrap_or_default(),
+            version.filter(|version| !version.is_empty()).map(|version| format!(" --version {}", foreign_word(&version))).unwrap_or_default(),
             tail = global.tail(),
         ))),
         Outcome::Barred(refused) => {
@@ -159,7 +163,7 @@ pub(super) fn told(
                 kept: &result.kept,
                 installed,
             };
-            let begun = if started.is_empty() { String::new() } else { format!(" begun {started}") };
+            let begun = if started.is_empty() { String::new() } else { format!(" begun {}", visible_cell(&started)) };
             let mut text = format!("Undone: the run of control plane {name}{begun}.\n");
             for object in &result.undone {
                 let _ = writeln!(text, "  {object}");
@@ -197,7 +201,7 @@ fn kept(ui: &Ui, name: &ControlPlaneName, global: &Global, kept: &[Kept]) -> Str
     if kept.is_empty() {
         return String::new();
     }
-    let lines: String = kept.iter().map(|kept| format!("  {}: {}\n", kept.object, kept.why)).collect();
+    let lines: String = kept.iter().map(|kept| format!("  {}: {}\n", kept.object, visible(&kept.why))).collect();
     format!(
         "Kept, for the copy of the journal on this machine does not tell whether it was there before:\n{lines}\
          To delete it for good: `{} uninstall control-plane {name}{} --delete-data`\n",

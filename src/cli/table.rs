@@ -1,5 +1,9 @@
 //! Tables as kubectl prints them: columns as wide as their widest cell, three spaces between them.
 
+use std::borrow::Cow;
+
+use crate::api::text::visible_cell;
+
 /// The widths of columns; a cell that comes later and is wider moves what follows it on its own line only.
 #[derive(Debug, Clone)]
 pub(super) struct Columns(Vec<usize>);
@@ -9,14 +13,18 @@ impl Columns {
     pub(super) fn of(rows: &[Vec<String>]) -> Self {
         let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
         let width = |column: usize| {
-            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
+            rows.iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| length(&visible_cell(cell)))
+                .max()
+                .unwrap_or_default()
         };
         Self((0..columns).map(width).collect())
     }
 
     /// One line, with its end.
     pub(super) fn line(&self, row: &[String]) -> String {
-        let padded = row.iter().zip(&self.0).map(|(cell, width)| format!("{cell:width$}"));
+        let padded = row.iter().zip(&self.0).map(|(cell, width)| padded(cell, *width).into_owned());
         padded.collect::<Vec<_>>().join("   ").trim_end().to_owned() + "\n"
     }
 
@@ -31,19 +39,26 @@ pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// Text for a terminal: agents write much of what is shown, and what could move the cursor, break a line or turn its
-/// direction is shown escaped.
-pub(super) fn shown(text: &str) -> String {
-    let harmful = |c: char| {
-        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let escaped = |c: char| if harmful(c) { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escaped).collect()
+/// The columns that a text takes up.
+pub(super) fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// A cell with spaces up to a width, whatever the width: that of a format string ends at 65,535, and beyond it panics.
+///
+/// Agents and API servers write much of what is shown, so it is made visible and is cut here, once for all tables.
+pub(super) fn padded(cell: &str, width: usize) -> Cow<'_, str> {
+    let cell = visible_cell(cell);
+    match width.saturating_sub(length(&cell)) {
+        0 => cell,
+        missing => Cow::Owned(cell.into_owned() + &" ".repeat(missing)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::text::CELL;
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_and_empty_ends_leave_no_spaces() {
@@ -52,8 +67,21 @@ mod tests {
     }
 
     #[test]
-    fn what_could_change_a_terminal_is_shown_escaped_and_other_text_as_it_is() {
-        assert_eq!(shown("eu-west-1 \u{fc}\u{6771}"), "eu-west-1 \u{fc}\u{6771}");
-        assert_eq!(shown("a\u{1b}[2J\n\u{202e}\u{9b}"), r"a\u{1b}[2J\n\u{202e}\u{9b}");
+    fn cells_of_any_length_and_content_keep_the_columns() {
+        for length in [0, 1, CELL, 65_535, 65_536, 70_000] {
+            let rows = [row(["NAME", "ZONE"]), row([&"n".repeat(length), "z\u{1b}[2J\n"])];
+            let shown = Columns::of(&rows).lines(&rows);
+            let name = rows[1][0].chars().take(CELL).collect::<String>() + if length > CELL { "…" } else { "" };
+            let width = name.chars().count().max(4);
+            assert_eq!(
+                shown,
+                format!(
+                    "NAME{}   ZONE\n{name}{}   z\\u{{1b}}[2J\\n\n",
+                    " ".repeat(width - 4),
+                    " ".repeat(width - name.chars().count())
+                )
+            );
+        }
+        assert_eq!(padded("a", 70_000).len(), 70_000);
     }
 }

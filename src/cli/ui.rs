@@ -1,15 +1,19 @@
 //! The terminal: results go to stdout, everything else to stderr; colour and marks as the terminal can show them.
+//!
+//! Whatever is printed goes through here, and nothing on which a terminal would act passes, but for our own styles.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::error::{CliError, Exit};
+use super::style::{BAD, CAUTION, DOUBTFUL, END, GOOD, painted, plain};
+use crate::api::text::{escaped, escaped_json};
 
 /// How a line of a report is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,15 +78,15 @@ impl Ui {
     }
 
     /// Writes a result to stdout.
-    #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
     pub(super) fn out(&self, text: &str) -> io::Result<()> {
         let mut plain = io::stdout().lock();
-        // Manifests hold no colours, and to look for some takes as long as to make them.
-        let written = if memchr::memchr(b'\x1b', text.as_bytes()).is_none() {
-            plain.write_all(text.as_bytes()).and_then(|()| plain.flush())
-        } else {
-            let mut stdout = anstream::AutoStream::auto(plain);
-            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        let written = match painted(text, self.unicode) {
+            // Manifests hold no colours, and to look for some takes as long as to make them.
+            Cow::Borrowed(text) => plain.write_all(text.as_bytes()).and_then(|()| plain.flush()),
+            Cow::Owned(text) => {
+                let mut stdout = anstream::AutoStream::auto(plain);
+                stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+            }
         };
         written.map_err(|error| io::Error::new(error.kind(), format!("cannot write to standard output: {error}")))
     }
@@ -115,18 +119,19 @@ impl Ui {
 
     /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
     pub(super) fn err(&self, text: &str) {
-        if !self.event("message", true, || json!({"message": anstream::adapter::strip_str(text).to_string()})) {
+        if !self.event("message", true, || json!({"message": plain(text, self.unicode)})) {
             self.lines.suspend(|| {
-                let _ = writeln!(anstream::stderr().lock(), "{text}");
+                let _ = writeln!(anstream::stderr().lock(), "{}", painted(text, self.unicode));
             });
         }
     }
 
     /// Warns on stderr.
     pub(super) fn warn(&self, text: &str) {
-        let style = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
         if !self.event("warning", true, || json!({"message": text})) {
-            self.err(&format!("{style}warning{style:#}: {text}"));
+            // Further lines of what others say are not to look like lines of ours.
+            let text = escaped(text).replace('\n', "\n  ");
+            self.err(&format!("{CAUTION}warning{END}: {text}"));
         }
     }
 
@@ -158,7 +163,7 @@ impl Ui {
         let sequence = last.fetch_add(1, Ordering::Relaxed) + 1;
         let time = jiff::Timestamp::now().round(jiff::Unit::Millisecond).unwrap_or_default().to_string();
         let line = serde_json::to_string(&Line { sequence, time, kind, fields }).unwrap_or_default();
-        Some(self.named(&line))
+        Some(escaped_json(&self.named(&line)).into_owned())
     }
 
     /// Asks for the name of what is to be deleted; `deed` is what has to be confirmed, such as `deleting data`.
@@ -181,15 +186,13 @@ impl Ui {
     }
 
     /// A mark, coloured where the terminal allows it, ASCII where the locale demands it.
-    pub(super) fn mark(&self, mark: Mark) -> String {
-        let (sign, ascii, colour) = match mark {
-            Mark::Good => ("√", "[ok]", AnsiColor::Green),
-            Mark::Warning => ("‼", "[!!]", AnsiColor::Yellow),
-            Mark::Bad => ("×", "[x]", AnsiColor::Red),
-        };
-        let style = Style::new().fg_color(Some(colour.into()));
-        let sign = if self.unicode { sign } else { ascii };
-        format!("{style}{sign}{style:#}")
+    #[expect(clippy::unused_self, reason = "a mark is for what is printed here")]
+    pub(super) const fn mark(&self, mark: Mark) -> char {
+        match mark {
+            Mark::Good => GOOD,
+            Mark::Warning => DOUBTFUL,
+            Mark::Bad => BAD,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::ui::{Mark, Ui};
+use crate::api::text::is_harmful;
 use crate::check::{Judged, Report, Verdict};
 
 /// One verdict as programs read it.
@@ -127,7 +128,8 @@ pub(super) fn junit(subject: &str, report: &Report) -> String {
     text
 }
 
-/// Text as it may stand in XML, inside attributes too. Characters that XML has no way to write become U+FFFD.
+/// Text as it may stand in XML, inside attributes too. Characters that XML has no way to write, or on which a terminal would
+/// act, become U+FFFD.
 fn xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -138,7 +140,7 @@ fn xml(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\n' => out.push_str("&#10;"),
             '\t' => out.push(' '),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            c if is_harmful(c) => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }

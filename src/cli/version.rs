@@ -13,9 +13,9 @@ use super::Global;
 use super::cluster_access::connect;
 use super::error::{CliError, Exit};
 use super::format::Format;
-use super::table::shown;
 use super::ui::Ui;
 use crate::api::Cluster;
+use crate::api::text::{visible_cell, visible_list};
 use crate::api::version::ServiceVersion;
 use crate::chart::{self, select};
 use crate::control_plane::{health, keys};
@@ -112,7 +112,7 @@ async fn ask(global: &Global, found: &mut Document) -> Result<(), String> {
         let agents = tokio::time::timeout(PATIENCE, registered(&hosting.client, namespace, &control_plane.name)).await;
         match agents.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(agents) => found.agents.extend(agents),
-            Err(why) => found.not_asked.push(format!("control plane {}: {why}", control_plane.name)),
+            Err(why) => found.not_asked.push(format!("control plane {}: {why}", visible_cell(&control_plane.name))),
         }
     }
     Ok(())
@@ -140,7 +140,8 @@ fn skew(control_planes: &[Installed], agents: &[Installed]) -> Vec<String> {
         for agent in agents {
             let (Some(ours), Some(theirs)) = (line(control_plane), line(agent)) else { continue };
             if let Err(apart) = select::check_skew(chart::versions(), ours, theirs) {
-                found.push(format!("agent {} and control plane {}: {apart}", agent.name, control_plane.name));
+                let (agent, control_plane) = (visible_cell(&agent.name), visible_cell(&control_plane.name));
+                found.push(format!("agent {agent} and control plane {control_plane}: {apart}"));
             }
         }
     }
@@ -153,14 +154,14 @@ fn text(ui: &Ui, found: &Document) -> String {
     for (what, installed) in [("control plane", &found.control_planes), ("agent", &found.agents)] {
         for one in installed {
             let version = if one.version.is_empty() { "of an unknown version" } else { &one.version };
-            let _ = writeln!(text, "{what} {} {}", one.name, shown(version));
+            let _ = writeln!(text, "{what} {} {}", visible_cell(&one.name), visible_cell(version));
         }
     }
     for apart in &found.skew {
         let _ = writeln!(text, "{} {apart}", ui.mark(super::ui::Mark::Warning));
     }
     for why in &found.not_asked {
-        let _ = writeln!(text, "not known: {why}");
+        let _ = writeln!(text, "not known: {}", visible_list(why));
     }
     text
 }

@@ -6,6 +6,8 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::exposure::{Endpoint, host_of, port_of};
 use super::values::{ExposureType, ExposureValues};
+use crate::api::shell::foreign_word;
+use crate::api::text::visible_cell;
 use crate::apply::MANAGER;
 use crate::check::hosting::USUAL_NODE_PORTS;
 
@@ -51,10 +53,10 @@ pub(super) fn moved(
     let (host, port) = (host_of(address), address.rsplit_once(':').map_or("443", |(_, port)| port));
     let mut keep = Vec::new();
     if host != endpoint.host {
-        keep.push(format!("--set exposure.host={host}"));
+        keep.push(format!("--set {}", foreign_word(&format!("exposure.host={host}"))));
     }
     if port != endpoint.port.to_string() {
-        keep.push(format!("--set exposure.port={port}"));
+        keep.push(format!("--set {}", foreign_word(&format!("exposure.port={port}"))));
     }
     // Agents that have an address of their own do not call this one.
     let (who, agents) = if exposure.agent_endpoint.is_some() {
@@ -65,6 +67,7 @@ pub(super) fn moved(
         );
         ("agents and kubeconfigs", install)
     };
+    let former = visible_cell(former);
     Some(format!(
         "the address of the API server changes from {former} to {url}: {who} with the old one do not find it; where the old \
          one still leads here, keep it with `{}`, else run {agents}`fleetctl kubeconfig {name}{flags}` wherever else a \

@@ -20,6 +20,7 @@ use super::survey::{Survey, survey};
 use super::upgrade::UpgradeRefused;
 use super::values::ExposureType;
 use super::way_back;
+use crate::api::text::visible_cell;
 use crate::api::version::KubeMinor;
 use crate::apply::{ObjectRef, Phase, State};
 use crate::chart::Diagnostics;
@@ -169,7 +170,12 @@ impl Flow<'_> {
         let seen = self.course.in_time(seen).await?;
         let known = seen.known();
         let Survey { facts, state, decision } = seen;
-        self.course.progress.done(&format!("{}, exposure {} ({})", facts.git_version, name(&decision), decision.why));
+        self.course.progress.done(&format!(
+            "{}, exposure {} ({})",
+            visible_cell(&facts.git_version),
+            name(&decision),
+            decision.why
+        ));
 
         let stopped = self.course.stopped();
         let found = keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into());

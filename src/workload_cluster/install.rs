@@ -19,6 +19,7 @@ use crate::api::init_kubeconfig::Init;
 use crate::api::keys::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
+use crate::api::text::{visible, visible_cell};
 use crate::apply::{self, ObjectRef, Planned};
 use crate::chart::{Diagnostics, Object};
 use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
@@ -94,7 +95,7 @@ pub enum InstallError {
     #[error("the control plane is not reached from inside the workload cluster")]
     Probe(Outcome),
     /// The control plane refused the registration, in its own words.
-    #[error("the control plane refused the registration: {}", .0.reason)]
+    #[error("the control plane refused the registration: {}", visible_cell(&.0.reason))]
     Refused(Registration),
     /// Connected, and not Ready in time; with what the agent last said.
     #[error("timed out waiting for the condition: the control plane does not call the cluster Ready")]
@@ -242,7 +243,11 @@ impl Flow<'_> {
         let facts = self.course.in_time(self.preflight(&rendered, &source)).await?;
         let init = facts.init().cloned();
         let server = init.map_or_else(String::new, |init| init.server);
-        self.course.progress.done(&format!("{}, control plane at {server}", facts.git_version));
+        self.course.progress.done(&format!(
+            "{}, control plane at {}",
+            visible_cell(&facts.git_version),
+            visible_cell(&server)
+        ));
 
         let first = self.first_objects(source.secret);
         let copied = first.len() > 1;
@@ -452,7 +457,7 @@ impl Flow<'_> {
             None => progress.update("the agent has not seen the new init Secret yet, which takes up to two minutes"),
         });
         if let Ok(said) = tokio::time::timeout(self.course.left(), ready).await {
-            self.course.progress.done(&said.reason);
+            self.course.progress.done(&visible_cell(&said.reason));
             return Ok(());
         }
         Err(InstallError::NotReady(identity.look().await.ok().and_then(|seen| seen.said)))
@@ -461,6 +466,6 @@ impl Flow<'_> {
 
 /// The agent's word in one line.
 pub fn shown(said: &Registration) -> String {
-    let message = if said.message.is_empty() { String::new() } else { format!(": {}", said.message) };
-    format!("{} ({}){message}", said.state, said.reason)
+    let message = if said.message.is_empty() { String::new() } else { format!(": {}", visible(&said.message)) };
+    format!("{} ({}){message}", visible_cell(&said.state), visible_cell(&said.reason))
 }

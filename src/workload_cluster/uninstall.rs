@@ -13,6 +13,7 @@ use super::registration::Identity;
 use crate::api::keys::LABEL_INSTANCE;
 use crate::api::names::ClusterName;
 use crate::api::registration::{LEAVE_FAILED, Registration, state};
+use crate::api::text::visible;
 use crate::apply::{self, Engine, Removal, Removed};
 use crate::install;
 use crate::install::progress::Progress;
@@ -66,7 +67,7 @@ pub async fn leave(client: &Client, namespace: &str, limit: Duration) -> Result<
     identity.ask_to_leave(true).await?;
     let why = match tokio::time::timeout(limit, identity.left(before.said.as_ref())).await {
         Ok(said) if said.is(state::LEFT) => return Ok(Leave::Left),
-        Ok(said) => format!("the agent cannot tell the control plane: {}", said.message),
+        Ok(said) => format!("the agent cannot tell the control plane: {}", visible(&said.message)),
         Err(_) => format!("the agent did not answer within {} s", limit.as_secs()),
     };
     identity.ask_to_leave(false).await?;

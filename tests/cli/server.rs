@@ -33,9 +33,33 @@ static TLS: LazyLock<(Arc<ServerConfig>, String)> = LazyLock::new(|| {
 /// The first byte of what a client sends who talks TLS: a handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
+/// A request as it was sent.
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    /// With its query.
+    pub(crate) path: String,
+    pub(crate) body: Vec<u8>,
+}
+
+/// An answer as it is sent.
+pub(crate) struct Said {
+    pub(crate) status: u16,
+    /// Lines of the head besides the length, without the end of the last.
+    pub(crate) head: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+}
+
 /// Starts a server for the rest of the test run and gives its address, at which it talks plain HTTP and, to those who begin
 /// with a handshake, TLS. `answer` gets the method and the path with its query.
 pub(crate) fn serve(answer: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> String {
+    serve_as_it_is(move |asked| {
+        let (status, body) = answer(&asked.method, &asked.path);
+        Said { status, head: b"content-type: application/json".to_vec(), body: body.to_string().into_bytes() }
+    })
+}
+
+/// The same for answers that are no JSON, or have more in their heads.
+pub(crate) fn serve_as_it_is(answer: impl Fn(Asked) -> Said + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let answer = Arc::new(answer);
@@ -61,7 +85,7 @@ pub(crate) fn serve(answer: impl Fn(&str, &str) -> Answer + Send + Sync + 'stati
     address
 }
 
-fn one(stream: &mut (impl Read + Write), answer: &dyn Fn(&str, &str) -> Answer) -> Option<()> {
+fn one(stream: &mut (impl Read + Write), answer: &dyn Fn(Asked) -> Said) -> Option<()> {
     let mut reader = BufReader::new(&mut *stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -77,11 +101,13 @@ fn one(stream: &mut (impl Read + Write), answer: &dyn Fn(&str, &str) -> Answer) 
         }
         length = header.strip_prefix("content-length:").map_or(length, |text| text.trim().parse().unwrap_or(0));
     }
-    reader.read_exact(&mut vec![0; length]).ok()?;
-    let (status, body) = answer(&method, &path);
-    let body = body.to_string();
-    let head = format!("HTTP/1.1 {status} x\r\ncontent-type: application/json\r\nconnection: close");
-    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let Said { status, head, body } = answer(Asked { method, path, body });
+    let mut answer =
+        format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n", body.len()).into_bytes();
+    answer.extend([&head[..], b"\r\n\r\n", &body].concat());
+    stream.write_all(&answer).ok()
 }
 
 /// The answer to a request for what is not there.

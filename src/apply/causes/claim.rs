@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::pod::refused;
 use super::{Evidence, Finding, TAKES_LONG, event_time, events_of};
+use crate::api::shell::foreign_word;
 use crate::apply::diagnosis::{CauseId, Link};
 use crate::apply::object::{ObjectRef, annotation, list, text};
 
@@ -195,6 +196,7 @@ fn remedy(classes: &[Value]) -> String {
     classes.first().and_then(|class| text(class, "/metadata/name")).map_or_else(
         || "install a storage provisioner with a default StorageClass, uninstall, and install again".to_owned(),
         |name| {
+            let name = foreign_word(name);
             format!(
                 "make one the default: `kubectl annotate storageclass {name} {DEFAULT_CLASS}=true`, uninstall, and install again; or name a class in the values"
             )

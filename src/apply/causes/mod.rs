@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::diagnosis::{CauseId, Diagnosis, Link};
 use super::object::{ObjectRef, condition, list, number, text, uid};
 use super::status::{State, Status};
+use crate::api::shell::foreign_word;
 
 pub(super) use pod::worth_reading;
 
@@ -84,7 +85,7 @@ pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<
             std::iter::once(head).chain(finding.chain).collect()
         };
         let Finding { cause, remedy, logs, patience, .. } = finding;
-        return Some(Diagnosis { cause, chain, remedy, logs, patience });
+        return Some(Diagnosis { cause, chain, remedy, logs, patience }.visible());
     }
     (status.state == State::Failed).then(|| {
         let cause = if reference.kind == "Job" { CauseId::JobFailed } else { CauseId::ControllerGaveUp };
@@ -98,6 +99,7 @@ pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<
             chain: std::iter::once(head).chain(goes_on.then(|| late_pod(object, evidence)).flatten()).collect(),
             logs: Vec::new(),
         }
+        .visible()
     })
 }
 
@@ -116,7 +118,7 @@ pub fn slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diag
     let remedy = describe(&pod.as_ref().unwrap_or(&head).object);
     let chain = std::iter::once(head).chain(pod).collect();
     let cause = CauseId::Slow;
-    Some(Diagnosis { cause, chain, remedy, logs: Vec::new(), patience: cause.patience() })
+    Some(Diagnosis { cause, chain, remedy, logs: Vec::new(), patience: cause.patience() }.visible())
 }
 
 /// The first pod of a workload that is not ready: its state, the latest event about it, and the latest warning.
@@ -155,12 +157,12 @@ fn is_warning(event: &Value) -> bool {
 
 /// How to look at an object.
 fn describe(object: &ObjectRef) -> String {
-    let (kind, name) = (object.kind.to_lowercase(), &object.name);
+    let (kind, name) = (foreign_word(&object.kind.to_lowercase()), foreign_word(&object.name));
     format!("look at it with `kubectl{} describe {kind} {name}`", namespace_flag(object))
 }
 
 fn namespace_flag(object: &ObjectRef) -> String {
-    object.namespace.as_ref().map_or_else(String::new, |namespace| format!(" -n {namespace}"))
+    object.namespace.as_ref().map_or_else(String::new, |namespace| format!(" -n {}", foreign_word(namespace)))
 }
 
 /// Pods that were refused, else the first pod with a cause; causes nearer to the root win over mere consequences.
@@ -282,7 +284,7 @@ fn refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
         .and_then(|event| text(event, "/message"))
         .or_else(|| failed.and_then(|c| text(c, "/message")))?;
     let reference = ObjectRef::of(maker)?;
-    let namespace = reference.namespace.clone().unwrap_or_default();
+    let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
     let (cause, remedy) = if message.contains("exceeded quota") {
         (
             CauseId::QuotaExceeded,

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Evidence, Finding, TAKES_LONG, event_time, events_of};
+use crate::api::shell::foreign_word;
 use crate::apply::diagnosis::{CauseId, Link};
 use crate::apply::object::{ObjectRef, condition, list, number, text};
 
@@ -274,9 +275,10 @@ fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Optio
             RAISE_MEMORY.to_owned()
         } else {
             format!(
-                "read its log: `kubectl -n {} logs {} -c {name} --previous`",
-                reference.namespace.as_deref().unwrap_or_default(),
-                reference.name
+                "read its log: `kubectl -n {} logs {} -c {} --previous`",
+                foreign_word(reference.namespace.as_deref().unwrap_or_default()),
+                foreign_word(&reference.name),
+                foreign_word(name)
             )
         },
     );
@@ -352,8 +354,8 @@ fn volume(event: &Value) -> Option<&str> {
 fn probe(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     let event = events_of(pod, evidence).find(|event| text(event, "/reason") == Some("Unhealthy"))?;
     let message = text(event, "/message").unwrap_or_default();
-    let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let read = || format!("read its log: `kubectl -n {namespace} logs {}`", reference.name);
+    let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
+    let read = || format!("read its log: `kubectl -n {namespace} logs {}`", foreign_word(&reference.name));
     let (said, remedy) = statuses(pod)
         .find_map(|container| starved(pod, container, reference, evidence))
         .map_or_else(|| (String::new(), read()), |said| (said, RAISE_MEMORY.to_owned()));

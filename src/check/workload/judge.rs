@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{InitFacts, SOME_CONTROL_PLANE, TokenFacts, Wanted, WorkloadFacts};
 use crate::api::keys::INIT_SECRET;
-use crate::api::shell;
+use crate::api::shell::{self, foreign_word};
 use crate::api::version::ServiceLine;
 use crate::check::{Check, Finding, access, autopilot};
 
@@ -55,6 +55,7 @@ fn here(facts: &WorkloadFacts) -> &str {
 
 /// The command that removes an agent of this cluster.
 fn uninstall_command(facts: &WorkloadFacts, name: &str, namespace: &str) -> String {
+    let (name, namespace) = (foreign_word(name), foreign_word(namespace));
     format!("fleetctl uninstall agent {name}{} --namespace {namespace}", here(facts))
 }
 

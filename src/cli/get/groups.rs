@@ -1,7 +1,5 @@
 //! `get schedulegroups`: what is placed together, in which cluster, and by which policy.
 
-use std::fmt::Write as _;
-
 use clap::Args;
 use kube::ResourceExt;
 use kube::api::Api;
@@ -9,10 +7,11 @@ use kube::api::Api;
 use super::{Format, formatted, selection};
 use crate::api::ScheduleGroup;
 use crate::api::keys::LABEL_TARGET_CLUSTER;
+use crate::api::text::visible_cell;
 use crate::cli::Global;
 use crate::cli::cluster_access::{hub_client, list_failed};
 use crate::cli::error::{CliError, Exit};
-use crate::cli::table::shown;
+use crate::cli::table::{length, padded};
 use crate::cli::ui::Ui;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -50,22 +49,22 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetGroupsArgs) -> Resul
 fn cells(group: &ScheduleGroup) -> [String; 3] {
     let cluster = group.labels().get(LABEL_TARGET_CLUSTER);
     let cluster = cluster.cloned().unwrap_or_else(|| "Not assigned yet.".to_owned());
-    [group.name_any(), shown(&cluster), shown(&group.spec.policy.name)]
+    [&group.name_any(), &cluster, &group.spec.policy.name].map(|cell| visible_cell(cell).into_owned())
 }
 
 /// A rule below the titles and at the end, a blank line between two groups.
 fn table(groups: &[ScheduleGroup]) -> String {
     let rows: Vec<[String; 3]> = groups.iter().map(cells).collect();
-    let width = |i: usize| rows.iter().map(|row| row[i].chars().count() + 2).fold(WIDTHS[i], usize::max);
+    let width = |i: usize| rows.iter().map(|row| length(&row[i]) + 2).fold(WIDTHS[i], usize::max);
     let widths: [usize; 3] = std::array::from_fn(width);
     let line = |cells: &[String; 3]| {
         let mut line = String::from(" ");
         for (cell, width) in cells.iter().zip(widths) {
-            let _ = write!(line, "{cell:width$}");
+            line.push_str(&padded(cell, width));
         }
         line.trim_end().to_owned() + "\n"
     };
-    let rule = line(&widths.map(|width| "-".repeat(width - 2)));
+    let rule = format!(" {}\n", widths.map(|width| "-".repeat(width - 2)).join("  "));
     let body = rows.iter().map(line).collect::<Vec<_>>().join("\n");
     format!("{}{rule}{body}{rule}", line(&TITLES.map(str::to_owned)))
 }
@@ -89,5 +88,22 @@ mod tests {
             group("a-policy-with-a-long-name-0011aabb", serde_json::json!({})),
         ]);
         insta::assert_snapshot!(shown);
+    }
+
+    #[test]
+    fn names_of_any_length_keep_the_columns() {
+        let group = |length: usize| -> ScheduleGroup {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
+                "metadata": {"name": "g".repeat(length), "labels": {LABEL_TARGET_CLUSTER: "\u{1b}".repeat(length)}},
+                "spec": {"policy": {"name": "p\n".repeat(length)}},
+            }))
+            .unwrap()
+        };
+        let shown = table(&[0, 65_535, 65_536, 70_000].map(group));
+        assert_eq!(shown.lines().count(), 10, "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() < 3 * 260), "{shown}");
+        let many = table(&vec![group(300); 20_000]);
+        assert!(many.len() < 20_000 * 3 * 300, "{}", many.len());
     }
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::Global;
 use super::error::{CliError, Exit};
 use super::ui::Ui;
+use crate::api::text::visible_cell;
 use crate::chart::output;
 
 /// List what a control plane manages
@@ -58,9 +59,9 @@ fn formatted<K: Serialize + ResourceExt>(format: Format, objects: &[K], resource
     match format {
         Format::Json => output::json(&list()),
         Format::Yaml => output::yaml(&list()),
-        Format::Name => {
-            objects.iter().fold(String::new(), |text, object| text + resource + "/" + &object.name_any() + "\n")
-        }
+        Format::Name => objects
+            .iter()
+            .fold(String::new(), |text, object| text + resource + "/" + &visible_cell(&object.name_any()) + "\n"),
     }
 }
 

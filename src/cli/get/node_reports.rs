@@ -6,8 +6,10 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
 use crate::api::keys::cluster_namespace;
+use crate::api::text::visible_cell;
 use crate::api::{Cluster, ClusterReport};
 use crate::cli::ui::Ui;
+use crate::control_plane::health::chain;
 
 /// Whether the nodes of a cluster are told elsewhere.
 fn is_large(cluster: &Cluster) -> bool {
@@ -25,7 +27,8 @@ pub(super) async fn with_nodes(ui: &Ui, hub: &Client, mut cluster: Cluster) -> C
     let reports = match reports.list(&ListParams::default()).await {
         Ok(reports) => reports,
         Err(error) => {
-            ui.warn(&format!("the nodes of the large cluster {name} cannot be listed: {error}"));
+            let (name, why) = (visible_cell(&name), chain(&error));
+            ui.warn(&format!("the nodes of the large cluster {name} cannot be listed: {why}"));
             return cluster;
         }
     };

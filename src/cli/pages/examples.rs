@@ -24,6 +24,7 @@ use crate::chart::{self, ValuesBuilder};
 use crate::check::{self, Report};
 use crate::cli::error::CliError;
 use crate::cli::outcome::{agent_failed, control_plane_failed, stopped};
+use crate::cli::style;
 use crate::cli::ui::{Ui, nobody_asked};
 use crate::cli::{Cli, chart_choice, kubectl_install, report, rollback, uninstall, verdicts, with_page};
 use crate::control_plane::exposure::NotYet;
@@ -61,7 +62,7 @@ fn of_engine(error: Error) -> String {
 fn of_checks() -> Vec<(String, String)> {
     let of_check = |judged: check::Judged| {
         let table = verdicts::table(&Ui::plain(), "", &Report { judged: vec![judged.clone()] });
-        let table = anstream::adapter::strip_str(&table).to_string();
+        let table = style::plain(&table, true);
         let (lines, _) = table.trim_end().rsplit_once("\n\n").unwrap();
         (judged.id.to_owned(), format!("{lines}\n"))
     };

@@ -11,6 +11,7 @@ use kube::{Client, CustomResourceExt, ResourceExt};
 use crate::api::Cluster;
 use crate::api::keys::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::ControlPlaneName;
+use crate::api::text::visible_cell;
 use crate::apply::{Connected, Diagnosis};
 use crate::check::inside::View;
 use crate::check::{Judged, Report};
@@ -104,7 +105,9 @@ pub(crate) async fn look_telling(
     let Some(own) = own_api(&there, namespace).await else {
         return Err(match (wanted, installed.first()) {
             (None, _) => not_installed(None, global),
-            (Some(name), Some(other)) => not_installed(Some(&name), global).hint(format!("there is `{other}`")),
+            (Some(name), Some(other)) => {
+                not_installed(Some(&name), global).hint(format!("there is `{}`", visible_cell(other)))
+            }
             (Some(name), None) => not_installed(Some(&name), global).hint(format!(
                 "install it with `{} install control-plane {name}{}`",
                 ui.program,

@@ -7,13 +7,14 @@ use serde::Serialize;
 
 use super::Format;
 use super::look::Seen;
+use crate::api::text::{visible_cell, visible_lines, visible_list};
 use crate::apply::Diagnosis;
 use crate::chart::output;
 use crate::check::inside::{COMPONENTS, Component, Member, View};
 use crate::check::{Judged, Problem};
 use crate::cli::Global;
 use crate::cli::error::{CliError, Exit};
-use crate::cli::table::{Columns, row, shown};
+use crate::cli::table::{Columns, row};
 use crate::cli::ui::{Mark, Ui};
 use crate::cli::{report, verdicts};
 
@@ -135,7 +136,7 @@ fn document<'s>(global: &'s Global, seen: &'s Seen, checks: Vec<verdicts::Entry<
 /// What was seen from where; in the plain status only where something was not seen.
 fn view(ui: &Ui, seen: &Seen) -> String {
     let facts = &seen.health.facts;
-    let why = |missing: Option<&String>| missing.cloned().unwrap_or_default();
+    let why = |missing: Option<&String>| missing.map(|why| visible_list(why).into_owned()).unwrap_or_default();
     match seen.view() {
         View::Both => "Seen from both sides: the hosting cluster and the control plane's API\n".to_owned(),
         View::HostingCluster => format!(
@@ -161,9 +162,10 @@ fn blocks(ui: &Ui, seen: &Seen) -> String {
 /// Every check with its id, and a line a workload cluster.
 fn wide(ui: &Ui, global: &Global, seen: &Seen) -> String {
     let inside = seen.health.facts.inside.as_ref().ok();
-    let version = seen.installation.version.as_ref().map(|version| format!(", service version {version}"));
+    let version = seen.installation.version.as_ref();
+    let version = version.map(|version| format!(", service version {}", visible_cell(version)));
     let kubernetes = inside.and_then(|inside| inside.kubernetes_version.as_ref());
-    let kubernetes = kubernetes.map(|version| format!(", Kubernetes {version}"));
+    let kubernetes = kubernetes.map(|version| format!(", Kubernetes {}", visible_cell(version)));
     let mut text = format!(
         "Control plane {} in namespace {}{}{}\n{}\n",
         seen.name,
@@ -181,7 +183,7 @@ fn wide(ui: &Ui, global: &Global, seen: &Seen) -> String {
             let ready = if member.ready { "True" } else { "False" };
             let cells: [&str; 5] =
                 [&member.name, ready, &member.reason, &member.kubernetes_version, &member.agent_version];
-            cells.map(shown).to_vec()
+            row(cells)
         };
         let rows: Vec<Vec<String>> = std::iter::once(titles).chain(members.iter().map(line)).collect();
         text += &format!("\n{}", Columns::of(&rows).lines(&rows));
@@ -198,7 +200,7 @@ fn causes(ui: &Ui, causes: &[Diagnosis]) -> String {
         }
         let _ = writeln!(text, "* {cause} {}", ui.mark(Mark::Bad));
         for line in &cause.logs {
-            let _ = writeln!(text, "    log: {line}");
+            let _ = writeln!(text, "    log: {}", visible_lines(line));
         }
         let _ = writeln!(text, "    {} (`{} explain {}`)", ui.named(&cause.remedy), ui.program, cause.cause);
     }

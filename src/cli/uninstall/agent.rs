@@ -9,6 +9,8 @@ use serde::Serialize;
 use super::{elsewhere, leftovers};
 use crate::api::keys::cluster_namespace;
 use crate::api::names::ClusterName;
+use crate::api::shell::foreign_word;
+use crate::api::text::{visible, visible_cell};
 use crate::apply::Removed;
 use crate::check::workload::SOME_CONTROL_PLANE;
 use crate::cli::cluster_access::request_failed;
@@ -69,9 +71,13 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         return Err(CliError::new(
             Exit::Refused,
             "OtherAgent",
-            format!("the agent in namespace {} is that of workload cluster `{other}`, not `{name}`", global.namespace),
+            format!(
+                "the agent in namespace {} is that of workload cluster `{}`, not `{name}`",
+                global.namespace,
+                visible_cell(&other)
+            ),
         )
-        .hint(format!("to remove it: `fleetctl uninstall agent {other}{}`", global.tail())));
+        .hint(format!("to remove it: `fleetctl uninstall agent {}{}`", foreign_word(&other), global.tail())));
     }
     let work = async {
         // What cannot be removed here is not made to leave there.
@@ -133,7 +139,7 @@ fn summary(name: &ClusterName, global: &Global, leave: &Leave, removed: &Removed
     if !removed.kept.is_empty() {
         text.push_str("\nKept:\n");
         for kept in &removed.kept {
-            let _ = writeln!(text, "  {}: {}", kept.object, kept.why);
+            let _ = writeln!(text, "  {}: {}", kept.object, visible(&kept.why));
         }
     }
     if let Leave::Stays(_) = leave {

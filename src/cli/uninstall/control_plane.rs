@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{elsewhere, leftovers};
 use crate::api::names::ControlPlaneName;
+use crate::api::text::{visible, visible_cell, visible_list};
 use crate::apply::{Removal, Removed};
 use crate::cli::display::Display;
 use crate::cli::error::{CliError, Exit};
@@ -120,7 +121,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
     if !removed.unsearched.is_empty() {
         ui.warn(&format!(
             "the search for left-overs got no answer about {}; with more rights it would",
-            removed.unsearched.join(", ")
+            visible_list(&removed.unsearched.join(", "))
         ));
     }
     leftovers(&removed)
@@ -143,8 +144,8 @@ async fn registered(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'
     match target.members().await {
         Ok(members) if members.is_empty() => Ok(()),
         Ok(members) => {
-            let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
-            let names = names.join(", ");
+            let names: Vec<_> = members.iter().map(|member| visible_cell(&member.name)).collect();
+            let names = visible_list(&names.join(", ")).into_owned();
             if args.delete_data && !args.force {
                 return Err(CliError::new(
                     Exit::Refused,
@@ -211,7 +212,7 @@ fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context:
     if !removed.kept.is_empty() {
         text.push_str("\nKept:\n");
         for kept in &removed.kept {
-            let _ = writeln!(text, "  {}: {}", kept.object, kept.why);
+            let _ = writeln!(text, "  {}: {}", kept.object, visible(&kept.why));
         }
     }
     let data = removed.kept.iter().any(|kept| matches!(kept.object.kind.as_str(), "PersistentVolumeClaim" | "Secret"));

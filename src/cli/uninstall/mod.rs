@@ -8,6 +8,7 @@ use clap::Subcommand;
 use super::Global;
 use super::error::{CliError, Exit};
 use super::ui::Ui;
+use crate::api::text::{visible, visible_list};
 use crate::apply::Removed;
 
 /// Remove a control plane or an agent
@@ -40,7 +41,7 @@ pub(super) fn elsewhere(what: &str, name: &str, global: &Global, removed: &Remov
         "InstalledElsewhere",
         format!("there is no {said} {name} in namespace {}; nothing was removed", global.namespace),
     )
-    .cause(format!("{said} {name} is in namespace {}", removed.elsewhere.join(" and in namespace ")));
+    .cause(format!("{said} {name} is in namespace {}", visible_list(&removed.elsewhere.join(" and in namespace "))));
     Err(removed.elsewhere.iter().fold(error, |error, namespace| {
         error.hint(format!("to remove that one: `fleetctl uninstall {what} {name}{}`", global.tail_in(namespace)))
     }))
@@ -57,7 +58,7 @@ pub(super) fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
     };
     let mut error = CliError::new(Exit::PartDone, "LeftoversFound", headline);
     for leftover in &removed.leftovers {
-        error = error.cause(format!("{}: {}", leftover.object, leftover.because));
+        error = error.cause(format!("{}: {}", leftover.object, visible(&leftover.because)));
     }
     Err(error.hint("look at them and delete what is not needed"))
 }

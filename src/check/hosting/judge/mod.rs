@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, read};
 use crate::api::quantity::{Milli, print};
+use crate::api::shell::foreign_word;
 use crate::check::{Check, Finding, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
@@ -158,7 +159,8 @@ fn leftovers(facts: &HostingFacts) -> Finding {
             ),
             format!(
                 "install `{owner}` to go on with it, delete it with \
-                 `fleetctl uninstall control-plane {owner}{} --delete-data`, or choose another namespace with `--namespace`",
+                 `fleetctl uninstall control-plane {}{} --delete-data`, or choose another namespace with `--namespace`",
+                foreign_word(owner),
                 wanted.flags
             ),
         ),
