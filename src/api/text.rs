@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 
 /// The most characters of a cell or a name: as many as Kubernetes allows in a name (RFC 1123 subdomain).
 pub const CELL: usize = 253;
+/// The most characters of a word that a stranger chose, as a version or the name in a request.
+pub const WORD: usize = 64;
 /// The most characters of a sentence: as many as Kubernetes allows in the note of an Event.
 pub const MESSAGE: usize = 1024;
 /// The most characters of a text of several lines or a list: as many as Kubernetes keeps of a container's termination message.
@@ -25,6 +27,11 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 /// Text of a table's cell, or a name within a sentence; at most [`CELL`] characters of it.
 pub fn visible_cell(text: &str) -> Cow<'_, str> {
     bounded(text, CELL, is_harmful)
+}
+
+/// A word that a stranger chose; at most [`WORD`] characters of it.
+pub fn visible_word(text: &str) -> Cow<'_, str> {
+    bounded(text, WORD, is_harmful)
 }
 
 /// Text on one line that tells of several things; at most [`LINES`] characters of it.
@@ -245,6 +252,7 @@ mod tests {
             let text = text.repeat(times);
             for (pass, most) in [
                 (visible as fn(&str) -> Cow<'_, str>, MESSAGE),
+                (visible_word, WORD),
                 (visible_cell, CELL),
                 (visible_list, LINES),
             ] {

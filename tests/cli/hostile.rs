@@ -135,10 +135,9 @@ impl Spoiled {
         }
         self == Self::Words
             && match path.last().map(String::as_str) {
-                Some("message") => false,
+                Some("message" | "app.kubernetes.io/version") => false,
                 // Of an event and of a container it is what is understood.
                 Some("reason") => !below(&["conditions"]),
-                Some("app.kubernetes.io/version") => false,
                 _ => below(&NEEDED),
             }
     }

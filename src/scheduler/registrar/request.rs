@@ -11,6 +11,7 @@ use crate::api::keys::{
 };
 use crate::api::names::ClusterName;
 use crate::api::registration::{ANNOTATION_LEAVE, life};
+use crate::api::text::{visible, visible_word};
 
 /// The signer whose certificates the API server takes for clients.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -27,9 +28,9 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// A refusal.
+    /// A refusal. What it repeats of the request is in the words of a stranger, so the message is made visible and cut.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self { reason, message: visible(&message.into()).into_owned() }
     }
 }
 
@@ -142,6 +143,7 @@ fn check_skew(agent: &str, own: &str) -> Result<(), Denial> {
     if a.abs_diff(b) <= 1 {
         return Ok(());
     }
+    let agent = visible_word(agent);
     let message = format!("agent v{agent} and control plane v{own} are more than one minor version apart");
     Err(Denial::new("AgentVersionSkew", message))
 }
@@ -156,7 +158,7 @@ fn cluster_of(common_name: &str, id: &str) -> Result<ClusterName, Denial> {
     if digits != &id[..8] {
         return Err(expected());
     }
-    name.parse().map_err(|e: crate::api::names::NameError| wrong(e.to_string()))
+    name.parse().map_err(|e: crate::api::names::NameError| wrong(e.to_string().replace(name, &visible_word(name))))
 }
 
 #[cfg(test)]

@@ -196,6 +196,8 @@ fn agents_more_than_one_minor_version_apart_are_refused() {
     assert!(check_skew("0.6.1", "0.6.9").is_ok() && check_skew("0.7.0", "0.6.1").is_ok());
     assert!(check_skew("1.0.0", "0.9.0").is_ok(), "v1.0 follows v0.9");
     assert_eq!(check_skew("0.8.0", "0.6.1").unwrap_err().reason, "AgentVersionSkew");
+    let long = check_skew(&format!("0.8.\u{1b}[2J\n{}", "9".repeat(250 << 10)), "0.6.1").unwrap_err();
+    assert!(long.message.starts_with(r"agent v0.8.\u{1b}[2J\n999") && long.message.len() < 200, "{}", long.message);
     assert_eq!(check_skew("latest", "0.6.1").unwrap_err().reason, "AgentVersionInvalid");
 }
 
