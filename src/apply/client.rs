@@ -13,7 +13,8 @@ use tower::retry::RetryLayer;
 use super::log_in::LogIn;
 use super::retry::OfReads;
 use super::trace::Trace;
-use crate::api::text::visible;
+use crate::api::shell::foreign_word;
+use crate::api::text::{visible, visible_cell, visible_list};
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -84,7 +85,7 @@ pub enum ClientError {
         contexts: Vec<String>,
     },
     /// The context exists, and what it points to cannot be used.
-    #[error("the context `{context}` of {files} cannot be used")]
+    #[error("the context `{}` of {files} cannot be used", visible_cell(context))]
     Unusable {
         /// The context.
         context: String,
@@ -112,24 +113,29 @@ impl ClientError {
         match self {
             Self::NoKubeconfig { .. } => "set KUBECONFIG to the file of your cluster".to_owned(),
             Self::File { path, .. } => format!("check the file {}", path.display()),
-            Self::Context { contexts, .. } if contexts.len() == 1 => format!("use `--context {}`", contexts[0]),
+            Self::Context { contexts, .. } if contexts.len() == 1 => {
+                format!("use `--context {}`", foreign_word(&contexts[0]))
+            }
             Self::Context { contexts, .. } if contexts.is_empty() => {
                 "set KUBECONFIG to the file of your cluster".to_owned()
             }
             Self::Context { .. } => "name one of them with `--context`".to_owned(),
             Self::Unusable { context, .. } => {
-                format!("try `kubectl --context {context} version` to see whether the context works")
+                format!("try `kubectl --context {} version` to see whether the context works", foreign_word(context))
             }
         }
     }
 }
 
 fn missing(context: Option<&str>) -> String {
-    context.map_or_else(|| "no context is current".to_owned(), |context| format!("there is no context `{context}`"))
+    context.map_or_else(
+        || "no context is current".to_owned(),
+        |context| format!("there is no context `{}`", visible_cell(context)),
+    )
 }
 
 fn known(contexts: &[String]) -> String {
-    if contexts.is_empty() { String::new() } else { format!("; there are {}", contexts.join(", ")) }
+    if contexts.is_empty() { String::new() } else { format!("; there are {}", visible_list(&contexts.join(", "))) }
 }
 
 impl Target {

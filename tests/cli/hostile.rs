@@ -777,7 +777,11 @@ fn the_log_of_requests_is_shown_escaped() {
 fn names_of_a_kubeconfig_and_what_its_plugin_says_are_shown_escaped() {
     let mut faults = Vec::new();
     let sandbox = Sandbox::new();
-    let quoted = |text: &str| json!(text).to_string();
+    // In escapes, for a kubeconfig with some of these characters as they are is no YAML.
+    let quoted = |text: &str| {
+        let units = text.encode_utf16().map(|unit| format!("\\u{unit:04x}"));
+        format!("\"{}\"", units.collect::<String>())
+    };
     let name = quoted(&hostile(0));
     let plugin = format!(
         "{{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: /bin/sh, args: [-c, {}]}}",
