@@ -128,9 +128,25 @@ const fn is_harmful_in_lines(c: char) -> bool {
     !matches!(c, '\n' | '\t') && is_harmful(c)
 }
 
-/// Whether nothing of a text is to be escaped where line breaks and tabs may stay. ASCII is decided by bytes at once.
+/// Whether nothing of a text is to be escaped where line breaks and tabs may stay.
+///
+/// Megabytes of manifests are asked this before they are printed: blocks of ASCII are decided by their bytes, many at a
+/// time, and characters are looked at only in others.
 pub fn is_clean(text: &str) -> bool {
-    text.as_bytes().chunks(4096).all(is_printable_ascii) || !text.chars().any(is_harmful_in_lines)
+    const BLOCK: usize = 256;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut end = rest.len().min(BLOCK);
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (block, after) = rest.split_at(end);
+        if !is_printable_ascii(block.as_bytes()) && block.chars().any(is_harmful_in_lines) {
+            return false;
+        }
+        rest = after;
+    }
+    true
 }
 
 /// Whether bytes are printable ASCII, line breaks and tabs. Without an early end, so that many are looked at at a time.
@@ -220,6 +236,19 @@ mod tests {
         assert_eq!(visible(&"é".repeat(1 << 20)).chars().count(), MESSAGE + 1);
         assert_eq!(visible_lines(&"\n".repeat(1 << 20)).chars().count(), LINES + 1);
         assert_eq!(escaped(&"n".repeat(70_000)).len(), 70_000);
+    }
+
+    #[test]
+    fn a_harmful_character_is_found_wherever_it_is() {
+        for before in (0..600).step_by(7).chain(250..260) {
+            for around in ["n", "ü", "√"] {
+                let text = around.repeat(before);
+                assert!(is_clean(&text), "{before}");
+                for harmful in ["\u{1b}", "\u{9b}", "\u{202e}", "\u{e0041}"] {
+                    assert!(!is_clean(&format!("{text}{harmful}{text}")), "{before}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 use crate::check::empty;
 use crate::install::documents;
-use crate::server::{Asked, Said, forbidden, list, not_found, serve_as_it_is, use_cluster, with_kubeconfig};
+use crate::server::{
+    Asked, Said, forbidden, kubeconfig, list, not_found, serve_as_it_is, use_cluster, with_kubeconfig,
+};
 use crate::status::{hosting, inside};
 use crate::{Ran, Sandbox};
 
@@ -499,6 +501,17 @@ impl Printed {
         Self { what: format!("{args:?}, on a terminal"), texts: vec![text] }
     }
 
+    /// Without a terminal, until it is interrupted.
+    fn for_a_while(sandbox: &Sandbox, args: &[&str]) -> Self {
+        let mut command = Command::new("timeout");
+        command
+            .args(["--signal=INT", "2", &assert_cmd::cargo::cargo_bin!("fleetctl").display().to_string()])
+            .args(args);
+        let ran = command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", sandbox.path()).output().unwrap();
+        let texts = [ran.stdout, ran.stderr].map(|text| String::from_utf8(text).unwrap());
+        Self { what: format!("{args:?}, for a while"), texts: texts.into() }
+    }
+
     fn is_spoiled(&self) -> bool {
         self.texts.iter().any(|text| text.contains(AFTER))
     }
@@ -770,6 +783,27 @@ fn the_log_of_requests_is_shown_escaped() {
     use_cluster(&sandbox, &spoiled(Spoiled::Words, &hostile(0), move |asked| sick(asked, &hub)));
     let verbose = ["status", "demo", "--verbose", "--verbose", "--verbose"];
     run(&sandbox, &[&verbose, &[&verbose[..], &["--log-format", "json"]].concat()], &mut faults);
+    none(&faults);
+}
+
+#[test]
+fn text_met_by_a_watch_is_shown_escaped() {
+    let mut faults = Vec::new();
+    let sandbox = Sandbox::new();
+    let hub = spoiled(Spoiled::Words, &hostile(0), fleet);
+    let file = sandbox.file("hub", &kubeconfig("demo", &hub));
+    use_cluster(&sandbox, &spoiled(Spoiled::Words, &hostile(0), move |asked| sick(asked, &hub)));
+    for args in [
+        &["get", "clusters", "--watch", "--kubeconfig", &file][..],
+        &["get", "clusters", "--watch", "--kubeconfig", &file, "-o", "wide"],
+        &["get", "clusters", "--watch", "--kubeconfig", &file, "-o", "yaml"],
+        &["status", "demo", "--watch"],
+        &["status", "demo", "--watch", "-o", "json"],
+    ] {
+        let printed = Printed::for_a_while(&sandbox, args);
+        assert!(printed.is_spoiled(), "{}: {:?}", printed.what, printed.texts);
+        faults.extend(printed.faults(false));
+    }
     none(&faults);
 }
 
