@@ -28,8 +28,8 @@ const RESYNC: Duration = Duration::from_secs(1800);
 pub(super) type Failures = BTreeMap<String, (String, Instant)>;
 
 impl Monitor {
-    /// Reconciles until dropped. Revocations have their turn before every single grant: after a start there may be a
-    /// thousand of those.
+    /// Reconciles until dropped. Revocations have their turn between grants: after a start there may be a thousand of
+    /// those.
     pub(super) async fn reconcile_rights(&self) {
         let mut synced = Instant::now();
         let mut failed = Failures::new();
@@ -43,12 +43,16 @@ impl Monitor {
                 synced = Instant::now();
             }
             self.revoke_due(&mut failed).await;
+            let mut revoked = Instant::now();
             for cluster in due(&self.view, Due::Grant) {
                 if failed.get(&cluster.name_any()).is_some_and(|(_, at)| at.elapsed() < RETRY) {
                     continue;
                 }
                 self.reconcile(&cluster, &mut failed).await;
-                self.revoke_due(&mut failed).await;
+                if revoked.elapsed() >= TICK {
+                    self.revoke_due(&mut failed).await;
+                    revoked = Instant::now();
+                }
             }
         }
     }
@@ -76,9 +80,12 @@ impl Monitor {
             }
             Ok(None) => {}
             Err(error) => {
+                let waits = matches!(error, EnsureError::Leftovers);
                 let error = error.to_string();
-                if failed.get(&name).is_none_or(|(last, _)| *last != error) {
-                    tracing::warn!(cluster = name, error, "the cluster's rights could not be reconciled");
+                match failed.get(&name) {
+                    Some((last, _)) if *last == error => {}
+                    _ if waits => tracing::info!(cluster = name, why = error, "granting rights waits"),
+                    _ => tracing::warn!(cluster = name, error, "the cluster's rights could not be reconciled"),
                 }
                 failed.insert(name, (error, Instant::now()));
             }
