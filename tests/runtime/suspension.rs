@@ -117,7 +117,7 @@ async fn an_agent_that_was_suspended_works_again_with_the_same_key() {
     agent.ready(Duration::from_secs(60)).await;
     scene.until_ready().await;
     let now = scene.secrets().get(registration::IDENTITY_SECRET).await.unwrap().data.unwrap()["tls.key"].clone();
-    assert_eq!(now, key);
+    assert!(now == key, "another key");
 }
 
 /// Console blocks of a section of docs/security.md.
@@ -219,6 +219,20 @@ async fn registration_that_an_operator_closes_stays_closed_until_it_is_opened_ag
         assert_eq!(ask_by_token(&control_plane.init).await, 404);
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_binding_of_all_agents_that_an_earlier_build_made_is_deleted() {
+    let stage = Stage::hub().await;
+    let all: Api<ClusterRoleBinding> = Api::all(stage.hub.client.clone());
+    let binding = json!({
+        "metadata": { "name": "fleet:agents-renew" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "fleet:agent-bootstrap" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "fleet:agents" }],
+    });
+    all.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    let _control_plane = ControlPlane::start(&stage, "").await;
+    assert!(all.get_opt("fleet:agents-renew").await.unwrap().is_none(), "any agent that was revoked may ask");
 }
 
 /// A kubeconfig with a certificate as an install issues it to an operator, in a file in `folder`.
