@@ -1,7 +1,8 @@
 //! The agent's identity: a key and a certificate, kept in a Secret of the workload cluster.
 //!
 //! The key is saved before it is first used, so that an agent that dies in between comes back as the same one. It stays
-//! the same for as long as the Secret lives: it is the proof by which the control plane knows this cluster again.
+//! the same through renewals, as it is the proof by which the control plane knows this cluster again; it is replaced when
+//! the control plane has it on record no more, so that certificates of a registration that ended stay worthless.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,6 +55,14 @@ impl Certificate {
         let Ok((_, block)) = x509_parser::pem::parse_x509_pem(self.pem.as_bytes()) else { return false };
         x509_parser::certificate::X509Certificate::from_der(&block.contents)
             .is_ok_and(|(_, found)| key.public_key_raw() == found.public_key().subject_public_key.as_ref())
+    }
+
+    /// Whether it names this user.
+    pub fn names(&self, user: &str) -> bool {
+        let Ok((_, block)) = x509_parser::pem::parse_x509_pem(self.pem.as_bytes()) else { return false };
+        x509_parser::certificate::X509Certificate::from_der(&block.contents).is_ok_and(|(_, found)| {
+            found.subject().iter_common_name().map(x509_parser::x509::AttributeTypeAndValue::as_str).eq([Ok(user)])
+        })
     }
 
     /// Whether it can still be used, with a minute to spare.
@@ -115,8 +124,7 @@ impl Keeper {
         if let Some(identity) = found.as_ref().and_then(read) {
             return Ok(identity);
         }
-        let key = KeyPair::generate().map_err(|e| kube::Error::Service(Box::new(e)))?.serialize_pem();
-        let data = BTreeMap::from([(KEY.to_owned(), ByteString(key.into_bytes()))]);
+        let data = new_key()?;
         let secret = if let Some(mut secret) = found {
             // Something else is in it, or it is damaged: our key joins it, and whatever certificate there is goes.
             secret.data = Some(data);
@@ -137,6 +145,24 @@ impl Keeper {
             call(self.api.create(&params, &secret)).await?
         };
         read(&secret).ok_or(CallError::TimedOut)
+    }
+
+    /// Replaces the key `refused`, which the control plane has on record no more, by a new one, and drops its certificate.
+    /// Does nothing where another replica has done so: they share the Secret, and a key replaced twice would leave one of
+    /// them with a key that is not saved.
+    ///
+    /// # Errors
+    /// A call that failed; not that the Secret was changed meanwhile, which the next look at it shows.
+    pub async fn replace_key(&self, refused: &str) -> Result<(), CallError> {
+        let mut secret = call(self.api.get(&self.name)).await?;
+        if read(&secret).is_none_or(|identity| identity.key != refused) {
+            return Ok(());
+        }
+        secret.data = Some(new_key()?);
+        match call(self.api.replace(&self.name, &PostParams::default(), &secret)).await {
+            Err(error) if !error.is_conflict() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Saves a certificate, its key and whose it is. The key as well, as the Secret may have been made anew since it was
@@ -200,6 +226,12 @@ impl Keeper {
         call(self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(change))).await?;
         Ok(())
     }
+}
+
+/// Data of a Secret that holds a new key and nothing else.
+fn new_key() -> Result<BTreeMap<String, ByteString>, CallError> {
+    let key = KeyPair::generate().map_err(|e| kube::Error::Service(Box::new(e)))?.serialize_pem();
+    Ok(BTreeMap::from([(KEY.to_owned(), ByteString(key.into_bytes()))]))
 }
 
 fn read(secret: &Secret) -> Option<Identity> {
@@ -269,6 +301,41 @@ mod tests {
             let secret = Secret { data: Some(data.into()), ..Secret::default() };
             assert_eq!(read(&secret).unwrap().certificate.is_some(), fits);
         }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_was_refused_is_replaced_once_whoever_of_the_replicas_comes_first() {
+        let saved = Arc::new(Mutex::new(json!({})));
+        let there = Arc::clone(&saved);
+        let local = fake::api(move |_, brought| {
+            if brought.get("data").is_some() {
+                *there.lock().unwrap() = brought;
+            }
+            let mut secret = there.lock().unwrap().clone();
+            secret["metadata"]["name"] = json!("fleet-agent-identity");
+            secret
+        });
+        let keeper = Keeper::new(local, "fleet", "fleet-agent-identity");
+        let pair = KeyPair::generate().unwrap();
+        let data = [(KEY, pair.serialize_pem()), (CERTIFICATE, "old".to_owned()), (HUB, "hub".to_owned())];
+        let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes())));
+        *saved.lock().unwrap() = json!(Secret { data: Some(data.into()), ..Secret::default() });
+        keeper.replace_key(&pair.serialize_pem()).await.unwrap();
+        let first = keeper.load().await.unwrap();
+        assert!(first.key != pair.serialize_pem() && first.certificate.is_none() && first.hub.is_empty());
+        keeper.replace_key(&pair.serialize_pem()).await.unwrap();
+        assert_eq!(keeper.load().await.unwrap().key, first.key);
+    }
+
+    #[test]
+    fn a_certificate_of_another_user_is_told_from_the_agents_own() {
+        let pair = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "fleet:agent:west:0a1b2c3d");
+        let certificate = Certificate::parse(&params.self_signed(&pair).unwrap().pem()).unwrap();
+        assert!(certificate.names("fleet:agent:west:0a1b2c3d"));
+        assert!(!certificate.names("fleet:agent:west:0a1b2c3d:0123456789abcdef"));
     }
 
     #[tokio::test]

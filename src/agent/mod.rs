@@ -37,6 +37,7 @@ use rand::RngExt as _;
 
 use crate::api::init_kubeconfig::Init;
 use crate::api::keys::{AGENT_LEASE, cluster_namespace};
+use crate::api::protocol::NEW_KEY_NEEDED;
 use crate::api::registration::{LEAVE_FAILED, Registration, gone, state as said};
 use crate::daemon::admin::Admin;
 use crate::daemon::backoff::Backoff;
@@ -209,7 +210,13 @@ impl Agent {
             Init::read(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", &e))?;
         let now = Timestamp::now().as_second();
         let certificate = match &identity.certificate {
-            Some(certificate) if identity.hub == init.hub() && certificate.is_valid(now) => certificate.clone(),
+            Some(certificate)
+                if identity.hub == init.hub()
+                    && certificate.is_valid(now)
+                    && self.is_ours(certificate, &identity, &id) =>
+            {
+                certificate.clone()
+            }
             // The key is proof enough for that, and there may be a request that waits.
             _ if identity.leave => return self.withdraw(&init, &identity, &id).await,
             old => {
@@ -235,6 +242,12 @@ impl Agent {
             cluster_id: id,
         };
         Box::pin(term.run()).await.map_err(|e| Blocked::hub(&e))
+    }
+
+    /// Whether a certificate is of the user that this agent would ask for. One of another cluster name, or of an agent
+    /// that is older than user names with keys, has no rights.
+    fn is_ours(&self, certificate: &Certificate, identity: &Identity, id: &str) -> bool {
+        register::user_of(&self.args, id, &identity.key).is_ok_and(|user| certificate.names(&user))
     }
 
     /// The UID of the namespace `kube-system`: as old as the cluster, and different in every one.
@@ -296,7 +309,16 @@ impl Agent {
                 let _ = self.keeper.say(said::REGISTERING, reason, &message).await;
             }
         };
-        let asked = register::certificate(&hub, &self.args, &self.life, id, &identity.key, waiting);
+        let (args, life, key) = (&self.args, &self.life, &identity.key);
+        // Certificates of this key may be anywhere, so the control plane has to know it, or it is replaced.
+        let rejoins = identity.certificate.is_some();
+        let asked = async {
+            if rejoins {
+                register::rejoin(&hub, args, life, id, key, waiting).await
+            } else {
+                register::certificate(&hub, args, life, id, key, waiting).await
+            }
+        };
         let changed = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(5)).await;
@@ -312,6 +334,13 @@ impl Agent {
             answer = asked => answer,
             blocked = changed => return Err(blocked),
         };
+        if let Err(RegisterError::Denied { reason, message }) = &answer
+            && rejoins
+            && reason == NEW_KEY_NEEDED
+        {
+            self.keeper.replace_key(key).await.map_err(|e| Blocked::local(&e))?;
+            return Err(Blocked::new(NEW_KEY_NEEDED, message));
+        }
         let certificate = answer.map_err(|error| match error {
             RegisterError::Denied { reason, message } => {
                 // A wish to leave that was taken back and heard later: nothing of us is there that would be in our way.

@@ -9,16 +9,16 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use rand::RngExt as _;
+use rcgen::{KeyPair, PublicKeyData as _};
 
 use super::identity::{Certificate, signing_request};
 use super::settings::Args;
-use crate::api::keys::{AGENT_USER_PREFIX, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
+use crate::api::keys::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
+use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, key_fingerprint, user_name};
 use crate::api::registration::{ANNOTATION_LEAVE, gone, life};
 use crate::daemon::backoff::jittered;
 use crate::daemon::client::{CallError, call};
 
-/// The signer that issues client certificates.
-const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Time between two looks at the answer.
 const POLL: Duration = Duration::from_millis(if cfg!(test) { 15 } else { 1500 });
 
@@ -74,9 +74,13 @@ pub enum RegisterError {
     Call(#[from] CallError),
 }
 
-/// The user name that the agent asks for.
-pub fn user_name(args: &Args, cluster_id: &str) -> String {
-    format!("{AGENT_USER_PREFIX}{}:{}", args.cluster_name, cluster_id.get(..8).unwrap_or(cluster_id))
+/// User name that the agent asks for with its private key, in PEM.
+///
+/// # Errors
+/// A key that cannot be read.
+pub fn user_of(args: &Args, cluster_id: &str, key: &str) -> Result<String, rcgen::Error> {
+    let fingerprint = key_fingerprint(&KeyPair::from_pem(key)?.subject_public_key_info());
+    Ok(user_name(args.cluster_name.as_str(), cluster_id, &fingerprint))
 }
 
 /// The object that requests a certificate for some seconds.
@@ -86,7 +90,7 @@ fn request_object(
     cluster_id: &str,
     key: &str,
 ) -> Result<CertificateSigningRequest, RegisterError> {
-    let pem = signing_request(key, &user_name(args, cluster_id))?;
+    let pem = signing_request(key, &user_of(args, cluster_id, key)?)?;
     let name = format!("fleet-{}-{:08x}", args.cluster_name, rand::rng().random::<u32>());
     let annotations = [(ANNOTATION_CLUSTER_ID, cluster_id), (ANNOTATION_AGENT_VERSION, env!("CARGO_PKG_VERSION"))];
     Ok(CertificateSigningRequest {
@@ -98,7 +102,7 @@ fn request_object(
         spec: CertificateSigningRequestSpec {
             request: ByteString(pem.into_bytes()),
             signer_name: SIGNER.to_owned(),
-            usages: Some(vec!["digital signature".to_owned(), "client auth".to_owned()]),
+            usages: Some(USAGES.map(ToOwned::to_owned).into()),
             expiration_seconds: Some(seconds),
             ..CertificateSigningRequestSpec::default()
         },
@@ -142,6 +146,26 @@ pub async fn certificate(
     waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
     ask(hub, life, |seconds| request_object(args, seconds, cluster_id, key), waiting).await
+}
+
+/// Asks as [`certificate`] does, by init token, with a key for which a certificate was issued before.
+///
+/// # Errors
+/// Where the key is not on record any more, a denial with the reason [`crate::api::protocol::NEW_KEY_NEEDED`].
+pub async fn rejoin(
+    hub: &Client,
+    args: &Args,
+    life: &Life,
+    cluster_id: &str,
+    key: &str,
+    waiting: impl AsyncFnMut(&'static str, String),
+) -> Result<Certificate, RegisterError> {
+    let request = |seconds| -> Result<_, RegisterError> {
+        let mut request = request_object(args, seconds, cluster_id, key)?;
+        request.annotations_mut().insert(ANNOTATION_REJOIN.to_owned(), "true".to_owned());
+        Ok(request)
+    };
+    ask(hub, life, request, waiting).await
 }
 
 /// Asks with the life that is known to be allowed. Where it is not any more, the refusal says how long it may be, and the
@@ -206,7 +230,7 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use clap::Parser as _;
-    use rcgen::{CertificateParams, KeyPair};
+    use rcgen::CertificateParams;
     use serde_json::{Value, json};
 
     use super::*;

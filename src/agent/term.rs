@@ -19,7 +19,7 @@ use super::report::{Goodbye, Reporter};
 use super::settings::Args;
 use super::state::{Stage, State};
 use crate::api::init_kubeconfig::Init;
-use crate::api::registration::state as said;
+use crate::api::registration::{LEAVE_FAILED, state as said};
 use crate::daemon::backoff::Backoff;
 use crate::daemon::client::CallError;
 use crate::daemon::metrics::Metrics;
@@ -121,7 +121,7 @@ impl Term {
                 Err(error) => {
                     // Said here, as an uninstall waits for an answer, be it a bad one.
                     let message = format!("{}: {error}", hop(&error).as_str());
-                    let _ = self.keeper.say(said::BLOCKED, "LeaveFailed", &message).await;
+                    let _ = self.keeper.say(said::BLOCKED, LEAVE_FAILED, &message).await;
                     return Err(error);
                 }
             }

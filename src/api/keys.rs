@@ -38,7 +38,9 @@ pub const ANNOTATION_SPREAD_ONTO: &str = "fleet-scheduler.io/spread-onto";
 pub const ANNOTATION_ORIGINAL_NAME: &str = "fleet-scheduler.io/cluster.original-name";
 /// Annotation on a Cluster and on a CSR: the UID of the workload cluster's `kube-system` namespace.
 pub const ANNOTATION_CLUSTER_ID: &str = "fleet-scheduler.io/cluster-id";
-/// Annotation on a Cluster: SHA-256 of the public key that its agent proved to hold.
+/// Annotation on a Cluster: SHA-256 of the public key that its agent proved to hold, whose certificates alone have the
+/// cluster's rights. An operator who removes it revokes that key; the next agent with the same cluster ID registers its
+/// own.
 pub const ANNOTATION_KEY_FINGERPRINT: &str = "fleet-scheduler.io/key-fingerprint";
 /// Annotation by which an operator lets the next agent with the same cluster ID take the name with a new key.
 pub const ANNOTATION_ALLOW_NEW_KEY: &str = "fleet-scheduler.io/allow-new-key";
@@ -53,8 +55,6 @@ pub const SCHEDULER_MANAGER: &str = "fleet-scheduler";
 pub const AGENT_MANAGER: &str = "fleet-agent";
 /// Group of every registered agent.
 pub const AGENTS_GROUP: &str = "fleet:agents";
-/// Prefix of an agent's user name: `fleet:agent:<cluster>:<first 8 hex digits of its ID>`.
-pub const AGENT_USER_PREFIX: &str = "fleet:agent:";
 /// Group of whoever holds an init token.
 pub const BOOTSTRAP_GROUP: &str = "system:bootstrappers:fleet";
 /// The Secret in the hub that agents start from.

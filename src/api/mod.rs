@@ -22,6 +22,7 @@ pub mod names;
 pub mod pod_values;
 pub mod policy;
 pub mod probe;
+pub mod protocol;
 pub mod quantity;
 pub mod registration;
 pub mod rights;

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose};
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose, PublicKeyData as _};
 use time::OffsetDateTime;
 
 use super::authority::{PrivateKey, distinguished_name, validity};
 use super::certificate::{parsed, signed_by};
 use super::{Authorities, AuthorityKind, CertificateFacts, PkiError, San, SecretText};
+use crate::api::digest;
 
 const DAY: u64 = 24 * 60 * 60;
 
@@ -119,7 +120,8 @@ impl Leaf {
         }
     }
 
-    /// Its common name: for clients of the API server the user name that RBAC sees.
+    /// Its common name: for clients of the API server the user name that RBAC sees. Of [`Leaf::Admin`] it is the first
+    /// part, see [`LeafSpec::names_key`].
     pub const fn common_name(self) -> &'static str {
         match self {
             Self::ApiServer => "kube-apiserver",
@@ -179,6 +181,7 @@ impl Leaf {
             usage: self.usage(),
             common_name: self.common_name().to_owned(),
             organization: self.organization().map(str::to_owned),
+            names_key: self == Self::Admin,
             sans,
         }
     }
@@ -197,8 +200,19 @@ pub struct LeafSpec {
     pub common_name: String,
     /// Its organisation.
     pub organization: Option<String>,
+    /// Whether the common name goes on with the fingerprint of the key, `fleet-admin:<16 hexadecimal digits>`. Each
+    /// certificate then is a user of its own, so that rights can be bound to one and taken from another.
+    pub names_key: bool,
     /// The addresses it answers for. A certificate with more of them is as good.
     pub sans: Vec<San>,
+}
+
+impl LeafSpec {
+    /// The whole common name, with this public key (`SubjectPublicKeyInfo` in DER).
+    fn full_name(&self, public_key_info: &[u8]) -> String {
+        let name = &self.common_name;
+        if self.names_key { format!("{name}:{}", digest::short(public_key_info)) } else { name.clone() }
+    }
 }
 
 /// Why a leaf is issued anew.
@@ -239,7 +253,9 @@ pub fn issue(
     let mut params = CertificateParams::default();
     params.not_before = not_before;
     params.not_after = not_after.min(authority_end(authorities, spec.authority)?);
-    params.distinguished_name = distinguished_name(spec.organization.as_deref(), &spec.common_name);
+    let key = PrivateKey::generate(&spec.entry)?;
+    let name = spec.full_name(&key.0.subject_public_key_info());
+    params.distinguished_name = distinguished_name(spec.organization.as_deref(), &name);
     params.is_ca = IsCa::ExplicitNoCa;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -250,7 +266,6 @@ pub fn issue(
     };
     params.subject_alt_names = spec.sans.iter().map(San::to_rcgen).collect::<Result<_, _>>()?;
 
-    let key = PrivateKey::generate(&spec.entry)?;
     let signing_key = authorities.key(spec.authority)?;
     let issuer = Issuer::from_ca_cert_pem(authorities.certificate(spec.authority), &signing_key.0).map_err(make)?;
     let certificate = params.signed_by(&key.0, &issuer).map_err(make)?;
@@ -280,7 +295,8 @@ pub fn still_good(
                 return Ok(Err(Renewal::OtherAuthority));
             }
             let authority_end = CertificateFacts::of(issuer).not_after;
-            Ok(judge(spec, &CertificateFacts::of(found), authority_end, now, lifetimes).and_then(|()| {
+            let name = spec.full_name(found.public_key().raw);
+            Ok(judge(spec, &name, &CertificateFacts::of(found), authority_end, now, lifetimes).and_then(|()| {
                 let key = PrivateKey::parse(&spec.entry, key).map_err(|_| Renewal::Unreadable)?;
                 let fits = key.0.public_key_raw() == found.public_key().subject_public_key.as_ref();
                 fits.then_some(()).ok_or(Renewal::KeyMismatch)
@@ -292,6 +308,7 @@ pub fn still_good(
 
 fn judge(
     spec: &LeafSpec,
+    name: &str,
     facts: &CertificateFacts,
     authority_end: Timestamp,
     now: Timestamp,
@@ -304,7 +321,7 @@ fn judge(
     };
     let groups: Vec<&str> = facts.organizations.iter().map(String::as_str).collect();
     let wanted: Vec<&str> = spec.organization.as_deref().into_iter().collect();
-    if !use_fits || facts.common_name != spec.common_name || groups != wanted {
+    if !use_fits || facts.common_name != name || groups != wanted {
         return Err(Renewal::OtherSubject);
     }
     let missing: Vec<San> = spec.sans.iter().filter(|san| !facts.sans.contains(san)).cloned().collect();

@@ -81,6 +81,19 @@ fn only_the_scheduler_is_a_master() {
 }
 
 #[test]
+fn every_certificate_of_the_operator_is_a_user_of_its_own() {
+    let names = [fresh(), fresh()].map(|set| facts(&set.files, Leaf::Admin).common_name);
+    for name in &names {
+        let digits = name.strip_prefix("fleet-admin:").unwrap();
+        assert!(digits.len() == 16 && digits.chars().all(|c| c.is_ascii_hexdigit()), "{name}");
+    }
+    assert_ne!(names[0], names[1]);
+    // It is kept while it is good, and its name with it.
+    let first = fresh();
+    assert!(ensure(&first.files, &subject(), now(), &Lifetimes::default()).unwrap().unchanged());
+}
+
+#[test]
 fn every_address_in_a_kubeconfig_is_in_the_serving_certificate() {
     let files = fresh().files;
     let served = facts(&files, Leaf::ApiServer).sans;

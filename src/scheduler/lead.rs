@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::bootstrap::{self, Outcome};
+use super::bootstrap::{self, ANNOTATION_AUTOUPDATE, Outcome};
 use super::inputs::Inputs;
 use super::monitor::Monitor;
 use super::registrar::Registrar;
@@ -122,7 +122,12 @@ fn verdict(outcome: &Outcome) -> Verdict {
         return Verdict::failed("HubUnreachable", error);
     }
     if outcome.failures.is_empty() {
-        return Verdict::done("Applied", format!("{} objects applied", outcome.applied));
+        let mut message = format!("{} objects applied", outcome.applied);
+        if !outcome.unmanaged.is_empty() {
+            let objects = outcome.unmanaged.join(", ");
+            message.push_str(&format!("; left as they are, by annotation {ANNOTATION_AUTOUPDATE}=false: {objects}"));
+        }
+        return Verdict::done("Applied", message);
     }
     let each: Vec<_> = outcome.failures.iter().map(|f| format!("{}: {}", f.object, f.message)).collect();
     Verdict::failed("ApplyFailed", each.join("; "))
@@ -208,9 +213,19 @@ mod tests {
     fn a_failed_pass_names_every_object_and_the_servers_reason() {
         let failure =
             |object: &str| Failure { object: object.to_owned(), message: "denied (403 Forbidden)".to_owned() };
-        let outcome = Outcome { applied: 1, failures: vec![failure("a: X/a"), failure("b: Y/b")], unreachable: None };
+        let failures = vec![failure("a: X/a"), failure("b: Y/b")];
+        let outcome = Outcome { applied: 1, failures, ..Outcome::default() };
         let Verdict::Failed { reason, message } = verdict(&outcome) else { panic!("not failed") };
         assert_eq!(reason, "ApplyFailed");
         assert!(message.contains("a: X/a: denied") && message.contains("b: Y/b: denied"), "{message}");
+    }
+
+    #[test]
+    fn a_pass_that_left_an_object_to_an_operator_names_it() {
+        let unmanaged = vec!["ClusterRoleBinding/fleet:admins".to_owned()];
+        let outcome = Outcome { applied: 12, unmanaged, ..Outcome::default() };
+        let Verdict::Done { message, .. } = verdict(&outcome) else { panic!("failed") };
+        assert!(message.starts_with("12 objects applied; ") && message.ends_with("ClusterRoleBinding/fleet:admins"));
+        assert!(message.contains(ANNOTATION_AUTOUPDATE), "{message}");
     }
 }

@@ -1,8 +1,8 @@
 //! What a registered cluster has in the hub: a namespace, a Lease, and rights for its own agent and nobody else.
 //!
 //! Everything is owned by the Cluster object, so the hub's garbage collector takes it away after a plain
-//! `kubectl delete cluster`. Rights are bound to the agent's user name, which holds the cluster's ID: an old
-//! certificate regains nothing when the name is used again.
+//! `kubectl delete cluster`. Rights are bound to one user name, which holds the cluster's ID and the agent's key (see
+//! [`crate::api::protocol::user_name`]): a certificate of another key regains nothing when the name is used again.
 
 use futures::TryStreamExt as _;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
@@ -16,11 +16,13 @@ use k8s_openapi::api::core::v1::{Event, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::de::DeserializeOwned;
 
+use super::view::View;
 use crate::api::keys::{
-    AGENT_LEASE, ANNOTATION_ORIGINAL_NAME, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
+    AGENT_LEASE, ANNOTATION_KEY_FINGERPRINT, ANNOTATION_ORIGINAL_NAME, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER,
+    cluster_namespace,
 };
 use crate::api::lenient::Lenient;
-use crate::api::{Cluster, ClusterReport, keys};
+use crate::api::{Cluster, ClusterReport, keys, protocol};
 use crate::daemon::client::{CallError, call};
 
 /// How many objects of a kind are freed at a time, and how many requests for that are under way.
@@ -46,14 +48,48 @@ pub enum EnsureError {
     Call(#[from] CallError),
 }
 
-/// Makes everything that the agent with the user name `user` needs. Repeating it writes nothing.
-pub async fn ensure(client: &Client, cluster: &Cluster, user: &str) -> Result<(), EnsureError> {
+/// User name that the rights of a cluster are bound to. `None` where nobody may have them: the cluster is not accepted,
+/// is pending deletion, or has no key on record.
+pub fn holder(cluster: &Cluster) -> Option<String> {
+    if !cluster.spec.accepted || cluster.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let id = cluster.spec.cluster_id.as_deref().filter(|id| !id.is_empty())?;
+    let key = cluster.annotations().get(ANNOTATION_KEY_FINGERPRINT).filter(|key| protocol::is_fingerprint(key))?;
+    Some(protocol::user_name(&cluster.name_any(), id, key))
+}
+
+/// Reconciles the rights of a cluster with its object: grants them to their [`holder`] and to nobody else, or revokes
+/// them, and records the outcome in the view. Repeating it writes nothing.
+///
+/// The caller holds the lock of names and has just read the Cluster. Otherwise a change that was made since, of the key
+/// or by an operator, would be undone by it.
+///
+/// # Errors
+/// A call that failed, or [`EnsureError::Leftovers`]; the rights then count as unknown.
+pub async fn reconcile(client: &Client, view: &View, cluster: &Cluster) -> Result<(), EnsureError> {
+    let holder = holder(cluster);
+    view.forget_rights(&cluster.name_any());
+    match &holder {
+        Some(user) => grant(client, cluster, user).await?,
+        None => revoke(client, &cluster.name_any()).await?,
+    }
+    view.record_rights(cluster, holder);
+    Ok(())
+}
+
+/// Makes everything that the agent with the user name `user` needs.
+async fn grant(client: &Client, cluster: &Cluster, user: &str) -> Result<(), EnsureError> {
     let name = cluster.name_any();
     let namespace = cluster_namespace(&name);
     let owner = owner(cluster);
     let namespaces: Api<Namespace> = Api::all(client.clone());
     if let Some(found) = call(namespaces.get_opt(&namespace)).await? {
         let foreign = found.owner_references().iter().any(|o| Some(&o.uid) != cluster.metadata.uid.as_ref());
+        if foreign || found.metadata.deletion_timestamp.is_some() {
+            // Whoever is bound now may be somebody else; they must not stay so for as long as that takes.
+            revoke(client, &name).await?;
+        }
         if found.metadata.deletion_timestamp.is_some() {
             free(client, &name).await?;
             return Err(EnsureError::Leftovers);
@@ -77,6 +113,8 @@ pub async fn ensure(client: &Client, cluster: &Cluster, user: &str) -> Result<()
     let rules = json!([
         { "apiGroups": [CLUSTER_GROUP], "resources": ["clusters"], "resourceNames": [name], "verbs": ["get", "list", "watch"] },
         { "apiGroups": [CLUSTER_GROUP], "resources": ["clusters/status"], "resourceNames": [name], "verbs": ["get", "patch"] },
+        // Renewals. Bound here and not to the group of all agents, which a certificate keeps when its rights are revoked.
+        { "apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create", "get"] },
     ]);
     apply(
         &all_roles,
@@ -227,5 +265,40 @@ where
         // A namespace that is on its way out already answers so, and what is not the object that was meant.
         Err(e) if e.is_conflict() => Ok(()),
         Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::api::ClusterSpec;
+
+    fn member() -> Cluster {
+        let id = Some("0a1b2c3d-1111-2222-3333-444455556666".to_owned());
+        let spec = ClusterSpec { name: "a".to_owned(), accepted: true, cluster_id: id, ..ClusterSpec::default() };
+        let mut cluster = Cluster::new("a", spec);
+        cluster.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), "f".repeat(64));
+        cluster
+    }
+
+    #[test]
+    fn rights_belong_to_the_key_of_an_accepted_cluster_and_else_to_nobody() {
+        assert_eq!(holder(&member()).as_deref(), Some("fleet:agent:a:0a1b2c3d:ffffffffffffffff"));
+        let without = |change: fn(&mut Cluster)| {
+            let mut cluster = member();
+            change(&mut cluster);
+            holder(&cluster)
+        };
+        assert_eq!(without(|c| c.spec.accepted = false), None);
+        assert_eq!(without(|c| c.spec.cluster_id = None), None);
+        assert_eq!(without(|c| c.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))), None);
+        assert_eq!(without(|c| drop(c.annotations_mut().remove(ANNOTATION_KEY_FINGERPRINT))), None);
+        let garbage = |c: &mut Cluster| {
+            c.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), "x".to_owned());
+        };
+        assert_eq!(without(garbage), None);
     }
 }

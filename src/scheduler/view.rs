@@ -49,6 +49,21 @@ impl Beat {
     }
 }
 
+/// Rights that were written for a Cluster object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rights {
+    uid: Option<String>,
+    /// User name that they are bound to; `None` where they were revoked.
+    pub holder: Option<String>,
+}
+
+impl Rights {
+    /// Whether these are the rights of `cluster`, bound to `holder`.
+    pub fn are(&self, cluster: &Cluster, holder: Option<&str>) -> bool {
+        self.uid == cluster.metadata.uid && self.holder.as_deref() == holder
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     clusters: BTreeMap<String, Arc<Cluster>>,
@@ -61,6 +76,8 @@ struct Inner {
     known_since: BTreeMap<String, Instant>,
     /// Clusters that disappeared and whose rights may still be there.
     gone: BTreeSet<String>,
+    /// Rights as this leader last wrote them, by cluster; those of the others are unknown.
+    rights: BTreeMap<String, Rights>,
     /// Which watches have delivered their first complete list.
     synced: [bool; 3],
 }
@@ -82,10 +99,15 @@ impl Inner {
     fn lose(&mut self, cluster: &Cluster) {
         let name = cluster.name_any();
         if self.clusters.get(&name).is_none_or(|known| known.metadata.uid == cluster.metadata.uid) {
-            self.clusters.remove(&name);
-            self.known_since.remove(&name);
-            self.gone.insert(name);
+            self.drop_gone(name);
         }
+    }
+
+    fn drop_gone(&mut self, name: String) {
+        self.clusters.remove(&name);
+        self.known_since.remove(&name);
+        self.rights.remove(&name);
+        self.gone.insert(name);
     }
 }
 
@@ -109,6 +131,7 @@ impl Default for View {
             listed: BTreeMap::new(),
             known_since: BTreeMap::new(),
             gone: BTreeSet::new(),
+            rights: BTreeMap::new(),
             synced: [false; 3],
         };
         let names = tokio::sync::Mutex::default();
@@ -211,6 +234,27 @@ impl View {
         self.with(|inner| inner.gone.extend(names));
     }
 
+    /// Records the rights that were written for a cluster.
+    pub fn record_rights(&self, cluster: &Cluster, holder: Option<String>) {
+        let rights = Rights { uid: cluster.metadata.uid.clone(), holder };
+        self.with(|inner| inner.rights.insert(cluster.name_any(), rights));
+    }
+
+    /// Rights that were last written for the cluster of a name; `None` where they are unknown.
+    pub fn rights(&self, name: &str) -> Option<Rights> {
+        self.with(|inner| inner.rights.get(name).cloned())
+    }
+
+    /// Makes the rights of one cluster unknown.
+    pub fn forget_rights(&self, name: &str) {
+        self.with(|inner| inner.rights.remove(name));
+    }
+
+    /// Makes the rights of all clusters unknown, so that they are written again.
+    pub fn forget_all_rights(&self) {
+        self.with(|inner| inner.rights.clear());
+    }
+
     fn on_cluster(&self, event: Event<Cluster>, relist: &mut BTreeSet<String>) {
         self.with(|inner| match event {
             Event::Init => relist.clear(),
@@ -221,9 +265,7 @@ impl View {
             Event::InitDone => {
                 let lost: Vec<_> = inner.clusters.keys().filter(|name| !relist.contains(*name)).cloned().collect();
                 for name in lost {
-                    inner.clusters.remove(&name);
-                    inner.known_since.remove(&name);
-                    inner.gone.insert(name);
+                    inner.drop_gone(name);
                 }
                 inner.synced[0] = true;
             }

@@ -9,7 +9,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
 use crate::api::registration::{
-    ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET, Registration, state,
+    ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET, LEAVE_FAILED, Registration, state,
 };
 
 /// An agent that was refused asks again after 30 s; if it still says the same after that, it is so.
@@ -134,7 +134,7 @@ impl Identity {
 
     /// Ends when the agent has left, or says, other than `before`, that it cannot.
     pub async fn left(&self, before: Option<&Registration>) -> Registration {
-        let failed = |said: &Registration| said.is(state::BLOCKED) && said.reason == "LeaveFailed";
+        let failed = |said: &Registration| said.is(state::BLOCKED) && said.reason == LEAVE_FAILED;
         self.until(|said| said.is(state::LEFT) || failed(said) && Some(said) != before).await
     }
 }

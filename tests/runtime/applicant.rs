@@ -74,11 +74,6 @@ impl Applicant {
         Self { key: Self::new("x").key, ..self.clone() }
     }
 
-    /// The user name that it is to get.
-    pub(crate) fn user(&self) -> String {
-        format!("fleet:agent:{}:{}", self.name, &self.id[..8])
-    }
-
     /// Asks; the certificate, or the reason of the refusal.
     pub(crate) async fn ask(&self, init: &Init) -> Result<String, String> {
         let client = init.token_client().expect("usable");

@@ -1,7 +1,7 @@
 //! Requests for certificates with every wrong subject, sent to the real thing: all refused, each with a reason.
 
-use fleetctl::api::Cluster;
 use fleetctl::api::keys::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
+use fleetctl::api::{Cluster, digest};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::{ListParams, ObjectMeta, PostParams};
@@ -16,6 +16,13 @@ use crate::applicant::{Applicant, ControlPlane, fresh};
 use crate::support::{Stage, wait};
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// Placeholder in a common name for the digits of the key that the request is made with.
+const KEY: &str = "{key}";
+
+/// A common name with the digits of its key.
+fn of_key(common_name: &str, pair: &KeyPair) -> String {
+    common_name.replace(KEY, &digest::short(&pair.subject_public_key_info()))
+}
 
 /// A request that is right but for what a test changes.
 #[derive(Clone)]
@@ -35,7 +42,7 @@ struct Asked {
 impl Asked {
     fn by(applicant: &Applicant) -> Self {
         Self {
-            common_names: vec![applicant.user()],
+            common_names: vec![format!("fleet:agent:{}:{}:{KEY}", applicant.name, &applicant.id[..8])],
             organisations: vec!["fleet:agents".to_owned()],
             alternatives: Vec::new(),
             key: || KeyPair::generate().unwrap(),
@@ -64,6 +71,7 @@ impl Asked {
     }
 
     fn pem(&self) -> String {
+        let pair = (self.key)();
         let mut subject = DistinguishedName::new();
         // The library keeps one value for each type of attribute, unless the type is spelled in another way.
         let kinds = |known, oid| [known, DnType::CustomDnType(oid)];
@@ -71,12 +79,12 @@ impl Asked {
             subject.push(kind, DnValue::Utf8String(value.clone()));
         }
         for (kind, value) in kinds(DnType::CommonName, vec![2, 5, 4, 3]).into_iter().zip(&self.common_names) {
-            subject.push(kind, DnValue::Utf8String(value.clone()));
+            subject.push(kind, DnValue::Utf8String(of_key(value, &pair)));
         }
         let mut params = CertificateParams::default();
         params.distinguished_name = subject;
         params.subject_alt_names.clone_from(&self.alternatives);
-        params.serialize_request(&(self.key)()).unwrap().pem().unwrap()
+        params.serialize_request(&pair).unwrap().pem().unwrap()
     }
 
     fn object(&self, name: &str) -> CertificateSigningRequest {
@@ -114,12 +122,13 @@ fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 /// A request whose subject holds one set for each of these; an attribute is the last byte of its kind, and its text.
 fn written(sets: &[&[(u8, &str)]]) -> String {
     use base64::Engine as _;
+    let pair = KeyPair::generate().unwrap();
     let attribute = |(kind, text): &(u8, &str)| {
+        let text = of_key(text, &pair);
         element(0x30, &[&element(0x06, &[&[0x55, 4, *kind]]), &element(0x0c, &[text.as_bytes()])])
     };
     let sets: Vec<_> =
         sets.iter().map(|set| element(0x31, &[&set.iter().flat_map(attribute).collect::<Vec<_>>()])).collect();
-    let pair = KeyPair::generate().unwrap();
     let subject = element(0x30, &[&sets.concat()]);
     let info = element(0x30, &[&[2, 1, 0], &subject, &pair.subject_public_key_info(), &element(0xa0, &[])]);
     let algorithm = element(0x30, &[&[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]]);
@@ -152,7 +161,7 @@ fn ambiguous(good: &Asked) -> Vec<(String, Asked)> {
 fn wrong(good: &Asked, id: &str) -> Vec<(String, Asked)> {
     let digits = &id[..8];
     let mut all: Vec<(String, Asked)> = Vec::new();
-    let long = |length: usize| format!("fleet:agent:{}:{digits}", "x".repeat(length));
+    let long = |length: usize| format!("fleet:agent:{}:{digits}:{KEY}", "x".repeat(length));
     for name in [
         "fleet:scheduler",
         "fleet:admin",
@@ -165,26 +174,32 @@ fn wrong(good: &Asked, id: &str) -> Vec<(String, Asked)> {
         " ",
         "fleet:agent",
         "fleet:agent:",
-        &format!("fleet:agent::{digits}"),
-        &format!("fleet:agent:a:{digits} "),
-        &format!(" fleet:agent:a:{digits}"),
-        &format!("fleet:agent:a:{digits}\n"),
-        &format!("fleet:agent:a:{digits}:x"),
-        &format!("fleet:agent:a:b:{digits}"),
-        &format!("fleet:agent:A:{digits}"),
-        &format!("fleet:agent:a.b:{digits}"),
-        &format!("fleet:agent:-a:{digits}"),
-        &format!("fleet:agent:a-:{digits}"),
-        &format!("fleet:agent:../kube-system:{digits}"),
-        &format!("fleet:agent:a%2fb:{digits}"),
-        &format!("fleet:agent:a\u{0}:{digits}"),
-        &format!("fleet:agent:ä:{digits}"),
-        &format!("fleet:agent:a\u{200b}:{digits}"),
-        &format!("fleet:agent:\u{202e}a:{digits}"),
-        &format!("fleet:agent:\u{430}:{digits}"),
-        &format!("\u{fb02}eet:agent:a:{digits}"),
-        &format!("fleet:agent:a:{}", digits.to_uppercase() + "g"),
-        "fleet:agent:a:ffffffff",
+        &format!("fleet:agent::{digits}:{KEY}"),
+        &format!("fleet:agent:a:{digits}:{KEY} "),
+        &format!(" fleet:agent:a:{digits}:{KEY}"),
+        &format!("fleet:agent:a:{digits}:{KEY}\n"),
+        &format!("fleet:agent:a:{digits}:{KEY}:x"),
+        &format!("fleet:agent:a:b:{digits}:{KEY}"),
+        &format!("fleet:agent:A:{digits}:{KEY}"),
+        &format!("fleet:agent:a.b:{digits}:{KEY}"),
+        &format!("fleet:agent:-a:{digits}:{KEY}"),
+        &format!("fleet:agent:a-:{digits}:{KEY}"),
+        &format!("fleet:agent:../kube-system:{digits}:{KEY}"),
+        &format!("fleet:agent:a%2fb:{digits}:{KEY}"),
+        &format!("fleet:agent:a\u{0}:{digits}:{KEY}"),
+        &format!("fleet:agent:ä:{digits}:{KEY}"),
+        &format!("fleet:agent:a\u{200b}:{digits}:{KEY}"),
+        &format!("fleet:agent:\u{202e}a:{digits}:{KEY}"),
+        &format!("fleet:agent:\u{430}:{digits}:{KEY}"),
+        &format!("\u{fb02}eet:agent:a:{digits}:{KEY}"),
+        &format!("fleet:agent:a:{}:{KEY}", digits.to_uppercase() + "g"),
+        &format!("fleet:agent:a:{digits}"),
+        &format!("fleet:agent:a:{digits}:"),
+        &format!("fleet:agent:a:{digits}:0123456789abcdef"),
+        &format!("fleet:agent:a:{digits}:{KEY}0"),
+        &format!("fleet:agent:a:{KEY}:{digits}"),
+        &format!("fleet:agent:a:ffffffff:{KEY}"),
+        &format!("fleet:agent:a::{KEY}"),
         "fleet:agent:a:",
         &long(51),
         &long(4000),
@@ -269,15 +284,16 @@ fn scrambled(name: &str) -> String {
             }
         }
         let text: String = text.into_iter().collect();
-        if !is_an_agents(&text, &name[name.len() - 8..]) {
+        let end = name.rsplitn(3, ':').take(2).collect::<Vec<_>>();
+        if !is_an_agents(&text, &format!("{}:{}", end[1], end[0])) {
             return text;
         }
     }
 }
 
 /// Whether a scrambled name is, by chance, that of another cluster with the same ID, which nobody could refuse unseen.
-fn is_an_agents(text: &str, digits: &str) -> bool {
-    let middle = text.strip_prefix("fleet:agent:").and_then(|t| t.strip_suffix(&format!(":{digits}")));
+fn is_an_agents(text: &str, end: &str) -> bool {
+    let middle = text.strip_prefix("fleet:agent:").and_then(|t| t.strip_suffix(&format!(":{end}")));
     middle.is_some_and(|name| {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         name.chars().all(|c| plain(c) || c == '-') && name.starts_with(plain) && name.ends_with(plain)

@@ -77,6 +77,11 @@ impl Stage {
 }
 
 impl Stage {
+    /// The kubectl of the hub's own version.
+    pub(crate) fn kubectl(&self) -> PathBuf {
+        self.bed.kubectl_of(HUB).expect("it is built")
+    }
+
     /// The process of a component of the hub.
     pub(crate) fn pid(&self, component: &str) -> u32 {
         self.bed.pid(HUB, component).expect("it runs").try_into().expect("a pid")

@@ -3,6 +3,7 @@
 pub mod brake;
 pub mod mirror;
 pub mod readiness;
+mod rights;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +20,6 @@ use tokio::time::Instant;
 
 use super::membership;
 use super::note::{Note, publish};
-use super::registrar::request::user_name;
 use super::view::{View, cluster_of_namespace};
 use crate::api::cluster::conditions;
 use crate::api::condition::find;
@@ -39,8 +39,6 @@ const TOGETHER: Duration = Duration::from_millis(300);
 const AT_ONCE: usize = 16;
 /// How often places without a cluster are looked for.
 const SWEEP: Duration = Duration::from_secs(300);
-/// How often every cluster's place is made whole again: after an upgrade of ours, or an accident of somebody's.
-const UPKEEP: Duration = Duration::from_secs(1800);
 
 /// The monitor of one term.
 pub struct Monitor {
@@ -57,7 +55,7 @@ pub struct Monitor {
 impl Monitor {
     /// Judges until dropped.
     pub async fn run(self) {
-        tokio::join!(self.judge_always(), self.keep_up());
+        tokio::join!(self.judge_always(), self.reconcile_rights());
     }
 
     async fn judge_always(&self) {
@@ -75,29 +73,7 @@ impl Monitor {
                 self.sweep().await;
                 swept = Some(Instant::now());
             }
-            self.revoke_gone().await;
             self.judge_all(&mut brake).await;
-        }
-    }
-
-    /// Makes every member's namespace and rights what they should be, one after the other.
-    async fn keep_up(&self) {
-        loop {
-            while !self.view.is_complete() {
-                tokio::time::sleep(TICK).await;
-            }
-            for cluster in self.view.clusters() {
-                let Some(id) = cluster.spec.cluster_id.as_deref().filter(|_| is_member(&cluster)) else { continue };
-                let name = cluster.name_any();
-                // Deleted since the round began: it must not get its rights back.
-                if self.view.cluster(&name).is_none_or(|now| now.metadata.uid != cluster.metadata.uid) {
-                    continue;
-                }
-                if let Err(error) = membership::ensure(&self.client, &cluster, &user_name(&name, id)).await {
-                    tracing::warn!(cluster = name, %error, "the cluster's place in the control plane is not whole");
-                }
-            }
-            tokio::time::sleep(UPKEEP).await;
         }
     }
 
@@ -286,30 +262,6 @@ impl Monitor {
         publish(&self.recorder, regarding, note).await;
     }
 
-    /// Clusters that an operator deleted lose their rights at once, not when the garbage collector comes by.
-    async fn revoke_gone(&self) {
-        for name in self.view.take_gone() {
-            let _turn = self.view.names.lock().await;
-            // A cluster of that name may have been registered since; its rights are new ones.
-            if self.view.cluster(&name).is_some() {
-                continue;
-            }
-            // The list that it was missing in may have been an old one.
-            let cleared = match self.find(&name).await {
-                Ok(Some(_)) => continue,
-                Ok(None) => membership::clear(&self.client, &name).await,
-                Err(error) => Err(error),
-            };
-            match cleared {
-                Ok(()) => tracing::info!(cluster = name, "rights of a deleted cluster taken away"),
-                Err(error) => {
-                    tracing::warn!(cluster = name, %error, "rights of a deleted cluster are still there");
-                    self.view.add_gone([name]);
-                }
-            }
-        }
-    }
-
     /// Finds places whose cluster was deleted while nobody led, and those that do not go away.
     async fn sweep(&self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
@@ -321,11 +273,6 @@ impl Monitor {
         let orphans = names.filter_map(cluster_of_namespace).map(ToOwned::to_owned);
         self.view.add_gone(orphans.filter(|name| !known.contains(name)));
     }
-}
-
-/// Whether the cluster may have its rights: accepted, and neither leaving nor going.
-fn is_member(cluster: &Cluster) -> bool {
-    cluster.spec.accepted && !leaves(cluster) && cluster.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether its agent asked to be forgotten.
@@ -355,6 +302,7 @@ mod tests {
     use kube::runtime::events::Reporter;
 
     use super::*;
+    use crate::api::keys::ANNOTATION_KEY_FINGERPRINT;
     use crate::api::{ClusterSpec, ClusterStatus};
 
     /// A monitor of a hub that has this cluster or none, and what else than reading it asked for.
@@ -380,7 +328,10 @@ mod tests {
                     _ if reads && place("clusterreports") => (200, held("ClusterReport")),
                     _ if reads && place("leases") => (200, held("Lease")),
                     _ if reads && place("events") => (200, held("Event")),
+                    Some(_) if reads && parts.uri.path().ends_with("/namespaces/fleet-c-a") => status("Failure", 404),
                     Some(found) if reads => (200, found),
+                    // What is applied is answered with itself.
+                    Some(_) if body.contains("apiVersion") => (200, body),
                     Some(_) => status("Success", 200),
                     None => status("Failure", 404),
                 };
@@ -455,6 +406,62 @@ mod tests {
         let deleted = deleted(&asked);
         let cluster = deleted.last().unwrap();
         assert!(cluster.contains("/clusters/a ") && cluster.contains(r#""preconditions":{"uid":"2"}"#), "{cluster}");
+    }
+
+    fn member(accepted: bool, key: &str) -> Cluster {
+        let spec = ClusterSpec {
+            name: "a".to_owned(),
+            cluster_id: Some("0a1b2c3d-1111-2222-3333-444455556666".to_owned()),
+            accepted,
+            ..ClusterSpec::default()
+        };
+        let mut cluster = Cluster::new("a", spec);
+        cluster.metadata.uid = Some("1".to_owned());
+        cluster.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), key.repeat(64));
+        cluster
+    }
+
+    /// What one reconciliation of a cluster writes that the view knows as `known` and the hub has as `now`.
+    async fn reconciled(known: &Cluster, now: &Cluster) -> (Monitor, Vec<String>) {
+        let (monitor, asked) = monitor(Some(now));
+        monitor.view.put(known.clone());
+        monitor.reconcile(known, &mut std::collections::BTreeMap::new()).await;
+        let asked = asked.lock().unwrap().clone();
+        (monitor, asked)
+    }
+
+    #[tokio::test]
+    async fn rights_are_granted_to_the_key_on_record_now_and_not_to_one_that_was_known_before() {
+        let (monitor, asked) = reconciled(&member(true, "a"), &member(true, "b")).await;
+        let bindings: Vec<_> = asked.iter().filter(|line| line.contains("bindings/")).collect();
+        assert_eq!(bindings.len(), 2, "{asked:?}");
+        for binding in bindings {
+            assert!(binding.contains("fleet:agent:a:0a1b2c3d:bbbbbbbbbbbbbbbb"), "{binding}");
+        }
+        let holder = monitor.view.rights("a").unwrap().holder;
+        assert_eq!(holder.as_deref(), Some("fleet:agent:a:0a1b2c3d:bbbbbbbbbbbbbbbb"));
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_was_suspended_since_loses_its_rights_whatever_is_known() {
+        let (_, asked) = reconciled(&member(true, "a"), &member(false, "a")).await;
+        assert!(asked.iter().all(|line| line.starts_with("DELETE ")), "{asked:?}");
+        for binding in ["/clusterrolebindings/fleet:agent:a ", "/namespaces/fleet-c-a/rolebindings/fleet-agent "] {
+            assert!(asked.iter().any(|line| line.contains(binding)), "{binding}: {asked:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn rights_that_are_as_they_should_be_are_not_written_again() {
+        let (monitor, _) = reconciled(&member(true, "a"), &member(true, "a")).await;
+        assert!(rights::is_reconciled(&monitor.view, &member(true, "a")));
+        assert!(!rights::is_reconciled(&monitor.view, &member(true, "b")), "another key");
+        assert!(!rights::is_reconciled(&monitor.view, &member(false, "a")), "suspended");
+        let mut another = member(true, "a");
+        another.metadata.uid = Some("2".to_owned());
+        assert!(!rights::is_reconciled(&monitor.view, &another), "made again by that name");
+        monitor.view.forget_all_rights();
+        assert!(!rights::is_reconciled(&monitor.view, &member(true, "a")), "after an upgrade, say");
     }
 
     #[tokio::test]

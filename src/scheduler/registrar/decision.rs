@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::request::{Denial, Request, Requester};
+use crate::api::keys::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
+use crate::api::protocol::NEW_KEY_NEEDED;
 use crate::api::registration::gone::NOT_REGISTERED;
 
 /// A holder that was silent for this long may be replaced by one that lost its key.
@@ -15,7 +17,7 @@ pub struct Known {
     pub name: String,
     /// Its cluster ID; empty if an operator made the Cluster by hand.
     pub id: String,
-    /// Digest of the key of its agent; empty likewise.
+    /// Fingerprint of its agent's key; empty likewise, and where an operator revoked the key.
     pub fingerprint: String,
     /// An operator lets the next agent with the same ID bring a new key.
     pub allow_new_key: bool,
@@ -30,7 +32,7 @@ pub struct Known {
 /// What to do about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The name is free: take it.
+    /// The name is free, or reserved for this requester: record its ID and key.
     Create,
     /// The name is this requester's own: issue again.
     Reissue,
@@ -44,8 +46,10 @@ pub enum Decision {
     Deny(Denial),
 }
 
-/// What a cluster waits for that registers by hand.
+/// What a cluster waits for that registers by hand, or that was suspended.
 pub const TO_BE_ACCEPTED: &str = "an operator has to accept the cluster";
+/// Reason of the denial of a renewal while the cluster is not accepted.
+pub const NOT_ACCEPTED: &str = "ClusterNotAccepted";
 
 /// Decides about a request. `named` has the name that it asks for, `same_id` its ID under another name.
 pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>) -> Decision {
@@ -66,37 +70,64 @@ pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>)
                 "ClusterUnknown",
                 format!("no cluster {} is registered here; register it again with an init token", request.cluster),
             )),
-            Requester::Token => create(same_id),
+            Requester::Token => register(request, same_id),
         };
     };
     if known.deleting {
         return Decision::Wait("the cluster of that name is being deleted");
     }
-    if known.id.is_empty() && known.fingerprint.is_empty() {
-        // Made by an operator beforehand, for whoever comes first with a token.
-        return if request.requester == Requester::Token { create(same_id) } else { deny_in_use(request) };
+    if known.fingerprint.is_empty() && (known.id.is_empty() || known.id == request.id) {
+        // Reserved: made by an operator beforehand, for whoever comes first or for the owner of this ID; or the key that
+        // was on record is revoked. A certificate is no proof here, it may be one of that key.
+        return match &request.requester {
+            Requester::Token => register(request, same_id),
+            Requester::Agent { .. } => {
+                let message = format!("no key is on record for cluster {}; register a new one", request.cluster);
+                Decision::Deny(Denial::new(NEW_KEY_NEEDED, message))
+            }
+        };
     }
     if known.id != request.id {
         return deny_in_use(request);
     }
     let same_key = known.fingerprint == request.fingerprint;
-    // An agent renews with the key that it has. Whoever stole its certificate could bring another one, and keep the name
-    // when the agent has got a new key for itself. Only where no key is on record is the certificate proof enough.
-    if !same_key && !known.fingerprint.is_empty() && matches!(request.requester, Requester::Agent { .. }) {
+    match request.requester {
+        Requester::Agent { .. } => renew(request, known, same_key),
+        Requester::Token => reissue(request, known, same_key),
+    }
+}
+
+/// Decides about a renewal. It never brings another key: whoever stole a certificate could keep the name by it when the
+/// agent has got a new key for itself.
+fn renew(request: &Request, known: &Known, same_key: bool) -> Decision {
+    if !same_key {
         let message = format!(
-            "cluster {} is registered with another key than this agent's; where that is wrong, take its annotation {} away",
+            "cluster {} is registered with another key than this agent's; where that is wrong, revoke that key by taking the annotation {ANNOTATION_KEY_FINGERPRINT} away",
             request.cluster,
-            crate::api::keys::ANNOTATION_KEY_FINGERPRINT,
         );
         return Decision::Deny(Denial::new("IdentityInUse", message));
     }
-    let proven = same_key || matches!(request.requester, Requester::Agent { .. });
-    if !proven && !known.allow_new_key && known.silent < ABANDONED {
+    if !known.accepted {
+        let message = format!("cluster {} is not accepted: an operator has to set spec.accepted", request.cluster);
+        return Decision::Deny(Denial::new(NOT_ACCEPTED, message));
+    }
+    Decision::Reissue
+}
+
+/// Decides about a request by token for a name that is this cluster's own.
+fn reissue(request: &Request, known: &Known, same_key: bool) -> Decision {
+    // A cluster that is not accepted cannot renew its Lease, so its silence says nothing; and an operator accepts the key
+    // that was looked at, not one that came later.
+    let abandoned = known.accepted && known.silent >= ABANDONED;
+    if !same_key && !known.allow_new_key && !abandoned {
+        let (cluster, minutes) = (&request.cluster, ABANDONED.as_secs() / 60);
+        let (state, remedy) = if known.accepted {
+            (format!("was alive in the last {minutes} minutes"), "wait, or annotate it with")
+        } else {
+            ("is not accepted".to_owned(), "an operator lets this one in by the annotation")
+        };
         let message = format!(
-            "cluster {} is registered with another key and was alive in the last {} minutes; wait, or annotate it with {}=true",
-            request.cluster,
-            ABANDONED.as_secs() / 60,
-            crate::api::keys::ANNOTATION_ALLOW_NEW_KEY,
+            "cluster {cluster} is registered with another key and {state}; {remedy} {ANNOTATION_ALLOW_NEW_KEY}=true"
         );
         return Decision::Deny(Denial::new("IdentityInUse", message));
     }
@@ -107,13 +138,21 @@ pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>)
     }
 }
 
-/// Gives a name, unless the requester has another one already.
-fn create(same_id: Option<&Known>) -> Decision {
+/// Gives a name, unless the requester has another one already, or its key had certificates before: whoever stole one of
+/// them would be a member again.
+fn register(request: &Request, same_id: Option<&Known>) -> Decision {
     match same_id {
         Some(other) if !other.deleting => Decision::Deny(Denial::new(
             "ClusterAlreadyRegistered",
             format!("this cluster is already registered as {}; uninstall that agent first", other.name),
         )),
+        _ if request.rejoins => {
+            let message = format!(
+                "this key is not on record for cluster {} any more; register again with a new one",
+                request.cluster
+            );
+            Decision::Deny(Denial::new(NEW_KEY_NEEDED, message))
+        }
         _ => Decision::Create,
     }
 }
@@ -134,10 +173,10 @@ mod tests {
         Request {
             requester,
             cluster: "a".parse().unwrap(),
-            user: "fleet:agent:a:11111111".to_owned(),
             id: "11111111-id".to_owned(),
             fingerprint: "key".to_owned(),
             leaves: false,
+            rejoins: false,
         }
     }
 
@@ -203,11 +242,41 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_noted_that_waits_to_be_accepted_in_the_place_of_a_silent_one() {
+    fn nobody_replaces_the_key_of_a_cluster_that_is_not_accepted_but_by_an_operators_word() {
         let other = Known { fingerprint: "other".to_owned(), accepted: false, ..known() };
         assert_eq!(by_token(Some(other.clone()), None), "IdentityInUse");
-        let silent = Known { silent: ABANDONED, ..other };
-        assert!(by_token(Some(silent), None).starts_with("WaitWithKey("));
+        // It cannot renew its Lease while it is not accepted.
+        let silent = Known { silent: ABANDONED * 10, ..other.clone() };
+        assert_eq!(by_token(Some(silent), None), "IdentityInUse");
+        let allowed = Known { allow_new_key: true, ..other };
+        assert!(by_token(Some(allowed), None).starts_with("WaitWithKey("));
+    }
+
+    #[test]
+    fn a_name_reserved_for_an_id_is_given_to_that_id_at_once_and_to_no_other() {
+        let reserved = Known { fingerprint: String::new(), ..known() };
+        assert_eq!(by_token(Some(reserved.clone()), None), "Create");
+        let elsewhere = Known { name: "b".to_owned(), ..known() };
+        assert_eq!(by_token(Some(reserved.clone()), Some(elsewhere)), "ClusterAlreadyRegistered");
+        let other = Known { id: "22222222-id".to_owned(), ..reserved };
+        assert_eq!(by_token(Some(other), None), "ClusterNameInUse");
+    }
+
+    #[test]
+    fn a_key_that_had_certificates_is_reissued_for_and_never_registered_anew() {
+        let rejoining = |named: Option<Known>| {
+            let request = Request { rejoins: true, ..request(Requester::Token) };
+            match decide(&request, named.as_ref(), None) {
+                Decision::Deny(denial) => denial.reason.to_owned(),
+                other => format!("{other:?}"),
+            }
+        };
+        assert_eq!(rejoining(Some(known())), "Reissue");
+        assert!(rejoining(Some(Known { accepted: false, ..known() })).starts_with("Wait("));
+        assert_eq!(rejoining(None), NEW_KEY_NEEDED, "the cluster was deleted");
+        let revoked = Known { fingerprint: String::new(), ..known() };
+        assert_eq!(rejoining(Some(revoked.clone())), NEW_KEY_NEEDED, "an operator revoked the key");
+        assert_eq!(rejoining(Some(Known { id: String::new(), ..revoked })), NEW_KEY_NEEDED);
     }
 
     #[test]
@@ -229,18 +298,24 @@ mod tests {
         assert!(leaving(Some(Known { deleting: true, ..known() })).starts_with("Wait"));
     }
 
+    fn by_certificate(named: Option<Known>) -> String {
+        let agent = request(Requester::Agent { user: "fleet:agent:a:11111111:key".to_owned() });
+        match decide(&agent, named.as_ref(), None) {
+            Decision::Deny(denial) => denial.reason.to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn an_agent_renews_only_while_its_cluster_is_registered() {
-        let agent = request(Requester::Agent { user: "fleet:agent:a:11111111".to_owned() });
-        assert_eq!(decide(&agent, Some(&known()), None), Decision::Reissue);
-        assert!(matches!(decide(&agent, None, None), Decision::Deny(d) if d.reason == "ClusterUnknown"));
-        let other = Known { id: "22222222-id".to_owned(), ..known() };
-        assert!(matches!(decide(&agent, Some(&other), None), Decision::Deny(d) if d.reason == "ClusterNameInUse"));
+    fn an_agent_renews_only_while_its_cluster_is_registered_and_accepted() {
+        assert_eq!(by_certificate(Some(known())), "Reissue");
+        assert_eq!(by_certificate(None), "ClusterUnknown");
+        assert_eq!(by_certificate(Some(Known { id: "22222222-id".to_owned(), ..known() })), "ClusterNameInUse");
+        assert_eq!(by_certificate(Some(Known { accepted: false, ..known() })), NOT_ACCEPTED);
     }
 
     #[test]
     fn a_certificate_is_renewed_with_the_key_on_record_and_no_other() {
-        let agent = request(Requester::Agent { user: "fleet:agent:a:11111111".to_owned() });
         let other = Known { fingerprint: "other".to_owned(), ..known() };
         // What lets in the holder of an init token is not meant for the holder of a certificate.
         for known in [
@@ -249,10 +324,11 @@ mod tests {
             Known { silent: ABANDONED, ..other.clone() },
             Known { accepted: false, ..other },
         ] {
-            let decision = decide(&agent, Some(&known), None);
-            assert!(matches!(&decision, Decision::Deny(d) if d.reason == "IdentityInUse"), "{known:?}: {decision:?}");
+            assert_eq!(by_certificate(Some(known.clone())), "IdentityInUse", "{known:?}");
         }
-        let unknown = Known { fingerprint: String::new(), ..known() };
-        assert_eq!(decide(&agent, Some(&unknown), None), Decision::Reissue, "no key is on record");
+        // The key was revoked, and the certificate may be one of it.
+        let revoked = Known { fingerprint: String::new(), ..known() };
+        assert_eq!(by_certificate(Some(revoked.clone())), NEW_KEY_NEEDED);
+        assert_eq!(by_certificate(Some(Known { id: String::new(), ..revoked })), NEW_KEY_NEEDED);
     }
 }

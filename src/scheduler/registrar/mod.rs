@@ -248,6 +248,10 @@ impl Registrar {
         if let Some(cluster) = &found {
             self.view.refresh(cluster);
         }
+        if found.is_none() && !request.leaves && self.named.contains(&csr.name_any()) {
+            let message = format!("cluster {name} was deleted while it waited to be let in");
+            return self.deny(csr, None, &Denial::new("ClusterDeleted", message)).await;
+        }
         let same_id = self.view.same_id_elsewhere(&request.id, name).map(|c| self.known(&c));
         let decision = decide(&request, found.as_ref().map(|c| self.known(c)).as_ref(), same_id.as_ref());
         let cluster = match (decision, found) {
@@ -269,10 +273,6 @@ impl Registrar {
                 return Ok(self.waits_with(csr, Some(cluster), why));
             }
             (Decision::Forget, found) => return self.forget(csr, &request, found.as_ref(), &settings).await,
-            (Decision::Create, None) if self.named.contains(&csr.name_any()) => {
-                let message = format!("cluster {name} was deleted while it waited to be let in");
-                return self.deny(csr, None, &Denial::new("ClusterDeleted", message)).await;
-            }
             (Decision::Create, _) if !self.may_give_a_name(settings.new_clusters_per_minute) => {
                 self.idle.insert(csr.name_any(), Until::NameMayBeGiven);
                 self.metrics.count(
@@ -307,7 +307,7 @@ impl Registrar {
         }
         self.view.put(cluster.clone());
         self.named.insert(csr.name_any());
-        match membership::ensure(&self.client, &cluster, &request.user).await {
+        match membership::reconcile(&self.client, &self.view, &cluster).await {
             Ok(()) => {}
             Err(EnsureError::Leftovers) => return Ok(Outcome::Waits(EnsureError::Leftovers.to_string())),
             Err(EnsureError::Call(e)) => return Err(e),
@@ -362,6 +362,11 @@ impl Registrar {
         let clusters: Api<Cluster> = Api::all(self.client.clone());
         let key = (ANNOTATION_KEY_FINGERPRINT.to_owned(), request.fingerprint.clone());
         let cluster = if let Some(mut cluster) = found {
+            // An operator who registers by hand looks at who came before it is let in, unless it is the ID that the
+            // Cluster was made for. `accepted` is true by default, so that it is no such look.
+            if registration == Registration::Manual && cluster.spec.cluster_id.is_none() {
+                cluster.spec.accepted = false;
+            }
             cluster.spec.cluster_id = Some(request.id.clone());
             cluster.annotations_mut().extend([key]);
             // Only a part of them was read, and what is sent would count as the whole.

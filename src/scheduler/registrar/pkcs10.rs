@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 
 use super::request::Denial;
-use crate::api::digest;
 use crate::api::keys::AGENTS_GROUP;
+use crate::api::protocol::key_fingerprint;
 
 /// The first line, and the last one with the end of the line before it.
 const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----\n";
@@ -66,7 +66,7 @@ pub(super) fn read(pem: &[u8]) -> Result<Asked, Denial> {
             "the request is not signed by the key that it holds, with SHA-256",
         ));
     }
-    Ok(Asked { common_name, fingerprint: digest::full(parts.key) })
+    Ok(Asked { common_name, fingerprint: key_fingerprint(parts.key) })
 }
 
 /// The content of a PEM text that holds one block and nothing else: no headers, nothing before and nothing behind.

@@ -93,7 +93,7 @@ fn a_request_of_an_agent_is_read_in_whatever_order_and_kind_of_text_it_names_its
     for sets in [[&agents[..], &user], [&user[..], &agents], [&agents[..], &printable]] {
         let asked = read(Draft::of(&pair, &sets).pem(&pair).as_bytes()).unwrap();
         assert_eq!(asked.common_name, USER);
-        assert_eq!(asked.fingerprint, digest::full(&pair.subject_public_key_info()));
+        assert_eq!(asked.fingerprint, key_fingerprint(&pair.subject_public_key_info()));
     }
 }
 

@@ -6,17 +6,11 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use std::time::Duration;
 
 use super::pkcs10;
-use crate::api::keys::{
-    AGENT_USER_PREFIX, AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP,
-};
+use crate::api::keys::{AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
 use crate::api::names::ClusterName;
+use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, is_without_key, split_user_name, user_name};
 use crate::api::registration::{ANNOTATION_LEAVE, life};
 use crate::api::text::{visible, visible_word};
-
-/// The signer whose certificates the API server takes for clients.
-pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-/// What the certificate may be used for: this and nothing else.
-const USAGES: [&str; 2] = ["client auth", "digital signature"];
 
 /// Why a request is refused; the agent logs both.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,19 +47,14 @@ pub struct Request {
     pub requester: Requester,
     /// The name that it asks for.
     pub cluster: ClusterName,
-    /// The user name in the certificate.
-    pub user: String,
     /// UID of the workload cluster's `kube-system` namespace, as the agent says.
     pub id: String,
     /// Digest of the public key, whose private half the requester holds.
     pub fingerprint: String,
     /// It asks for no certificate, but to be forgotten: an agent without one has no other way to say so.
     pub leaves: bool,
-}
-
-/// The user name of the agent of a cluster.
-pub fn user_name(cluster: &str, id: &str) -> String {
-    format!("{AGENT_USER_PREFIX}{cluster}:{}", id.get(..8).unwrap_or(id))
+    /// A certificate was issued for its key before, so that the key is not registered anew.
+    pub rejoins: bool,
 }
 
 /// Who asks, when it is one of those whom the registrar answers; everybody else's requests are left alone.
@@ -93,15 +82,15 @@ pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: 
         check_skew(version, env!("CARGO_PKG_VERSION"))?;
     }
     let asked = pkcs10::read(&spec.request.0)?;
-    let cluster = cluster_of(&asked.common_name, id)?;
+    let cluster = cluster_of(&asked.common_name, id, &asked.fingerprint)?;
     if let Requester::Agent { user } = &requester
         && *user != asked.common_name
     {
         return Err(Denial::new("IdentityMismatch", "an agent can renew its own certificate only"));
     }
-    let leaves = annotation(ANNOTATION_LEAVE) == Some("true");
-    let (user, fingerprint) = (asked.common_name, asked.fingerprint);
-    Ok(Request { requester, cluster, user, id: id.to_owned(), fingerprint, leaves })
+    let says = |key: &str| annotation(key) == Some("true");
+    let (leaves, rejoins) = (says(ANNOTATION_LEAVE), says(ANNOTATION_REJOIN));
+    Ok(Request { requester, cluster, id: id.to_owned(), fingerprint: asked.fingerprint, leaves, rejoins })
 }
 
 fn check_usages(usages: &[String]) -> Result<(), Denial> {
@@ -148,14 +137,16 @@ fn check_skew(agent: &str, own: &str) -> Result<(), Denial> {
     Err(Denial::new("AgentVersionSkew", message))
 }
 
-/// The cluster in `fleet:agent:<cluster>:<first 8 hex digits of its ID>`.
-fn cluster_of(common_name: &str, id: &str) -> Result<ClusterName, Denial> {
+/// The cluster in the common name, which must be the [`user_name`] of this very cluster ID and key.
+fn cluster_of(common_name: &str, id: &str, fingerprint: &str) -> Result<ClusterName, Denial> {
     let wrong = |message: String| Denial::new("CommonNameNotAllowed", message);
-    let expected =
-        || wrong(format!("the common name must be {AGENT_USER_PREFIX}<cluster>:<first 8 digits of the cluster ID>"));
-    let rest = common_name.strip_prefix(AGENT_USER_PREFIX).ok_or_else(expected)?;
-    let (name, digits) = rest.split_once(':').ok_or_else(expected)?;
-    if digits != &id[..8] {
+    let expected = || wrong(format!("the common name must be {}", user_name("<cluster>", id, fingerprint)));
+    let (name, rest) = split_user_name(common_name).ok_or_else(expected)?;
+    if is_without_key(rest, id) {
+        let message = "the common name does not hold the key: this agent is older than its control plane; upgrade it";
+        return Err(Denial::new("AgentOutdated", message));
+    }
+    if common_name != user_name(name, id, fingerprint) {
         return Err(expected());
     }
     name.parse().map_err(|e: crate::api::names::NameError| wrong(e.to_string().replace(name, &visible_word(name))))

@@ -5,7 +5,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use kube::api::ObjectMeta;
 use proptest::prelude::*;
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384, PublicKeyData as _, SanType,
+};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer as _;
 
@@ -50,8 +52,18 @@ fn request(pem: Vec<u8>) -> CertificateSigningRequest {
     }
 }
 
+/// User name that the agent of the cluster `a` with this key asks for.
+fn user_of(key: &KeyPair) -> String {
+    let digest = crate::api::digest::short(&key.subject_public_key_info());
+    format!("fleet:agent:a:0a1b2c3d:{digest}")
+}
+
+fn good_of(key: &KeyPair) -> CertificateSigningRequest {
+    request(pem(key, &[&user_of(key)], &["fleet:agents"], |_| {}))
+}
+
 fn good() -> CertificateSigningRequest {
-    request(pem(&KeyPair::generate().unwrap(), &["fleet:agent:a:0a1b2c3d"], &["fleet:agents"], |_| {}))
+    good_of(&KeyPair::generate().unwrap())
 }
 
 fn reason(request: &CertificateSigningRequest) -> &'static str {
@@ -64,11 +76,11 @@ fn reason(request: &CertificateSigningRequest) -> &'static str {
 #[test]
 fn an_agents_request_is_read() {
     let key = KeyPair::generate().unwrap();
-    let names = ["fleet:agent:a:0a1b2c3d"];
-    let first = read(&request(pem(&key, &names, &["fleet:agents"], |_| {})), Requester::Token, LONGEST).unwrap();
-    assert_eq!((first.cluster.as_str(), first.user.as_str(), first.id.as_str()), ("a", names[0], ID));
-    assert_eq!(user_name("a", ID), names[0]);
-    let again = read(&request(pem(&key, &names, &["fleet:agents"], |_| {})), Requester::Token, LONGEST).unwrap();
+    let first = read(&good_of(&key), Requester::Token, LONGEST).unwrap();
+    assert_eq!((first.cluster.as_str(), first.id.as_str()), ("a", ID));
+    assert_eq!(user_name("a", ID, &first.fingerprint), user_of(&key));
+    assert!(!first.leaves && !first.rejoins);
+    let again = read(&good_of(&key), Requester::Token, LONGEST).unwrap();
     assert_eq!(first.fingerprint, again.fingerprint, "the same key has the same fingerprint");
     let other = read(&good(), Requester::Token, LONGEST).unwrap();
     assert_ne!(first.fingerprint, other.fingerprint);
@@ -77,28 +89,37 @@ fn an_agents_request_is_read() {
 #[test]
 fn subjects_other_than_an_agents_own_are_refused() {
     let key = KeyPair::generate().unwrap();
-    let long = format!("fleet:agent:{}:0a1b2c3d", "x".repeat(51));
+    let user = user_of(&key);
+    let digits = user.rsplit_once(':').unwrap().1;
+    let with = |cluster: &str| format!("fleet:agent:{cluster}:0a1b2c3d:{digits}");
+    let (long, empty, capital, umlaut, path, zero) =
+        (with(&"x".repeat(51)), with(""), with("A"), with("ä"), with("../b"), with("a\0"));
+    let (spaced, further, other_id) =
+        (format!("{user} "), format!("{user}:x"), format!("fleet:agent:a:ffffffff:{digits}"));
+    let (of_another_key, cut) = (user_of(&KeyPair::generate().unwrap()), user[..user.len() - 1].to_owned());
     let agents: &[&str] = &["fleet:agents"];
     let cases: &[(&[&str], &[&str])] = &[
         (&["fleet:scheduler"], agents),
-        (&["fleet:agent:a:0a1b2c3d"], &[]),
-        (&["fleet:agent:a:0a1b2c3d"], &["system:masters"]),
-        (&["fleet:agent:a:0a1b2c3d"], &["fleet:admins"]),
-        (&["fleet:agent:a:0a1b2c3d"], &["Fleet:Agents"]),
-        (&["fleet:agent:a:0a1b2c3d"], &["fleet:agents", "system:masters"]),
-        (&["fleet:agent:a:0a1b2c3d"], &["fleet:agents", "fleet:agents"]),
+        (&[&user], &[]),
+        (&[&user], &["system:masters"]),
+        (&[&user], &["fleet:admins"]),
+        (&[&user], &["Fleet:Agents"]),
+        (&[&user], &["fleet:agents", "system:masters"]),
+        (&[&user], &["fleet:agents", "fleet:agents"]),
         (&[], agents),
-        (&["fleet:agent:a:ffffffff"], agents),
-        (&["fleet:agent:a:0a1b2c3d "], agents),
-        (&["fleet:agent:a:0a1b2c3d:x"], agents),
-        (&["fleet:agent::0a1b2c3d"], agents),
-        (&["fleet:agent:A:0a1b2c3d"], agents),
-        (&["fleet:agent:ä:0a1b2c3d"], agents),
-        (&["fleet:agent:../b:0a1b2c3d"], agents),
-        (&["fleet:agent:a\0:0a1b2c3d"], agents),
+        (&[&other_id], agents),
+        (&[&spaced], agents),
+        (&[&further], agents),
+        (&[&empty], agents),
+        (&[&capital], agents),
+        (&[&umlaut], agents),
+        (&[&path], agents),
+        (&[&zero], agents),
         (&[&long], agents),
         (&["system:admin"], agents),
         (&["fleet:agent:a"], agents),
+        (&[&of_another_key], agents),
+        (&[&cut], agents),
     ];
     for (common_names, organisations) in cases {
         let reason = reason(&request(pem(&key, common_names, organisations, |_| {})));
@@ -107,7 +128,7 @@ fn subjects_other_than_an_agents_own_are_refused() {
             "{common_names:?} {organisations:?}: {reason}"
         );
     }
-    let unit = request(pem(&key, &["fleet:agent:a:0a1b2c3d"], agents, |p| {
+    let unit = request(pem(&key, &[&user], agents, |p| {
         p.distinguished_name.push(DnType::OrganizationalUnitName, "x");
     }));
     assert_eq!(reason(&unit), "SubjectNotAllowed");
@@ -116,7 +137,8 @@ fn subjects_other_than_an_agents_own_are_refused() {
 #[test]
 fn alternative_names_other_keys_and_garbage_are_refused() {
     let key = KeyPair::generate().unwrap();
-    let names = ["fleet:agent:a:0a1b2c3d"];
+    let user = user_of(&key);
+    let names = [user.as_str()];
     let agents = ["fleet:agents"];
     let alternative = pem(&key, &names, &agents, |p| {
         p.subject_alt_names.push(SanType::DnsName("apiserver".try_into().unwrap()));
@@ -134,7 +156,7 @@ fn alternative_names_other_keys_and_garbage_are_refused() {
 #[test]
 fn a_request_signed_by_another_key_is_refused() {
     use base64::Engine as _;
-    let good = pem(&KeyPair::generate().unwrap(), &["fleet:agent:a:0a1b2c3d"], &["fleet:agents"], |_| {});
+    let good = good().spec.request.0;
     let (_, block) = x509_parser::pem::parse_x509_pem(&good).unwrap();
     let mut der = block.contents.clone();
     let position = der.windows(5).position(|w| w == b"agent").unwrap();
@@ -186,9 +208,21 @@ fn who_asks_for_too_long_a_life_is_told_how_long_it_may_be() {
 
 #[test]
 fn an_agent_renews_its_own_name_only() {
-    let as_agent = |user: &str| read(&good(), Requester::Agent { user: user.to_owned() }, LONGEST);
-    assert!(as_agent("fleet:agent:a:0a1b2c3d").is_ok());
-    assert_eq!(as_agent("fleet:agent:b:0a1b2c3d").unwrap_err().reason, "IdentityMismatch");
+    let key = KeyPair::generate().unwrap();
+    let as_agent = |user: &str| read(&good_of(&key), Requester::Agent { user: user.to_owned() }, LONGEST);
+    assert!(as_agent(&user_of(&key)).is_ok());
+    let of_another_key = user_of(&KeyPair::generate().unwrap());
+    for other in [&user_of(&key).replace(":a:", ":b:"), &of_another_key, "fleet:agent:a:0a1b2c3d"] {
+        assert_eq!(as_agent(other).unwrap_err().reason, "IdentityMismatch", "{other}");
+    }
+}
+
+#[test]
+fn an_agent_that_asks_for_a_name_without_its_key_is_told_to_be_upgraded() {
+    let key = KeyPair::generate().unwrap();
+    let old = request(pem(&key, &["fleet:agent:a:0a1b2c3d"], &["fleet:agents"], |_| {}));
+    let denial = read(&old, Requester::Token, LONGEST).unwrap_err();
+    assert!(denial.reason == "AgentOutdated" && denial.message.contains("upgrade"), "{denial:?}");
 }
 
 #[test]
@@ -212,16 +246,19 @@ fn other_peoples_requests_are_left_alone() {
 /// Common names near and far from the right one.
 fn common_names() -> impl Strategy<Value = String> {
     prop_oneof![
-        "fleet:agent:[a-z0-9-]{0,53}:0a1b2c3d",
-        "fleet:agent:[a-zA-Z0-9:./_ -]{0,20}:[0-9a-f]{7,9}",
+        // KEY stands for the digits of the key that is made then.
+        "fleet:agent:[a-z0-9-]{0,53}:0a1b2c3d:KEY",
+        "fleet:agent:[a-z0-9-]{0,20}:0a1b2c3d:[0-9a-f]{16}",
+        "fleet:agent:[a-zA-Z0-9:./_ -]{0,20}:[0-9a-f]{7,9}:?(KEY)?",
         "[fF]leet:(agent|agents|scheduler|admin):.{0,10}",
         "\\PC{0,80}",
     ]
 }
 
 /// The rule in other words than the code's: letters, digits and inner hyphens, at most 50.
-fn is_right(common_name: &str, organisations: &[String]) -> bool {
-    let name = common_name.strip_prefix("fleet:agent:").and_then(|rest| rest.strip_suffix(":0a1b2c3d"));
+fn is_right(common_name: &str, key: &str, organisations: &[String]) -> bool {
+    let end = format!(":0a1b2c3d:{key}");
+    let name = common_name.strip_prefix("fleet:agent:").and_then(|rest| rest.strip_suffix(end.as_str()));
     let is_label = |name: &str| {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         (1..=50).contains(&name.len())
@@ -244,15 +281,18 @@ proptest! {
         ],
     ) {
         let key = KeyPair::generate().unwrap();
+        let user = user_of(&key);
+        let digits = user.rsplit_once(':').unwrap().1;
+        let common_name = common_name.replace("KEY", digits);
         let parts: Vec<_> = organisations.iter().map(String::as_str).collect();
         let answer = read(&request(pem(&key, &[&common_name], &parts, |_| {})), Requester::Token, LONGEST);
         match answer {
             Ok(read) => {
-                prop_assert!(is_right(&common_name, &organisations));
-                prop_assert_eq!(format!("fleet:agent:{}:0a1b2c3d", read.cluster.as_str()), common_name);
+                prop_assert!(is_right(&common_name, digits, &organisations));
+                prop_assert_eq!(format!("fleet:agent:{}:0a1b2c3d:{digits}", read.cluster.as_str()), common_name);
             }
             Err(denial) => {
-                prop_assert!(!is_right(&common_name, &organisations), "{denial:?}");
+                prop_assert!(!is_right(&common_name, digits, &organisations), "{denial:?}");
                 prop_assert!(!denial.message.is_empty());
             }
         }
@@ -260,7 +300,7 @@ proptest! {
 
     #[test]
     fn a_request_that_was_changed_after_it_was_signed_is_refused(at in any::<proptest::sample::Index>(), flip in 1..=255_u8) {
-        let good = pem(&KeyPair::generate().unwrap(), &["fleet:agent:a:0a1b2c3d"], &["fleet:agents"], |_| {});
+        let good = good().spec.request.0;
         let (_, block) = x509_parser::pem::parse_x509_pem(&good).unwrap();
         let mut der = block.contents;
         let signed = {

@@ -9,11 +9,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::client::Body;
 use kube::runtime::events::Reporter;
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
 use serde_json::Value;
 
 use super::*;
 use crate::api::keys::{AGENTS_GROUP, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
+use crate::api::protocol::{SIGNER, key_fingerprint, user_name};
 use crate::api::registration::ANNOTATION_LEAVE;
 use crate::api::registration::gone::CLUSTER_LEFT;
 
@@ -70,7 +71,8 @@ fn asks_with(key: &KeyPair, cluster: &str, second: i64) -> CertificateSigningReq
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, AGENTS_GROUP);
-    params.distinguished_name.push(DnType::CommonName, format!("fleet:agent:{cluster}:{}", &ID[..8]));
+    let fingerprint = key_fingerprint(&key.subject_public_key_info());
+    params.distinguished_name.push(DnType::CommonName, user_name(cluster, ID, &fingerprint));
     let pem = params.serialize_request(key).unwrap().pem().unwrap();
     CertificateSigningRequest {
         metadata: ObjectMeta {
@@ -81,7 +83,7 @@ fn asks_with(key: &KeyPair, cluster: &str, second: i64) -> CertificateSigningReq
         },
         spec: CertificateSigningRequestSpec {
             request: ByteString(pem.into_bytes()),
-            signer_name: request::SIGNER.to_owned(),
+            signer_name: SIGNER.to_owned(),
             usages: Some(vec!["digital signature".to_owned(), "client auth".to_owned()]),
             expiration_seconds: Some(86_400),
             groups: Some(vec![BOOTSTRAP_GROUP.to_owned()]),
@@ -110,10 +112,10 @@ async fn an_operators_permission_is_used_up_by_whichever_key_comes_next() {
         let request = Request {
             requester: request::Requester::Token,
             cluster: "a".parse().unwrap(),
-            user: "fleet:agent:a:0a1b2c3d".to_owned(),
             id: ID.to_owned(),
             fingerprint: fingerprint.to_owned(),
             leaves: false,
+            rejoins: false,
         };
         registrar.remember_key(&request, cluster).await.unwrap();
         let asked = asked.lock().unwrap();
