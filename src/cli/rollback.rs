@@ -16,9 +16,10 @@ use super::run_args::{RunArgs, goes_on, until_stopped};
 use super::ui::Ui;
 use super::{Global, cluster_access};
 use crate::api::names::ControlPlaneName;
-use crate::apply::{self, Kept, ObjectRef};
+use crate::api::shell::word;
+use crate::apply::{self, Deed, Kept, ObjectRef, PlannedUndo, Source, UndoPlan, visible};
 use crate::check::installed::VALUES;
-use crate::control_plane::rollback::Outcome;
+use crate::control_plane::rollback::{Outcome, Prospect, Undo};
 use crate::control_plane::uninstall::Target;
 use crate::install::progress::Progress;
 
@@ -26,13 +27,18 @@ use crate::install::progress::Progress;
 #[derive(Debug, Args)]
 #[command(
     after_help = "What the run made is deleted, what it changed gets its former fields back, and what was there \
-before stays.\nA run that has ended well is not undone: install what you want instead.\n\nExamples:\n  \
-fleetctl rollback demo\n  fleetctl rollback demo --context hosting"
+before stays.\nWhat will be done is shown, and asked for; give `--yes` where nobody can be asked.\n\
+A run that has ended well is not undone: install what you want instead.\n\nExamples:\n  \
+fleetctl rollback demo\n  fleetctl rollback demo --context hosting --yes"
 )]
 pub(super) struct RollbackArgs {
     /// Name of the control plane
     #[arg(value_name = "CONTROL_PLANE_NAME")]
     name: String,
+
+    /// Do not ask before anything is undone
+    #[arg(long, short)]
+    yes: bool,
 
     #[command(flatten)]
     run: RunArgs,
@@ -56,14 +62,79 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
     };
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
-    progress.step(&format!("Undoing what a run of control plane {name} left that was cut off"));
-    let outcome = until_stopped(ui, &display, "the rollback", target.rollback(&progress)).await?;
-    let outcome = outcome.map_err(|error| stopped(ui, &name, global, &error))?;
+    let mut outdated = false;
+    let outcome = loop {
+        let undo = match target.plan_rollback(&progress).await.map_err(|error| stopped(ui, &name, global, &error))? {
+            Prospect::Ends(outcome) => break outcome,
+            Prospect::Undo(undo) => *undo,
+        };
+        confirm(ui, &args, &undo)?;
+        progress.step(&format!("Undoing what an interrupted run of control plane {name} left"));
+        match until_stopped(ui, &display, "the rollback", target.undo(undo, &progress)).await? {
+            // A run that held the lock until now has gone on since: what there is to undo by now is another plan.
+            Err(apply::Error::PlanOutdated) if !outdated => outdated = true,
+            done => break done.map_err(|error| stopped(ui, &name, global, &error))?,
+        }
+    };
     told(ui, &name, global, args.output, outcome)
+}
+
+/// Shows what will be undone, and asks unless `--yes` is given: by a question, so on a terminal only.
+fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo) -> Result<(), CliError> {
+    if undo.plan.is_empty() {
+        return Ok(());
+    }
+    ui.err(&shown(&args.name, &undo.started, &undo.plan));
+    if args.yes {
+        return Ok(());
+    }
+    ui.confirm_by_name("undoing a run", "control plane", &args.name).map_err(|mut refused| {
+        if refused.headline.starts_with("not confirmed") {
+            "not confirmed; nothing was undone".clone_into(&mut refused.headline);
+        }
+        refused.hints = vec!["give `--yes` to undo it without being asked".to_owned()];
+        refused
+    })
+}
+
+/// The plan of an undo, a line an object.
+fn shown(name: &str, started: &str, plan: &UndoPlan) -> String {
+    let begun = if started.is_empty() { String::new() } else { format!(" begun {}", visible(started)) };
+    let mut text = format!("This undoes the run of control plane {name}{begun}:");
+    for PlannedUndo { object, deed, source } in &plan.steps {
+        let deed = match deed {
+            Deed::Delete => "delete",
+            Deed::Restore => "restore",
+            Deed::Recreate => "recreate",
+            Deed::GiveBack => "give back",
+        };
+        let source = match source {
+            None => "",
+            Some(Source::Journal) => ", from the journal",
+            Some(Source::Release) => ", from the recorded release",
+            Some(Source::Nothing) => ", without its former fields",
+        };
+        let _ = write!(text, "\n  {deed} {object}{source}");
+    }
+    for claim in &plan.claims {
+        let _ = write!(text, "\n  delete {claim}, with its data");
+    }
+    for claim in &plan.kept {
+        let _ = write!(text, "\n  keep {claim}: this machine does not know that the run made its data");
+    }
+    if let Some(namespace) = &plan.namespace {
+        let _ = write!(text, "\n  delete {namespace}, unless something else is in it");
+    }
+    text
 }
 
 /// A rollback that came to no end; or to no beginning, where the copy of the journal on this machine is of no use.
 fn stopped(ui: &Ui, name: &ControlPlaneName, global: &Global, error: &apply::Error) -> CliError {
+    if let apply::Error::JournalRefused { .. } = error {
+        let install = format!("`{} install control-plane {name}{}`", ui.program, global.tail());
+        return engine_error("nothing is undone: the journal is not believed", error)
+            .hint(format!("or go on from what there is: {install}, {VALUES}, drops what is not believed of it"));
+    }
     let apply::Error::File { source, .. } = error else {
         return goes_on(engine_error("the rollback stopped", error));
     };
@@ -135,12 +206,12 @@ pub(super) fn told(
         Outcome::WasUninstall { started, version } => Err(CliError::new(
             Exit::Refused,
             "UninstallCutOff",
-            format!("the run that was cut off, begun {started}, was an uninstall; what it deleted cannot be brought back"),
+            format!("the run that was cut off, begun {}, was an uninstall; what it deleted cannot be brought back", visible(&started)),
         )
         .hint(format!(
             "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane \
              {name}{tail}{}`, {VALUES}",
-            version.filter(|version| !version.is_empty()).map(|version| format!(" --version {version}")).unwrap_or_default(),
+            version.filter(|version| !version.is_empty()).map(|version| format!(" --version {}", word(&visible(&version)))).unwrap_or_default(),
             tail = global.tail(),
         ))),
         Outcome::Barred(refused) => {
@@ -159,7 +230,7 @@ pub(super) fn told(
                 kept: &result.kept,
                 installed,
             };
-            let begun = if started.is_empty() { String::new() } else { format!(" begun {started}") };
+            let begun = if started.is_empty() { String::new() } else { format!(" begun {}", visible(&started)) };
             let mut text = format!("Undone: the run of control plane {name}{begun}.\n");
             for object in &result.undone {
                 let _ = writeln!(text, "  {object}");
@@ -199,8 +270,8 @@ fn kept(ui: &Ui, name: &ControlPlaneName, global: &Global, kept: &[Kept]) -> Str
     }
     let lines: String = kept.iter().map(|kept| format!("  {}: {}\n", kept.object, kept.why)).collect();
     format!(
-        "Kept, for the copy of the journal on this machine does not tell whether it was there before:\n{lines}\
-         To delete it for good: `{} uninstall control-plane {name}{} --delete-data`\n",
+        "Kept, for it is not known to be of that run alone:\n{lines}\
+         To delete data for good: `{} uninstall control-plane {name}{} --delete-data`\n",
         ui.program,
         global.tail()
     )
