@@ -386,13 +386,13 @@ impl Engine {
                 Err(Error::Input(values_lost(target)))
             }
             (_, Some(live)) if state.belies(step, uid(&live)) => Ok(Outcome::Stays(RECORDED)),
-            (Undo::Delete, Some(live)) if self.is_ours(&live, target, state) => {
+            (Undo::Delete, Some(live)) if self.is_undoable(step, &live, state) => {
                 let uid = uid(&live).to_owned();
                 server.delete(&kind, target, &uid).await.map_err(|e| Error::on("delete", target, e))?;
                 self.events.send(Event::Object { object: target.clone(), done: Done::Deleted });
                 Ok(Outcome::Deleted(Doomed { kind, object: target.clone(), uid }))
             }
-            (Undo::Reapply { .. }, Some(live)) if !self.is_ours(&live, target, state) => Ok(Outcome::Stays(FOREIGN)),
+            (Undo::Reapply { .. }, Some(live)) if !self.is_undoable(step, &live, state) => Ok(Outcome::Stays(FOREIGN)),
             (Undo::Reapply { .. }, Some(live)) if source == Source::Release => {
                 let restored = self.reapply(server, &kind, target, former.of(target, Some(&live))?).await?;
                 Ok(Outcome::after(&live, &restored))
@@ -442,7 +442,7 @@ impl Engine {
             }
             // It was to be deleted, and was not; or an undoing that was cut off has made it again.
             (Undo::Recreate { manifest }, live)
-                if live.as_ref().is_none_or(|live| self.is_ours(live, target, state) && !is_going(live)) =>
+                if live.as_ref().is_none_or(|live| self.is_undoable(step, live, state) && !is_going(live)) =>
             {
                 let manifest = if source == Source::Release { former.of(target, live.as_ref())? } else { manifest };
                 let made = self.reapply(server, &kind, target, manifest).await?;
@@ -451,6 +451,15 @@ impl Engine {
             // It never came to be, is gone, or is somebody else's by now.
             _ => Ok(Outcome::Nothing),
         }
+    }
+
+    /// Whether a live object may be deleted or written to by this step. That of a journal out of a cluster has no record beside
+    /// it that says more: both lie in one Secret.
+    pub(super) fn is_undoable(&self, step: &JournalStep, live: &Value, state: &State) -> bool {
+        if step.witnessed {
+            return self.is_ours(live, &step.object, state);
+        }
+        self.owner.labelled(live) && fields::ours(live).is_some()
     }
 
     /// The merge patch that takes our labels off, where they are ours.

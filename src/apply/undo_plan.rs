@@ -10,7 +10,7 @@ use super::journal::{Journal, JournalStep, Undo};
 use super::kinds::Kind;
 use super::object::{ObjectRef, uid};
 use super::plan::metadata_of;
-use super::record::State;
+use super::record::{Release, State};
 use super::server::Server;
 
 /// What happens to an object.
@@ -49,6 +49,8 @@ pub struct UndoPlan {
     pub kept: Vec<ObjectRef>,
     /// The namespace, which goes unless something else is in it.
     pub namespace: Option<ObjectRef>,
+    /// The recorded release, where objects are restored from it.
+    pub release: Option<Release>,
 }
 
 impl UndoPlan {
@@ -78,6 +80,9 @@ impl Engine {
         for step in journal.steps.iter().rev() {
             plan.steps.extend(self.planned_undo(server, step, state).await?);
         }
+        if plan.steps.iter().any(|step| step.source == Some(Source::Release)) {
+            plan.release = state.record.as_ref().map(|record| record.release.clone());
+        }
         let (made, kept) = self.claims_of_run(server, &journal, state).await?;
         plan.claims = made.into_iter().map(|claim| claim.object).collect();
         plan.kept = kept.into_iter().map(|claim| claim.object).collect();
@@ -102,7 +107,7 @@ impl Engine {
         if live.as_ref().is_some_and(|live| state.belies(step, uid(live))) {
             return Ok(None);
         }
-        let ours = live.as_ref().is_some_and(|live| self.is_ours(live, object, state));
+        let ours = live.as_ref().is_some_and(|live| self.is_undoable(step, live, state));
         let adopted = |live: &serde_json::Value| {
             (step.uid.is_empty() || step.uid == uid(live)) && (step.witnessed || fields::ours(live).is_some())
         };

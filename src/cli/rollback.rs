@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::display::Display;
 use super::error::{CliError, Exit};
@@ -17,7 +18,7 @@ use super::ui::Ui;
 use super::{Global, cluster_access};
 use crate::api::names::ControlPlaneName;
 use crate::api::shell::word;
-use crate::apply::{self, Deed, Kept, ObjectRef, PlannedUndo, Source, UndoPlan, visible};
+use crate::apply::{self, Deed, Kept, ObjectRef, PlannedUndo, Release, Source, UndoPlan, visible};
 use crate::check::installed::VALUES;
 use crate::control_plane::rollback::{Outcome, Prospect, Undo};
 use crate::control_plane::uninstall::Target;
@@ -125,7 +126,39 @@ fn shown(name: &str, started: &str, plan: &UndoPlan) -> String {
     if let Some(namespace) = &plan.namespace {
         let _ = write!(text, "\n  delete {namespace}, unless something else is in it");
     }
+    if let Some(Release { version, values, .. }) = &plan.release {
+        let values = values.as_ref().map_or_else(|| "values that are not known".to_owned(), values_of);
+        let _ = write!(text, "\nThe recorded release is service version {}, with {values}", visible(version));
+    }
     text
+}
+
+/// What a record has of values, which decide what is run: as `--set` has them, a line each.
+fn values_of(values: &Value) -> String {
+    let mut lines = Vec::new();
+    leaves(values, &mut String::new(), &mut lines);
+    if lines.is_empty() {
+        "the values of its chart".to_owned()
+    } else {
+        format!("these values:\n  {}", lines.join("\n  "))
+    }
+}
+
+fn leaves(value: &Value, path: &mut String, lines: &mut Vec<String>) {
+    match value.as_object().filter(|map| !map.is_empty() || path.is_empty()) {
+        Some(map) => {
+            let length = path.len();
+            for (key, below) in map {
+                if length > 0 {
+                    path.push('.');
+                }
+                path.push_str(key);
+                leaves(below, path, lines);
+                path.truncate(length);
+            }
+        }
+        None => lines.push(visible(&format!("{path}={value}"))),
+    }
 }
 
 /// A rollback that came to no end; or to no beginning, where the copy of the journal on this machine is of no use.
@@ -254,6 +287,10 @@ pub(super) fn told(
             for problem in &result.problems {
                 error = error.because(problem);
             }
+            let release = result.problems.iter().find(|problem| matches!(problem, apply::Error::NotRendered { .. }));
+            if let Some(remedy) = release.and_then(apply::Error::remedy) {
+                error = error.hint(remedy);
+            }
             Err(error.hint("run the same command again; what is undone stays undone").hint(format!(
                 "or go on with the install that was cut off, or remove what there is: `{} uninstall control-plane {name}{}`",
                 ui.program,
@@ -299,6 +336,29 @@ mod tests {
         assert!(told.contains("\n  PersistentVolumeClaim fleet/data-etcd-0: it may hold data\n"), "{told}");
         assert!(told.contains("`fleetctl uninstall control-plane demo --context west --delete-data`"), "{told}");
         assert_eq!(kept(&ui, &name, &global(), &[]), "");
+    }
+
+    #[test]
+    fn the_plan_of_an_undo_shows_where_former_states_come_from_and_the_values_that_decide_them() {
+        let object = |kind: &str, name: &str| ObjectRef::new(&Kind::known("apps", kind), Some("fleet"), name);
+        let step = |object: ObjectRef, deed, source| PlannedUndo { object, deed, source };
+        let values = serde_json::json!({"nodeSelector": {"disk": "fast"}, "apiserver": {"image": {"repository": "a\u{1b}b"}, "extraArgs": []}});
+        let mut plan = UndoPlan {
+            steps: vec![
+                step(object("Deployment", "apiserver"), Deed::Restore, Some(Source::Release)),
+                step(object("StatefulSet", "etcd"), Deed::GiveBack, Some(Source::Nothing)),
+            ],
+            release: Some(Release { version: "v0.6.1".to_owned(), values: Some(values), ..Release::default() }),
+            ..UndoPlan::default()
+        };
+        let text = shown("demo", "then", &plan);
+        let lines = "  restore Deployment fleet/apiserver, from the recorded release\n  \
+            give back StatefulSet fleet/etcd, without its former fields\n\
+            The recorded release is service version v0.6.1, with these values:\n  \
+            apiserver.extraArgs=[]\n  apiserver.image.repository=\"a\\u001bb\"\n  nodeSelector.disk=\"fast\"";
+        assert_eq!(text, format!("This undoes the run of control plane demo begun then:\n{lines}"));
+        plan.release.as_mut().unwrap().values = Some(serde_json::json!({}));
+        assert!(shown("demo", "", &plan).ends_with("with the values of its chart"));
     }
 
     #[test]

@@ -327,6 +327,17 @@ async fn what_is_not_of_this_installation_is_not_changed_although_a_chart_render
         case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
         assert_eq!(dump(&case).await, before, "{steps:?}");
     }
+    // A record that has it, by its uid, is no better than the journal beside it.
+    let uid = case.get("", "ConfigMap", "config").await.unwrap()["metadata"]["uid"].clone();
+    let item =
+        json!({"kind": "ConfigMap", "namespace": case.namespace, "name": "config", "uid": uid, "origin": "created"});
+    let record = json!({"format": 1, "owner": case.engine.owner(), "installUid": "u", "phase": "installed",
+        "release": release(), "namespaceCreated": false, "written": "", "inventory": [item]});
+    plant(&case, "record", &record).await;
+    plant(&case, "journal", &journal(&[with(&map, json!({"undo": "reapply", "patch": patch}))])).await;
+    let undone = case.engine.rollback().await.unwrap();
+    assert!(undone.problems.is_empty() && undone.undone.is_empty() && undone.kept.len() == 1, "{undone:?}");
+    assert_eq!(settled(&case).await, before);
     case.sweep().await;
 }
 
