@@ -120,7 +120,7 @@ pub(crate) fn tools(live: &Value, most: usize) -> Vec<Value> {
 }
 
 /// Whether an entry is of a tool.
-fn is_tool(entry: &Value) -> bool {
+pub(super) fn is_tool(entry: &Value) -> bool {
     text(entry, "/subresource").unwrap_or_default().is_empty()
         && text(entry, "/manager").is_some_and(|manager| TOOLS.contains(&manager))
 }

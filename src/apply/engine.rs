@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use serde_json::Value;
 
+use super::charts::{Charts, NoCharts};
 use super::error::Error;
 use super::event::Events;
 use super::object::ObjectRef;
@@ -32,6 +33,8 @@ pub struct Options {
     pub holder: Holder,
     /// How many requests are under way at once. The server shares 400 reads and 200 writes among all clients.
     pub parallel: usize,
+    /// The charts of the owner: what a record or a journal may name. Without any, no step of a journal is undone.
+    pub charts: Arc<dyn Charts>,
 }
 
 impl Default for Options {
@@ -44,6 +47,7 @@ impl Default for Options {
             lock_wait: Duration::ZERO,
             holder: Holder::current(),
             parallel: 32,
+            charts: Arc::new(NoCharts::default()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::api_error::ApiError;
+use super::audit::{RefusedStep, join_refused};
 use super::client::ClientError;
 use super::conflict::Conflict;
 use super::diagnosis::WaitFailure;
@@ -75,6 +76,28 @@ pub enum Error {
         /// Its namespace.
         namespace: String,
         /// What is wrong with it.
+        why: String,
+    },
+    /// The journal has steps that no run of this owner can have written.
+    #[error("the journal {} is none that a run of this installation wrote: {}", if *from_copy { "on this machine".to_owned() } else { format!("in Secret {namespace}/{name}") }, join_refused(steps))]
+    JournalRefused {
+        /// The Secret of the record.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+        /// The journal is the copy on this machine.
+        from_copy: bool,
+        /// Each such step, with the reason.
+        steps: Vec<RefusedStep>,
+    },
+    /// An object is restored from the recorded release only, and that cannot be rendered again.
+    #[error("{object} is not restored: {why}")]
+    NotRendered {
+        /// Which.
+        object: Box<ObjectRef>,
+        /// The recorded service version; empty where none is recorded.
+        version: String,
+        /// Why not, as a clause.
         why: String,
     },
     /// A local file cannot be written or read.
@@ -180,6 +203,8 @@ impl Error {
             Self::PlanOutdated => "PlanOutdated",
             Self::Wait(failure) => failure.reason(),
             Self::Record { .. } => "BadRecord",
+            Self::JournalRefused { .. } => "JournalRefused",
+            Self::NotRendered { .. } => "NotRendered",
             Self::File { .. } => "FileError",
             Self::Input(_) => "InvalidObject",
             Self::Stuck { .. } => "DeletionStuck",
@@ -225,6 +250,23 @@ impl Error {
             Self::Wait(failure) => return failure.remedy(),
             Self::Record { namespace, name, .. } => {
                 format!("look at it with `kubectl -n {namespace} get secret {name} -o yaml`")
+            }
+            Self::JournalRefused { from_copy: true, .. } => {
+                "look at the journal in the folder `~/.fleet`, and move it away if this machine has not written it".to_owned()
+            }
+            Self::JournalRefused { namespace, name, .. } => format!(
+                "whoever may edit Secrets in namespace {namespace} can have written it; look at it with \
+                 `kubectl -n {namespace} get secret {name} -o 'jsonpath={{.data.journal}}' | base64 -d`, and take it out with \
+                 `kubectl -n {namespace} patch secret {name} --type=json -p \
+                 '[{{\"op\": \"remove\", \"path\": \"/data/journal\"}}]'`: then an install mends what a run has left, and an \
+                 uninstall removes it"
+            ),
+            Self::NotRendered { version, .. } => {
+                let version = if version.is_empty() { String::new() } else { format!(" `{}`", visible(version)) };
+                format!(
+                    "install the recorded version{version} again, with the values of that time: it writes the object as its \
+                     chart has it"
+                )
             }
             Self::Stuck { .. } => {
                 "run the command again when the finalizers are gone; it goes on where it stopped".to_owned()

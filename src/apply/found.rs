@@ -154,10 +154,10 @@ impl Engine {
     }
 }
 
-/// What a run that was cut off has taken over from others.
+/// The steps of objects that an interrupted run adopted from others. What the record had before that run was no others'.
 pub(super) fn given_back(state: &State) -> impl Iterator<Item = &JournalStep> {
     let steps = state.journal.iter().flat_map(|journal| &journal.steps);
-    steps.filter(|step| matches!(step.undo, Undo::Release { .. }))
+    steps.filter(|step| matches!(step.undo, Undo::Release { .. }) && !state.belies(step, &step.uid))
 }
 
 /// A claim that was never bound holds no data, and may lack the class that it needs.

@@ -75,12 +75,25 @@ pub struct JournalStep {
     /// What an uninstall does with the object.
     #[serde(default)]
     pub policy: Policy,
+    /// The uid that the object had before the step; empty where it was not there, or where an older version wrote the step.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Written by this very process, or confirmed by the journal file on this machine. What is read from a cluster is not.
+    #[serde(skip)]
+    pub witnessed: bool,
     /// The way back.
     #[serde(flatten)]
     pub undo: Undo,
 }
 
 impl JournalStep {
+    /// Whether two steps are the same word for word, whoever wrote them.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        let Self { object, api_version, policy, uid, undo, witnessed: _ } = self;
+        (object, api_version, policy, uid, undo)
+            == (&other.object, &other.api_version, &other.policy, &other.uid, &other.undo)
+    }
+
     /// The name of the stateful set that the step makes.
     pub(crate) fn made_set(&self) -> Option<&str> {
         (self.undo == Undo::Delete && self.object.is("apps", "StatefulSet")).then_some(&*self.object.name)
@@ -164,6 +177,13 @@ impl Journal {
         }
     }
 
+    /// Whether it is known from another place than the cluster that this journal's stateful sets were made by the run: only
+    /// then is their data the run's own.
+    pub(crate) fn made_data(&self) -> bool {
+        let mut sets = self.steps.iter().filter(|step| step.made_set().is_some());
+        !self.from_copy && sets.all(|step| step.witnessed)
+    }
+
     /// Adds a step, or puts it in the place of the same object's: whoever made it has seen to it that it leads back to the
     /// state before the whole run as well.
     fn put(&mut self, step: JournalStep) {
@@ -182,6 +202,13 @@ struct Head {
     command: String,
     started: String,
     install_uid: String,
+}
+
+/// A line of the copy with uids of claims that were there before the run, as in [`Journal::claims`].
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Claims {
+    claims: Vec<String>,
 }
 
 /// The journal's copy on this machine: one JSON line a step, on disk before the write.
@@ -232,7 +259,10 @@ impl LocalJournal {
                     from_copy: true,
                     ..known.unwrap_or_else(|| Journal::new(&head.command, &head.install_uid))
                 });
-            } else if let (Some(journal), Ok(step)) = (&mut journal, serde_json::from_str::<JournalStep>(line)) {
+            } else if let (Some(journal), Ok(line)) = (&mut journal, serde_json::from_str::<Claims>(line)) {
+                journal.claims.extend(line.claims);
+            } else if let (Some(journal), Ok(mut step)) = (&mut journal, serde_json::from_str::<JournalStep>(line)) {
+                step.witnessed = true;
                 // The cluster's copy has it apart from the steps: it goes last, and only when nothing else is in it.
                 if step.object.is("", "Namespace") && step.undo == Undo::Delete {
                     journal.namespace_created = true;
@@ -244,11 +274,21 @@ impl LocalJournal {
         Ok(journal.filter(|journal| !journal.steps.is_empty()))
     }
 
-    /// Appends steps and waits until they are on disk.
+    /// Appends the uids of claims that were there before the run.
+    pub(crate) fn append_claims(&mut self, claims: &[String]) -> Result<(), Error> {
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let line = serde_json::to_value(Claims { claims: claims.to_vec() });
+        self.line(&line.map_err(|e| Error::Input(e.to_string()))?)
+    }
+
+    /// Appends steps and waits until they are on disk. Of values that this process only knows from the cluster's journal,
+    /// nothing is written: they would be confirmed by it later.
     pub(crate) fn append(&mut self, steps: &[JournalStep]) -> Result<(), Error> {
         for step in steps {
             let mut step = step.clone();
-            if step.object.is_secret() {
+            if step.object.is_secret() || step.is_hearsay() {
                 match &mut step.undo {
                     Undo::Reapply { patch, theirs } => {
                         *patch = Value::Null;
@@ -290,7 +330,8 @@ mod tests {
     fn step(kind: &str, undo: Undo) -> JournalStep {
         let object =
             ObjectRef { group: String::new(), kind: kind.into(), namespace: Some("n".into()), name: "a".into() };
-        JournalStep { object, api_version: "v1".into(), policy: Policy::Delete, undo }
+        let policy = Policy::Delete;
+        JournalStep { object, api_version: "v1".into(), policy, uid: String::new(), witnessed: false, undo }
     }
 
     #[test]

@@ -117,7 +117,7 @@ pub(crate) async fn load(server: &Server, owner: &Owner) -> Result<State, Error>
     let found = server.get(&secrets(), Some(&owner.namespace), &owner.record_name()).await;
     match found.map_err(|e| Error::on("read the record", &reference(owner), e))? {
         None => Ok(State::default()),
-        Some(secret) => State::read(&secret).map_err(|why| Error::Record {
+        Some(secret) => State::read_of(owner, &secret).map_err(|why| Error::Record {
             name: owner.record_name(),
             namespace: owner.namespace.clone(),
             why,

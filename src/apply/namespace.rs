@@ -12,10 +12,8 @@ use super::event::{Done, Event};
 use super::kinds::Kind;
 use super::ledger::Shared;
 use super::object::{ObjectRef, list, text, uid};
-use super::plan::made_by;
-use super::record::State;
+use super::plan::is_made;
 use super::server::{Selection, Server};
-use super::uninstall::install_uid;
 
 /// How many strangers in a namespace are named.
 const NAMED: usize = 5;
@@ -25,17 +23,17 @@ impl Engine {
     ///
     /// # Errors
     /// What the server refuses to read.
-    pub async fn made_namespace(&self, state: &State) -> Result<Option<ObjectRef>, Error> {
+    pub async fn made_namespace(&self) -> Result<Option<ObjectRef>, Error> {
         let kind = Kind::known("", "Namespace");
         let object = ObjectRef::new(&kind, None, &self.owner.namespace);
         let live = self.server().get_metadata(&kind, None, &object.name).await;
         let live = live.map_err(|e| Error::on("read", &object, e))?;
-        Ok(live.filter(|live| self.has_made(live, &install_uid(state, Some(live)), state)).map(|_| object))
+        Ok(live.filter(|live| self.has_made(live)).map(|_| object))
     }
 
-    /// Whether the owner's namespace was made by the installation of this uid.
-    pub(super) fn has_made(&self, live: &Value, install_uid: &str, state: &State) -> bool {
-        self.owner.labelled(live) && made_by(live, install_uid, state, &self.owner.namespace)
+    /// Whether the owner's namespace was made by an install of this owner.
+    pub(super) fn has_made(&self, live: &Value) -> bool {
+        self.owner.labelled(live) && is_made(live)
     }
 
     /// Deletes the owner's namespace with what is left of us in it, and waits until it is gone.
@@ -46,14 +44,12 @@ impl Engine {
         server: &Server,
         ledger: Option<&Shared>,
         end: Instant,
-        install_uid: &str,
-        state: &State,
     ) -> Result<Option<String>, Error> {
         let kind = Kind::known("", "Namespace");
         let object = ObjectRef::new(&kind, None, &self.owner.namespace);
         let live = server.get(&kind, None, &object.name).await.map_err(|e| Error::on("read", &object, e))?;
         let Some(live) = live else { return Ok(None) };
-        if !self.has_made(&live, install_uid, state) {
+        if !self.has_made(&live) {
             return Ok(Some("it was there before this installation".to_owned()));
         }
         if text(&live, "/metadata/deletionTimestamp").is_none() {

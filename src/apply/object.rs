@@ -88,6 +88,19 @@ impl ObjectRef {
         self.group.is_empty() && self.kind == "Secret"
     }
 
+    /// Whether its texts are such as the API has: a name can then lead to no other path.
+    pub(crate) fn has_names(&self) -> bool {
+        let of = |text: &str, most: usize, more: &str| {
+            (1..=most).contains(&text.len())
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
+                && !matches!(text, "." | "..")
+        };
+        (self.group.is_empty() || of(&self.group, 253, ".-"))
+            && of(&self.kind, 63, "")
+            && of(&self.name, 253, "-._:")
+            && self.namespace.as_ref().is_none_or(|namespace| of(namespace, 63, "-"))
+    }
+
     pub(crate) fn is(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kind == kind
     }

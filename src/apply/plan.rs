@@ -11,6 +11,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use super::absence::Doomed;
+use super::audit::RefusedStep;
 use super::conflict;
 use super::engine::Engine;
 use super::error::{Error, Foreign};
@@ -88,6 +89,8 @@ pub struct Plan {
     pub adopted: Vec<Foreign>,
     /// What will be recorded; none for a part of an installation.
     pub release: Option<Release>,
+    /// Steps of a journal that no run of this owner can have written. They are dropped from it.
+    pub(crate) refused: Vec<RefusedStep>,
     /// What the cluster knew when the plan was made.
     pub state: State,
     /// The uid of the installation: found, or new.
@@ -231,6 +234,8 @@ impl Engine {
             }
             namespace => (state, namespace),
         };
+        let refused = state.journal.as_ref().map(|journal| self.refused(journal)).unwrap_or_default();
+        let state = self.believed(state);
         let install_uid =
             known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.labelled(n))).unwrap_or_else(random_id);
         let mut steps = self.steps(&server, objects).await?;
@@ -240,9 +245,7 @@ impl Engine {
         for step in &mut steps {
             step.live = live.get(&step.target).cloned();
             if step.target.is("", "Namespace") {
-                let ours = step.live.as_ref().is_none_or(|live| {
-                    self.owner.labelled(live) && made_by(live, &install_uid, &state, &self.owner.namespace)
-                });
+                let ours = step.live.as_ref().is_none_or(|live| self.owner.labelled(live) && is_made(live));
                 if !ours {
                     step.action = Action::Leave;
                     continue;
@@ -281,6 +284,7 @@ impl Engine {
             foreign,
             adopted,
             release: None,
+            refused,
             install_uid,
             record_changes: false,
             state,
@@ -308,7 +312,7 @@ impl Engine {
         self.wait_gone(server, vec![Doomed { kind, object, uid: uid(live).to_owned() }], end).await
     }
 
-    async fn steps(&self, server: &Server, objects: &[Planned]) -> Result<Vec<Step>, Error> {
+    pub(super) async fn steps(&self, server: &Server, objects: &[Planned]) -> Result<Vec<Step>, Error> {
         let mut kinds: HashMap<(String, String), Kind> = HashMap::new();
         let mut steps = Vec::with_capacity(objects.len());
         let mut seen = BTreeSet::new();
@@ -420,10 +424,16 @@ impl Engine {
         (name != self.owner.name || self.owner.is_of_another_set(live)).then(|| name.to_owned())
     }
 
-    /// Whether a live object (or its metadata) is ours: by record and uid, or by labels together with our apply entry.
+    /// Whether a live object (or its metadata) is ours: by labels together with our apply entry, or by record and uid.
+    ///
+    /// The record lies in the owner's namespace, and so may be written by whoever may write there. What it says of objects
+    /// elsewhere only counts where they have our apply entry and belong to no other installation: that nobody can forge who
+    /// may not write them.
     pub(crate) fn is_ours(&self, live: &Value, target: &ObjectRef, state: &State) -> bool {
-        let recorded = state.record.as_ref().is_some_and(|record| record.has(target, uid(live)));
-        recorded || (self.owner.labelled(live) && fields::ours(live).is_some())
+        let (labelled, applied) = (self.owner.labelled(live), fields::ours(live).is_some());
+        let recorded = || state.record.as_ref().is_some_and(|record| record.has(target, uid(live)));
+        let here = target.namespace.as_ref() == Some(&self.owner.namespace);
+        labelled && applied || (here || applied && self.other_install(live).is_none()) && recorded()
     }
 }
 
@@ -461,11 +471,8 @@ fn known_install_uid(state: &State, namespace: Option<&Value>) -> Option<String>
         .or_else(|| namespace.and_then(|n| annotation(n, NAMESPACE_CREATED_ANNOTATION)).map(str::to_owned))
 }
 
-/// Whether a namespace was made by this installation.
-pub(crate) fn made_by(namespace: &Value, install_uid: &str, state: &State, own: &str) -> bool {
-    let annotated = annotation(namespace, NAMESPACE_CREATED_ANNOTATION) == Some(install_uid);
-    let recorded = text(namespace, "/metadata/name") == Some(own)
-        && (state.record.as_ref().is_some_and(|record| record.namespace_created)
-            || state.journal.as_ref().is_some_and(|journal| journal.namespace_created));
-    annotated || recorded
+/// Whether a namespace with our labels was made by an install of this owner. The namespace itself says so: its annotations
+/// take more rights than the record in it. Of two first installs at the same moment the annotation may name either.
+pub(crate) fn is_made(namespace: &Value) -> bool {
+    annotation(namespace, NAMESPACE_CREATED_ANNOTATION).is_some_and(|install_uid| !install_uid.is_empty())
 }

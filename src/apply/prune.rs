@@ -11,7 +11,7 @@ use super::event::{Done, Event};
 use super::fields;
 use super::journal::{JournalStep, Undo};
 use super::kinds::Kind;
-use super::object::uid;
+use super::object::{ObjectRef, uid};
 use super::record::Item;
 use super::run::Run;
 use super::server::Server;
@@ -39,12 +39,21 @@ impl Engine {
         let kind = server.served(&target.group, &target.kind).await;
         let kind = kind.map_err(|e| Error::on("find the kind of", target, e))?;
         Ok(match server.get(&kind, target.namespace.as_deref(), &target.name).await {
-            Ok(Some(live)) if uid(&live) == item.uid && self.owner.labelled(&live) => Unplanned::Ours(kind, live),
+            Ok(Some(live)) if uid(&live) == item.uid && self.is_prunable(&live, target) => Unplanned::Ours(kind, live),
             Ok(Some(_)) => Unplanned::Theirs,
             Ok(None) => Unplanned::Gone,
             Err(error) if error.is_forbidden() => Unplanned::Unread(error),
             Err(error) => return Err(Error::on("read", target, error)),
         })
+    }
+}
+
+impl Engine {
+    /// Whether a live object tells itself that it is ours: the inventory that names it, with its uid, may be forged. Outside of
+    /// the owner's namespace labels may be those of manifests that somebody else has applied.
+    fn is_prunable(&self, live: &Value, target: &ObjectRef) -> bool {
+        let here = target.namespace.as_ref() == Some(&self.owner.namespace);
+        self.owner.labelled(live) && (here || fields::ours(live).is_some())
     }
 }
 
@@ -69,14 +78,21 @@ impl Run {
         let mut entries = Vec::new();
         for (item, kind, live) in &doomed {
             let mut manifest = fields::ours(live).map_or_else(|| bare(live), |ours| fields::extract(live, ours));
-            match journal.as_ref().and_then(|journal| journal.step(&item.object)).map(|step| &step.undo) {
+            let known = journal.as_ref().and_then(|journal| journal.step(&item.object));
+            match known.map(|step| &step.undo) {
                 None => {}
                 // A cut-off run changed it first: made again, it is as it was before that.
                 Some(Undo::Reapply { patch, .. }) => fields::merge(&mut manifest, patch),
                 Some(_) => continue,
             }
-            let (object, api_version) = (item.object.clone(), kind.api_version());
-            entries.push(JournalStep { object, api_version, policy: item.policy, undo: Undo::Recreate { manifest } });
+            entries.push(JournalStep {
+                object: item.object.clone(),
+                api_version: kind.api_version(),
+                policy: item.policy,
+                uid: uid(live).to_owned(),
+                witnessed: known.is_none_or(|known| known.witnessed),
+                undo: Undo::Recreate { manifest },
+            });
         }
         if !entries.is_empty() {
             self.note(&entries).await?;

@@ -18,6 +18,7 @@ use super::owner::{
     APPLYSET_ID_LABEL, APPLYSET_KINDS, APPLYSET_NAMESPACES, APPLYSET_TOOLING, INSTALL_LABEL, MANAGED_BY_LABEL, MANAGER,
     OWNER_KIND_LABEL, Owner,
 };
+use crate::api::text::visible;
 
 /// The newest format that this version writes and reads.
 const FORMAT: u32 = 1;
@@ -34,6 +35,10 @@ pub struct Release {
     pub version: String,
     /// A digest of the merged values, without the values.
     pub values_digest: String,
+    /// What the user's values change in those of the chart: RFC 7396, without secrets. None where it is not known, in records
+    /// of older versions and where it is too large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Value>,
     /// Small facts to find again, such as the chosen exposure. Never a secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<String, String>,
@@ -331,6 +336,24 @@ impl State {
             version: text(secret, "/metadata/resourceVersion").unwrap_or_default().to_owned(),
             write: annotation(secret, WRITE_ANNOTATION).unwrap_or_default().to_owned(),
         })
+    }
+
+    /// Reads the Secret of an owner. The names in the record become parts of paths, so they have to be names; those in the
+    /// journal are compared with what the charts render before anything is done.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be read, or believed.
+    pub(crate) fn read_of(owner: &Owner, secret: &Value) -> Result<Self, String> {
+        let state = Self::read(secret)?;
+        if let Some(other) = state.record.as_ref().map(|record| &record.owner).filter(|other| *other != owner) {
+            let other = [&other.kind, &other.name, &other.namespace].map(|word| visible(word));
+            return Err(format!("its `record` is of {} {} in namespace {}", other[0], other[1], other[2]));
+        }
+        let mut recorded = state.record.iter().flat_map(|record| &record.inventory);
+        match recorded.find(|item| !item.object.has_names()) {
+            Some(item) => Err(format!("its `record` names what cannot be: {}", visible(&item.object.to_string()))),
+            None => Ok(state),
+        }
     }
 
     /// The Secret with this content. Absent parts are written as null, which a merge patch removes.

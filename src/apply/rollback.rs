@@ -1,4 +1,7 @@
 //! Undoing a run from its journal: what it made goes, what it changed gets its former fields back, the rest stays.
+//!
+//! A journal out of a cluster is not believed (see [`super::audit`]): objects that grant rights or run programs are restored
+//! from the recorded release, and data is deleted only where this machine knows that the run made it.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -7,19 +10,21 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::absence::{Doomed, is_going};
+use super::audit::{self, FOREIGN, RECORDED, Source};
 use super::conflict::{self, Conflict};
 use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
-use super::found::Found;
+use super::former::Former;
+use super::found::{Found, keeps_data};
 use super::journal::{Journal, JournalStep, LocalJournal, Theirs, Undo};
 use super::journal_copy::values_lost;
 use super::kinds::{Kind, split_api_version};
 use super::ledger::{Ledger, Shared};
-use super::object::{ObjectRef, Policy, annotation, text, uid};
+use super::object::{ObjectRef, Policy, annotation, label, text, uid};
 use super::others::claim_of;
-use super::owner::NAMESPACE_CREATED_ANNOTATION;
+use super::owner::KEEP_ANNOTATION;
 use super::plan::metadata_of;
 use super::record::State;
 use super::run::Run;
@@ -35,7 +40,8 @@ const GONE_WITHIN: Duration = Duration::from_secs(60);
 pub struct RolledBack {
     /// What is as it was before, the last change first.
     pub undone: Vec<ObjectRef>,
-    /// What stays on purpose: data and keys, of which a copy of the journal does not tell whether they were there before.
+    /// What stays on purpose: data and keys, where nothing but a copy of the journal, or the cluster's, tells that they were
+    /// not there before; and objects that are not of this installation.
     pub kept: Vec<Kept>,
     /// What could not be undone. The journal stays open while there is any.
     pub problems: Vec<Error>,
@@ -64,8 +70,8 @@ impl Engine {
     /// never got to use; the result is empty then.
     ///
     /// # Errors
-    /// [`Error::Locked`] when that run is still at work; what [`Engine::copy_of_journal`] refuses; whatever the server
-    /// refuses to read.
+    /// [`Error::Locked`] when that run is still at work; [`Error::JournalRefused`] where no run can have written the journal;
+    /// what [`Engine::copy_of_journal`] refuses; whatever the server refuses to read.
     pub async fn rollback(&self) -> Result<RolledBack, Error> {
         let mut outdated = false;
         loop {
@@ -90,6 +96,8 @@ impl Engine {
 
     async fn undo_of_state(&self, state: State, copy: Option<Journal>, only_this: bool) -> Result<RolledBack, Error> {
         let server = self.server();
+        self.audit(state.journal.as_ref())?;
+        self.audit(copy.as_ref())?;
         if state.journal.is_none() && copy.is_none() {
             let mut result = RolledBack::default();
             if state.record.is_none() && self.unused_namespace(&server, &state).await? {
@@ -113,6 +121,13 @@ impl Engine {
             ledger.finish(|_| {}).await?;
             return Err(Error::PlanOutdated);
         }
+        if let Err(refused) = self.audit(ledger.state.journal.as_ref()) {
+            ledger.finish(|_| {}).await?;
+            return Err(refused);
+        }
+        if let Some(journal) = &mut ledger.state.journal {
+            self.witness(journal);
+        }
         let result = self.undo(&server, &Shared::new(ledger)).await?;
         if let Some(path) = self.options.journal.as_deref().filter(|_| result.problems.is_empty()) {
             remove_file(path)?;
@@ -124,47 +139,63 @@ impl Engine {
     ///
     /// An installation whose record was lost has such a namespace too, and is known by its objects.
     async fn unused_namespace(&self, server: &Server, state: &State) -> Result<bool, Error> {
-        let kind = Kind::known("", "Namespace");
-        let live = server.get_metadata(&kind, None, &self.owner.namespace).await;
-        let live = live.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
-        let Some(live) = live.filter(|live| self.owner.labelled(live)) else { return Ok(false) };
-        let Some(install_uid) = annotation(&live, NAMESPACE_CREATED_ANNOTATION) else { return Ok(false) };
-        if !self.find_labelled(server, state).await?.ours.is_empty() || !self.claims(server).await?.is_empty() {
+        if !self.made_and_not_used(server, state).await? {
             return Ok(false);
         }
         let end = Instant::now() + GONE_WITHIN;
-        let kept = self.delete_namespace(server, None, end, install_uid, state).await?;
+        let kept = self.delete_namespace(server, None, end).await?;
         Ok(kept.is_none())
+    }
+
+    /// Whether an install of this owner made the namespace, and nothing of ours is in it.
+    pub(super) async fn made_and_not_used(&self, server: &Server, state: &State) -> Result<bool, Error> {
+        let kind = Kind::known("", "Namespace");
+        let live = server.get_metadata(&kind, None, &self.owner.namespace).await;
+        let live = live.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
+        Ok(live.is_some_and(|live| self.has_made(&live))
+            && self.find_labelled(server, state).await?.ours.is_empty()
+            && self.claims(server).await?.is_empty())
     }
 
     async fn undo(&self, server: &Server, ledger: &Shared) -> Result<RolledBack, Error> {
         // Whoever lost the lock undoes nothing: what stands there by now is the work of another run.
         ledger.lock().await.still_ours().await?;
         let state = ledger.lock().await.state.clone();
-        let Some(journal) = state.journal.clone() else {
+        let Some(mut journal) = state.journal.clone() else {
             ledger.lock().await.finish(|_| {}).await?;
             return Ok(RolledBack::default());
         };
+        self.audit(Some(&journal))?;
         let server = &server.behind(ledger.fence());
+        self.find_keys(server, &mut journal).await?;
         let mut undoing = Undoing::default();
         // What keys the data is written under is known as long as there is any.
         let is_data = |step: &JournalStep| journal.from_copy && step.object.is("", "PersistentVolumeClaim");
         let is_key = |step: &&JournalStep| step.undo == Undo::Delete && (step.policy == Policy::Keep || is_data(step));
         let (keys, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = journal.steps.iter().rev().partition(is_key);
-        self.undo_steps(server, rest, &state, &mut undoing).await?;
+        // After the Secrets, of which a release that is rendered again takes its secret values.
+        let of_release = |step: &&JournalStep| step.undo != Undo::Delete && step.source() == Source::Release;
+        let (again, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = rest.into_iter().partition(of_release);
+        self.undo_steps(server, rest, &state, &Former::default(), &mut undoing).await?;
         let end = Instant::now() + GONE_WITHIN;
-        let gone = match self.wait_gone(server, std::mem::take(&mut undoing.doomed), end).await {
+        let gone = self.wait_gone(server, std::mem::take(&mut undoing.doomed), end).await;
+        if !again.is_empty() {
+            let former = self.former(server, &state).await;
+            self.undo_steps(server, again, &state, &former, &mut undoing).await?;
+        }
+        let gone = match gone {
             Ok(()) => self.undo_claims(server, ledger, &journal, &state, end).await,
             Err(error) => Err(error),
         };
+        let data_stays = gone.as_ref().is_ok_and(|claims| !claims.is_empty());
         match gone {
             Ok(claims) => undoing.result.kept.extend(claims.into_iter().map(kept_data)),
             Err(error) => undoing.result.problems.push(error),
         }
-        if journal.from_copy {
+        if journal.from_copy || data_stays {
             self.keep(server, &keys, &state, &mut undoing.result).await?;
         } else if undoing.result.problems.is_empty() {
-            self.undo_steps(server, keys, &state, &mut undoing).await?;
+            self.undo_steps(server, keys, &state, &Former::default(), &mut undoing).await?;
             let gone = self.wait_gone(server, std::mem::take(&mut undoing.doomed), end).await;
             undoing.result.problems.extend(gone.err());
         }
@@ -177,6 +208,20 @@ impl Engine {
         Ok(result)
     }
 
+    /// Has the journal know which objects are kept with the data: what the object itself says outweighs a journal out of the
+    /// cluster, which may be silent about it.
+    pub(super) async fn find_keys(&self, server: &Server, journal: &mut Journal) -> Result<(), Error> {
+        let told =
+            |step: &&mut JournalStep| step.undo == Undo::Delete && !step.witnessed && step.policy != Policy::Keep;
+        for step in journal.steps.iter_mut().filter(told) {
+            let live = metadata_of(server, step).await?;
+            if live.is_some_and(|live| annotation(&live, KEEP_ANNOTATION) == Some("true")) {
+                step.policy = Policy::Keep;
+            }
+        }
+        Ok(())
+    }
+
     /// Undoes step after step; what cannot be undone is among the problems.
     ///
     /// # Errors
@@ -186,10 +231,15 @@ impl Engine {
         server: &Server,
         steps: Vec<&JournalStep>,
         state: &State,
+        former: &Former,
         undoing: &mut Undoing,
     ) -> Result<(), Error> {
         for step in steps {
-            match self.undo_step(server, step, state).await {
+            match self.undo_step(server, step, state, former).await {
+                Ok(Outcome::Stays(why)) => {
+                    undoing.result.kept.push(Kept { object: step.object.clone(), why: why.to_owned() });
+                    continue;
+                }
                 // It was written down, and then not done.
                 Ok(Outcome::Nothing) => continue,
                 Ok(Outcome::Restored) => {}
@@ -234,22 +284,40 @@ impl Engine {
         state: &State,
         end: Instant,
     ) -> Result<Vec<ObjectRef>, Error> {
-        let sets: Vec<&str> = journal.steps.iter().filter_map(JournalStep::made_set).collect();
-        if sets.is_empty() {
+        if !journal.steps.iter().any(|step| step.made_set().is_some()) {
             return Ok(Vec::new());
         }
         self.pods_gone(server, end).await?;
+        let (made, kept) = self.claims_of_run(server, journal, state).await?;
+        self.delete_wave(server, Some(ledger), made, end).await?;
+        Ok(kept.into_iter().map(|claim| claim.object).collect())
+    }
+
+    /// The claims of stateful sets that the run made, and those of which nobody here knows whether they hold data that was
+    /// there before. Claims of which that is known are in neither.
+    pub(super) async fn claims_of_run(
+        &self,
+        server: &Server,
+        journal: &Journal,
+        state: &State,
+    ) -> Result<(Vec<Found>, Vec<Found>), Error> {
+        let sets: Vec<&str> = journal.steps.iter().filter_map(JournalStep::made_set).collect();
+        if sets.is_empty() {
+            return Ok(Default::default());
+        }
         let of_set = |claim: &Found| sets.iter().any(|set| claim_of(&claim.object.name, set));
         let claims = self.claims(server).await?.into_iter().filter(of_set);
         if journal.from_copy {
-            return Ok(claims.filter(|claim| !is_going(&claim.live)).map(|claim| claim.object).collect());
+            return Ok((Vec::new(), claims.filter(|claim| !is_going(&claim.live)).collect()));
         }
         let made = claims.filter(|claim| {
             let claim_uid = uid(&claim.live);
             let kept = state.record.as_ref().is_some_and(|record| record.has(&claim.object, claim_uid));
             !kept && !journal.claims.iter().any(|known| known == claim_uid)
         });
-        self.delete_wave(server, Some(ledger), made.collect(), end).await.map(|_| Vec::new())
+        // Who forges a journal would have it delete the data.
+        let known = journal.made_data();
+        Ok(made.partition(|claim| known || !keeps_data(&claim.live)))
     }
 
     /// The end of a rollback without problems: the record as it was, or nothing at all.
@@ -268,7 +336,7 @@ impl Engine {
             result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
         } else if made_here {
             let end = Instant::now() + GONE_WITHIN;
-            let kept = self.delete_namespace(server, Some(ledger), end, &journal.install_uid, state).await;
+            let kept = self.delete_namespace(server, Some(ledger), end).await;
             match kept {
                 Ok(None) => {
                     result.undone.push(namespace);
@@ -290,7 +358,18 @@ impl Engine {
             .await
     }
 
-    pub(super) async fn undo_step(&self, server: &Server, step: &JournalStep, state: &State) -> Result<Outcome, Error> {
+    /// Undoes one step. `former` is the recorded release, for steps that are undone from it.
+    ///
+    /// # Errors
+    /// Whatever the server refuses; [`Error::NotRendered`] where the former state is to be had from the recorded release
+    /// only, and is not.
+    pub(super) async fn undo_step(
+        &self,
+        server: &Server,
+        step: &JournalStep,
+        state: &State,
+        former: &Former,
+    ) -> Result<Outcome, Error> {
         let target = &step.object;
         let kind = server.kind_of(&step.api_version, &target.kind).await;
         let kind = match kind {
@@ -301,45 +380,93 @@ impl Engine {
         };
         let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
         let live = live.map_err(|e| Error::on("read", target, e))?;
+        let source = step.source();
         match (&step.undo, live) {
-            (undo, Some(_)) if undo.is_without_values() => Err(Error::Input(values_lost(target))),
-            (Undo::Delete, Some(live)) if self.is_ours(&live, target, state) => {
+            (undo, Some(_)) if source == Source::Journal && undo.is_without_values() => {
+                Err(Error::Input(values_lost(target)))
+            }
+            (_, Some(live)) if state.belies(step, uid(&live)) => Ok(Outcome::Stays(RECORDED)),
+            (Undo::Delete, Some(live)) if self.is_undoable(step, &live, state) => {
                 let uid = uid(&live).to_owned();
                 server.delete(&kind, target, &uid).await.map_err(|e| Error::on("delete", target, e))?;
                 self.events.send(Event::Object { object: target.clone(), done: Done::Deleted });
                 Ok(Outcome::Deleted(Doomed { kind, object: target.clone(), uid }))
             }
+            (Undo::Reapply { .. }, Some(live)) if !self.is_undoable(step, &live, state) => Ok(Outcome::Stays(FOREIGN)),
+            (Undo::Reapply { .. }, Some(live)) if source == Source::Release => {
+                let restored = self.reapply(server, &kind, target, former.of(target, Some(&live))?).await?;
+                Ok(Outcome::after(&live, &restored))
+            }
             (Undo::Reapply { patch, theirs }, Some(live)) => {
                 let mut former =
                     fields::ours(&live).map_or_else(|| identity(&live), |ours| fields::extract(&live, ours));
                 fields::merge(&mut former, patch);
+                if !step.witnessed && !self.owner.labelled(&former) {
+                    return Err(Error::Input(format!("{target} would lose the labels of this installation")));
+                }
                 // First, so that what is not ours to give back has an owner when we let go of it.
                 if let Some(Theirs { manager, patch }) = theirs {
-                    let merged = server.merge_as(manager, &kind, target, patch).await;
-                    merged.map_err(|e| Error::on("restore", target, e))?;
+                    if step.witnessed {
+                        let merged = server.merge_as(manager, &kind, target, patch).await;
+                        merged.map_err(|e| Error::on("restore", target, e))?;
+                    } else {
+                        let message = "what others had set in fields of ours does not come back: only the journal in the \
+                                       cluster tells of it";
+                        self.events.send(Event::Warning { object: target.clone(), message: message.to_owned() });
+                    }
                 }
                 let restored = self.reapply(server, &kind, target, &former).await?;
-                let version = |object| text(object, "/metadata/resourceVersion").map(str::to_owned);
-                // Written down and never done, or undone before.
-                let same = version(&restored) == version(&live);
-                Ok(if same { Outcome::Nothing } else { Outcome::Restored })
+                Ok(Outcome::after(&live, &restored))
             }
-            (Undo::Release { patch, entries }, Some(live)) => {
+            (Undo::Release { .. }, Some(live)) if !step.uid.is_empty() && step.uid != uid(&live) => {
+                Ok(Outcome::Nothing)
+            }
+            // What has no fields of ours was never taken over; who says so otherwise is not believed.
+            (Undo::Release { .. }, Some(live)) if !step.witnessed && fields::ours(&live).is_none() => {
+                Ok(Outcome::Nothing)
+            }
+            // Without a uid it was made by others while the run was at work, and had no former fields.
+            (Undo::Release { patch, entries }, Some(live))
+                if step.witnessed || source == Source::Journal && !step.uid.is_empty() =>
+            {
                 self.give_back(server, &kind, target, &live, patch, entries).await?;
                 Ok(Outcome::Restored)
             }
-            // It was to be deleted, and was not; or an undoing that was cut off has made it again.
-            (Undo::Recreate { manifest }, Some(live)) if self.is_ours(&live, target, state) && !is_going(&live) => {
-                let made = self.reapply(server, &kind, target, manifest).await?;
-                Ok(Outcome::Recreated(uid(&made).to_owned()))
+            (Undo::Release { patch, .. }, Some(live)) => {
+                if patch.as_object().is_none_or(|patch| !patch.is_empty()) {
+                    let message = "its former fields do not come back: only the journal in the cluster tells of them";
+                    self.events.send(Event::Warning { object: target.clone(), message: message.to_owned() });
+                }
+                self.give_back(server, &kind, target, &live, &self.without_labels(&live), &[]).await?;
+                Ok(Outcome::Restored)
             }
-            (Undo::Recreate { manifest }, None) => {
+            // It was to be deleted, and was not; or an undoing that was cut off has made it again.
+            (Undo::Recreate { manifest }, live)
+                if live.as_ref().is_none_or(|live| self.is_undoable(step, live, state) && !is_going(live)) =>
+            {
+                let manifest = if source == Source::Release { former.of(target, live.as_ref())? } else { manifest };
                 let made = self.reapply(server, &kind, target, manifest).await?;
                 Ok(Outcome::Recreated(uid(&made).to_owned()))
             }
             // It never came to be, is gone, or is somebody else's by now.
             _ => Ok(Outcome::Nothing),
         }
+    }
+
+    /// Whether a live object may be deleted or written to by this step. That of a journal out of a cluster has no record beside
+    /// it that says more: both lie in one Secret.
+    pub(super) fn is_undoable(&self, step: &JournalStep, live: &Value, state: &State) -> bool {
+        if step.witnessed {
+            return self.is_ours(live, &step.object, state);
+        }
+        self.owner.labelled(live) && fields::ours(live).is_some()
+    }
+
+    /// The merge patch that takes our labels off, where they are ours.
+    fn without_labels(&self, live: &Value) -> Value {
+        let labels = self.owner.labels().into_iter().filter(|(key, value)| label(live, key) == Some(value));
+        let nulls: serde_json::Map<String, Value> = labels.map(|(key, _)| (key.to_owned(), Value::Null)).collect();
+        json!({"metadata": {"labels": nulls}})
     }
 
     /// Gives back what was taken over: our fields go, and those of its former managers are as they were and theirs.
@@ -381,6 +508,9 @@ impl Engine {
         target: &ObjectRef,
         manifest: &Value,
     ) -> Result<Value, Error> {
+        if !audit::names(manifest, kind, target) {
+            return Err(Error::Input(format!("what is to be restored of {target} names another object")));
+        }
         let mut manifest = Cow::Borrowed(manifest);
         let mut options = ApplyOptions::default();
         let written = loop {
@@ -438,9 +568,20 @@ fn note_uids(state: &mut State, made_again: &[(ObjectRef, String)]) {
 pub(super) enum Outcome {
     /// There was nothing to undo.
     Nothing,
+    /// It stays as it is, for this reason.
+    Stays(&'static str),
     Restored,
     Deleted(Doomed),
     Recreated(String),
+}
+
+impl Outcome {
+    /// What became of an object that was restored: nothing where the write changed nothing, because the step was written
+    /// down and never done, or undone before.
+    fn after(live: &Value, restored: &Value) -> Self {
+        let version = |object| text(object, "/metadata/resourceVersion").map(str::to_owned);
+        if version(restored) == version(live) { Self::Nothing } else { Self::Restored }
+    }
 }
 
 /// An object without a single field: applying it lets go of all of ours.

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, Value};
 
+use super::audit::RefusedStep;
 use super::engine::Engine;
 use super::error::Error;
-use super::event::Done;
+use super::event::{Done, Event};
 use super::fields;
 use super::journal::{Journal, JournalStep, LocalJournal, Undo};
 use super::ledger::{Ledger, Shared};
@@ -85,6 +86,7 @@ impl Engine {
         let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, seen, |state| {
             // Another run may have come and gone while the lock was waited for: its journal is closed then, and what
             // stood in it is not ours to undo.
+            *state = self.believed(std::mem::take(state));
             state.journal = Some(match &state.journal {
                 None => fresh.clone(),
                 Some(found) => Journal {
@@ -111,6 +113,11 @@ impl Engine {
                 .await?;
             self.begun.store(false, Ordering::SeqCst);
             return Err(Error::PlanOutdated);
+        }
+        for RefusedStep { object, why } in plan.refused.clone() {
+            let message =
+                format!("no run of this installation wrote the step of the journal about it, which is dropped: {why}");
+            self.events.send(Event::Warning { object, message });
         }
         let opened = !first.is_empty();
         let ledger = Shared::new(ledger);
@@ -272,7 +279,17 @@ impl Run {
                 let known = known.filter(|known| step.action != Action::Adopt || known.undo != Undo::Delete);
                 Ok(match known {
                     None => Some(entry(step, engine.undo_of(server, step).await?)),
-                    Some(known) => engine.wider_undo(server, step, &known.undo).await?.map(|undo| entry(step, undo)),
+                    // What leads back is not taken from it, so it need not be made wider.
+                    Some(known) if known.is_hearsay() => None,
+                    Some(known) => {
+                        let wider = engine.wider_undo(server, step, &known.undo).await?;
+                        // One that is only believed for its kind is no better known for being wider.
+                        wider.map(|undo| JournalStep {
+                            uid: known.uid,
+                            witnessed: known.witnessed,
+                            ..entry(step, undo)
+                        })
+                    }
                 })
             })
             .buffered(engine.options.parallel)
@@ -303,6 +320,7 @@ impl Run {
         let claims = self.claims_before(entries).await?;
         let release = self.plan.release.clone();
         if let Some(local) = &mut self.local {
+            local.append_claims(&claims)?;
             local.append(entries)?;
         }
         self.ledger
@@ -401,6 +419,9 @@ impl Step {
     }
 }
 
+/// A step that this process has found out itself how to undo.
 fn entry(step: &Step, undo: Undo) -> JournalStep {
-    JournalStep { object: step.target.clone(), api_version: step.kind.api_version(), policy: step.policy, undo }
+    let uid = step.live.as_ref().filter(|_| undo != Undo::Delete).map(|live| uid(live).to_owned()).unwrap_or_default();
+    let (object, api_version) = (step.target.clone(), step.kind.api_version());
+    JournalStep { object, api_version, policy: step.policy, uid, witnessed: true, undo }
 }

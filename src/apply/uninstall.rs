@@ -10,6 +10,7 @@ use super::absence::{Doomed, is_going};
 use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
+use super::former::Former;
 use super::found::{Found, given_back, keeps_data};
 use super::journal::Journal;
 use super::kinds::Kind;
@@ -76,10 +77,11 @@ impl Engine {
     /// What a removal would do, by reads alone: what would be deleted and what would stay.
     ///
     /// # Errors
-    /// [`Error::MadeByOthers`], or whatever the server refuses to read.
+    /// [`Error::MadeByOthers`], [`Error::JournalRefused`], or whatever the server refuses to read.
     pub async fn plan_removal(&self, removal: Removal) -> Result<Removed, Error> {
         let server = self.server();
         let state = super::ledger::load(&server, &self.owner).await?;
+        self.audit(state.journal.as_ref())?;
         let labelled = self.what_is_ours(&server, &state).await?;
         let claims = self.claims_among(&server, &state, &labelled).await?;
         let (doomed, mut kept) = sort_out(labelled.ours, &state, &claims, removal.delete_data);
@@ -101,7 +103,8 @@ impl Engine {
     /// Safe to repeat, and to go on with after it was cut off anywhere.
     ///
     /// # Errors
-    /// [`Error::MadeByOthers`] when all there is was not made by us, [`Error::Stuck`] when objects do not go away in time,
+    /// [`Error::MadeByOthers`] when all there is was not made by us, [`Error::JournalRefused`] when no run of this owner can
+    /// have written the journal (nothing was written then), [`Error::Stuck`] when objects do not go away in time,
     /// [`Error::Locked`], or what the server refuses.
     pub async fn uninstall(&self, removal: Removal) -> Result<Removed, Error> {
         match self.uninstall_seen(&removal).await {
@@ -117,6 +120,7 @@ impl Engine {
         let namespace = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
         let namespace = namespace.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
         let state = super::ledger::load(&server, &self.owner).await?;
+        self.audit(state.journal.as_ref())?;
         let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
         let mut result = Removed::default();
         let mut volumes = Vec::new();
@@ -143,6 +147,7 @@ impl Engine {
                         let ledger = ledger.lock().await;
                         (ledger.state.clone(), ledger.found.clone())
                     };
+                    let now = self.believed(now);
                     // A run that was at work until now may have made more.
                     let same = version == state.version;
                     let labelled = if same { labelled } else { self.what_is_ours(&server, &now).await? };
@@ -206,7 +211,7 @@ impl Engine {
         let ledger = ledger.as_ref();
         // What a cut-off run took over from others is given back, and is nothing of ours any more.
         for step in given_back(state) {
-            self.undo_step(server, step, state).await?;
+            self.undo_step(server, step, state, &Former::default()).await?;
         }
         let is_first =
             |found: &Found| is_workload(&found.object) && fate(found, state, removal.delete_data) == Fate::Goes;
@@ -312,13 +317,13 @@ impl Engine {
     async fn close_removal(&self, removing: Removing<'_>, kept: Vec<Found>, result: &mut Removed) -> Result<(), Error> {
         let Removing { server, removal, namespace, ledger, state, install_uid, end } = removing;
         // The namespace itself tells, too, where the record that did is lost.
-        let created = namespace.as_ref().is_some_and(|live| self.has_made(live, &install_uid, &state));
+        let created = namespace.as_ref().is_some_and(|live| self.has_made(live));
         for claim in kept.iter().filter(|found| found.object.is("", "PersistentVolumeClaim")) {
             self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
         }
         let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
         if kept.is_empty() {
-            match self.delete_namespace(server, ledger.as_ref(), end, &install_uid, &state).await? {
+            match self.delete_namespace(server, ledger.as_ref(), end).await? {
                 None => {
                     result.deleted.push(namespace);
                     return Ok(());
@@ -437,7 +442,7 @@ fn is_workload(object: &ObjectRef) -> bool {
     matches!(object.group.as_str(), "apps" | "batch") || object.is("", "Pod")
 }
 
-pub(super) fn install_uid(state: &State, namespace: Option<&Value>) -> String {
+fn install_uid(state: &State, namespace: Option<&Value>) -> String {
     let recorded = state.record.as_ref().map(|record| record.install_uid.clone());
     recorded
         .or_else(|| state.journal.as_ref().map(|journal| journal.install_uid.clone()))

@@ -56,6 +56,7 @@ pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
         apply::Error::Locked { .. }
         | apply::Error::NotOurs { .. }
         | apply::Error::MadeByOthers { .. }
+        | apply::Error::JournalRefused { .. }
         | apply::Error::Conflicts { .. } => Exit::Refused,
         apply::Error::Wait(_) => Exit::TimedOut,
         _ if error.is_timeout() => Exit::TimedOut,
@@ -80,6 +81,7 @@ pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
             Some(cause) => shown.hint(format!("explain it: `fleetctl explain {cause}`")),
             None => shown,
         },
+        apply::Error::JournalRefused { .. } => shown.hint("nothing was written to the cluster"),
         _ => shown,
     }
 }

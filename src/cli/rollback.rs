@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::display::Display;
 use super::error::{CliError, Exit};
@@ -18,9 +19,9 @@ use super::{Global, cluster_access};
 use crate::api::names::ControlPlaneName;
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell};
-use crate::apply::{self, Kept, ObjectRef};
+use crate::apply::{self, Deed, Kept, ObjectRef, PlannedUndo, Release, Source, UndoPlan};
 use crate::check::installed::VALUES;
-use crate::control_plane::rollback::Outcome;
+use crate::control_plane::rollback::{Outcome, Prospect, Undo};
 use crate::control_plane::uninstall::Target;
 use crate::install::progress::Progress;
 
@@ -28,13 +29,18 @@ use crate::install::progress::Progress;
 #[derive(Debug, Args)]
 #[command(
     after_help = "What the run made is deleted, what it changed gets its former fields back, and what was there \
-before stays.\nA run that has ended well is not undone: install what you want instead.\n\nExamples:\n  \
-fleetctl rollback demo\n  fleetctl rollback demo --context hosting"
+before stays.\nWhat will be done is shown, and asked for; give `--yes` where nobody can be asked.\n\
+A run that has ended well is not undone: install what you want instead.\n\nExamples:\n  \
+fleetctl rollback demo\n  fleetctl rollback demo --context hosting --yes"
 )]
 pub(super) struct RollbackArgs {
     /// Name of the control plane
     #[arg(value_name = "CONTROL_PLANE_NAME")]
     name: String,
+
+    /// Do not ask before anything is undone
+    #[arg(long, short)]
+    yes: bool,
 
     #[command(flatten)]
     run: RunArgs,
@@ -58,14 +64,111 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
     };
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
-    progress.step(&format!("Undoing what a run of control plane {name} left that was cut off"));
-    let outcome = until_stopped(ui, &display, "the rollback", target.rollback(&progress)).await?;
-    let outcome = outcome.map_err(|error| stopped(ui, &name, global, &error))?;
+    let mut outdated = false;
+    let outcome = loop {
+        let undo = match target.plan_rollback(&progress).await.map_err(|error| stopped(ui, &name, global, &error))? {
+            Prospect::Ends(outcome) => break outcome,
+            Prospect::Undo(undo) => *undo,
+        };
+        confirm(ui, &args, &undo)?;
+        progress.step(&format!("Undoing what an interrupted run of control plane {name} left"));
+        match until_stopped(ui, &display, "the rollback", target.undo(undo, &progress)).await? {
+            // A run that held the lock until now has gone on since: what there is to undo by now is another plan.
+            Err(apply::Error::PlanOutdated) if !outdated => outdated = true,
+            done => break done.map_err(|error| stopped(ui, &name, global, &error))?,
+        }
+    };
     told(ui, &name, global, args.output, outcome)
+}
+
+/// Shows what will be undone, and asks unless `--yes` is given: by a question, so on a terminal only.
+fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo) -> Result<(), CliError> {
+    if undo.plan.is_empty() {
+        return Ok(());
+    }
+    ui.err(&shown(&args.name, &undo.started, &undo.plan));
+    if args.yes {
+        return Ok(());
+    }
+    ui.confirm_by_name("undoing a run", "control plane", &args.name).map_err(|mut refused| {
+        if refused.headline.starts_with("not confirmed") {
+            "not confirmed; nothing was undone".clone_into(&mut refused.headline);
+        }
+        refused.hints = vec!["give `--yes` to undo it without being asked".to_owned()];
+        refused
+    })
+}
+
+/// The plan of an undo, a line an object.
+fn shown(name: &str, started: &str, plan: &UndoPlan) -> String {
+    let begun = if started.is_empty() { String::new() } else { format!(" begun {}", visible(started)) };
+    let mut text = format!("This undoes the run of control plane {name}{begun}:");
+    for PlannedUndo { object, deed, source } in &plan.steps {
+        let deed = match deed {
+            Deed::Delete => "delete",
+            Deed::Restore => "restore",
+            Deed::Recreate => "recreate",
+            Deed::GiveBack => "give back",
+        };
+        let source = match source {
+            None => "",
+            Some(Source::Journal) => ", from the journal",
+            Some(Source::Release) => ", from the recorded release",
+            Some(Source::Nothing) => ", without its former fields",
+        };
+        let _ = write!(text, "\n  {deed} {object}{source}");
+    }
+    for claim in &plan.claims {
+        let _ = write!(text, "\n  delete {claim}, with its data");
+    }
+    for claim in &plan.kept {
+        let _ = write!(text, "\n  keep {claim}: this machine does not know that the run made its data");
+    }
+    if let Some(namespace) = &plan.namespace {
+        let _ = write!(text, "\n  delete {namespace}, unless something else is in it");
+    }
+    if let Some(Release { version, values, .. }) = &plan.release {
+        let values = values.as_ref().map_or_else(|| "values that are not known".to_owned(), values_of);
+        let _ = write!(text, "\nThe recorded release is service version {}, with {values}", visible(version));
+    }
+    text
+}
+
+/// What a record has of values, which decide what is run: as `--set` has them, a line each.
+fn values_of(values: &Value) -> String {
+    let mut lines = Vec::new();
+    leaves(values, &mut String::new(), &mut lines);
+    if lines.is_empty() {
+        "the values of its chart".to_owned()
+    } else {
+        format!("these values:\n  {}", lines.join("\n  "))
+    }
+}
+
+fn leaves(value: &Value, path: &mut String, lines: &mut Vec<String>) {
+    match value.as_object().filter(|map| !map.is_empty() || path.is_empty()) {
+        Some(map) => {
+            let length = path.len();
+            for (key, below) in map {
+                if length > 0 {
+                    path.push('.');
+                }
+                path.push_str(key);
+                leaves(below, path, lines);
+                path.truncate(length);
+            }
+        }
+        None => lines.push(visible(&format!("{path}={value}")).into_owned()),
+    }
 }
 
 /// A rollback that came to no end; or to no beginning, where the copy of the journal on this machine is of no use.
 fn stopped(ui: &Ui, name: &ControlPlaneName, global: &Global, error: &apply::Error) -> CliError {
+    if let apply::Error::JournalRefused { .. } = error {
+        let install = format!("`{} install control-plane {name}{}`", ui.program, global.tail());
+        return engine_error("nothing is undone: the journal is not believed", error)
+            .hint(format!("or go on from what there is: {install}, {VALUES}, drops what is not believed of it"));
+    }
     let apply::Error::File { source, .. } = error else {
         return goes_on(engine_error("the rollback stopped", error));
     };
@@ -187,6 +290,10 @@ pub(super) fn told(
             for problem in &result.problems {
                 error = error.because(problem);
             }
+            let release = result.problems.iter().find(|problem| matches!(problem, apply::Error::NotRendered { .. }));
+            if let Some(remedy) = release.and_then(apply::Error::remedy) {
+                error = error.hint(remedy);
+            }
             Err(error.hint("run the same command again; what is undone stays undone").hint(format!(
                 "or go on with the install that was cut off, or remove what there is: `{} uninstall control-plane {name}{}`",
                 ui.program,
@@ -203,8 +310,8 @@ fn kept(ui: &Ui, name: &ControlPlaneName, global: &Global, kept: &[Kept]) -> Str
     }
     let lines: String = kept.iter().map(|kept| format!("  {}: {}\n", kept.object, visible(&kept.why))).collect();
     format!(
-        "Kept, for the copy of the journal on this machine does not tell whether it was there before:\n{lines}\
-         To delete it for good: `{} uninstall control-plane {name}{} --delete-data`\n",
+        "Kept, for it is not known to be of that run alone:\n{lines}\
+         To delete data for good: `{} uninstall control-plane {name}{} --delete-data`\n",
         ui.program,
         global.tail()
     )
@@ -232,6 +339,29 @@ mod tests {
         assert!(told.contains("\n  PersistentVolumeClaim fleet/data-etcd-0: it may hold data\n"), "{told}");
         assert!(told.contains("`fleetctl uninstall control-plane demo --context west --delete-data`"), "{told}");
         assert_eq!(kept(&ui, &name, &global(), &[]), "");
+    }
+
+    #[test]
+    fn the_plan_of_an_undo_shows_where_former_states_come_from_and_the_values_that_decide_them() {
+        let object = |kind: &str, name: &str| ObjectRef::new(&Kind::known("apps", kind), Some("fleet"), name);
+        let step = |object: ObjectRef, deed, source| PlannedUndo { object, deed, source };
+        let values = serde_json::json!({"nodeSelector": {"disk": "fast"}, "apiserver": {"image": {"repository": "a\u{1b}b"}, "extraArgs": []}});
+        let mut plan = UndoPlan {
+            steps: vec![
+                step(object("Deployment", "apiserver"), Deed::Restore, Some(Source::Release)),
+                step(object("StatefulSet", "etcd"), Deed::GiveBack, Some(Source::Nothing)),
+            ],
+            release: Some(Release { version: "v0.6.1".to_owned(), values: Some(values), ..Release::default() }),
+            ..UndoPlan::default()
+        };
+        let text = shown("demo", "then", &plan);
+        let lines = "  restore Deployment fleet/apiserver, from the recorded release\n  \
+            give back StatefulSet fleet/etcd, without its former fields\n\
+            The recorded release is service version v0.6.1, with these values:\n  \
+            apiserver.extraArgs=[]\n  apiserver.image.repository=\"a\\u001bb\"\n  nodeSelector.disk=\"fast\"";
+        assert_eq!(text, format!("This undoes the run of control plane demo begun then:\n{lines}"));
+        plan.release.as_mut().unwrap().values = Some(serde_json::json!({}));
+        assert!(shown("demo", "", &plan).ends_with("with the values of its chart"));
     }
 
     #[test]

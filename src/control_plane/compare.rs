@@ -33,7 +33,7 @@ pub async fn compare(
     progress: &Arc<dyn Progress>,
 ) -> Result<Comparison, InstallError> {
     let deadline = Instant::now() + options.timeout;
-    let engine = options.engine(client, plan.package.owner(), deadline, None, progress);
+    let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, None, progress);
     let mut course = Course::new(&engine, progress, deadline);
     course.step("Checking the hosting cluster");
     let stopped = course.stopped();

@@ -125,7 +125,8 @@ pub async fn install(
     interrupted: impl Future<Output = ()>,
 ) -> Result<Installed, Failure<InstallError>> {
     let deadline = Instant::now() + options.timeout;
-    let engine = options.engine(client, plan.package.owner(), deadline, Some(home.journal(&plan.name)), progress);
+    let journal = Some(home.journal(&plan.name));
+    let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, journal, progress);
     let mut interrupted = pin!(interrupted.fuse());
     let mut waited = options.lock_wait.is_zero();
     loop {
@@ -217,7 +218,7 @@ impl Flow<'_> {
     async fn barred(&self) -> Option<Aftermath> {
         let engine = self.course.engine.with_deadline(None);
         let found = match engine.state().await {
-            Ok(state) => way_back::from_journal(&engine, &self.plan.package.namespace, &state).await,
+            Ok(state) => way_back::from_journal(&engine, &self.plan.package.namespace, &engine.believed(state)).await,
             Err(error) => Err(error),
         };
         match found {

@@ -1,6 +1,7 @@
 //! What it means to install, check and remove a control plane.
 
 mod address;
+pub mod charts;
 pub mod compare;
 pub mod exposure;
 pub mod health;

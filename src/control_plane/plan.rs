@@ -1,5 +1,8 @@
 //! What will be installed: name, namespace, version, chart and checked values; from there to objects, without a cluster.
 
+use std::sync::Arc;
+
+use kube::Client;
 use serde_json::{Value, json};
 
 use super::address;
@@ -7,7 +10,7 @@ use super::exposure::{self, Endpoint};
 use super::sound;
 use super::values::{ControlPlaneValues, ExposureType};
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::apply::{Release, State};
+use crate::apply::{Charts, Release, State};
 use crate::chart::explain::{ExplainError, Explanation};
 use crate::chart::select::Selection;
 use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
@@ -89,6 +92,11 @@ impl Plan {
     /// The same.
     pub fn manifests(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Vec<String>, Diagnostics> {
         self.package.manifests(&self.values, facts(endpoint), keys)
+    }
+
+    /// The charts as an engine sees them.
+    pub(super) fn charts(&self, client: &Client) -> Arc<dyn Charts> {
+        super::charts::charts(&self.name, &self.package.namespace, client)
     }
 
     /// What the record says about this install.

@@ -6,7 +6,7 @@ use super::installation;
 use super::uninstall::Target;
 use super::upgrade::UpgradeRefused;
 use super::way_back;
-use crate::apply::{self, RolledBack};
+use crate::apply::{self, Journal, RolledBack, State, UndoPlan};
 use crate::install::progress::Progress;
 
 /// What became of a rollback.
@@ -39,32 +39,69 @@ pub enum Outcome {
     },
 }
 
+/// What a rollback found before it does anything.
+#[derive(Debug)]
+pub enum Prospect {
+    /// There is nothing that it could do.
+    Ends(Outcome),
+    /// It would do this.
+    Undo(Box<Undo>),
+}
+
+/// An undo that is planned.
+#[derive(Debug)]
+pub struct Undo {
+    /// When the run began that was interrupted; empty where only a namespace tells of it.
+    pub started: String,
+    /// What would be done.
+    pub plan: UndoPlan,
+    /// The state that the plan was made of; the undo refuses any other.
+    seen: State,
+    copy: Option<Journal>,
+}
+
+impl Undo {
+    /// The state with what an undo would go by, which is all that is known where the cluster has lost it.
+    fn known(&self) -> State {
+        State { journal: self.seen.journal.clone().or_else(|| self.copy.clone()), ..self.seen.clone() }
+    }
+}
+
 impl Target<'_> {
-    /// Undoes the run that was cut off.
+    /// Plans the undo of the interrupted run, by reads alone.
     ///
     /// # Errors
-    /// [`apply::Error::Locked`] while that run is at work, and what the server refuses.
-    pub async fn rollback(&self, progress: &Arc<dyn Progress>) -> Result<Outcome, apply::Error> {
+    /// [`apply::Error::JournalRefused`] where no run of this control plane can have written the journal, and what the server
+    /// refuses to read.
+    pub async fn plan_rollback(&self, progress: &Arc<dyn Progress>) -> Result<Prospect, apply::Error> {
         let engine = self.worker(progress);
-        let mut waited = false;
-        let (known, result) = loop {
-            let before = engine.state().await?;
-            let copy = engine.copy_of_journal(&before).await?;
-            // What an undo would go by, which is all that is known where the cluster has lost it.
-            let known = apply::State { journal: before.journal.clone().or_else(|| copy.clone()), ..before.clone() };
-            if let Some(journal) = known.journal.as_ref().filter(|journal| journal.is_removal()) {
-                let version = known.record.as_ref().map(|record| record.release.version.clone());
-                return Ok(Outcome::WasUninstall { started: journal.started.clone(), version });
-            }
-            if let Some(refused) = way_back::from_journal(&engine, self.namespace, &known).await? {
-                return Ok(Outcome::Barred(refused));
-            }
-            match engine.rollback_of(before, copy).await {
-                // A run that held the lock until now has gone on since.
-                Err(apply::Error::PlanOutdated) if !waited => waited = true,
-                result => break (known, result?),
-            }
-        };
+        let seen = engine.state().await?;
+        let copy = engine.copy_of_journal(&seen).await?;
+        let mut undo = Undo { started: String::new(), plan: UndoPlan::default(), seen, copy };
+        let known = undo.known();
+        if let Some(journal) = known.journal.as_ref().filter(|journal| journal.is_removal()) {
+            let version = known.record.as_ref().map(|record| record.release.version.clone());
+            return Ok(Prospect::Ends(Outcome::WasUninstall { started: journal.started.clone(), version }));
+        }
+        undo.plan = engine.plan_undo(&undo.seen, undo.copy.as_ref()).await?;
+        let known = engine.believed(known);
+        if let Some(refused) = way_back::from_journal(&engine, self.namespace, &known).await? {
+            return Ok(Prospect::Ends(Outcome::Barred(refused)));
+        }
+        undo.started = known.journal.map(|journal| journal.started).unwrap_or_default();
+        Ok(Prospect::Undo(Box::new(undo)))
+    }
+
+    /// Undoes the interrupted run as planned.
+    ///
+    /// # Errors
+    /// [`apply::Error::PlanOutdated`] where something was written since, such as by a run that held the lock until now:
+    /// nothing was undone then. [`apply::Error::Locked`] while that run is at work, and what the server refuses.
+    pub async fn undo(&self, undo: Undo, progress: &Arc<dyn Progress>) -> Result<Outcome, apply::Error> {
+        let engine = self.worker(progress);
+        let known = undo.known();
+        let Undo { started, seen, copy, .. } = undo;
+        let result = engine.rollback_of(seen, copy).await?;
         let record = known.record.filter(|record| record.phase == apply::Phase::Installed);
         let recorded = record.is_some();
         let installed = match record {
@@ -78,7 +115,6 @@ impl Target<'_> {
             // Only what is empty by now goes: keys that `template` made, or a kubeconfig, stay.
             let _ = fs_err::remove_dir(self.home.control_plane(self.name));
         }
-        let started = known.journal.map(|journal| journal.started).unwrap_or_default();
         Ok(Outcome::Undone { started, result, installed })
     }
 }
@@ -147,7 +183,10 @@ mod tests {
         let (timeout, lock_wait) = (Duration::from_secs(30), Duration::ZERO);
         let target = Target { name: &name, namespace: &namespace, client: &client, home: &home, timeout, lock_wait };
         let progress: Arc<dyn Progress> = Arc::new(Silent);
-        target.rollback(&progress).await.unwrap()
+        match target.plan_rollback(&progress).await.unwrap() {
+            Prospect::Ends(outcome) => outcome,
+            Prospect::Undo(undo) => target.undo(*undo, &progress).await.unwrap(),
+        }
     }
 
     #[tokio::test]
@@ -162,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_installed_is_told_by_its_labels_where_its_record_is_lost() {
-        let outcome = undone_by(json!({"kind": "ConfigMap", "namespace": "fleet", "name": "config",
+        let outcome = undone_by(json!({"kind": "ConfigMap", "namespace": "fleet", "name": "fleet-bootstrap",
             "apiVersion": "v1", "undo": "delete"}))
         .await;
         let Outcome::Undone { started, result, installed } = outcome else { panic!("{outcome:?}") };

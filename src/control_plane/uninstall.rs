@@ -71,7 +71,8 @@ pub type Target<'a> = install::target::Target<'a, ControlPlaneName>;
 
 impl Target<'_> {
     pub(super) fn worker(&self, progress: &Arc<dyn Progress>) -> Engine {
-        self.engine(OWNER_KIND, self.home.journal(self.name), progress)
+        let charts = super::charts::charts(self.name, self.namespace, self.client);
+        self.engine(OWNER_KIND, charts, self.home.journal(self.name), progress)
     }
 
     /// The workload clusters that are registered, or why they could not be asked for.
@@ -112,7 +113,7 @@ impl Target<'_> {
         let Removed { deleted: objects, kept, .. } = engine.plan_removal(removal).await?;
         let retained = kept.into_iter().map(|kept| kept.object).filter(|object| object.is("", "PersistentVolume"));
         let state = engine.state().await?;
-        let namespace = engine.made_namespace(&state).await?;
+        let namespace = engine.made_namespace().await?;
         let mut planned = Planned { objects, retained: retained.collect(), namespace, folder: Folder::None };
         planned.folder = self.folder(&state, &planned).await;
         Ok(planned)

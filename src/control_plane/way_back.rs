@@ -26,6 +26,8 @@ pub(super) async fn from_journal(
     let target = deployment(namespace);
     let step = state.journal.as_ref().and_then(|journal| journal.step(&target));
     let former = step.and_then(|step| match &step.undo {
+        // It would be restored from the recorded release, whatever the journal says.
+        Undo::Reapply { .. } | Undo::Recreate { .. } if !step.witnessed => recorded(state),
         Undo::Reapply { patch, .. } => image(patch, IN_TEMPLATE).map(str::to_owned),
         Undo::Recreate { manifest } => image(manifest, IN_TEMPLATE).map(str::to_owned),
         // Made over data that an uninstall had kept.

@@ -254,6 +254,10 @@ mod tests {
         Owner::new("control-plane", "demo", "fleet")
     }
 
+    fn charts() -> Arc<dyn apply::Charts> {
+        apply::Options::default().charts
+    }
+
     /// As RFC 7396 has it.
     fn merge(target: &mut Value, patch: Value) {
         let Value::Object(patch) = patch else {
@@ -278,7 +282,7 @@ mod tests {
         let told = Arc::new(Told::default());
         let progress: Arc<dyn Progress> = told.clone();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let engine = InstallOptions::default().engine(&cluster.client(), owner(), deadline, None, &progress);
+        let engine = InstallOptions::default().engine(&cluster.client(), owner(), charts(), deadline, None, &progress);
         let mut course = Course::new(&engine, &progress, deadline);
         course.step("Checking the control plane");
         let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
@@ -323,7 +327,7 @@ mod tests {
         let progress: Arc<dyn Progress> = Arc::new(Told::default());
         let deadline = Instant::now() + Duration::from_secs(60);
         let path = Some(journal.clone());
-        let engine = InstallOptions::default().engine(&cluster.client(), owner(), deadline, path, &progress);
+        let engine = InstallOptions::default().engine(&cluster.client(), owner(), charts(), deadline, path, &progress);
         let mut course = Course::new(&engine, &progress, deadline);
         let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
         course.begin(engine.plan(&release, &[]).await.unwrap()).await.unwrap_err();

@@ -7,6 +7,7 @@ pub mod ending;
 pub mod home;
 pub mod package;
 pub mod progress;
+pub mod renderable;
 pub mod resources;
 pub mod run;
 pub mod target;

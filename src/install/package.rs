@@ -6,13 +6,19 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::api::names::NamespaceName;
+use crate::api::text::visible;
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
-use crate::apply::{KEEP_ANNOTATION, Kind, Owner, Planned, Release};
+use crate::apply::{KEEP_ANNOTATION, Kind, Owner, Planned, Release, merge, merge_diff};
 use crate::chart::explain::{DecidedBy, ExplainError, Explanation, explain};
-use crate::chart::select::Selection;
-use crate::chart::{self, Chart, ChartError, Diagnostic, Diagnostics, Object, RenderInput, Rendered, ValuesTree};
+use crate::chart::select::{Request, Selection, select};
+use crate::chart::{
+    self, Chart, ChartError, Diagnostic, Diagnostics, Object, RenderInput, Rendered, ValuesBuilder, ValuesTree,
+};
 use crate::check::support::Support;
 use crate::pki;
+
+/// The most that recorded values take, in bytes.
+const LARGEST_VALUES: usize = 64 * 1024;
 
 /// There is no chart for what was chosen.
 #[derive(Debug, thiserror::Error)]
@@ -182,8 +188,23 @@ impl Package {
             chart: format!("{}/{}", self.chart.kind(), self.chart.line()),
             version: self.version.to_string(),
             values_digest: self.tree.digest(),
+            values: self.given(),
             facts,
         }
+    }
+
+    /// What the user's values change in those of the chart, without secrets; none where that is too large for a record.
+    fn given(&self) -> Option<Value> {
+        let defaults = self.chart.values_of(&self.version).build(|| Value::Null).ok()?;
+        let mut given = merge_diff(&defaults.to_json(), &self.tree.to_json());
+        for path in self.tree.leaves().iter().filter(|path| self.tree.is_secret(path)) {
+            let Some((last, above)) = path.split_last() else { continue };
+            let place = above.iter().try_fold(&mut given, |place, key| place.get_mut(key));
+            if let Some(place) = place.and_then(Value::as_object_mut) {
+                place.remove(last);
+            }
+        }
+        (given.to_string().len() <= LARGEST_VALUES).then_some(given)
     }
 
     /// Which Kubernetes versions the line supports, and what would support others.
@@ -199,6 +220,28 @@ impl Package {
         }
         support
     }
+}
+
+/// The plan of a recorded release, which `plan` makes of its version and its values with `secrets` among them.
+///
+/// # Errors
+/// A clause that says why there is none: its values are not recorded, or this program has no such chart.
+pub fn recorded<P>(
+    kind: chart::Kind,
+    release: &Release,
+    secrets: Value,
+    plan: impl FnOnce(&Selection<'_>, Chart, ValuesBuilder) -> Result<P, Diagnostics>,
+) -> Result<P, String> {
+    let mut values = release.values.clone().ok_or("its values are not recorded")?;
+    merge(&mut values, &secrets);
+    let request = Request { version: Some(&release.version), ..Request::default() };
+    let selection = select(chart::versions(), request).map_err(|error| visible(&error.to_string()).into_owned())?;
+    let chart = load_chart(kind, &selection).map_err(|error| error.to_string())?;
+    if release.chart != format!("{kind}/{}", chart.line()) {
+        return Err(format!("its version {} is not of its chart {}", selection.version, visible(&release.chart)));
+    }
+    let values = chart.values_of(&selection.version).file("the recorded values", values.to_string().as_bytes());
+    plan(&selection, chart, values).map_err(|problems| visible(&problems.to_string()).into_owned())
 }
 
 /// The objects as the engine takes them.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kube::Client;
 
 use super::progress::{self, Progress};
-use crate::apply::{self, Done, Engine, ObjectRef, Owner, Planned, Release, Run, WaitOptions, WaitTarget};
+use crate::apply::{self, Charts, Done, Engine, ObjectRef, Owner, Planned, Release, Run, WaitOptions, WaitTarget};
 
 /// What a caller can choose about one run.
 #[derive(Debug, Clone, Default)]
@@ -28,16 +28,19 @@ pub struct InstallOptions {
 }
 
 impl InstallOptions {
-    /// The engine of a run that ends at `deadline`, with its journal at `journal` on this machine if it writes.
+    /// The engine of a run that ends at `deadline`, with its journal at `journal` on this machine if it writes; `charts` are
+    /// what a record or a journal that it finds may name.
     pub fn engine(
         &self,
         client: &Client,
         owner: Owner,
+        charts: Arc<dyn Charts>,
         deadline: Instant,
         journal: Option<PathBuf>,
         progress: &Arc<dyn Progress>,
     ) -> Engine {
         let options = apply::Options {
+            charts,
             deadline: Some(deadline),
             journal,
             adopt: self.adopt,

@@ -10,7 +10,7 @@ use kube::Client;
 use super::home::Home;
 use super::progress::{self, Progress};
 use crate::api::names::NamespaceName;
-use crate::apply::{Engine, Options, Owner};
+use crate::apply::{Charts, Engine, Options, Owner};
 
 /// Which installation, where, and until when; `N` is the type of its name.
 pub struct Target<'a, N> {
@@ -35,9 +35,17 @@ impl<N: fmt::Debug> fmt::Debug for Target<'_, N> {
 }
 
 impl<N: fmt::Display> Target<'_, N> {
-    /// An engine that works on it and tells of it; `kind` is the kind of its owner, `journal` a local file.
-    pub fn engine(&self, kind: &str, journal: PathBuf, progress: &Arc<dyn Progress>) -> Engine {
+    /// An engine that works on it and reports it; `kind` is the kind of its owner, `charts` are what its record and its
+    /// journal may name, `journal` is a local file.
+    pub fn engine(
+        &self,
+        kind: &str,
+        charts: Arc<dyn Charts>,
+        journal: PathBuf,
+        progress: &Arc<dyn Progress>,
+    ) -> Engine {
         let options = Options {
+            charts,
             deadline: Some(Instant::now() + self.timeout),
             journal: Some(journal),
             lock_wait: self.lock_wait,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::values::AgentValues;
 use crate::api::pod_values::current;
+use crate::apply::ObjectRef;
 use crate::chart::coverage::{Coverage, constant_values};
 use crate::chart::golden;
 use crate::chart::usage::usage;
@@ -191,6 +192,39 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
             assert_eq!(crate::chart::lint::lint(&chart, &rendered, chart.row().unwrap()), [], "{name}");
         }
     }
+}
+
+#[test]
+fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
+    let of = |namespace: &str| super::charts::renderable(&"member-1".parse().unwrap(), &namespace.parse().unwrap());
+    let renderable = of("fleet");
+    let mut rendered = BTreeSet::new();
+    for chart in charts() {
+        for (name, input) in inputs(&chart) {
+            for object in chart.render(&input).unwrap().objects {
+                let object = ObjectRef::of(&object.json).unwrap();
+                assert!(renderable.contains(&object), "{} {name}: {object}", chart.line());
+                rendered.insert(object);
+            }
+        }
+    }
+    // Beside those, the namespace and the Secret that it starts from.
+    let others: Vec<String> =
+        renderable.iter().filter(|object| !rendered.contains(object)).map(ToString::to_string).collect();
+    assert_eq!(others, ["Namespace fleet", "Secret fleet/fleet-cluster-init-kubeconfig"]);
+    // Of another namespace it has what is in none, and its rights in `kube-system`.
+    let elsewhere = of("elsewhere");
+    let shared: Vec<String> =
+        renderable.iter().filter(|object| elsewhere.contains(object)).map(ToString::to_string).collect();
+    assert_eq!(
+        shared,
+        [
+            "ClusterRole fleet-agent",
+            "ClusterRoleBinding fleet-agent",
+            "Role kube-system/fleet-agent",
+            "RoleBinding kube-system/fleet-agent"
+        ]
+    );
 }
 
 #[test]

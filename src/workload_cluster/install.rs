@@ -119,7 +119,7 @@ pub async fn install(
 ) -> Result<Installed, Failure<InstallError>> {
     let deadline = Instant::now() + options.timeout;
     let journal = place.home.agent_journal(&plan.name);
-    let engine = options.engine(client, plan.package.owner(), deadline, Some(journal), progress);
+    let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, Some(journal), progress);
     let mut interrupted = pin!(interrupted.fuse());
     let mut waited = options.lock_wait.is_zero();
     let (mut flow, error) = loop {
@@ -174,7 +174,7 @@ pub async fn compare(
     progress: &Arc<dyn Progress>,
 ) -> Result<Comparison, InstallError> {
     let deadline = Instant::now() + options.timeout;
-    let engine = options.engine(client, plan.package.owner(), deadline, None, progress);
+    let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, None, progress);
     let mut flow = Flow::new(plan, client, place, options, Course::new(&engine, progress, deadline));
     let prepared = flow.prepare().await?;
     flow.course.step("Comparing with the workload cluster");
@@ -205,6 +205,11 @@ impl<'a> Flow<'a> {
     ) -> Self {
         Self { plan, client, place, options, course, probing: false, registers: false }
     }
+}
+
+/// The namespace of an agent, as it is made where it is missing.
+pub(super) fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
 /// The Secret that the agent will start from, and whether we put it there.
@@ -358,8 +363,7 @@ impl Flow<'_> {
 
     /// The namespace, which the engine leaves alone where it is an operator's, and the Secret, if it is ours.
     fn first_objects(&self, secret: Option<Value>) -> Vec<Value> {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace()}});
-        std::iter::once(namespace).chain(secret).collect()
+        std::iter::once(namespace(self.namespace())).chain(secret).collect()
     }
 
     /// Applies the chart; between what the agent may do and the agent itself, the way to the control plane is tried.

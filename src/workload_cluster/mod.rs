@@ -1,5 +1,6 @@
 //! What it means to install, check and remove an agent in a workload cluster.
 
+pub mod charts;
 pub mod hub;
 pub mod install;
 pub mod plan;

@@ -1,12 +1,14 @@
 //! What will be installed: name, namespace, version, chart and checked values; from there to objects, without a cluster.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use kube::Client;
 use serde_json::{Value, json};
 
 use super::values::AgentValues;
 use crate::api::names::{ClusterName, NamespaceName};
-use crate::apply::{Planned, Release};
+use crate::apply::{Charts, Planned, Release};
 use crate::chart::explain::{ExplainError, Explanation};
 use crate::chart::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
@@ -76,6 +78,11 @@ impl Plan {
     /// A field that is not there, or values that the templates cannot be rendered with.
     pub fn explain(&self, field: &str) -> Result<Vec<Explanation>, ExplainError> {
         self.package.explain(&self.values, json!({}), &pki::Files::new(), &[], field)
+    }
+
+    /// The charts as an engine sees them.
+    pub(super) fn charts(&self, client: &Client) -> Arc<dyn Charts> {
+        super::charts::charts(&self.name, &self.package.namespace, client)
     }
 
     /// The objects as the engine takes them: `first` before those of the chart.

@@ -111,7 +111,8 @@ impl Target<'_> {
     }
 
     fn worker(&self, progress: &Arc<dyn Progress>) -> Engine {
-        self.engine(OWNER_KIND, self.home.agent_journal(self.name), progress)
+        let charts = super::charts::charts(self.name, self.namespace, self.client);
+        self.engine(OWNER_KIND, charts, self.home.agent_journal(self.name), progress)
     }
 }
 

@@ -258,7 +258,7 @@ async fn after_a_killed_change(k: usize, sent: bool, then: Then) {
 }
 
 /// The dump without what the engine writes for itself and without what controllers count.
-async fn settled(case: &Case) -> BTreeMap<String, Value> {
+pub(crate) async fn settled(case: &Case) -> BTreeMap<String, Value> {
     let mut found = dump(case).await;
     found.remove(&format!("Secret/{}", case.engine.owner().record_name()));
     if let Some(deployment) =

@@ -4,6 +4,7 @@
 //! namespace and installation, so they run side by side. `FLEET_TEST_CLUSTER` names another cluster of the bed.
 
 mod agent_rights;
+mod forged;
 mod given_back;
 mod hands;
 mod kept;

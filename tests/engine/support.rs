@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{Engine, Event, Events, Kind, Options, Owner, Planned, Release, Selection, Server};
+use fleetctl::apply::{
+    Charts, Engine, Event, Events, Kind, ObjectRef, Options, Owner, Planned, Release, Renderable, Rendering, Selection,
+    Server,
+};
 use http::{Request, Response};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -149,6 +152,41 @@ pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> (Client, Traffic) {
     (client, traffic)
 }
 
+/// The chart of the installations here.
+#[derive(Debug)]
+struct Chart {
+    renderable: Renderable,
+    namespace: String,
+}
+
+impl Chart {
+    fn of(namespace: &str) -> Self {
+        let maps = Kind::versions("", "ConfigMap").remove(0);
+        let more = ObjectRef::new(&maps, Some(namespace), "new");
+        let object = |planned: Planned| {
+            let mut object = ObjectRef::of(&planned.object).unwrap();
+            let kind = Kind::versions(&object.group, &object.kind).remove(0);
+            object.namespace = kind.namespaced.then(|| namespace.to_owned());
+            object
+        };
+        let renderable = objects_in(namespace).into_iter().map(object).chain([more]).collect();
+        Self { renderable, namespace: namespace.to_owned() }
+    }
+}
+
+impl Charts for Chart {
+    fn renderable(&self) -> &Renderable {
+        &self.renderable
+    }
+
+    fn recorded<'a>(&'a self, recorded: &'a Release) -> Rendering<'a> {
+        let known = recorded.chart == release().chart && recorded.version == release().version;
+        Box::pin(async move {
+            if known { Ok(objects_in(&self.namespace)) } else { Err("there is no such chart".to_owned()) }
+        })
+    }
+}
+
 /// One installation of a test.
 pub(crate) struct Case {
     pub(crate) engine: Engine,
@@ -228,6 +266,7 @@ impl Case {
             lock_wait: Duration::from_secs(45),
             ..Options::default()
         };
+        options.charts = Arc::new(Chart::of(namespace));
         // No such process: whoever comes after it may take its lock at once.
         options.holder.pid = u32::MAX - (rand::random::<u32>() >> 8);
         change(&mut options);
@@ -270,7 +309,7 @@ impl Case {
     pub(crate) async fn sweep(&self) {
         let namespaces = Kind::versions("", "Namespace").remove(0);
         if let Ok(Some(live)) = self.server().get(&namespaces, None, &self.namespace).await {
-            let object = fleetctl::apply::ObjectRef::of(&live).unwrap();
+            let object = ObjectRef::of(&live).unwrap();
             let uid = live["metadata"]["uid"].as_str().unwrap().to_owned();
             let _ = self.server().delete(&namespaces, &object, &uid).await;
         }
@@ -288,7 +327,10 @@ pub(crate) fn release() -> Release {
 
 /// An installation with a bit of everything, in three stages.
 pub(crate) fn objects(case: &Case) -> Vec<Planned> {
-    let name = &case.namespace;
+    objects_in(&case.namespace)
+}
+
+fn objects_in(name: &str) -> Vec<Planned> {
     let pod = |app: &str| {
         json!({"metadata": {"labels": {"app": app}}, "spec": {"containers": [
             {"name": "c", "image": "registry.k8s.io/pause:3.9", "env": [{"name": "A", "value": "1"}],

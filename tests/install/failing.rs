@@ -151,6 +151,6 @@ fn an_interrupted_install_says_how_to_go_on_and_is_resumed_or_undone() {
     );
     let way_back = "and `fleetctl rollback demo` undoes the rest";
     assert_eq!(said.lines().last(), Some(format!("{STOPPED}, {way_back}").as_str()), "{said}");
-    site.fleetctl(&["rollback", "demo"]).succeeds();
+    site.fleetctl(&["rollback", "demo", "--yes"]).succeeds();
     site.assert_same_as(&before);
 }

@@ -47,7 +47,7 @@ fn what_is_killed_after_a_write_is_gone_on_with_undone_or_removed() {
 
     // An upgrade: undone, it is what it was.
     killed_after(&site, place(20), &["install", "cp", "demo", "--version", "v0.7"]);
-    site.fleetctl(&["rollback", "demo"]).succeeds();
+    site.fleetctl(&["rollback", "demo", "--yes"]).succeeds();
     assert!(site.fleetctl(&["diff", "cp", "demo"]).succeeds().contains("Nothing would change"));
     assert!(site.fleetctl(&["status", "--wait"]).succeeds().contains("Control plane demo is healthy"));
 
@@ -62,7 +62,7 @@ fn what_is_killed_after_a_write_is_gone_on_with_undone_or_removed() {
     assert!(site.install(&[]).succeeds().contains("Control plane demo is healthy"));
     site.fleetctl(&UNINSTALL).succeeds();
     site.assert_same_as(&before);
-    for next in [&["rollback", "demo"], &UNINSTALL[..]] {
+    for next in [&["rollback", "demo", "--yes"], &UNINSTALL[..]] {
         killed_after(&site, place(writes), &["install", "cp", "demo"]);
         site.fleetctl(next).succeeds();
         site.assert_same_as(&before);

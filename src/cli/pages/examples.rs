@@ -15,8 +15,8 @@ use super::block::{self, Block};
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::apply::{
-    ApiError, Conflict, Diagnosis, Error, Foreign, Kind, Leftover, ObjectRef, Removed, RolledBack, StuckObject,
-    WaitFailure,
+    ApiError, Conflict, Diagnosis, Error, Foreign, Kind, Leftover, ObjectRef, RefusedStep, Removed, RolledBack,
+    StuckObject, WaitFailure,
 };
 use crate::apply::{causes, deleted_example};
 use crate::chart::select::{Request, SelectedBy, Selection, select};
@@ -114,7 +114,24 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         path: "/home/ann/.fleet/demo/journal".into(),
         source: std::io::Error::from(std::io::ErrorKind::PermissionDenied),
     };
+    let forged = RefusedStep {
+        object: ObjectRef::new(&Kind::known("rbac.authorization.k8s.io", "ClusterRoleBinding"), None, "pwn"),
+        why: "no chart of any line renders this kind of object".to_owned(),
+    };
+    let journal = Error::JournalRefused {
+        name: "fleetctl.demo".to_owned(),
+        namespace: "fleet".to_owned(),
+        from_copy: false,
+        steps: vec![forged],
+    };
+    let unrendered = Error::NotRendered {
+        object: Box::new(object("apps", "Deployment", "apiserver")),
+        version: "v0.6.1".to_owned(),
+        why: "the recorded release cannot be rendered again: its values are not recorded".to_owned(),
+    };
     let errors = [
+        journal,
+        unrendered,
         api("apply", answer(422, &immutable)),
         api("apply", answer(403, &forbidden)),
         api("apply", answer(422, &invalid)),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::apply::ObjectRef;
 use crate::chart::coverage::{Coverage, constant_values};
 
 const FULL: &str = include_str!("../../../tests/packager/fixtures/control-plane-full.yaml");
@@ -68,6 +69,43 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
             assert_eq!(found, [], "{}", chart.line());
         }
     }
+}
+
+/// The objects that fixtures and presets render, of every line.
+fn rendered_anywhere() -> BTreeSet<ObjectRef> {
+    let of = |chart: &Chart| {
+        let rendered =
+            inputs(chart).into_iter().map(|input| chart.render(&input).unwrap_or_else(|error| panic!("{error}")));
+        rendered.flat_map(|rendered| rendered.objects).collect::<Vec<Object>>()
+    };
+    charts().iter().flat_map(of).map(|object| ObjectRef::of(&object.json).unwrap()).collect()
+}
+
+#[test]
+fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
+    let (name, namespace) = ("demo".parse().unwrap(), "fleet".parse().unwrap());
+    let renderable = super::super::charts::renderable(&name, &namespace);
+    let rendered = rendered_anywhere();
+    let missing: Vec<&ObjectRef> = rendered.iter().filter(|object| !renderable.contains(object)).collect();
+    assert_eq!(missing, Vec::<&ObjectRef>::new());
+    // Every template is reached by some fixture, so what none of them renders no values can render.
+    let never: Vec<&ObjectRef> = renderable.iter().filter(|object| !rendered.contains(object)).collect();
+    assert_eq!(never, Vec::<&ObjectRef>::new());
+    let own = |object: &ObjectRef| match &object.namespace {
+        Some(namespace) => namespace == "fleet",
+        None => object.kind == "Namespace" && object.name == "fleet",
+    };
+    let elsewhere: Vec<&ObjectRef> = renderable.iter().filter(|object| !own(object)).collect();
+    assert_eq!(elsewhere, Vec::<&ObjectRef>::new(), "a control plane has nothing outside of its namespace");
+    let rights: Vec<&ObjectRef> = renderable.iter().filter(|object| object.group.contains("rbac")).collect();
+    assert_eq!(rights, Vec::<&ObjectRef>::new(), "a control plane needs no rights in its hosting cluster");
+}
+
+#[test]
+fn the_renderable_objects_are_those_of_the_name_and_the_namespace() {
+    let of = |namespace: &str| super::super::charts::renderable(&"demo".parse().unwrap(), &namespace.parse().unwrap());
+    let other = of("elsewhere");
+    assert!(of("fleet").iter().all(|object| !other.contains(object)));
 }
 
 #[test]

@@ -1,0 +1,114 @@
+//! The charts as the engine sees them: every object that some line can render for an owner, and those of a recorded release.
+//!
+//! Record and journal lie in a Secret of the owner's namespace, so whoever may edit that Secret writes them. What they say is
+//! believed only within these bounds.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::pin::Pin;
+
+use super::object::{ObjectRef, Planned};
+use super::record::Release;
+
+/// The objects that the charts of all lines can render for one owner, whatever the values.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Renderable(BTreeSet<ObjectRef>);
+
+impl FromIterator<ObjectRef> for Renderable {
+    fn from_iter<I: IntoIterator<Item = ObjectRef>>(objects: I) -> Self {
+        Self(objects.into_iter().collect())
+    }
+}
+
+impl Renderable {
+    /// Whether a chart of some line renders an object of this kind, namespace and name.
+    pub fn contains(&self, object: &ObjectRef) -> bool {
+        self.0.contains(object)
+    }
+
+    /// The objects, sorted.
+    pub fn iter(&self) -> impl Iterator<Item = &ObjectRef> {
+        self.0.iter()
+    }
+
+    /// Why no chart renders an object, as a clause; nothing for one that some chart renders.
+    pub(crate) fn refusal(&self, object: &ObjectRef) -> Option<String> {
+        if self.contains(object) {
+            return None;
+        }
+        let mut same_kind = self.0.iter().filter(|known| known.is(&object.group, &object.kind)).peekable();
+        if same_kind.peek().is_none() {
+            return Some("no chart of any line renders this kind of object".to_owned());
+        }
+        let elsewhere = same_kind.any(|known| known.name == object.name);
+        Some(if elsewhere {
+            "no chart of any line renders it in that namespace".to_owned()
+        } else {
+            "no chart of any line renders an object of this kind with that name".to_owned()
+        })
+    }
+}
+
+/// The answer to [`Charts::recorded`].
+pub type Rendering<'a> = Pin<Box<dyn Future<Output = Result<Vec<Planned>, String>> + Send + 'a>>;
+
+/// The compiled charts, for the owner of an engine.
+pub trait Charts: fmt::Debug + Send + Sync {
+    /// Every object that the chart of some line renders, with all that values can switch on.
+    fn renderable(&self) -> &Renderable;
+
+    /// The objects of a recorded release, rendered again from its version and its values; those of secret values are read
+    /// from the cluster.
+    ///
+    /// # Errors
+    /// A clause that says why it cannot be rendered, such as that its values are not recorded.
+    fn recorded<'a>(&'a self, release: &'a Release) -> Rendering<'a>;
+}
+
+/// The charts of an engine that was given none: it undoes nothing.
+#[derive(Debug, Default)]
+pub(crate) struct NoCharts(Renderable);
+
+impl Charts for NoCharts {
+    fn renderable(&self) -> &Renderable {
+        &self.0
+    }
+
+    fn recorded<'a>(&'a self, _: &'a Release) -> Rendering<'a> {
+        Box::pin(async { Err("no charts are at hand".to_owned()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kinds::Kind;
+    use super::*;
+
+    #[test]
+    fn an_object_is_renderable_by_kind_namespace_and_name() {
+        let object = |group: &str, kind: &str, namespace: &str, name: &str| {
+            ObjectRef::new(&Kind::known(group, kind), Some(namespace), name)
+        };
+        let rbac = "rbac.authorization.k8s.io";
+        let renderable: Renderable = [
+            object("", "ConfigMap", "fleet", "config"),
+            object(rbac, "Role", "kube-system", "fleet-agent"),
+            object(rbac, "ClusterRole", "", "fleet-agent"),
+        ]
+        .into_iter()
+        .collect();
+        for (known, refused) in [
+            (object("", "ConfigMap", "fleet", "config"), None),
+            (object(rbac, "Role", "kube-system", "fleet-agent"), None),
+            (object(rbac, "ClusterRole", "", "fleet-agent"), None),
+            (object("", "ConfigMap", "kube-system", "config"), Some("in that namespace")),
+            (object("", "ConfigMap", "fleet", "other"), Some("with that name")),
+            (object(rbac, "ClusterRoleBinding", "", "fleet-agent"), Some("this kind")),
+            (object(rbac, "Role", "fleet", "fleet-agent"), Some("in that namespace")),
+        ] {
+            let why = renderable.refusal(&known);
+            assert_eq!(why.is_none(), refused.is_none(), "{known}: {why:?}");
+            assert!(refused.is_none_or(|part| why.as_ref().is_some_and(|why| why.contains(part))), "{known}: {why:?}");
+        }
+    }
+}

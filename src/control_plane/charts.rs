@@ -1,0 +1,207 @@
+//! What the charts of all lines can render for a control plane, and its recorded release rendered again.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use kube::Client;
+use serde_json::json;
+
+use super::exposure::Endpoint;
+use super::install::unknown;
+use super::keys;
+use super::plan::Plan;
+use super::values::ExposureType;
+use crate::api::keys::LABEL_INSTANCE;
+use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::pod_values::SecretValue;
+use crate::api::text::visible;
+use crate::apply::{Charts, Release, Renderable, Rendering};
+use crate::chart::{self, Row};
+use crate::install::package::{self, planned};
+use crate::install::renderable::{SecretEntry, objects_of, secret_values};
+use crate::pki;
+
+/// Where the secret values of a release are in the cluster.
+const SECRET_VALUES: [SecretEntry; 2] = [
+    SecretEntry { secret: "fleet-cloud-credentials", key: "access-key.json", value: "/cloud/accessKey" },
+    SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" },
+];
+
+/// The charts for one control plane.
+pub struct ControlPlaneCharts {
+    name: ControlPlaneName,
+    namespace: NamespaceName,
+    client: Client,
+    renderable: OnceLock<Renderable>,
+}
+
+impl fmt::Debug for ControlPlaneCharts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlPlaneCharts").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The charts for the control plane of this name; keys and secret values are read with `client`.
+pub fn charts(name: &ControlPlaneName, namespace: &NamespaceName, client: &Client) -> Arc<dyn Charts> {
+    Arc::new(ControlPlaneCharts {
+        name: name.clone(),
+        namespace: namespace.clone(),
+        client: client.clone(),
+        renderable: OnceLock::new(),
+    })
+}
+
+impl Charts for ControlPlaneCharts {
+    fn renderable(&self) -> &Renderable {
+        self.renderable.get_or_init(|| renderable(&self.name, &self.namespace))
+    }
+
+    fn recorded<'a>(&'a self, release: &'a Release) -> Rendering<'a> {
+        Box::pin(async move {
+            let (name, namespace) = (self.name.clone(), self.namespace.clone());
+            let secrets =
+                secret_values(&self.client, namespace.as_str(), (LABEL_INSTANCE, name.as_str()), &SECRET_VALUES);
+            let secrets = secrets.await.map_err(|error| format!("its secret values cannot be read: {error}"))?;
+            let plan = package::recorded(chart::Kind::ControlPlane, release, secrets, |selection, chart, values| {
+                Plan::new(name, namespace, selection, chart, values)
+            })?;
+            let found = keys::from_cluster(&self.client, self.namespace.as_str(), self.name.as_str()).await;
+            let found = found.map_err(|error| format!("its keys cannot be read: {error}"))?;
+            // What is not there makes another object than was applied, which its digest tells.
+            let mut keys = pki::placeholders();
+            for (file, text) in found.expose() {
+                keys.insert(file, text.to_owned());
+            }
+            let rendered = plan
+                .render(&endpoint(release), &keys)
+                .map_err(|problems| visible(&problems.to_string()).into_owned())?;
+            Ok(planned(&rendered.objects))
+        })
+    }
+}
+
+/// Where the recorded API was reached, as far as objects depend on it that are restored from a release.
+fn endpoint(release: &Release) -> Endpoint {
+    let kind = match release.facts.get("exposure").map(String::as_str) {
+        Some("LoadBalancer") => ExposureType::LoadBalancer,
+        Some("ClusterIp") => ExposureType::ClusterIp,
+        _ => ExposureType::NodePort,
+    };
+    unknown(kind)
+}
+
+/// Every object that the chart of some line renders for a control plane, with all that values can switch on.
+pub fn renderable(name: &ControlPlaneName, namespace: &NamespaceName) -> Renderable {
+    let of_row = |row: &Row| {
+        objects_of(chart::Kind::ControlPlane, row, |selection, chart, values| {
+            let mut plan = Plan::new(name.clone(), namespace.clone(), selection, chart, values)?;
+            let values = &mut plan.values;
+            values.network_policy.enabled = true;
+            for replicas in [
+                &mut values.etcd.replicas,
+                &mut values.apiserver.replicas,
+                &mut values.controller_manager.replicas,
+                &mut values.scheduler.replicas,
+            ] {
+                *replicas = 3;
+            }
+            let secret = || Some(SecretValue(json!({}).to_string()));
+            values.cloud.access_key = secret();
+            values.registry_credentials = secret();
+            Ok(plan.render(&unknown(ExposureType::LoadBalancer), &pki::placeholders())?.objects)
+        })
+    };
+    chart::versions().rows().iter().flat_map(of_row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::client::Body;
+    use serde_json::Value;
+
+    use super::super::chart_tests::{charts as lines, real_pki};
+    use super::*;
+    use crate::apply::ObjectRef;
+    use crate::chart::SetKind;
+    use crate::chart::select::{Request, select};
+
+    const FULL: &str = include_str!("../../tests/packager/fixtures/control-plane-full.yaml");
+    const CLOUD: &str = include_str!("../../tests/packager/fixtures/control-plane-cloud.yaml");
+
+    /// A cluster with these Secrets.
+    fn cluster(secrets: Vec<Value>) -> Client {
+        let serve = move |request: http::Request<Body>| {
+            let last = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let (code, answer) = match secrets.iter().find(|secret| secret["metadata"]["name"] == *last) {
+                Some(secret) => (200, secret.clone()),
+                None if last == "secrets" => (200, json!({"metadata": {}, "items": secrets})),
+                None => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+            };
+            let answer = http::Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+            async { answer }
+        };
+        Client::new(tower::service_fn(serve), "fleet")
+    }
+
+    fn plan(version: &str, values: &str, sets: &[&str]) -> Plan {
+        let request = Request { version: Some(version), ..Request::default() };
+        let selection = select(chart::versions(), request).unwrap();
+        let chart = package::load_chart(chart::Kind::ControlPlane, &selection).unwrap();
+        let builder = chart.values_of(&selection.version).file("values.yaml", values.as_bytes());
+        let builder = sets.iter().fold(builder, |builder, set| builder.set(SetKind::Value, set));
+        let plan = Plan::new("demo".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, builder);
+        plan.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The objects of which no journal is believed, by their names.
+    fn restored(objects: impl IntoIterator<Item = Value>) -> Vec<(ObjectRef, Value)> {
+        let wanted = ["Namespace", "StatefulSet", "Deployment"];
+        let objects = objects.into_iter().map(|object| (ObjectRef::of(&object).unwrap(), object));
+        objects.filter(|(object, _)| wanted.contains(&object.kind.as_str())).collect()
+    }
+
+    #[tokio::test]
+    async fn a_recorded_release_is_rendered_again_as_it_was_and_its_record_has_no_secret() {
+        let given = ["nodeSelector.disk=fast", "apiserver.extraArgs={--v=4}", "namespace.podSecurity=baseline"];
+        let versions =
+            lines().iter().map(|chart| chart.row().unwrap().default.to_string()).chain(["v0.6.0".to_owned()]);
+        for version in versions {
+            for (values, sets) in [("", &[][..]), ("", &given[..]), (FULL, &[]), (CLOUD, &[])] {
+                let plan = plan(&version, values, sets);
+                let rendered = plan.render(&unknown(ExposureType::NodePort), &real_pki()).unwrap().objects;
+                let release = plan.release(&unknown(ExposureType::NodePort));
+                let record = serde_json::to_string(&release).unwrap();
+                for secret in [&plan.values.cloud.access_key, &plan.values.registry_credentials].into_iter().flatten() {
+                    assert!(!record.contains(&secret.0) && !record.contains("accessKey\":\""), "{record}");
+                }
+                let release: Release = serde_json::from_str(&record).unwrap();
+                let objects: Vec<Value> = rendered.into_iter().map(|object| object.json).collect();
+                let secrets = objects.iter().filter(|object| object["kind"] == "Secret").cloned().collect();
+                let charts = charts(&plan.name, &plan.package.namespace, &cluster(secrets));
+                let again = charts.recorded(&release).await.unwrap_or_else(|why| panic!("{version}: {why}"));
+                let again = restored(again.into_iter().map(|planned| planned.object));
+                assert_eq!(again, restored(objects), "{version} {values:.20} {sets:?}");
+                assert_eq!(again.len(), 5, "{version}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_release_that_is_not_known_or_not_of_its_chart_is_not_rendered() {
+        let plan = plan("v0.7.1", "", &[]);
+        let charts = charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()));
+        let release = plan.release(&unknown(ExposureType::NodePort));
+        assert!(charts.recorded(&release).await.is_ok());
+        let values = json!({"apiserver": {"extraArgs": ["--v=4"], "command": "sh"}});
+        for (forged, why) in [
+            (Release { values: None, ..release.clone() }, "not recorded"),
+            (Release { version: "v0.7.1; sh".to_owned(), ..release.clone() }, "not a service version"),
+            (Release { version: "v9.9.9".to_owned(), ..release.clone() }, "unknown"),
+            (Release { chart: "agent/v0.7".to_owned(), ..release.clone() }, "not of its chart"),
+            (Release { values: Some(values), ..release.clone() }, "command"),
+        ] {
+            let refused = charts.recorded(&forged).await.unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
+}

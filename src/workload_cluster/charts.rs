@@ -1,0 +1,87 @@
+//! What the charts of all lines can render for an agent, and its recorded release rendered again.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use kube::Client;
+use serde_json::json;
+
+use super::install::namespace;
+use super::plan::Plan;
+use crate::api::keys::{INIT_SECRET, LABEL_INSTANCE};
+use crate::api::names::{ClusterName, NamespaceName};
+use crate::api::pod_values::SecretValue;
+use crate::api::text::visible;
+use crate::apply::{Charts, ObjectRef, Release, Renderable, Rendering};
+use crate::chart::{self, Row};
+use crate::install::package;
+use crate::install::renderable::{SecretEntry, objects_of, secret_values};
+
+/// Where the secret value of a release is in the cluster.
+const SECRET_VALUES: [SecretEntry; 1] =
+    [SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" }];
+
+/// The charts for one agent.
+pub struct AgentCharts {
+    name: ClusterName,
+    namespace: NamespaceName,
+    client: Client,
+    renderable: OnceLock<Renderable>,
+}
+
+impl fmt::Debug for AgentCharts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentCharts").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The charts for the agent of this workload cluster; a secret value is read with `client`.
+pub fn charts(name: &ClusterName, namespace: &NamespaceName, client: &Client) -> Arc<dyn Charts> {
+    Arc::new(AgentCharts {
+        name: name.clone(),
+        namespace: namespace.clone(),
+        client: client.clone(),
+        renderable: OnceLock::new(),
+    })
+}
+
+impl Charts for AgentCharts {
+    fn renderable(&self) -> &Renderable {
+        self.renderable.get_or_init(|| renderable(&self.name, &self.namespace))
+    }
+
+    fn recorded<'a>(&'a self, release: &'a Release) -> Rendering<'a> {
+        Box::pin(async move {
+            let (name, place) = (self.name.clone(), self.namespace.clone());
+            let secrets = secret_values(&self.client, place.as_str(), (LABEL_INSTANCE, name.as_str()), &SECRET_VALUES);
+            let secrets = secrets.await.map_err(|error| format!("its secret values cannot be read: {error}"))?;
+            let plan = package::recorded(chart::Kind::Agent, release, secrets, |selection, chart, values| {
+                Plan::new(name, place, selection, chart, values)
+            })?;
+            let rendered = plan.render().map_err(|problems| visible(&problems.to_string()).into_owned())?;
+            Ok(Plan::planned(vec![namespace(self.namespace.as_str())], &rendered.objects))
+        })
+    }
+}
+
+/// Every object that an install of an agent applies: what the chart of some line renders, with all that values can switch on,
+/// the namespace, and the Secret that it copies.
+pub fn renderable(name: &ClusterName, namespace: &NamespaceName) -> Renderable {
+    let of_row = |row: &Row| {
+        objects_of(chart::Kind::Agent, row, |selection, chart, values| {
+            let mut plan = Plan::new(name.clone(), namespace.clone(), selection, chart, values)?;
+            plan.values.network_policy.enabled = true;
+            plan.values.registry_credentials = Some(SecretValue(json!({}).to_string()));
+            Ok(plan.render()?.objects)
+        })
+    };
+    let object = |kind: &str, namespace: Option<&str>, name: &str| ObjectRef {
+        group: String::new(),
+        kind: kind.to_owned(),
+        namespace: namespace.map(str::to_owned),
+        name: name.to_owned(),
+    };
+    let first =
+        [object("Namespace", None, namespace.as_str()), object("Secret", Some(namespace.as_str()), INIT_SECRET)];
+    chart::versions().rows().iter().flat_map(of_row).chain(first).collect()
+}
