@@ -13,6 +13,7 @@ mod explain;
 mod fuzz;
 mod get;
 mod help;
+mod hostile;
 mod install;
 mod kept;
 mod kubeconfig;
