@@ -10,8 +10,10 @@ use kube::{Client, Config};
 use tower::buffer::BufferLayer;
 use tower::retry::RetryLayer;
 
+use super::answer_limit::AnswerLimit;
 use super::retry::OfReads;
 use super::trace::Trace;
+use crate::api::kubeconfig_check;
 
 /// How long a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -152,7 +154,7 @@ impl Target {
             files: files.clone(),
             source,
         };
-        let config = config_of(kubeconfig, &context, &options).await.map_err(|e| unusable(Box::new(e)))?;
+        let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
         finish(config, Some(context.clone())).map_err(unusable)
     }
 
@@ -209,7 +211,7 @@ pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientErr
         source,
     };
     let options = KubeConfigOptions::default();
-    let config = config_of(kubeconfig, &context, &options).await.map_err(|e| unusable(Box::new(e)))?;
+    let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
     finish(config, Some(context.clone())).map_err(unusable)
 }
 
@@ -221,7 +223,8 @@ async fn config_of(
     kubeconfig: Kubeconfig,
     context: &str,
     options: &KubeConfigOptions,
-) -> Result<Config, KubeconfigError> {
+) -> Result<Config, Box<dyn std::error::Error + Send + Sync>> {
+    let kubeconfig = kubeconfig_check::checked(kubeconfig, context)?;
     let own = cluster(&kubeconfig, context).and_then(|cluster| cluster.proxy_url.clone());
     let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
     match own.filter(|proxy| !proxy.is_empty()) {
@@ -270,7 +273,7 @@ fn finish(mut config: Config, context: Option<String>) -> Result<Connected, Box<
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let namespace = config.default_namespace.clone();
     let retry = RetryLayer::new(OfReads::new()?);
-    let builder = ClientBuilder::try_from(config)?.with_layer(&Trace);
+    let builder = ClientBuilder::try_from(config)?.with_layer(&AnswerLimit).with_layer(&Trace);
     let client = builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&retry).build();
     Ok(Connected { client, context, server, namespace })
 }
@@ -284,7 +287,7 @@ fn read(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)
             continue;
         }
         let wrong = |source| ClientError::File { path: path.clone(), source: Box::new(source) };
-        let next = Kubeconfig::read_from(path).map_err(wrong)?;
+        let next = kubeconfig_check::read(path).map_err(wrong)?;
         merged = Some(match merged {
             Some(former) => former.merge(next).map_err(wrong)?,
             None => next,

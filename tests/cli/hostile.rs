@@ -1,6 +1,8 @@
 //! Files, flags and answers that nobody writes by hand: each ends in an error that says what to do, never in a signal, a
 //! panic, or all of the memory.
 
+use std::io::Write as _;
+
 use assert_cmd::Command;
 
 use crate::{Ran, Sandbox};
@@ -63,4 +65,105 @@ fn values_that_nest_too_deep_are_an_error_with_its_place_whatever_they_come_from
     let deepest = set(&keys(64), "1");
     bounded(&sandbox, &[&DRY[..], &["--set", &deepest]].concat(), &[]).fails(2, &["error[unknown-key]"]);
     bounded(&sandbox, &[&DRY[..], &["--set", "a[99999999]=1"]].concat(), &[]).fails(2, &["not an index of a list"]);
+}
+
+/// A kubeconfig with these fields of its cluster and its user, as flow mappings without braces.
+fn kubeconfig(cluster: &str, user: &str) -> String {
+    format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
+    )
+}
+
+#[test]
+fn a_kubeconfig_that_the_client_library_would_panic_over_is_an_error_that_names_the_field() {
+    let sandbox = Sandbox::new();
+    let at = "server: 'https://127.0.0.1:1'";
+    let server = "`clusters[name=k].cluster.server` ";
+    for (cluster, user, parts) in [
+        ("server: 'host:6443'", "token: hunter2", [server, "neither http:// nor https://"]),
+        ("server: '*'", "token: hunter2", [server, "neither http:// nor https://"]),
+        ("server: ''", "", [server, "is empty"]),
+        ("server: 'http://'", "", [server, "not a URL"]),
+        ("server: '://x'", "", [server, "neither http:// nor https://"]),
+        ("server: 'https://[::1'", "", [server, "not a URL"]),
+        ("server: 'https://127.0.0.1:99999'", "", [server, "port"]),
+        ("server: 'https://a b'", "", [server, "not a URL"]),
+        ("server: 'https://b\u{fc}cher'", "", [server, "not a URL"]),
+        ("server: '/var/run/x.sock'", "", [server, "neither http:// nor https://"]),
+        ("server: 'unix:///var/run/x.sock'", "", [server, "unix://"]),
+        (&format!("{at}, proxy-url: 'host:1'"), "", ["`clusters[name=k].cluster.proxy-url` ", "no scheme"]),
+        (&format!("{at}, proxy-url: 'http://h:99999'"), "", ["`clusters[name=k].cluster.proxy-url` ", "port"]),
+        (&format!("{at}, certificate-authority-data: DATA+OMITTED"), "", ["certificate-authority-data` ", "--raw"]),
+        (&format!("{at}, certificate-authority: /dev/zero"), "", ["certificate-authority` ", "more than 4 MiB"]),
+        (at, "token: \"hunter2\\n\"", ["`users[name=u].user.token` ", "control character"]),
+        (at, "tokenFile: /dev/zero", ["`users[name=u].user.tokenFile` ", "more than 4 MiB"]),
+        (at, "auth-provider: {name: oidc, config: {id-token: \"hunter2\\n\"}}", ["id-token` ", "control character"]),
+    ] {
+        let file = sandbox.file("config", &kubeconfig(cluster, user));
+        let ran = bounded(&sandbox, &["status", "demo"], &[("KUBECONFIG", &file)]);
+        ran.fails(1, &parts);
+        assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
+        let json = bounded(&sandbox, &["status", "demo", "-o", "json"], &[("KUBECONFIG", &file)]);
+        assert!(json.stderr.contains("UnusableContext") && json.stderr.contains(parts[1]), "{json:?}");
+    }
+    // What kubectl connects with is tried.
+    for (cluster, user) in
+        [("server: '127.0.0.1:1', insecure-skip-tls-verify: true", "token: x"), ("server: '127.0.0.1:1'", "")]
+    {
+        let file = sandbox.file("config", &kubeconfig(cluster, user));
+        bounded(&sandbox, &["status", "demo"], &[("KUBECONFIG", &file)]).fails(1, &["Connection refused"]);
+    }
+}
+
+#[test]
+fn a_kubeconfig_without_end_or_too_deep_is_an_error() {
+    let sandbox = Sandbox::new();
+    std::fs::File::create(sandbox.path().join("large")).unwrap().set_len(2 << 30).unwrap();
+    sandbox.file("lists", &"[".repeat(100_000));
+    sandbox.file("mappings", &"{a: ".repeat(100_000));
+    sandbox.file(
+        "extension",
+        &format!("extensions: [{{name: x, extension: {}1{}}}]\n", "[".repeat(100_000), "]".repeat(100_000)),
+    );
+    std::fs::write(sandbox.path().join("half"), b"\xff\xfea").unwrap();
+    std::fs::write(sandbox.path().join("secret"), "users:\n- name: u\n  user:\n    token: hunter2\n    exec: []\n")
+        .unwrap();
+    let pipe = sandbox.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // It blocks until the program opens the other end, and ends with it.
+    std::thread::spawn(move || {
+        let mut writer = std::fs::OpenOptions::new().write(true).open(pipe).unwrap();
+        while writer.write_all(&[b'y'; 4096]).is_ok() {}
+    });
+    for (file, part) in [
+        ("large", "more than 4 MiB"),
+        ("/dev/zero", "more than 4 MiB"),
+        ("pipe", "more than 4 MiB"),
+        ("lists", "recursion limit"),
+        ("mappings", "recursion limit"),
+        ("extension", "recursion limit"),
+        ("half", "UTF-16"),
+        ("secret", "at line 5, column 11"),
+    ] {
+        let ran = bounded(&sandbox, &["status", "demo"], &[("KUBECONFIG", file)]);
+        ran.fails(1, &["cannot use the kubeconfig", file, part]);
+        assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn entries_are_not_merged_into_a_kubeconfig_that_nests_too_deep() {
+    let sandbox = Sandbox::new();
+    let exposure = "exposure.type=NodePort,exposure.host=192.0.2.10,exposure.port=32222";
+    sandbox.run(&["template", "cp", "demo", "--set", exposure]).succeeds();
+    let extension = |levels: usize| {
+        format!("clusters: []\nextensions:\n- name: x\n  extension: {}1{}\n", "[".repeat(levels), "]".repeat(levels))
+    };
+    for text in ["[".repeat(100_000), "{a: ".repeat(100_000), extension(100), extension(100_000)] {
+        let file = sandbox.file("config", &text);
+        let ran = bounded(&sandbox, &["kubeconfig", "demo", "--merge"], &[("KUBECONFIG", &file)]);
+        assert!(ran.code == 1 || ran.code == 6, "{ran:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
 }
