@@ -279,7 +279,7 @@ fn renewed(lease: &Lease, identity: &str, now: Timestamp) -> Lease {
         holder_identity: Some(identity.to_owned()),
         lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
         acquire_time: if stays { before.acquire_time } else { Some(MicroTime(now)) },
-        lease_transitions: Some(before.lease_transitions.unwrap_or(0) + i32::from(!stays)),
+        lease_transitions: Some(before.lease_transitions.unwrap_or(0).saturating_add(i32::from(!stays))),
         renew_time: Some(MicroTime(now)),
         ..LeaseSpec::default()
     });

@@ -207,4 +207,8 @@ fn taking_over_is_counted_and_renewing_is_not() {
     assert_eq!((taken.lease_transitions, taken.acquire_time), (Some(1), Some(MicroTime(now))));
     let kept = renewed(&held_by("me"), "me", now).spec.unwrap();
     assert_eq!((kept.lease_transitions, kept.acquire_time), (Some(0), None));
+    // What anybody may have written there does not make the next one a number that the server refuses.
+    let mut last = held_by("you");
+    last.spec.get_or_insert_default().lease_transitions = Some(i32::MAX);
+    assert_eq!(renewed(&last, "me", now).spec.unwrap().lease_transitions, Some(i32::MAX));
 }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::digest;
 use super::keys::INIT_SECRET_KEY;
+use super::kubeconfig_check;
 
 /// Where the control plane is, and the token to ask it for a certificate with. `Debug` shows neither token nor CA.
 #[derive(Clone, PartialEq, Eq)]
@@ -98,6 +99,9 @@ impl Init {
             return Err(InitError::Lacks("server over https://"));
         }
         let token = file.users.into_iter().next().ok_or(InitError::Lacks("token"))?.user.token;
+        if !kubeconfig_check::is_sendable(&token) {
+            return Err(InitError::Lacks("token of one line"));
+        }
         let ca = STANDARD.decode(cluster.certificate_authority_data).map_err(|_| InitError::Lacks("readable CA"))?;
         Ok(Self { server: cluster.server, ca, token })
     }
@@ -121,7 +125,9 @@ impl Init {
     }
 
     fn config(&self) -> Result<Config, kube::Error> {
-        let url = self.server.parse().map_err(|e: http::uri::InvalidUri| kube::Error::Service(Box::new(e)))?;
+        let url = kubeconfig_check::server_url(&self.server, None);
+        let url = url.map_err(|problem| kube::Error::Service(format!("its server {problem}").into()))?;
+        let url = url.parse().map_err(|e: http::uri::InvalidUri| kube::Error::Service(Box::new(e)))?;
         let mut config = Config::new(url);
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(5));
@@ -170,6 +176,9 @@ mod tests {
         assert_ne!(init.digest(), other.digest());
         let plain = Init::parse(&text.replace("https://", "http://")).unwrap_err().to_string();
         assert!(plain.contains("no server over https://"), "{plain}");
+        let unusable = Init { server: "x:1".to_owned(), ..init.clone() };
+        assert!(unusable.token_client().is_err(), "the library would panic at its first request");
+        assert!(Init::parse(&text.replace("abcdef.", "\"a\\nb\" #")).is_err());
         for text in ["", "{}", "clusters: []\nusers: []", "token: abcdef.0123456789abcdef"] {
             let error = Init::parse(text).unwrap_err().to_string();
             assert!(!error.contains("0123456789abcdef"), "{error}");

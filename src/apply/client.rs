@@ -10,9 +10,11 @@ use kube::{Client, Config};
 use tower::buffer::BufferLayer;
 use tower::retry::RetryLayer;
 
+use super::answer_limit::AnswerLimit;
 use super::log_in::LogIn;
 use super::retry::OfReads;
 use super::trace::Trace;
+use crate::api::kubeconfig_check;
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell, visible_list};
 
@@ -160,7 +162,7 @@ impl Target {
             files: files.clone(),
             source,
         };
-        let config = config_of(kubeconfig, &context, &options).await.map_err(|e| unusable(Box::new(e)))?;
+        let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
         finish(config, Some(context.clone())).map_err(unusable)
     }
 
@@ -217,7 +219,7 @@ pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientErr
         source,
     };
     let options = KubeConfigOptions::default();
-    let config = config_of(kubeconfig, &context, &options).await.map_err(|e| unusable(Box::new(e)))?;
+    let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
     finish(config, Some(context.clone())).map_err(unusable)
 }
 
@@ -229,7 +231,8 @@ async fn config_of(
     kubeconfig: Kubeconfig,
     context: &str,
     options: &KubeConfigOptions,
-) -> Result<Config, KubeconfigError> {
+) -> Result<Config, Box<dyn std::error::Error + Send + Sync>> {
+    let kubeconfig = kubeconfig_check::checked(kubeconfig, context)?;
     let own = cluster(&kubeconfig, context).and_then(|cluster| cluster.proxy_url.clone());
     let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
     match own.filter(|proxy| !proxy.is_empty()) {
@@ -281,7 +284,7 @@ fn finish(mut config: Config, context: Option<String>) -> Result<Connected, Box<
     let log_in = LogIn::of(&config.auth_info);
     // Below the log of requests, which shows errors, too.
     let builder = ClientBuilder::try_from(config).map_err(|error| log_in.without_credentials(Box::new(error)))?;
-    let builder = builder.with_layer(&log_in).with_layer(&Trace);
+    let builder = builder.with_layer(&log_in).with_layer(&AnswerLimit).with_layer(&Trace);
     let client = builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&retry).build();
     Ok(Connected { client, context, server, namespace })
 }
@@ -295,7 +298,7 @@ fn read(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)
             continue;
         }
         let wrong = |source| ClientError::File { path: path.clone(), source: without_lines(source) };
-        let next = Kubeconfig::read_from(path).map_err(wrong)?;
+        let next = kubeconfig_check::read(path).map_err(wrong)?;
         merged = Some(match merged {
             Some(former) => former.merge(next).map_err(wrong)?,
             None => next,

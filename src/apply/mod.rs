@@ -24,6 +24,7 @@
 
 mod absence;
 mod adopt;
+mod answer_limit;
 mod api_error;
 mod audit;
 pub mod causes;

@@ -1,9 +1,12 @@
 //! JSON in which a key that stands twice in an object is noticed: a reader of plain values takes the last in silence.
+//! What nests too deep is noticed, too, and skipped rather than read: a reader of plain values says that it is not JSON.
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+
+use super::depth::MAX_DEPTH;
 
 /// A value.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,18 +14,43 @@ pub(super) struct Json {
     pub(super) value: Value,
     /// The path of the first key that its object has twice.
     pub(super) twice: Option<Vec<String>>,
+    /// Whether something nests deeper than [`MAX_DEPTH`]; it is missing in `value`.
+    pub(super) is_too_deep: bool,
 }
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader)
+        Reader { above: 0 }.deserialize(deserializer)
     }
 }
 
-struct Reader;
+/// Reads a value that lies in `above` objects and lists.
+#[derive(Clone, Copy)]
+struct Reader {
+    above: usize,
+}
+
+impl Reader {
+    /// The reader of what the next object or list holds; none where that is too deep.
+    fn below(self) -> Option<Self> {
+        (self.above < MAX_DEPTH).then_some(Self { above: self.above + 1 })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Reader {
+    type Value = Json;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
 
 fn plain(value: impl Into<Value>) -> Json {
-    Json { value: value.into(), twice: None }
+    Json { value: value.into(), twice: None, is_too_deep: false }
+}
+
+fn too_deep() -> Json {
+    Json { is_too_deep: true, ..plain(Value::Null) }
 }
 
 /// The path of what is below a key.
@@ -63,22 +91,34 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Json, A::Error> {
-        let (mut items, mut twice) = (Vec::new(), None);
-        while let Some(item) = list.next_element::<Json>()? {
+        let Some(reader) = self.below() else {
+            // This calls itself for nothing, however deep it goes on.
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(too_deep());
+        };
+        let (mut items, mut twice, mut is_too_deep) = (Vec::new(), None, false);
+        while let Some(item) = list.next_element_seed(reader)? {
             twice = twice.or_else(|| Some(below(&items.len().to_string(), item.twice?)));
+            is_too_deep |= item.is_too_deep;
             items.push(item.value);
         }
-        Ok(Json { value: Value::Array(items), twice })
+        Ok(Json { value: Value::Array(items), twice, is_too_deep })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Json, A::Error> {
-        let (mut map, mut twice) = (Map::new(), None);
-        while let Some((key, item)) = object.next_entry::<String, Json>()? {
+        let Some(reader) = self.below() else {
+            while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            return Ok(too_deep());
+        };
+        let (mut map, mut twice, mut is_too_deep) = (Map::new(), None, false);
+        while let Some(key) = object.next_key::<String>()? {
+            let item = object.next_value_seed(reader)?;
+            is_too_deep |= item.is_too_deep;
             let again = map.contains_key(&key).then(|| vec![key.clone()]);
             twice = twice.or(again).or_else(|| Some(below(&key, item.twice?)));
             map.insert(key, item.value);
         }
-        Ok(Json { value: Value::Object(map), twice })
+        Ok(Json { value: Value::Object(map), twice, is_too_deep })
     }
 }
 
@@ -101,7 +141,7 @@ mod tests {
             r#""a\u00e4\ud83d\ude00""#,
             r#"[1, [], {"a": {"b": [null, "x"]}, "c": {}}]"#,
         ] {
-            assert_eq!(read(text), Json { value: serde_json::from_str(text).unwrap(), twice: None }, "{text}");
+            assert_eq!(read(text), plain(serde_json::from_str::<Value>(text).unwrap()), "{text}");
         }
     }
 
@@ -114,6 +154,21 @@ mod tests {
             (r#"{"a": 1, "\u0061": 2}"#, &["a"]),
         ] {
             assert_eq!(read(text).twice.unwrap(), path, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_nests_too_deep_is_skipped_to_its_end_and_not_called_something_else() {
+        for (open, close, levels) in [("[", "]", 1), (r#"{"a": "#, "}", 1), (r#"[{"a": "#, "}]", 2)] {
+            let nested = |times: usize| format!("{}1{}", open.repeat(times), close.repeat(times));
+            for (times, is_too_deep) in [(MAX_DEPTH / levels, false), (MAX_DEPTH / levels + 1, true), (200_000, true)] {
+                assert_eq!(read(&nested(times)).is_too_deep, is_too_deep, "{times} times {open}");
+            }
+            let then = read(&format!(r#"{{"x": {}, "y": [2]}}"#, nested(200_000)));
+            assert!(then.is_too_deep && then.value["y"] == serde_json::json!([2]), "what follows is read");
+        }
+        for wrong in ["[".repeat(200_000), format!("{}x{}", "[".repeat(99), "]".repeat(99))] {
+            assert!(serde_json::from_str::<Json>(&wrong).is_err(), "only what is JSON is too deep");
         }
     }
 }

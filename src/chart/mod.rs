@@ -84,6 +84,7 @@
 #![allow(clippy::result_large_err)]
 
 pub mod coverage;
+mod depth;
 mod diagnostic;
 pub mod explain;
 mod files;

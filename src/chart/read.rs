@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
+use super::depth::{self, MAX_DEPTH};
 use super::diagnostic::{Diagnostic, Place};
 use super::json::Json;
 use super::node::{Data, Entry, Mapping, Node, Origin, Sources, show_path};
@@ -17,9 +18,6 @@ pub(super) const MAX_BYTES: usize = 1 << 20;
 /// How many nodes aliases may add up to before the source is taken for a bomb.
 const MAX_ALIASED_NODES: usize = 20_000;
 
-/// How deep collections may nest.
-const MAX_DEPTH: usize = 64;
-
 /// How many errors are noted in one source.
 const MAX_PROBLEMS: usize = 50;
 
@@ -28,6 +26,8 @@ struct Reader<'t> {
     text: &'t str,
     name: &'t str,
     source: u32,
+    /// How many collections the next node lies in.
+    depth: usize,
     anchors: HashMap<usize, (Node, usize)>,
     aliased: usize,
     problems: Vec<Diagnostic>,
@@ -40,7 +40,11 @@ type Step<T> = Result<T, Stop>;
 
 impl<'t> Reader<'t> {
     fn place(&self, origin: Origin) -> Place {
-        let mut place = Place::in_text(self.name, self.text, origin.start as usize, origin.end as usize);
+        self.place_in_text(origin.start as usize, origin.end as usize)
+    }
+
+    fn place_in_text(&self, start: usize, end: usize) -> Place {
+        let mut place = Place::in_text(self.name, self.text, start, end);
         hide_behind_secret_key(&mut place);
         place
     }
@@ -61,6 +65,9 @@ impl<'t> Reader<'t> {
 
     fn syntax(&self, error: &ScanError) -> Stop {
         let at = error.marker().byte_offset().unwrap_or(0);
+        if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
+            return Stop(depth::too_deep(self.place_in_text(at, at + 1)));
+        }
         let mut place = Place::in_text(self.name, self.text, at, at);
         // A scanner stops behind what it could not read. A tab used for indentation is what people need to see.
         let line_start = self.text[..at.min(self.text.len())].rfind('\n').map_or(0, |index| index + 1);
@@ -76,6 +83,19 @@ impl<'t> Reader<'t> {
         Stop(diagnostic.at(place))
     }
 
+    fn too_deep(&self, origin: Origin) -> Stop {
+        Stop(depth::too_deep(self.place(origin)))
+    }
+
+    /// Goes one collection deeper.
+    fn descend(&mut self, origin: Origin) -> Step<()> {
+        if self.depth >= MAX_DEPTH {
+            return Err(self.too_deep(origin));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
     fn next(&mut self) -> Step<(Event<'t>, Span)> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
@@ -89,6 +109,7 @@ impl<'t> Reader<'t> {
         let (node, size, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => (self.scalar(&text, style, tag.as_deref(), origin), 1, anchor),
             Event::SequenceStart(_, anchor, tag) => {
+                self.descend(origin)?;
                 self.collection_tag(tag, "seq", origin);
                 let mut items = Vec::new();
                 let mut size = 1;
@@ -101,11 +122,14 @@ impl<'t> Reader<'t> {
                     size += items_size;
                     items.push(item);
                 };
+                self.depth -= 1;
                 (Node::new(Data::List(items), Origin { end, ..origin }), size, anchor)
             }
             Event::MappingStart(_, anchor, tag) => {
+                self.descend(origin)?;
                 self.collection_tag(tag, "map", origin);
                 let (node, size) = self.mapping(origin)?;
+                self.depth -= 1;
                 (node, size, anchor)
             }
             Event::Alias(id) => {
@@ -123,6 +147,9 @@ impl<'t> Reader<'t> {
                             .at(place)
                             .label(format!("more than {MAX_ALIASED_NODES} values with this one")),
                     ));
+                }
+                if depth::beyond(&node, self.depth).is_some() {
+                    return Err(self.too_deep(origin));
                 }
                 (node, size, 0)
             }
@@ -325,7 +352,8 @@ pub(super) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diag
         flow_nesting_limit: MAX_DEPTH,
     };
     let parser = Parser::new_from_str_with_options(text, options);
-    let mut reader = Reader { parser, text, name, source, anchors: HashMap::new(), aliased: 0, problems: Vec::new() };
+    let mut reader =
+        Reader { parser, text, name, source, depth: 0, anchors: HashMap::new(), aliased: 0, problems: Vec::new() };
     match reader.document() {
         Ok(root) => (root, reader.problems),
         Err(Stop(first)) => {
@@ -333,6 +361,10 @@ pub(super) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diag
             if text.trim_start().starts_with('{')
                 && let Ok(json) = serde_json::from_str::<Json>(text)
             {
+                if json.is_too_deep {
+                    let known = Some(first).filter(|first| first.code == depth::CODE);
+                    return (None, vec![known.unwrap_or_else(|| depth::too_deep(reader.place(whole)))]);
+                }
                 let Some(path) = json.twice else { return (Some(Node::from_json(&json.value, whole)), Vec::new()) };
                 let message = format!("the key `{}` is given twice", shorten(&show_path(&path)));
                 return (None, vec![Diagnostic::error("duplicate-key", message).at(reader.place(whole))]);
@@ -390,7 +422,7 @@ mod tests {
         let bomb: Vec<String> = std::iter::once("a0: &a0 [x, x]\n".to_owned()).chain(levels).collect();
         let bomb = bomb.concat();
         assert_eq!(code(&bomb), "alias-bomb");
-        assert_eq!(code(&"[".repeat(5000)), "yaml-syntax");
+        assert_eq!(code(&"[".repeat(5000)), "too-deep");
     }
 
     #[test]

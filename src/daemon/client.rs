@@ -7,6 +7,8 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
+use crate::api::kubeconfig_check;
+
 /// No single call may take longer; watches are exempt.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -47,6 +49,9 @@ pub fn read(path: &Path) -> Result<Kubeconfig, ClientError> {
 
 /// The settings that a kubeconfig's current context stands for, with our time-outs and without hidden retries.
 pub async fn config(kubeconfig: Kubeconfig, path: &Path) -> Result<Config, ClientError> {
+    let context = kubeconfig.current_context.clone().unwrap_or_default();
+    let kubeconfig = kubeconfig_check::checked(kubeconfig, &context)
+        .map_err(|e| ClientError::Use { path: path.into(), source: Box::new(e) })?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|e| ClientError::Use { path: path.into(), source: Box::new(e) })?;

@@ -33,4 +33,41 @@ proptest! {
         data.extend(format!("{path}={text}").bytes());
         targets::set(&data);
     }
+
+    #[test]
+    fn kubeconfigs_give_errors_or_clients(
+        cluster in "(https?://|host|\\[::1|://)?[a-z:/@%*.0-9]{0,12}",
+        user in "(token: |username: |client-key-data: |auth-provider: |exec: )?[a-z{}\\[\\]\"\\\\]{0,8}",
+        text in hostile(),
+    ) {
+        let text = serde_json::json!([cluster, text]);
+        let config = format!(
+            "current-context: c\ncontexts:\n- {{name: c, context: {{cluster: c, user: u}}}}\nclusters:\n\
+             - {{name: c, cluster: {{server: {}, proxy-url: {}}}}}\nusers:\n- {{name: u, user: {{{user}}}}}\n",
+            text[0], text[1],
+        );
+        targets::kubeconfig(config.as_bytes());
+        targets::kubeconfig(format!("users:\n- name: {}\n  user: {{token: {}}}\n", text[0], text[1]).as_bytes());
+    }
+
+    #[test]
+    fn answers_give_errors_or_something_understood(
+        statuses in prop::collection::vec(0_u8..8, 1..5),
+        kind in prop::sample::select(&["Secret", "PodList", "Status", "EventList", "ClusterList", "StatefulSet"][..]),
+        text in hostile(),
+        number in any::<i64>(),
+    ) {
+        let quoted = serde_json::json!(text);
+        let bodies = [
+            format!(r#"{{"kind": "{kind}", "reason": {quoted}, "message": {quoted}, "details": {{"causes": [{{"message": {quoted}}}]}}}}"#),
+            format!(r#"{{"kind": "{kind}", "items": [{{"metadata": {{"name": {quoted}, "generation": {number}}}, "status":
+                {{"observedGeneration": {number}, "replicas": {number}, "containerStatuses": [{{"name": {quoted},
+                "restartCount": {number}, "state": {{"waiting": {{"reason": {quoted}}}}}}}]}}}}]}}"#),
+            format!(r#"{{"format": 1, "release": {{"name": {quoted}}}}}"#),
+            text,
+        ];
+        let parts: Vec<Vec<u8>> = statuses.iter().zip(bodies.iter().cycle())
+            .map(|(status, body)| [&[*status], body.as_bytes()].concat()).collect();
+        targets::answers(&parts.join(&b"\n---\n"[..]));
+    }
 }

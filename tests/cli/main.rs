@@ -2,6 +2,7 @@
 
 mod access;
 mod agent;
+mod bounds;
 mod check;
 mod completion;
 mod diff;

@@ -1,5 +1,6 @@
 //! `--set path=value`: reading the argument, with Helm's syntax, and writing the value into the tree.
 
+use crate::chart::depth::{self, MAX_DEPTH};
 use crate::chart::diagnostic::{Diagnostic, Place};
 use crate::chart::json::Json;
 use crate::chart::node::{Data, Entry, Mapping, Node, Origin, merge, show_path};
@@ -140,6 +141,9 @@ impl Argument<'_> {
             None => return Err(self.error(start, start, "the JSON value is missing", "here")),
         };
         self.at = start + stream.byte_offset();
+        if json.is_too_deep {
+            return Err(depth::too_deep(self.place(start, self.at)));
+        }
         if let Some(twice) = json.twice {
             let whole: Vec<String> = path.iter().map(|part| part.name.clone()).chain(twice).collect();
             let message = format!("the key `{}` is given twice", shorten(&show_path(&whole)));
@@ -147,6 +151,23 @@ impl Argument<'_> {
             return Err(Diagnostic::error("duplicate-key", message).at(place).label("in this JSON"));
         }
         Ok(Node::from_json(&json.value, self.origin(start, self.at)))
+    }
+
+    /// A path and the value for it; together they nest no deeper than the values of a file.
+    fn assignment(&mut self, kind: SetKind, read: ReadFile<'_>) -> Result<Assignment, Diagnostic> {
+        let path = self.path()?;
+        if let Some(part) = path.get(MAX_DEPTH) {
+            return Err(self.too_deep(part.origin));
+        }
+        let node = self.value(kind, &path, read)?;
+        match depth::beyond(&node, path.len()) {
+            Some(origin) => Err(self.too_deep(origin)),
+            None => Ok(Assignment { path, node }),
+        }
+    }
+
+    fn too_deep(&self, origin: Origin) -> Diagnostic {
+        depth::too_deep(self.place(origin.start as usize, origin.end as usize))
     }
 
     fn value(&mut self, kind: SetKind, path: &[Part], read: ReadFile<'_>) -> Result<Node, Diagnostic> {
@@ -219,9 +240,7 @@ pub(super) fn parse(kind: SetKind, text: &str, source: u32, read: ReadFile<'_>) 
         };
     }
     loop {
-        let path = argument.path()?;
-        let node = argument.value(kind, &path, read)?;
-        assignments.push(Assignment { path, node });
+        assignments.push(argument.assignment(kind, read)?);
         match argument.rest().chars().next() {
             None => return Ok(assignments),
             Some(',') => argument.at += 1,

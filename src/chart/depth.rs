@@ -1,0 +1,53 @@
+//! How deep values may nest: one limit for files, flags and JSON alike, because whatever reads, merges, validates, prints
+//! or drops a tree calls itself once for each level of it.
+
+use super::diagnostic::{Diagnostic, Place};
+use super::node::{Data, Node, Origin};
+
+/// How many mappings and lists may lie in one another.
+pub(super) const MAX_DEPTH: usize = 64;
+
+/// The code of the error.
+pub(super) const CODE: &str = "too-deep";
+
+/// The first collection of a tree that is too deep where the tree itself lies below `above` mappings and lists.
+pub(super) fn beyond(node: &Node, above: usize) -> Option<Origin> {
+    let is_collection = matches!(node.data, Data::List(_) | Data::Map(_));
+    if is_collection && above >= MAX_DEPTH {
+        return Some(node.origin);
+    }
+    match &node.data {
+        Data::List(items) => items.iter().find_map(|item| beyond(item, above + 1)),
+        Data::Map(map) => map.entries.values().find_map(|entry| beyond(&entry.node, above + 1)),
+        _ => None,
+    }
+}
+
+/// The error for a source that nests deeper; the place is that of the first level that is too deep.
+pub(super) fn too_deep(place: Place) -> Diagnostic {
+    Diagnostic::error(CODE, format!("values nest deeper than {MAX_DEPTH} levels"))
+        .at(place)
+        .label(format!("more than {MAX_DEPTH} levels with this one"))
+        .help("check the brackets, the indentation or the dots: no value of a chart lies that deep")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn as_many_levels_as_allowed_are_not_too_deep_and_one_more_is() {
+        let nested = |levels: usize| {
+            (0..levels).fold(json!(1), |below, level| [json!([below]), json!({"a": below})][level % 2].clone())
+        };
+        let found = |levels, above| beyond(&Node::from_json(&nested(levels), Origin::default()), above).is_some();
+        assert_eq!([found(MAX_DEPTH, 0), found(MAX_DEPTH + 1, 0)], [false, true]);
+        assert_eq!([found(4, MAX_DEPTH - 4), found(4, MAX_DEPTH - 3)], [false, true]);
+        assert!(
+            beyond(&Node::from_json(&Value::Null, Origin::default()), MAX_DEPTH).is_none(),
+            "a scalar adds no level"
+        );
+    }
+}
