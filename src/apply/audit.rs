@@ -17,7 +17,7 @@ use super::kinds::{Kind, split_api_version};
 use super::object::{ObjectRef, text};
 use super::owner::Owner;
 use super::record::State;
-use crate::api::text::visible;
+use crate::api::text::{visible, visible_cell};
 
 /// Kinds whose former values may come from a journal that anybody with the namespace's Secrets can write. They grant no
 /// rights, run nothing, and lie in the owner's namespace.
@@ -46,7 +46,7 @@ pub struct RefusedStep {
 
 impl fmt::Display for RefusedStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", visible(&self.object.to_string()), self.why)
+        write!(f, "{}: {}", visible_cell(&self.object.to_string()), self.why)
     }
 }
 
@@ -363,7 +363,7 @@ mod tests {
         object.name = format!("a\u{1b}[2J\n\u{202e}{}", "x".repeat(300));
         let shown = RefusedStep { object, why: "no".to_owned() }.to_string();
         assert!(
-            shown.starts_with(r"ConfigMap fleet/a\u{1b}[2J\u{a}\u{202e}xxx") && shown.ends_with("…: no"),
+            shown.starts_with(r"ConfigMap fleet/a\u{1b}[2J\n\u{202e}xxx") && shown.ends_with("…: no"),
             "{shown}"
         );
         let many: Vec<RefusedStep> = (0..9).map(|_| RefusedStep { object: map(), why: "no".to_owned() }).collect();
