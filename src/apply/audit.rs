@@ -362,10 +362,7 @@ mod tests {
         let mut object = map();
         object.name = format!("a\u{1b}[2J\n\u{202e}{}", "x".repeat(300));
         let shown = RefusedStep { object, why: "no".to_owned() }.to_string();
-        assert!(
-            shown.starts_with(r"ConfigMap fleet/a\u{1b}[2J\n\u{202e}xxx") && shown.ends_with("…: no"),
-            "{shown}"
-        );
+        assert!(shown.starts_with(r"ConfigMap fleet/a\u{1b}[2J\n\u{202e}xxx") && shown.ends_with("…: no"), "{shown}");
         let many: Vec<RefusedStep> = (0..9).map(|_| RefusedStep { object: map(), why: "no".to_owned() }).collect();
         assert!(join_refused(&many).ends_with("; and 4 more"));
     }

@@ -23,11 +23,15 @@ pub(super) struct RunArgs {
     pub(super) lock_wait: Duration,
 }
 
+/// The longest duration that is taken. No run lasts a year, and the clock of a machine cannot count every number of seconds.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// Reads `90s`, `5m`, `1h30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: SignedDuration =
         text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
-    Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
+    let duration = Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())?;
+    if duration > LONGEST { Err("at most a year, `8760h`, is waited".to_owned()) } else { Ok(duration) }
 }
 
 /// Runs `work` until it ends or a signal stops it, and closes the display either way.

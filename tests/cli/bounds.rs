@@ -167,3 +167,21 @@ fn entries_are_not_merged_into_a_kubeconfig_that_nests_too_deep() {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     }
 }
+
+#[test]
+fn a_time_out_that_no_clock_can_count_is_wrong_usage() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("config", &kubeconfig("server: 'https://127.0.0.1:1'", "token: x"));
+    for timeout in ["9223372036854775807s", "8761h"] {
+        for args in [
+            &["status", "demo", "--wait", "--timeout", timeout][..],
+            &["install", "cp", "demo", "--timeout", timeout],
+            &["install", "cp", "demo", "--lock-wait", timeout],
+            &["uninstall", "cp", "demo", "--yes", "--timeout", timeout],
+            &["delete", "cluster", "west", "--yes", "--timeout", timeout],
+        ] {
+            bounded(&sandbox, args, &[("KUBECONFIG", &file)]).fails(2, &["at most a year"]);
+        }
+    }
+    bounded(&sandbox, &["status", "demo", "--wait", "--timeout", "8760h", "-o", "x"], &[]).fails(2, &["--output"]);
+}

@@ -19,6 +19,23 @@ fn entry() -> impl Strategy<Value = String> {
     })
 }
 
+type Target = fn(&[u8]);
+
+#[test]
+fn the_seeds_hold() {
+    let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds");
+    let all: [(&str, Target); 4] = [
+        ("answers", targets::answers),
+        ("kubeconfig", targets::kubeconfig),
+        ("set", targets::set),
+        ("values", targets::values),
+    ];
+    for (name, target) in all {
+        let files = std::fs::read_dir(seeds.join(name)).unwrap().map(|file| file.unwrap().path());
+        assert!(files.map(|file| target(&std::fs::read(file).unwrap())).count() > 1, "{name}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 

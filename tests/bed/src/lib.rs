@@ -4,6 +4,7 @@
 //! from source into a cache that all checkouts share, their images come from a registry of the bed's own, and nothing
 //! that they do leaves the machine.
 
+mod advisories;
 mod bench;
 mod bench_apply;
 mod bench_crowd;

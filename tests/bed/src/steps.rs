@@ -15,6 +15,7 @@ use crate::say::{say, seconds};
 pub struct Steps {
     began: Instant,
     done: Vec<(String, Duration)>,
+    remarks: Vec<String>,
 }
 
 /// Programs that run one after the other beside other steps, to be [joined](Steps::join) whatever becomes of those.
@@ -67,7 +68,7 @@ impl Beside {
 
 impl Default for Steps {
     fn default() -> Self {
-        Self { began: Instant::now(), done: Vec::new() }
+        Self { began: Instant::now(), done: Vec::new(), remarks: Vec::new() }
     }
 }
 
@@ -110,12 +111,21 @@ impl Steps {
         outcome
     }
 
-    /// A line a step, and the whole.
+    /// Says something that must not be overlooked, now and in the summary.
+    pub(crate) fn remark(&mut self, remark: String) {
+        say(&remark);
+        self.remarks.push(remark);
+    }
+
+    /// A line a step, and the whole, and the remarks.
     pub fn summary(&self) {
         for (name, took) in &self.done {
             say(format!("{:>9}  {name}", seconds(*took)));
         }
         say(format!("{:>9}  in all", seconds(self.began.elapsed())));
+        for remark in &self.remarks {
+            say(remark);
+        }
     }
 }
 

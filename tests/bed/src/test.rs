@@ -5,9 +5,9 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::run;
 use crate::steps::{Beside, Steps};
 use crate::{Bed, PROFILE, TESTED};
+use crate::{advisories, run};
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
 
@@ -65,7 +65,8 @@ impl Deny {
     fn check(&self, bed: &Bed, steps: &mut Steps) -> Result<()> {
         let mut check = Command::new(&self.program);
         check.current_dir(bed.checkout()).args(["--log-level", "error", "check", "licenses", "bans", "sources"]);
-        steps.program("licences, bans and sources", &mut check)
+        steps.program("licences, bans and sources", &mut check)?;
+        advisories::check(steps, &self.program, bed.checkout(), bed.tools().join("advisories"))
     }
 }
 
