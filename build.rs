@@ -11,9 +11,9 @@ use std::{env, fs};
 
 use granit_parser::{Event, Parser};
 
-#[path = "src/chart/served.rs"]
+#[path = "src/api/kinds.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library uses the rest of it")]
-mod served;
+mod kinds;
 
 /// The folders that are compiled in, and the extensions that each may hold.
 const FOLDERS: [(&str, &[&str]); 2] = [("charts", &["yaml"]), ("values", &["yaml", "json"])];
@@ -137,33 +137,18 @@ fn is_release() -> bool {
     env::var("OPT_LEVEL").is_ok_and(|level| level == "3")
 }
 
-/// Has the linker make a program that starts quickly. Releases only, and only with the linkers that Rust uses by itself,
-/// which understand the script.
-///
-/// - It is loaded at a fixed address, as programs in Go are: otherwise the loader writes twenty thousand addresses into a
-///   hundred pages first, a sixth of the time of `--version`.
-/// - The functions of commands that ask no cluster lie side by side: such a command runs a tenth of the code, and the kernel
-///   maps sixteen pages around each piece of it.
-fn link(root: &Path, out: &Path) {
-    const LIST: &str = "src/bin/fleetctl.order";
-    println!("cargo::rerun-if-changed={LIST}");
+/// Links a release for a fixed address, as Go links its programs: the loader of a position-independent program first writes
+/// twenty thousand addresses into a hundred pages, a sixth of the time that `--version` takes. Only with the linkers that
+/// Rust uses by itself.
+fn link() {
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
     let own_linker = env::var_os("RUSTC_LINKER").is_some()
         || env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("link"));
-    if !is("CARGO_CFG_TARGET_OS", "linux") || !is("CARGO_CFG_TARGET_ENV", "gnu") || !is_release() || own_linker {
-        return;
-    }
     let is_static = env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|features| features.contains("crt-static"));
-    if !is_static {
+    let is_gnu = is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu");
+    if is_gnu && is_release() && !own_linker && !is_static {
         println!("cargo::rustc-link-arg-bin=fleetctl=-no-pie");
     }
-    let Ok(list) = fs::read_to_string(root.join(LIST)) else { return };
-    let names = list.lines().filter(|line| !line.starts_with('#'));
-    let sections: String = names.map(|name| format!("    *(.text.{name})\n")).collect();
-    let script = out.join("order.ld");
-    fs::write(&script, format!("SECTIONS {{\n  .text.often : {{\n{sections}  }}\n}} INSERT BEFORE .text;\n"))
-        .expect("a writable OUT_DIR");
-    println!("cargo::rustc-link-arg-bin=fleetctl=-Wl,-T,{}", script.display());
 }
 
 /// YAML without types: all that the table and `chart.yaml` need.
@@ -266,7 +251,7 @@ fn check_template(path: &Path, minors: &[u32], row: &str) {
         for kind in kinds {
             for &minor in minors {
                 let checks: Vec<Result<(), String>> =
-                    versions.iter().map(|version| served::check(version, kind, minor)).collect();
+                    versions.iter().map(|version| kinds::check(version, kind, minor)).collect();
                 if let (false, Some(Err(problem))) = (checks.iter().any(Result::is_ok), checks.first()) {
                     panic!("{} (service version {row}): {problem}", path.display());
                 }
@@ -311,12 +296,12 @@ fn check_charts(root: &Path) {
 fn main() {
     stamp();
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=src/chart/served.rs");
+    println!("cargo::rerun-if-changed=src/api/kinds.rs");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let code: String = FOLDERS.iter().map(|(folder, extensions)| list(&root, folder, extensions)).collect();
     fs::write(out.join("embedded.rs"), code + &list_documents(&root)).expect("a writable OUT_DIR");
     fs::write(out.join("pages.rs"), list(&root, PAGES.0, PAGES.1)).expect("a writable OUT_DIR");
     check_charts(&root);
-    link(&root, &out);
+    link();
 }

@@ -19,15 +19,12 @@ use tokio::time::Instant;
 
 use super::hub::{Hop, hop};
 use crate::api::keys::{AGENT_LEASE, cluster_namespace};
+use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
 use crate::daemon::backoff::jittered;
 use crate::daemon::client::{CallError, call};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 
-/// Time between two renewals.
-const INTERVAL: Duration = Duration::from_secs(10);
-/// A holder that did not renew for this long has lost the Lease.
-const DURATION: Duration = Duration::from_secs(40);
 /// How much of that may have passed before we looked: what clocks claim, or what happened while we saw nothing. The rest,
 /// longer than a live holder is silent, is to be seen.
 const UNSEEN: Duration = Duration::from_secs(28);
@@ -71,7 +68,7 @@ struct Seen {
 impl Seen {
     /// Whether we may write it.
     fn may_take(&self, now: Instant) -> bool {
-        self.ours || holder(&self.lease).is_empty() || now.duration_since(self.since) >= DURATION
+        self.ours || holder(&self.lease).is_empty() || now.duration_since(self.since) >= LEASE_DURATION
     }
 }
 
@@ -120,7 +117,7 @@ impl Heart {
                 }
             };
             let next = match &pulse {
-                Pulse::Beating => jittered(INTERVAL, 0.1).saturating_sub(started.elapsed()),
+                Pulse::Beating => jittered(LEASE_RENEW_INTERVAL, 0.1).saturating_sub(started.elapsed()),
                 _ => jittered(RETRY, 0.3),
             };
             self.say(&pulse);
@@ -277,7 +274,7 @@ fn renewed(lease: &Lease, identity: &str, now: Timestamp) -> Lease {
     next.metadata.managed_fields = None;
     next.spec = Some(LeaseSpec {
         holder_identity: Some(identity.to_owned()),
-        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+        lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
         acquire_time: if stays { before.acquire_time } else { Some(MicroTime(now)) },
         lease_transitions: Some(before.lease_transitions.unwrap_or(0).saturating_add(i32::from(!stays))),
         renew_time: Some(MicroTime(now)),

@@ -91,11 +91,11 @@ fn hub(there: &Arc<Mutex<Hub>>) -> Client {
 #[test]
 fn a_second_agent_takes_over_only_after_the_first_went_silent() {
     let start = Instant::now();
-    let almost = start + DURATION.checked_sub(Duration::from_millis(1)).unwrap();
+    let almost = start + LEASE_DURATION.checked_sub(Duration::from_millis(1)).unwrap();
     assert!(seen(Lease::default(), start).may_take(start));
     assert!(Seen { ours: true, ..seen(held_by("me"), start) }.may_take(start));
     assert!(!seen(held_by("you"), start).may_take(almost));
-    assert!(seen(held_by("you"), start).may_take(start + DURATION));
+    assert!(seen(held_by("you"), start).may_take(start + LEASE_DURATION));
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn of_two_processes_with_one_name_the_later_one_works_and_the_other_is_pas
     }
     assert_eq!(first.beat().await.unwrap(), passive);
     let seen = first.seen.as_mut().unwrap();
-    seen.since = seen.since.checked_sub(DURATION).unwrap();
+    seen.since = seen.since.checked_sub(LEASE_DURATION).unwrap();
     assert_eq!(first.beat().await.unwrap(), Pulse::Beating, "the other one said nothing for long enough");
     assert_eq!(second.beat().await.unwrap(), passive);
     second.release().await;
@@ -168,8 +168,8 @@ fn a_fast_clock_takes_no_lease_from_a_live_holder() {
     let start = Instant::now() + Duration::from_secs(3600);
     let since = unseen(start, Duration::from_secs(600));
     // A live holder renews within this time, which is seen.
-    assert!(!seen(held_by("you"), since).may_take(start + INTERVAL.mul_f64(1.1)));
-    assert!(seen(held_by("you"), since).may_take(start + DURATION), "a dead one is followed all the same");
+    assert!(!seen(held_by("you"), since).may_take(start + LEASE_RENEW_INTERVAL.mul_f64(1.1)));
+    assert!(seen(held_by("you"), since).may_take(start + LEASE_DURATION), "a dead one is followed all the same");
     assert_eq!(unseen(start, Duration::from_secs(5)), start.checked_sub(Duration::from_secs(5)).unwrap());
 }
 

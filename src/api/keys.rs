@@ -2,8 +2,6 @@
 
 /// API group of [`super::Cluster`], [`super::Schedule`] and [`super::ClusterReport`].
 pub const CLUSTER_GROUP: &str = "cluster.fleet-scheduler.io";
-/// API group of [`super::SchedulePolicy`] and [`super::ScheduleGroup`].
-pub const POLICY_GROUP: &str = "policy.fleet-scheduler.io";
 /// The served version of both groups.
 pub const API_VERSION: &str = "v1alpha1";
 
@@ -28,12 +26,8 @@ pub const LABEL_PART_OF: &str = "app.kubernetes.io/part-of";
 pub const LABEL_CLUSTER: &str = "fleet-scheduler.io/cluster";
 /// Label on placed source objects and on groups: where they went.
 pub const LABEL_TARGET_CLUSTER: &str = "fleet-scheduler.io/target-cluster";
-/// Label on groups: the policy that made them.
-pub const LABEL_MATCHING_POLICY: &str = "fleet-scheduler.io/matching-policy";
 /// Annotation on source objects: place onto this cluster, without a policy.
 pub const ANNOTATION_CLUSTER: &str = "fleet-scheduler.io/cluster";
-/// Annotation on source objects: spread onto these clusters.
-pub const ANNOTATION_SPREAD_ONTO: &str = "fleet-scheduler.io/spread-onto";
 /// Annotation on the namespace of one cluster in the hub: the cluster's name as registered.
 pub const ANNOTATION_ORIGINAL_NAME: &str = "fleet-scheduler.io/cluster.original-name";
 /// Annotation on a Cluster and on a CSR: the UID of the workload cluster's `kube-system` namespace.
@@ -47,8 +41,6 @@ pub const ANNOTATION_ALLOW_NEW_KEY: &str = "fleet-scheduler.io/allow-new-key";
 /// Annotation on a CSR: version of the agent that asks.
 pub const ANNOTATION_AGENT_VERSION: &str = "fleet-scheduler.io/agent-version";
 
-/// User name of the scheduler in the hub.
-pub const SCHEDULER_USER: &str = "fleet:scheduler";
 /// Field manager of everything the scheduler applies.
 pub const SCHEDULER_MANAGER: &str = "fleet-scheduler";
 /// Field manager of everything an agent applies.

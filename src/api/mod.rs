@@ -16,6 +16,7 @@ pub mod file;
 pub mod group;
 pub mod init_kubeconfig;
 pub mod keys;
+pub mod kinds;
 pub mod kubeconfig_check;
 pub mod lenient;
 pub mod lifetime;

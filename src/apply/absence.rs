@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::engine::Engine;
 use super::error::{Error, StuckObject};
 use super::event::Event;
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{ObjectRef, list, text, uid};
 use super::server::Server;
 

@@ -10,7 +10,7 @@ use super::api_error::ApiError;
 use super::engine::Engine;
 use super::error::Error;
 use super::fields;
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{ObjectRef, list, text};
 use super::owner::MANAGER;
 use super::plan::Step;

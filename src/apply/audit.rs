@@ -13,7 +13,7 @@ use super::adopt;
 use super::engine::Engine;
 use super::error::Error;
 use super::journal::{Journal, JournalStep, LocalJournal, Theirs, Undo};
-use super::kinds::{Kind, split_api_version};
+use crate::api::kinds::{Kind, split_api_version};
 use super::object::{ObjectRef, text};
 use super::owner::Owner;
 use super::record::State;

@@ -81,7 +81,7 @@ impl Charts for NoCharts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kinds::Kind;
+    use crate::api::kinds::Kind;
     use super::*;
 
     #[test]

@@ -328,7 +328,7 @@ mod tests {
         });
         let owner = crate::apply::Owner::new("control-plane", "demo", "fleet");
         let engine = Engine::reader(kube::Client::new(service, "default"), owner);
-        let kind = crate::apply::Kind::known("apps", "StatefulSet");
+        let kind = crate::api::kinds::Kind::known("apps", "StatefulSet");
         let manifest =
             json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet"}});
         let step = Step {

@@ -7,7 +7,7 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
 use super::api_error::ApiError;
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::list;
 use super::server::{Selection, Server, versions_of_group};
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::causes::{Evidence, event_time, worth_reading};
 use super::engine::Engine;
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{ObjectRef, text};
 use super::server::{Selection, Server};
 

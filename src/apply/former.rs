@@ -112,7 +112,7 @@ fn as_applied(record: &Record, item: &Item, mut manifest: Value) -> Option<Value
 mod tests {
     use serde_json::json;
 
-    use super::super::kinds::Kind;
+    use crate::api::kinds::Kind;
     use super::super::object::Policy;
     use super::super::owner::Owner;
     use super::super::record::{Origin, Release};

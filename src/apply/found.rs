@@ -9,7 +9,7 @@ use super::absence::{Doomed, is_going};
 use super::engine::Engine;
 use super::error::Error;
 use super::journal::{JournalStep, Undo};
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{ObjectRef, text, uid};
 use super::others::{Labelled, claim_of};
 use super::record::State;

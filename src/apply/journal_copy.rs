@@ -9,7 +9,7 @@ use super::absence::is_going;
 use super::engine::Engine;
 use super::error::Error;
 use super::journal::{Journal, LocalJournal, Undo};
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{ObjectRef, annotation, condition, number, text};
 use super::owner::NAMESPACE_CREATED_ANNOTATION;
 use super::record::State;

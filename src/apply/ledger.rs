@@ -16,7 +16,7 @@ use super::api_error::ApiError;
 use super::engine::Options;
 use super::error::{Error, LOCK_LOST};
 use super::event::{Event, Events};
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::ObjectRef;
 use super::owner::Owner;
 use super::record::{Holder, Lock, State, random_id};

@@ -15,7 +15,7 @@ use super::discovery;
 use super::engine::Engine;
 use super::error::Error;
 use super::fields;
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{ObjectRef, label, list, text, uid};
 use super::others::controlling_owner;
 use super::owner::INSTALL_LABEL;

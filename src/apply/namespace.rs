@@ -9,7 +9,7 @@ use super::discovery;
 use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::ledger::Shared;
 use super::object::{ObjectRef, list, text, uid};
 use super::plan::is_made;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::kinds::{Kind, split_api_version};
+use crate::api::kinds::{Kind, split_api_version};
 use crate::api::text::visible_cell;
 
 /// What removing the installation does with an object.

@@ -8,7 +8,7 @@ use super::engine::Engine;
 use super::error::{Error, Foreign};
 use super::fields;
 use super::found::Found;
-use super::kinds::{Kind, split_api_version};
+use crate::api::kinds::{Kind, split_api_version};
 use super::object::{list, text, uid};
 use super::server::{Selection, Server};
 

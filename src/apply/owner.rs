@@ -63,11 +63,6 @@ impl Owner {
         }
     }
 
-    /// The name of the journal's Secret, there only while a run is under way or after one was cut off.
-    pub fn journal_name(&self) -> String {
-        format!("{}.journal", self.record_name())
-    }
-
     /// The id of our ApplySet, whose parent is the record's Secret.
     pub fn applyset_id(&self) -> String {
         let digest = Sha256::digest(format!("{}.{}.Secret.", self.record_name(), self.namespace));

@@ -17,7 +17,7 @@ use super::engine::Engine;
 use super::error::{Error, Foreign};
 use super::fields;
 use super::journal::{JournalStep, Undo};
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{ObjectRef, Planned, Policy, annotation, label, text, uid};
 use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use super::record::{Item, Origin, Phase, Record, Release, State, digest, random_id};

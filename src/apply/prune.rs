@@ -10,7 +10,7 @@ use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
 use super::journal::{JournalStep, Undo};
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{ObjectRef, uid};
 use super::record::Item;
 use super::run::Run;

@@ -2,7 +2,7 @@
 //!
 //! A test sends the engine's requests past a proxy and compares: a request that is not stated here fails it.
 
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use crate::api::rights::{Right, Scope};
 
 /// Planning, applying, waiting for, undoing and removing objects of `kinds`, of which `awaited` become ready.

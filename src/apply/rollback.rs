@@ -20,7 +20,7 @@ use super::former::Former;
 use super::found::{Found, keeps_data};
 use super::journal::{Journal, JournalStep, LocalJournal, Theirs, Undo};
 use super::journal_copy::values_lost;
-use super::kinds::{Kind, split_api_version};
+use crate::api::kinds::{Kind, split_api_version};
 use super::ledger::{Ledger, Shared};
 use super::object::{ObjectRef, Policy, annotation, label, text, uid};
 use super::others::claim_of;

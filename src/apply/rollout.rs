@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::engine::Engine;
 use super::error::Error;
 use super::event::Event;
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{ObjectRef, condition, label, list, number, text, uid};
 use super::server::Selection;
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::api_error::ApiError;
 use super::clock::Clock;
 use super::event::Events;
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::ledger::Fence;
 use super::object::{ObjectRef, text};
 use super::transport::Call;
@@ -326,7 +326,7 @@ impl Server {
     pub(crate) async fn kinds_of_version(&self, api_version: &str) -> Result<Vec<Kind>, ApiError> {
         let root = if api_version.contains('/') { "/apis" } else { "/api" };
         let answer = self.get_path(&format!("{root}/{api_version}")).await?;
-        let (group, version) = super::kinds::split_api_version(api_version);
+        let (group, version) = crate::api::kinds::split_api_version(api_version);
         Ok(super::object::list(&answer, "/resources")
             .iter()
             .filter(|r| super::object::list(r, "/verbs").iter().any(|verb| verb == "list"))

@@ -7,7 +7,7 @@ use super::engine::Engine;
 use super::error::Error;
 use super::fields;
 use super::journal::{Journal, JournalStep, Undo};
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{ObjectRef, uid};
 use super::plan::metadata_of;
 use super::record::{Release, State};

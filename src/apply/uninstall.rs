@@ -13,7 +13,7 @@ use super::event::{Done, Event};
 use super::former::Former;
 use super::found::{Found, given_back, keeps_data};
 use super::journal::Journal;
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::ledger::{Ledger, Shared};
 use super::leftovers::{Leftover, Volume};
 use super::object::{ObjectRef, Policy, annotation, uid};

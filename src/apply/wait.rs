@@ -15,7 +15,7 @@ use super::causes::{diagnose, slow, warning};
 use super::diagnosis::{Diagnosis, WaitFailure};
 use super::engine::Engine;
 use super::error::Error;
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::ObjectRef;
 use super::patience::Patience;
 use super::run::Run;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::api_error::ApiError;
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::text;
 use super::server::{Selection, Server};
 

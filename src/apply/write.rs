@@ -12,7 +12,7 @@ use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
 use super::journal::{Theirs, Undo};
-use super::kinds::Kind;
+use crate::api::kinds::Kind;
 use super::object::{number, text, uid};
 use super::owner::MANAGER;
 use super::plan::{Action, Step};

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use super::diagnostic::{Diagnostic, Place};
 use super::render::{Object, Rendered};
-use super::{Chart, Row, served};
+use super::{Chart, Row};
+use crate::api::kinds;
 
 /// Checks everything that a chart rendered. `row` says which Kubernetes minors it is for; what is in `bootstrap/` is for
 /// the control plane's own API server, whose version is that of its image.
@@ -33,7 +34,7 @@ pub fn lint(chart: &Chart, rendered: &Rendered, row: &Row) -> Vec<Diagnostic> {
                 report("duplicate-object", format!("it is already in {}", first.source));
             }
             for problem in
-                minors.iter().filter_map(|&minor| served::check(object.api_version(), object.kind(), minor).err())
+                minors.iter().filter_map(|&minor| kinds::check(object.api_version(), object.kind(), minor).err())
             {
                 report("not-served", problem);
             }
@@ -57,7 +58,7 @@ fn place(chart: &Chart, object: &Object) -> Option<Place> {
 type Problem = (&'static str, String);
 
 fn scope(object: &Object) -> Vec<Problem> {
-    let Some(served) = served::find(object.api_version(), object.kind()) else { return Vec::new() };
+    let Some(served) = kinds::find(object.api_version(), object.kind()) else { return Vec::new() };
     match (served.namespaced, object.namespace()) {
         (true, None) => {
             vec![("no-namespace", "it has no `metadata.namespace`, so it lands wherever the user is".to_owned())]

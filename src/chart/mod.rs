@@ -4,7 +4,7 @@
 //! use fleetctl::chart::{Chart, Kind, RenderInput, SetKind, output, read_file, select, versions};
 //! # fn schema() -> serde_json::Value { serde_json::json!(true) }
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! // Which version: `--version`, else `--image-tag`, else v0.6.1; `select::check_cluster` compares it with a cluster.
+//! // Which version: `--version`, else `--image-tag`, else v0.6.1.
 //! let request = select::Request { image_tag: Some("v0.6.1"), ..select::Request::default() };
 //! let selection = select::select(versions(), request)?;
 //! let chart = Chart::load(Kind::ControlPlane, selection.row.charts[&Kind::ControlPlane])?;
@@ -67,13 +67,12 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`select`] | `--version`, `--image-tag`, `auto`; whether a cluster is supported; how far apart agent and control plane may be |
+//! | [`select`] | `--version`, `--image-tag`, `auto`; how far apart agent and control plane may be |
 //! | [`explain`] | where a field of an object comes from: template, values, what they overrode |
 //! | [`show`], [`readme`] | values as commented YAML, the images of all pods; the documentation of a chart |
 //! | [`usage`], [`coverage`] | values that only the templates or only the schema know; branches and values that no fixture reaches; for tests |
 //! | [`lint`] | what can be known about rendered objects without a cluster |
 //! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
-//! | [`served`] | the kinds that each Kubernetes minor serves, their plural and scope |
 //! | [`Files`], [`presets`], [`values_file`] | what is compiled in |
 //!
 //! In a schema two keywords are ours: `x-secret: true` marks a value that is never shown, and `x-since: v0.8` one that
@@ -101,7 +100,6 @@ pub mod render;
 mod scalar;
 mod secret_line;
 pub mod select;
-pub mod served;
 pub mod show;
 pub mod usage;
 pub mod values;

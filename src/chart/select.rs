@@ -112,30 +112,6 @@ pub enum SelectError {
     },
 }
 
-/// The cluster's Kubernetes version is outside the row: nothing may be written (exit code 3).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("service version {version} supports Kubernetes {range}, but this cluster runs {server}")]
-pub struct OutsideRow {
-    /// The chosen service version.
-    pub version: ServiceVersion,
-    /// The supported minors for people: `v1.24 to v1.25`.
-    pub range: String,
-    /// The cluster's minor.
-    pub server: KubeMinor,
-    /// The newest line that supports the cluster.
-    pub works: Option<ServiceLine>,
-}
-
-impl OutsideRow {
-    /// What to do, as an imperative sentence without a full stop; it has the exact flag where there is one.
-    pub fn hint(&self) -> String {
-        match self.works {
-            Some(line) => format!("use `--version {line}`, the newest that supports {}", self.server),
-            None => format!("use a cluster of Kubernetes {}, or see `versions` for all rows", self.range),
-        }
-    }
-}
-
 /// Control plane and agent are too far apart.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -186,7 +162,7 @@ fn auto(table: &Versions, server: Option<KubeMinor>) -> Result<&Row, SelectError
 
 /// Chooses the row: that of `--version`, else that of `--image-tag`, else that of [`DEFAULT_VERSION`].
 ///
-/// Whether the cluster supports it is asked separately, with [`check_cluster`].
+/// Whether the cluster supports it is for a check before the first write to say.
 ///
 /// # Errors
 /// [`SelectError`]: a version that cannot be read or is unknown, flags that disagree, a tag that names no version.
@@ -230,22 +206,6 @@ pub fn select<'t>(table: &'t Versions, request: Request<'_>) -> Result<Selection
         });
     }
     Ok(Selection { row, version, by })
-}
-
-/// Checks that the chosen row supports a cluster.
-///
-/// # Errors
-/// [`OutsideRow`], with the flag that would work.
-pub fn check_cluster(table: &Versions, selection: &Selection<'_>, server: KubeMinor) -> Result<(), OutsideRow> {
-    if selection.row.supports(server) {
-        return Ok(());
-    }
-    Err(OutsideRow {
-        version: selection.version.clone(),
-        range: selection.row.range(),
-        server,
-        works: table.newest_for(server).map(|row| row.version),
-    })
 }
 
 /// Checks that an agent is of the control plane's line or of a neighbouring one (v0.9 and v1.0 are neighbours).
@@ -334,29 +294,6 @@ mod tests {
         `--version ` is not a service version: use a line such as `v0.6`, a version such as `v0.6.1`, or `auto`
         "
         );
-    }
-
-    #[test]
-    fn a_cluster_outside_the_row_is_refused_with_the_flag_that_would_work() {
-        let table = table();
-        let mut works = Vec::new();
-        for row in table.rows() {
-            let text = row.version.to_string();
-            let chosen = select(&table, Request { version: Some(&text), ..Request::default() }).unwrap();
-            for minor in 23..=37 {
-                let server = KubeMinor::new(1, minor);
-                match check_cluster(&table, &chosen, server) {
-                    Ok(()) => assert!(row.kubernetes.contains(&server)),
-                    Err(error) => {
-                        assert!(!row.kubernetes.contains(&server));
-                        assert_eq!(error.works.is_some(), (24..=31).contains(&minor));
-                        works.push(format!("{error}: {}", error.hint()));
-                    }
-                }
-            }
-        }
-        assert!(works.iter().any(|line| line
-            == "service version v0.6.1 supports Kubernetes v1.24 to v1.25, but this cluster runs v1.31: use `--version v1.1`, the newest that supports v1.31"));
     }
 
     #[test]

@@ -16,7 +16,6 @@ mod layout;
 mod mistakes;
 mod properties;
 mod rendering;
-mod served;
 
 pub(super) fn line(text: &str) -> ServiceLine {
     text.parse().unwrap()

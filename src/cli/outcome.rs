@@ -239,7 +239,8 @@ mod tests {
     use clap::{CommandFactory as _, FromArgMatches as _};
 
     use super::*;
-    use crate::apply::{Kind, ObjectRef};
+    use crate::api::kinds::Kind;
+    use crate::apply::ObjectRef;
     use crate::chart;
     use crate::chart::select::{Request, select};
     use crate::cli::{Cli, chart_choice};

@@ -322,7 +322,7 @@ mod tests {
     use clap::{CommandFactory as _, FromArgMatches as _};
 
     use super::*;
-    use crate::apply::Kind;
+    use crate::api::kinds::Kind;
     use crate::cli::Cli;
 
     fn global() -> Global {

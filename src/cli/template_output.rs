@@ -13,7 +13,8 @@ use super::package_args::wrong_values;
 use super::ui::Ui;
 use crate::api::file::{self, FileError};
 use crate::chart::explain::{self, ExplainError, Explanation};
-use crate::chart::{Diagnostics, Object, Rendered, output, served};
+use crate::api::kinds;
+use crate::chart::{Diagnostics, Object, Rendered, output};
 
 /// Flags that choose what is printed.
 #[derive(Debug, Clone, Args)]
@@ -201,7 +202,7 @@ fn file_name(index: usize, object: &Object, extension: &str) -> String {
 
 /// A kind as it is written in objects, by its name or plural in any case.
 fn known_kind(name: &str) -> Result<&'static str, CliError> {
-    let found = served::TABLE
+    let found = kinds::TABLE
         .iter()
         .find(|served| served.kind.eq_ignore_ascii_case(name) || served.plural.eq_ignore_ascii_case(name));
     found.map(|served| served.kind).ok_or_else(|| {

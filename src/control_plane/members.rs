@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::install::InstallError;
 use super::plan::{ETCD_CLAIM, MEMBERS, Plan};
-use crate::apply::{self, Action, Engine, Kind, ObjectRef, State, Step};
+use crate::api::kinds::Kind;
+use crate::apply::{self, Action, Engine, ObjectRef, State, Step};
 use crate::check::hosting::HostingFacts;
 
 /// The set of the store.

@@ -8,7 +8,8 @@ use super::upgrade::UpgradeRefused;
 use crate::api::keys::LABEL_APP_VERSION;
 use crate::api::names::NamespaceName;
 use crate::api::version::{KubeMinor, ServiceVersion};
-use crate::apply::{self, Engine, Kind, ObjectRef, Selection, State, Undo};
+use crate::api::kinds::Kind;
+use crate::apply::{self, Engine, ObjectRef, Selection, State, Undo};
 use crate::chart::{self, Object};
 
 /// The Deployment, its container, and the image in the table.

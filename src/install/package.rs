@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::api::names::NamespaceName;
 use crate::api::text::visible;
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
-use crate::apply::{KEEP_ANNOTATION, Kind, Owner, Planned, Release, merge, merge_diff};
+use crate::api::kinds::Kind;
+use crate::apply::{KEEP_ANNOTATION, Owner, Planned, Release, merge, merge_diff};
 use crate::chart::explain::{DecidedBy, ExplainError, Explanation, explain};
 use crate::chart::select::{Request, Selection, select};
 use crate::chart::{

@@ -202,6 +202,6 @@ async fn a_watch_of_heartbeats_ends_long_before_a_silent_server_makes_clusters_l
     assert!(query.contains(&format!("timeoutSeconds={LEASES_WATCH}")), "{query}");
     // A beat is up to eleven seconds old when the server goes away, and there is to be time to find another one.
     let noticed = Duration::from_secs(11 + 5 + u64::from(LEASES_WATCH));
-    assert!(noticed + Duration::from_secs(5) < crate::scheduler::monitor::readiness::GRACE);
+    assert!(noticed + Duration::from_secs(5) < crate::api::protocol::LEASE_DURATION);
     assert!(LEASES_SILENT > Duration::from_secs(LEASES_WATCH.into()), "a watch without news is no fault");
 }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::plan::Plan;
 use crate::api::rights::{Right, Scope, merged, role, rules};
-use crate::apply::{self, Kind};
+use crate::api::kinds::Kind;
+use crate::apply;
 use crate::chart::{Diagnostics, Object};
 use crate::check;
 use crate::install::run::is_awaited;

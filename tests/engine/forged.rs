@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use fleetctl::apply::{Error, Event, Kind, ObjectRef, Planned, Removal};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{Error, Event, ObjectRef, Planned, Removal};
 use serde_json::{Value, json};
 
 use super::hands::{bind, delete_wholly, edit, kubectl_made, made_by_kubectl};

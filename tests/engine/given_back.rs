@@ -1,6 +1,7 @@
 //! What a run took over or changed is as it was again after its undoing.
 
-use fleetctl::apply::{Action, Kind, Planned, Removal};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{Action, Planned, Removal};
 use serde_json::json;
 
 use super::hands::{bind, delete_wholly, edit, kubectl_made, made_by_kubectl};

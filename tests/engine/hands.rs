@@ -1,6 +1,7 @@
 //! What others do in a cluster: people with kubectl, and the controllers.
 
-use fleetctl::apply::{Kind, ObjectRef};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::ObjectRef;
 use serde_json::json;
 
 use super::support::Case;

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use bed::proxy::{self, Match, Proxy, When};
-use fleetctl::apply::{Done, Error, Event, Kind, ObjectRef, Phase, Planned, Removal, Run, Selection};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{Done, Error, Event, ObjectRef, Phase, Planned, Removal, Run, Selection};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{Error, Kind, Planned, Removal, Removed};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{Error, Planned, Removal, Removed};
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 

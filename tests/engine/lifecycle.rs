@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{Action, Change, Event, INSTALL_LABEL, Kind, ObjectRef, Phase, Planned, Policy, Removal};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{Action, Change, Event, INSTALL_LABEL, ObjectRef, Phase, Planned, Policy, Removal};
 use serde_json::json;
 
 use super::hands::{bind, delete_wholly, edit, wait_for_claim};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fleetctl::apply::{Kind, ObjectRef, Planned, Removal, Selection};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{ObjectRef, Planned, Removal, Selection};
 use serde_json::Value;
 
 use super::support::{Case, objects};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{Done, Error, Event, Kind, ObjectRef, Planned, Removal, Strayed};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{Done, Error, Event, ObjectRef, Planned, Removal, Strayed};
 use serde_json::{Value, json};
 
 use super::hands::{delete, edit, made_by_kubectl};

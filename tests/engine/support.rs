@@ -7,10 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{
-    Charts, Engine, Event, Events, Kind, ObjectRef, Options, Owner, Planned, Release, Renderable, Rendering, Selection,
-    Server,
-};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{Charts, Engine, Event, Events, ObjectRef, Options, Owner, Planned, Release, Renderable, Rendering, Selection, Server};
 use http::{Request, Response};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bed::Bed;
 use bed::proxy::{Action, Match, Proxy, When};
-use fleetctl::apply::{Done, Error, Event, Kind, Removal};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{Done, Error, Event, Removal};
 use futures::stream::{self, StreamExt as _};
 
 use super::kill::{TOGETHER, cut_off, sampled, some, undo};

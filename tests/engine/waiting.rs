@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::apply::{CauseId, Error, Event, Kind, ObjectRef, Planned, Removal, Selection, WaitOptions, WaitTarget};
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{CauseId, Error, Event, ObjectRef, Planned, Removal, Selection, WaitOptions, WaitTarget};
 use serde_json::{Value, json};
 
 use super::rules;

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::kinds::split_api_version;
+use crate::api::kinds::split_api_version;
 use super::object::{condition, list, number, text};
 
 /// Where an object stands.

@@ -1,7 +1,7 @@
 //! What every chart that comes with the program has to be, whatever it installs.
 
 use super::*;
-use crate::chart::served;
+use crate::api::kinds;
 
 fn embedded() -> Vec<(Row, Chart)> {
     if Files::embedded().get("versions.yaml").is_none() {
@@ -54,7 +54,7 @@ fn every_preset_is_readable_and_no_chart_wants_a_kind_that_is_unknown() {
                 let first = |key: &str| document.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
                 let (Some(api_version), Some(kind)) = (first("apiVersion:"), first("kind:")) else { continue };
                 for &minor in &minors {
-                    assert_eq!(served::check(api_version, kind, minor), Ok(()), "{path} in {}", row.version);
+                    assert_eq!(kinds::check(api_version, kind, minor), Ok(()), "{path} in {}", row.version);
                 }
             }
         }

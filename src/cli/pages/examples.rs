@@ -14,10 +14,8 @@ use super::all;
 use super::block::{self, Block};
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
-use crate::apply::{
-    ApiError, Conflict, Diagnosis, Error, Foreign, Kind, Leftover, ObjectRef, RefusedStep, Removed, RolledBack,
-    StuckObject, WaitFailure,
-};
+use crate::api::kinds::Kind;
+use crate::apply::{ApiError, Conflict, Diagnosis, Error, Foreign, Leftover, ObjectRef, RefusedStep, Removed, RolledBack, StuckObject, WaitFailure};
 use crate::apply::{causes, deleted_example};
 use crate::chart::select::{Request, SelectedBy, Selection, select};
 use crate::chart::{self, ValuesBuilder};

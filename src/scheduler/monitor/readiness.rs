@@ -7,14 +7,11 @@ use tokio::time::Instant;
 
 use crate::api::cluster::{conditions, reasons};
 use crate::api::condition::{self, find};
+use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
 use crate::api::{Cluster, Condition};
 use crate::scheduler::clock::Reading;
 use crate::scheduler::view::Beat;
 
-/// How often an agent renews its Lease.
-pub const INTERVAL: Duration = Duration::from_secs(10);
-/// How long after a missed renewal a cluster counts as lost.
-pub const GRACE: Duration = Duration::from_secs(40);
 /// The same for a cluster of which nothing has been seen yet: a new one, or any one after our own start.
 pub const FIRST_GRACE: Duration = Duration::from_secs(60);
 
@@ -32,7 +29,7 @@ pub enum Pulse {
 /// Judges the last change of a Lease.
 pub fn pulse(beat: Option<&Beat>, watching_since: Instant, now: Instant) -> Pulse {
     match beat {
-        Some(beat) if beat.moved && now.duration_since(beat.since) < INTERVAL + GRACE => Pulse::Fresh,
+        Some(beat) if beat.moved && now.duration_since(beat.since) < LEASE_RENEW_INTERVAL + LEASE_DURATION => Pulse::Fresh,
         Some(beat) if beat.moved => Pulse::Lost,
         _ if now.duration_since(watching_since) < FIRST_GRACE => Pulse::Unknown,
         _ => Pulse::Lost,
@@ -118,7 +115,7 @@ fn ready(cluster: &Cluster, pulse: Pulse) -> Option<(bool, &'static str, String)
     }
     match pulse {
         Pulse::Lost => {
-            let message = format!("the agent did not renew its Lease for {} s", (INTERVAL + GRACE).as_secs());
+            let message = format!("the agent did not renew its Lease for {} s", (LEASE_RENEW_INTERVAL + LEASE_DURATION).as_secs());
             Some((false, reasons::HEARTBEAT_LOST, message))
         }
         // A scheduler that just started must not flip what its predecessor knew better.

@@ -26,7 +26,6 @@ mod load;
 mod load_balancer;
 mod network;
 mod newcomer;
-mod order;
 mod packages;
 mod parts;
 mod picture;

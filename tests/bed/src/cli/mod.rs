@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
 use crate::{
-    Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, newcomer, order, pictures,
+    Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, newcomer, pictures,
     test,
 };
 
@@ -129,8 +129,6 @@ enum Task {
     },
     /// Write every golden file anew: rendered charts, schemas, error texts
     Goldens,
-    /// Write anew which functions of `fleetctl` lie together in the program
-    Order,
     /// Measure against peers, in one run
     Bench {
         /// `install` beside kubectl; `apply`, the engine alone, beside kubectl and Helm; `render` beside Helm; `crowd`,
@@ -218,7 +216,6 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Pictures { folder } => pictures::run(&bed, &folder)?,
         Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
         Task::Goldens => goldens::write(&bed)?,
-        Task::Order => order::write(&bed)?,
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
         Task::Bench { what: Benchmark::Apply, objects, round_trips, .. } => {
             bench_apply::run(&bed, &objects, &round_trips)?;

@@ -1,0 +1,307 @@
+//! The compiled table of kinds: from API version and kind to the path of the API, and to the minors of Kubernetes that
+//! serve them, without asking a server.
+//!
+//! From the API reference and the deprecation guide of Kubernetes. The build script reads this file too, to check the
+//! charts, so it imports nothing of the crate.
+
+use std::borrow::Cow;
+
+/// The oldest minor of Kubernetes 1 that a service version runs on.
+const OLDEST: u32 = 24;
+
+/// A kind of one API version, and the minors that serve it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// `apps/v1`.
+    pub api_version: &'static str,
+    /// `Deployment`.
+    pub kind: &'static str,
+    /// The name in paths: `deployments`.
+    pub plural: &'static str,
+    /// Whether its objects live in a namespace.
+    pub namespaced: bool,
+    /// The first minor of Kubernetes 1 that serves it by default; 0 for before the table begins.
+    pub from: u32,
+    /// The first minor that no longer does, if there is one.
+    pub until: Option<u32>,
+}
+
+const fn always(api_version: &'static str, kind: &'static str, plural: &'static str, namespaced: bool) -> Served {
+    Served { api_version, kind, plural, namespaced, from: 0, until: None }
+}
+
+const fn between(
+    api_version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+    from: u32,
+    until: Option<u32>,
+) -> Served {
+    Served { api_version, kind, plural, namespaced, from, until }
+}
+
+/// The table, the versions of a kind with the newest first. A kind that is not in it is not allowed in a chart.
+pub const TABLE: &[Served] = &[
+    always("v1", "ConfigMap", "configmaps", true),
+    always("v1", "Endpoints", "endpoints", true),
+    always("v1", "Event", "events", true),
+    always("v1", "LimitRange", "limitranges", true),
+    always("v1", "Namespace", "namespaces", false),
+    always("v1", "Node", "nodes", false),
+    always("v1", "PersistentVolume", "persistentvolumes", false),
+    always("v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
+    always("v1", "Pod", "pods", true),
+    always("v1", "ReplicationController", "replicationcontrollers", true),
+    always("v1", "ResourceQuota", "resourcequotas", true),
+    always("v1", "Secret", "secrets", true),
+    always("v1", "Service", "services", true),
+    always("v1", "ServiceAccount", "serviceaccounts", true),
+    always("apps/v1", "ControllerRevision", "controllerrevisions", true),
+    always("apps/v1", "DaemonSet", "daemonsets", true),
+    always("apps/v1", "Deployment", "deployments", true),
+    always("apps/v1", "ReplicaSet", "replicasets", true),
+    always("apps/v1", "StatefulSet", "statefulsets", true),
+    always("batch/v1", "CronJob", "cronjobs", true),
+    between("batch/v1beta1", "CronJob", "cronjobs", true, 0, Some(25)),
+    always("batch/v1", "Job", "jobs", true),
+    between("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, 23, None),
+    always("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
+    between("autoscaling/v2beta2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, 0, Some(26)),
+    between("autoscaling/v2beta1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, 0, Some(25)),
+    always("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    between("policy/v1beta1", "PodDisruptionBudget", "poddisruptionbudgets", true, 0, Some(25)),
+    between("policy/v1beta1", "PodSecurityPolicy", "podsecuritypolicies", false, 0, Some(25)),
+    always("networking.k8s.io/v1", "Ingress", "ingresses", true),
+    always("networking.k8s.io/v1", "IngressClass", "ingressclasses", false),
+    always("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", true),
+    always("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", true),
+    between("discovery.k8s.io/v1beta1", "EndpointSlice", "endpointslices", true, 0, Some(25)),
+    always("coordination.k8s.io/v1", "Lease", "leases", true),
+    always("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", false),
+    always("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", false),
+    always("rbac.authorization.k8s.io/v1", "Role", "roles", true),
+    always("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", true),
+    always("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", false),
+    always("apiregistration.k8s.io/v1", "APIService", "apiservices", false),
+    always("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
+    between("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false, 30, None, ),
+    between("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false, 30, None, ),
+    always("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false, ),
+    always("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
+    always("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", false),
+    always("storage.k8s.io/v1", "CSIDriver", "csidrivers", false),
+    always("storage.k8s.io/v1", "StorageClass", "storageclasses", false),
+    between("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", "flowschemas", false, 29, None),
+    between("flowcontrol.apiserver.k8s.io/v1beta3", "FlowSchema", "flowschemas", false, 26, Some(32)),
+    between("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema", "flowschemas", false, 23, Some(29)),
+    between("flowcontrol.apiserver.k8s.io/v1beta1", "FlowSchema", "flowschemas", false, 20, Some(26)),
+    between("flowcontrol.apiserver.k8s.io/v1", "PriorityLevelConfiguration", "prioritylevelconfigurations", false, 29, None, ),
+    between("flowcontrol.apiserver.k8s.io/v1beta3", "PriorityLevelConfiguration", "prioritylevelconfigurations", false, 26, Some(32)),
+    between("flowcontrol.apiserver.k8s.io/v1beta2", "PriorityLevelConfiguration", "prioritylevelconfigurations", false, 23, Some(29)),
+    between("flowcontrol.apiserver.k8s.io/v1beta1", "PriorityLevelConfiguration", "prioritylevelconfigurations", false, 20, Some(26)),
+    always("cluster.fleet-scheduler.io/v1alpha1", "Cluster", "clusters", false),
+    always("policy.fleet-scheduler.io/v1alpha1", "ScheduleGroup", "schedulegroups", true),
+    always("policy.fleet-scheduler.io/v1alpha1", "SchedulePolicy", "schedulepolicies", false),
+];
+
+/// A kind of object and where the API serves it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kind {
+    /// The API group, empty for the core group.
+    pub group: Cow<'static, str>,
+    /// The version within the group, such as `v1`.
+    pub version: Cow<'static, str>,
+    /// The kind as in an object's `kind`, such as `StatefulSet`.
+    pub kind: Cow<'static, str>,
+    /// The name in a path, such as `statefulsets`.
+    pub plural: Cow<'static, str>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+}
+
+/// A kind by its API version; nothing for one that the table does not know.
+pub fn find(api_version: &str, kind: &str) -> Option<&'static Served> {
+    TABLE.iter().find(|served| served.api_version == api_version && served.kind == kind)
+}
+
+/// Checks that Kubernetes 1.`minor` serves a kind.
+///
+/// # Errors
+/// Why not, as a sentence without a full stop; with the versions that would do.
+pub fn check(api_version: &str, kind: &str, minor: u32) -> Result<(), String> {
+    let Some(served) = find(api_version, kind) else {
+        return Err(format!("{kind} of {api_version} is not in the table of known kinds (src/api/kinds.rs)"));
+    };
+    if minor >= served.from && served.until.is_none_or(|until| minor < until) {
+        return Ok(());
+    }
+    let others: Vec<&str> = TABLE
+        .iter()
+        .filter(|other| other.kind == kind && minor >= other.from && other.until.is_none_or(|until| minor < until))
+        .map(|other| other.api_version)
+        .collect();
+    let others =
+        if others.is_empty() { "nothing else does".to_owned() } else { format!("it has {}", others.join(", ")) };
+    Err(format!("Kubernetes 1.{minor} does not serve {kind} of {api_version}; {others}"))
+}
+
+impl Kind {
+    fn row(row: &Served) -> Self {
+        let (group, version) = split_api_version(row.api_version);
+        Self {
+            group: Cow::Borrowed(group),
+            version: Cow::Borrowed(version),
+            kind: Cow::Borrowed(row.kind),
+            plural: Cow::Borrowed(row.plural),
+            namespaced: row.namespaced,
+        }
+    }
+
+    /// The kind of an object's `apiVersion` (`v1`, `apps/v1`) and `kind`, or nothing for kinds not in the table.
+    pub fn find(api_version: &str, kind: &str) -> Option<Self> {
+        find(api_version, kind).map(Self::row)
+    }
+
+    /// The versions of a group and kind that are needed to reach every supported server, the newest first: one where all
+    /// minors serve it.
+    pub fn versions(group: &str, kind: &str) -> Vec<Self> {
+        let mut versions = Vec::new();
+        for row in TABLE.iter().filter(|row| row.kind == kind && split_api_version(row.api_version).0 == group) {
+            versions.push(Self::row(row));
+            if row.from <= OLDEST {
+                break;
+            }
+        }
+        versions
+    }
+
+    /// Every kind that all supported minors serve, in the newest version.
+    pub fn all() -> Vec<Self> {
+        let mut kinds: Vec<Self> = Vec::with_capacity(TABLE.len());
+        for row in TABLE.iter().filter(|row| row.until.is_none()) {
+            let kind = Self::row(row);
+            let seen = kinds.iter().any(|known| known.group == kind.group && known.kind == kind.kind);
+            let reaches_oldest =
+                || TABLE.iter().any(|older| older.kind == row.kind && older.from <= OLDEST && is_same_group(older, row));
+            if !seen && reaches_oldest() {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
+    /// Made by a controller for a Service, with its labels; `Endpoints` are not even owned by it.
+    pub(crate) fn mirrors_a_service(&self) -> bool {
+        matches!(self.kind.as_ref(), "Endpoints" | "EndpointSlice")
+    }
+
+    /// A kind that this crate itself names.
+    ///
+    /// # Panics
+    /// When the table has no such kind, which is a mistake of the caller.
+    pub(crate) fn known(group: &str, kind: &str) -> Self {
+        Self::versions(group, kind).into_iter().next().expect("a kind of the table")
+    }
+
+/// `v1`, or `group/version` outside the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `Kind` in the core group, else `Kind.group`, the way ApplySet annotations write it.
+    pub fn group_kind(&self) -> String {
+        if self.group.is_empty() { self.kind.to_string() } else { format!("{}.{}", self.kind, self.group) }
+    }
+
+    /// The path of the collection: of one namespace, or of the whole cluster without one.
+    pub fn collection(&self, namespace: Option<&str>) -> String {
+        let root = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        match namespace {
+            Some(namespace) if self.namespaced => format!("{root}/namespaces/{namespace}/{}", self.plural),
+            _ => format!("{root}/{}", self.plural),
+        }
+    }
+}
+
+/// Splits `apps/v1` into `("apps", "v1")` and `v1` into `("", "v1")`.
+pub fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+fn is_same_group(one: &Served, other: &Served) -> bool {
+    split_api_version(one.api_version).0 == split_api_version(other.api_version).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_the_group_the_namespace_and_the_plural() {
+        let set = Kind::find("apps/v1", "StatefulSet").unwrap();
+        assert_eq!(set.collection(Some("fleet")), "/apis/apps/v1/namespaces/fleet/statefulsets");
+        assert_eq!(set.collection(None), "/apis/apps/v1/statefulsets");
+        let namespace = Kind::find("v1", "Namespace").unwrap();
+        assert_eq!(
+            namespace.collection(Some("fleet")),
+            "/api/v1/namespaces",
+            "cluster-scoped kinds ignore a namespace"
+        );
+        assert_eq!(set.group_kind(), "StatefulSet.apps");
+        assert_eq!(namespace.group_kind(), "Namespace");
+    }
+
+    #[test]
+    fn a_kind_with_several_versions_lists_the_newest_first() {
+        let versions: Vec<String> = Kind::versions("flowcontrol.apiserver.k8s.io", "FlowSchema")
+            .into_iter()
+            .map(|kind| kind.version.to_string())
+            .collect();
+        assert_eq!(versions, ["v1", "v1beta3", "v1beta2"]);
+        assert!(Kind::find("apps/v1beta1", "Deployment").is_none());
+    }
+
+    #[test]
+    fn a_kind_that_only_newer_minors_serve_is_not_among_those_of_all() {
+        let all: Vec<String> = Kind::all().iter().map(Kind::group_kind).collect();
+        for kind in ["ValidatingAdmissionPolicy.admissionregistration.k8s.io", "PodSecurityPolicy.policy"] {
+            assert!(!all.contains(&kind.to_owned()), "{kind}");
+        }
+        for kind in ["FlowSchema.flowcontrol.apiserver.k8s.io", "HorizontalPodAutoscaler.autoscaling", "Secret"] {
+            assert_eq!(all.iter().filter(|name| *name == kind).count(), 1, "{kind}");
+        }
+        let autoscaler = Kind::versions("autoscaling", "HorizontalPodAutoscaler");
+        assert_eq!(autoscaler.iter().map(Kind::api_version).collect::<Vec<_>>(), ["autoscaling/v2"]);
+    }
+
+    #[test]
+    fn removed_and_unknown_kinds_are_refused_with_what_would_do() {
+        assert_eq!(check("apps/v1", "Deployment", 31), Ok(()));
+        assert_eq!(check("policy/v1beta1", "PodDisruptionBudget", 24), Ok(()));
+        assert_eq!(
+            check("policy/v1beta1", "PodDisruptionBudget", 25).unwrap_err(),
+            "Kubernetes 1.25 does not serve PodDisruptionBudget of policy/v1beta1; it has policy/v1"
+        );
+        assert_eq!(
+            check("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema", 29).unwrap_err(),
+            "Kubernetes 1.29 does not serve FlowSchema of flowcontrol.apiserver.k8s.io/v1beta2; \
+             it has flowcontrol.apiserver.k8s.io/v1, flowcontrol.apiserver.k8s.io/v1beta3"
+        );
+        assert!(check("extensions/v1beta1", "Ingress", 24).unwrap_err().contains("not in the table"));
+    }
+
+    #[test]
+    fn the_table_names_each_kind_of_a_version_once() {
+        let mut seen = std::collections::BTreeSet::new();
+        for row in TABLE {
+            assert!(seen.insert((row.api_version, row.kind)), "{row:?}");
+            assert!(row.until.is_none_or(|until| row.from < until), "{row:?}");
+            assert_eq!(row.plural, row.plural.to_lowercase());
+        }
+    }
+}
