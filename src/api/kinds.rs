@@ -85,9 +85,28 @@ pub const TABLE: &[Served] = &[
     always("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", false),
     always("apiregistration.k8s.io/v1", "APIService", "apiservices", false),
     always("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
-    between("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false, 30, None, ),
-    between("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false, 30, None, ),
-    always("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false, ),
+    between(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        false,
+        30,
+        None,
+    ),
+    between(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        false,
+        30,
+        None,
+    ),
+    always(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        false,
+    ),
     always("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
     always("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", false),
     always("storage.k8s.io/v1", "CSIDriver", "csidrivers", false),
@@ -96,10 +115,38 @@ pub const TABLE: &[Served] = &[
     between("flowcontrol.apiserver.k8s.io/v1beta3", "FlowSchema", "flowschemas", false, 26, Some(32)),
     between("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema", "flowschemas", false, 23, Some(29)),
     between("flowcontrol.apiserver.k8s.io/v1beta1", "FlowSchema", "flowschemas", false, 20, Some(26)),
-    between("flowcontrol.apiserver.k8s.io/v1", "PriorityLevelConfiguration", "prioritylevelconfigurations", false, 29, None, ),
-    between("flowcontrol.apiserver.k8s.io/v1beta3", "PriorityLevelConfiguration", "prioritylevelconfigurations", false, 26, Some(32)),
-    between("flowcontrol.apiserver.k8s.io/v1beta2", "PriorityLevelConfiguration", "prioritylevelconfigurations", false, 23, Some(29)),
-    between("flowcontrol.apiserver.k8s.io/v1beta1", "PriorityLevelConfiguration", "prioritylevelconfigurations", false, 20, Some(26)),
+    between(
+        "flowcontrol.apiserver.k8s.io/v1",
+        "PriorityLevelConfiguration",
+        "prioritylevelconfigurations",
+        false,
+        29,
+        None,
+    ),
+    between(
+        "flowcontrol.apiserver.k8s.io/v1beta3",
+        "PriorityLevelConfiguration",
+        "prioritylevelconfigurations",
+        false,
+        26,
+        Some(32),
+    ),
+    between(
+        "flowcontrol.apiserver.k8s.io/v1beta2",
+        "PriorityLevelConfiguration",
+        "prioritylevelconfigurations",
+        false,
+        23,
+        Some(29),
+    ),
+    between(
+        "flowcontrol.apiserver.k8s.io/v1beta1",
+        "PriorityLevelConfiguration",
+        "prioritylevelconfigurations",
+        false,
+        20,
+        Some(26),
+    ),
     always("cluster.fleet-scheduler.io/v1alpha1", "Cluster", "clusters", false),
     always("policy.fleet-scheduler.io/v1alpha1", "ScheduleGroup", "schedulegroups", true),
     always("policy.fleet-scheduler.io/v1alpha1", "SchedulePolicy", "schedulepolicies", false),
@@ -182,8 +229,9 @@ impl Kind {
         for row in TABLE.iter().filter(|row| row.until.is_none()) {
             let kind = Self::row(row);
             let seen = kinds.iter().any(|known| known.group == kind.group && known.kind == kind.kind);
-            let reaches_oldest =
-                || TABLE.iter().any(|older| older.kind == row.kind && older.from <= OLDEST && is_same_group(older, row));
+            let reaches_oldest = || {
+                TABLE.iter().any(|older| older.kind == row.kind && older.from <= OLDEST && is_same_group(older, row))
+            };
             if !seen && reaches_oldest() {
                 kinds.push(kind);
             }
@@ -204,7 +252,7 @@ impl Kind {
         Self::versions(group, kind).into_iter().next().expect("a kind of the table")
     }
 
-/// `v1`, or `group/version` outside the core group.
+    /// `v1`, or `group/version` outside the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }

@@ -8,9 +8,10 @@ use serde_json::Value;
 use super::engine::Engine;
 use super::error::{Error, StuckObject};
 use super::event::Event;
-use crate::api::kinds::Kind;
-use super::object::{ObjectRef, list, text, uid};
+use super::object::{ObjectRef, uid};
 use super::server::Server;
+use super::status::holds;
+use crate::api::kinds::Kind;
 
 /// After how long an object that is still there is explained.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(10);
@@ -77,46 +78,5 @@ impl Server {
         } else {
             self.get_metadata(kind, object.namespace.as_deref(), &object.name).await
         }
-    }
-}
-
-/// Whether somebody has asked for its deletion, which cannot be taken back.
-pub(super) fn is_going(live: &Value) -> bool {
-    text(live, "/metadata/deletionTimestamp").is_some()
-}
-
-/// What keeps an object that is being deleted: its finalizers, the conditions of a namespace, or its grace period.
-pub(crate) fn holds(live: &Value) -> String {
-    let remaining: Vec<&str> = list(live, "/status/conditions")
-        .iter()
-        .filter(|condition| text(condition, "/status") == Some("True"))
-        .filter(|condition| text(condition, "/type").is_some_and(|kind| kind.starts_with("Namespace")))
-        .filter_map(|condition| text(condition, "/message"))
-        .collect();
-    let finalizers: Vec<&str> = list(live, "/metadata/finalizers").iter().filter_map(Value::as_str).collect();
-    if !remaining.is_empty() {
-        remaining.join("; ")
-    } else if !finalizers.is_empty() {
-        format!("its finalizer {} has not been removed by its controller", finalizers.join(", "))
-    } else if is_going(live) {
-        "it is being deleted".to_owned()
-    } else {
-        "its deletion has not begun".to_owned()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_finalizer_or_the_rest_of_a_namespace_is_named() {
-        let pvc = json!({"metadata": {"deletionTimestamp": "x", "finalizers": ["kubernetes.io/pvc-protection"]}});
-        assert!(holds(&pvc).contains("kubernetes.io/pvc-protection"));
-        let namespace = json!({"metadata": {"deletionTimestamp": "x"}, "status": {"conditions": [
-            {"type": "NamespaceDeletionDiscoveryFailure", "status": "False", "message": "ok"},
-            {"type": "NamespaceContentRemaining", "status": "True", "message": "Some resources are remaining: pods. has 1 resource instances"}]}});
-        assert_eq!(holds(&namespace), "Some resources are remaining: pods. has 1 resource instances");
     }
 }

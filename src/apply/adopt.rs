@@ -10,11 +10,11 @@ use super::api_error::ApiError;
 use super::engine::Engine;
 use super::error::Error;
 use super::fields;
-use crate::api::kinds::Kind;
 use super::object::{ObjectRef, list, text};
-use super::owner::MANAGER;
 use super::plan::Step;
+use super::server::MANAGER;
 use super::server::Server;
+use crate::api::kinds::Kind;
 
 /// How often an object is read again that was changed in between.
 const TRIES: u32 = 20;

@@ -12,11 +12,12 @@ use serde_json::Value;
 use super::adopt;
 use super::engine::Engine;
 use super::error::Error;
-use super::journal::{Journal, JournalStep, LocalJournal, Theirs, Undo};
-use crate::api::kinds::{Kind, split_api_version};
+use super::journal::{Journal, JournalStep, Theirs, Undo};
+use super::journal_file::LocalJournal;
 use super::object::{ObjectRef, text};
 use super::owner::Owner;
 use super::record::State;
+use crate::api::kinds::{Kind, split_api_version};
 use crate::api::text::{visible, visible_cell};
 
 /// Kinds whose former values may come from a journal that anybody with the namespace's Secrets can write. They grant no

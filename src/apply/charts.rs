@@ -7,8 +7,37 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::pin::Pin;
 
-use super::object::{ObjectRef, Planned};
-use super::record::Release;
+use serde_json::Value;
+
+use super::object::ObjectRef;
+use super::record::{Policy, Release};
+
+/// One object to apply.
+///
+/// `object` is the whole manifest with `apiVersion`, `kind` and `metadata.name`; a namespaced object without
+/// `metadata.namespace` goes into the owner's namespace. Objects of a lower `stage` are applied, all of them, before
+/// the first of a higher one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// The position in the order of applying; only the order of the numbers counts.
+    pub stage: u32,
+    /// The manifest.
+    pub object: Value,
+    /// What removing does with it.
+    pub policy: Policy,
+}
+
+impl Planned {
+    /// An object that is deleted with the installation.
+    pub const fn new(stage: u32, object: Value) -> Self {
+        Self { stage, object, policy: Policy::Delete }
+    }
+
+    /// An object that an uninstall keeps unless data is to be deleted too.
+    pub const fn kept(stage: u32, object: Value) -> Self {
+        Self { stage, object, policy: Policy::Keep }
+    }
+}
 
 /// The objects that the charts of all lines can render for one owner, whatever the values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,8 +110,8 @@ impl Charts for NoCharts {
 
 #[cfg(test)]
 mod tests {
-    use crate::api::kinds::Kind;
     use super::*;
+    use crate::api::kinds::Kind;
 
     #[test]
     fn an_object_is_renderable_by_kind_namespace_and_name() {

@@ -7,9 +7,9 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
 use super::api_error::ApiError;
-use crate::api::kinds::Kind;
 use super::object::list;
 use super::server::{Selection, Server, versions_of_group};
+use crate::api::kinds::Kind;
 
 /// What is never worth looking at: made by the cluster itself, short-lived, or a view of something else.
 const IGNORED: &[(&str, &str)] =

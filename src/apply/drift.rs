@@ -9,9 +9,9 @@ use super::engine::Engine;
 use super::error::Error;
 use super::fields;
 use super::object::{ObjectRef, uid};
-use super::owner::MANAGER;
 use super::record::{Item, Phase};
 use super::scale::{Scaler, scalers};
+use super::server::MANAGER;
 use super::server::{Selection, Server};
 
 /// What became of an object.

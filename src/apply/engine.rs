@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::charts::{Charts, NoCharts};
 use super::error::Error;
 use super::event::Events;
+use super::ledger::{self, LockOptions};
 use super::object::ObjectRef;
 use super::owner::Owner;
 use super::record::{Holder, Lock, State};
@@ -93,6 +94,10 @@ impl Engine {
         self.begun.load(Ordering::SeqCst)
     }
 
+    pub(super) fn lock_options(&self) -> LockOptions<'_> {
+        LockOptions { wait: self.options.lock_wait, holder: &self.options.holder, begun: &self.begun }
+    }
+
     /// The cluster, with the deadline of this engine.
     pub fn server(&self) -> Server {
         self.server.until(self.options.deadline)
@@ -116,11 +121,15 @@ impl Engine {
         lock.is_dead(self.server.now(), &Holder::current())
     }
 
+    pub(super) async fn state_of(&self, server: &Server) -> Result<State, Error> {
+        Ok(ledger::load(server, &self.owner).await?)
+    }
+
     /// Record, journal and lock as the cluster has them.
     ///
     /// # Errors
     /// A record that cannot be read, or a server that refuses.
     pub async fn state(&self) -> Result<State, Error> {
-        super::ledger::load(&self.server(), &self.owner).await
+        self.state_of(&self.server()).await
     }
 }

@@ -1,14 +1,13 @@
 //! The errors of the engine: what failed, why, what to do next, and a stable id for programs.
 
-use std::path::PathBuf;
-
 use super::api_error::ApiError;
 use super::audit::{RefusedStep, join_refused};
 use super::client::ClientError;
 use super::conflict::Conflict;
 use super::diagnosis::WaitFailure;
+use super::inventory_error;
 use super::object::ObjectRef;
-use crate::api::file::FileError;
+use super::request_error::RequestError;
 use crate::api::shell::quoted;
 use crate::api::text::{visible, visible_cell};
 
@@ -20,16 +19,11 @@ pub enum Error {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The server refused something, or was not reached.
-    #[error("cannot {doing}")]
-    Api {
-        /// What was being done, as `apply StatefulSet fleet/etcd`.
-        doing: String,
-        /// The object, when it was about one.
-        object: Option<Box<ObjectRef>>,
-        /// The server's answer.
-        #[source]
-        source: Box<ApiError>,
-    },
+    #[error(transparent)]
+    Request(RequestError),
+    /// Record, lock or journal could not be read or written.
+    #[error(transparent)]
+    Inventory(inventory_error::Error),
     /// Fields that we would set are held by others.
     #[error("{} of {} held by another manager: {}", count(conflicts.len(), "field"), if conflicts.len() == 1 { "ours is" } else { "ours are" }, join(conflicts))]
     Conflicts {
@@ -48,36 +42,9 @@ pub enum Error {
         /// One an object.
         objects: Vec<Foreign>,
     },
-    /// Another run is at work.
-    #[error("another run holds the lock: {}, until {}", visible(holder), visible_cell(expires))]
-    Locked {
-        /// Who: user, host, process, since when.
-        holder: String,
-        /// When the lock expires if it is not renewed.
-        expires: String,
-    },
-    /// Another run took the lock while this one worked.
-    #[error("the lock was lost to {}; nothing more was written", visible(holder))]
-    LockLost {
-        /// Who has it now.
-        holder: String,
-    },
-    /// Another run changed the installation after the plan was made. Nothing of the plan was written.
-    #[error("the installation was changed by another run since the plan was made")]
-    PlanOutdated,
     /// Waiting came to an end without success.
     #[error(transparent)]
     Wait(#[from] Box<WaitFailure>),
-    /// The record or journal in the cluster cannot be read.
-    #[error("the record `{name}` in namespace `{namespace}` cannot be used: {}", visible(why))]
-    Record {
-        /// The Secret.
-        name: String,
-        /// Its namespace.
-        namespace: String,
-        /// What is wrong with it.
-        why: String,
-    },
     /// The journal has steps that no run of this owner can have written.
     #[error("the journal {} is none that a run of this installation wrote: {}", if *from_copy { "on this machine".to_owned() } else { format!("in Secret {namespace}/{name}") }, join_refused(steps))]
     JournalRefused {
@@ -99,15 +66,6 @@ pub enum Error {
         version: String,
         /// Why not, as a clause.
         why: String,
-    },
-    /// A local file cannot be written or read.
-    #[error("cannot use {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
     },
     /// An input object lacks what every object has.
     #[error("an object to apply is incomplete: {}", visible(.0))]
@@ -151,61 +109,41 @@ pub struct StuckObject {
     pub because: String,
 }
 
-/// The reason of what was not sent because the lock was lost; the message is who holds it.
-pub(super) const LOCK_LOST: &str = "LockLost";
-
-impl From<FileError> for Error {
-    fn from(error: FileError) -> Self {
-        let said = error.to_string();
+impl From<inventory_error::Error> for Error {
+    fn from(error: inventory_error::Error) -> Self {
         match error {
-            FileError::Io { path, source, .. } => Self::File { path, source },
-            FileError::Unexpected { path, .. } => Self::File { path, source: std::io::Error::other(said) },
+            inventory_error::Error::Request(error) => Self::Request(error),
+            error => Self::Inventory(error),
         }
+    }
+}
+
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
+        inventory_error::Error::from(error).into()
     }
 }
 
 impl Error {
     pub(crate) fn api(doing: impl Into<String>, source: ApiError) -> Self {
-        Self::Api { doing: doing.into(), object: None, source: Box::new(source) }
+        RequestError::new(doing, source).into()
     }
 
     pub(crate) fn on(doing: &str, object: &ObjectRef, source: ApiError) -> Self {
-        if source.reason == LOCK_LOST {
-            return Self::LockLost { holder: source.message };
-        }
-        let source = if object.is_secret() { source.without_values() } else { source };
-        Self::Api {
-            doing: format!("{doing} {object}"),
-            object: Some(Box::new(object.clone())),
-            source: Box::new(source),
-        }
+        RequestError::on(doing, object, source).into()
     }
 
     /// A stable id for programs.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Client(error) => error.reason(),
-            Self::Api { source, .. } if source.is_namespace_terminating() => "NamespaceTerminating",
-            Self::Api { source, .. } if source.is_immutable() => "ImmutableField",
-            Self::Api { source, .. } => match (source.code, source.reason.as_str()) {
-                (0, "Tls") => "TlsFailed",
-                (0, "Auth") | (401, _) => "Unauthorized",
-                (0, _) => "ServerUnreachable",
-                (403, _) => "Forbidden",
-                (404, _) => "NotFound",
-                (422 | 400, _) => "Invalid",
-                _ => "ServerRefused",
-            },
+            Self::Request(error) => error.reason(),
+            Self::Inventory(error) => error.reason(),
             Self::Conflicts { .. } => "FieldConflict",
             Self::NotOurs { .. } | Self::MadeByOthers { .. } => "NotOurs",
-            Self::Locked { .. } => "Locked",
-            Self::LockLost { .. } => "LockLost",
-            Self::PlanOutdated => "PlanOutdated",
             Self::Wait(failure) => failure.reason(),
-            Self::Record { .. } => "BadRecord",
             Self::JournalRefused { .. } => "JournalRefused",
             Self::NotRendered { .. } => "NotRendered",
-            Self::File { .. } => "FileError",
             Self::Input(_) => "InvalidObject",
             Self::Stuck { .. } => "DeletionStuck",
         }
@@ -215,18 +153,8 @@ impl Error {
     pub fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::Client(error) => error.remedy(),
-            Self::Api { source, .. } if source.is_namespace_terminating() => {
-                "the namespace is being deleted: wait until it is gone, then run the command again".to_owned()
-            }
-            Self::Api { source, object: Some(object), .. } if source.is_immutable() => format!(
-                "a field of {object} cannot be changed once it is set; delete the object and run the command again, or go back to the former value"
-            ),
-            Self::Api { source, .. } if source.is_forbidden() => {
-                "ask an administrator of the cluster for this right (`fleetctl show rbac NAME`, or `fleetctl show rbac agent NAME`, prints all that are needed), or use a context that has it".to_owned()
-            }
-            Self::Api { source, .. } if source.code == 0 || source.code == 401 => {
-                "check with `kubectl version` that the cluster answers in this context".to_owned()
-            }
+            Self::Request(error) => return error.remedy(),
+            Self::Inventory(error) => return error.remedy(),
             Self::Conflicts { conflicts } => {
                 let fields: Vec<String> = conflicts.iter().map(|c| format!("--take-fields {}", quoted(&visible(&c.flag())))).collect();
                 format!("to overwrite just these, add {}", fields.join(" "))
@@ -241,16 +169,7 @@ impl Error {
             Self::MadeByOthers { .. } => {
                 "remove them with what made them, such as `kubectl delete -f`; or make them ours by an install with `--adopt`, and uninstall then".to_owned()
             }
-            Self::Locked { .. } => {
-                "wait for the other run (`--lock-wait 5m`); a lock that is not renewed is taken over when it expires"
-                    .to_owned()
-            }
-            Self::PlanOutdated => "run the command again".to_owned(),
-            Self::LockLost { .. } => "run the command again when the other run is done".to_owned(),
             Self::Wait(failure) => return failure.remedy(),
-            Self::Record { namespace, name, .. } => {
-                format!("look at it with `kubectl -n {namespace} get secret {name} -o yaml`")
-            }
             Self::JournalRefused { from_copy: true, .. } => {
                 "look at the journal in the folder `~/.fleet`, and move it away if this machine has not written it".to_owned()
             }
@@ -271,7 +190,7 @@ impl Error {
             Self::Stuck { .. } => {
                 "run the command again when the finalizers are gone; it goes on where it stopped".to_owned()
             }
-            Self::Api { .. } | Self::File { .. } | Self::Input(_) => return None,
+            Self::Input(_) => return None,
         })
     }
 
@@ -286,7 +205,7 @@ impl Error {
         match self {
             Self::Wait(failure) => failure.timed_out,
             Self::Stuck { .. } => true,
-            Self::Api { source, .. } => source.reason == "Timeout",
+            Self::Request(error) => error.is_timeout(),
             _ => false,
         }
     }

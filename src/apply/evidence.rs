@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::causes::{Evidence, event_time, worth_reading};
-use super::engine::Engine;
-use crate::api::kinds::Kind;
 use super::object::{ObjectRef, text};
+use super::owner::Owner;
 use super::server::{Selection, Server};
+use crate::api::kinds::Kind;
 
 /// Older events are of former tries, by the server's clock, but for those about Services and those of [`AT_WORK`]: whoever
 /// makes a load balancer, a node or a volume says so once, and may take longer for it.
@@ -26,40 +26,41 @@ const LOG_LINES: usize = 24;
 /// A line of a log that is longer is cut.
 const LOG_LINE: usize = 600;
 
-impl Engine {
-    /// Reads pods, claims, classes, events and the logs of crashing containers around objects that are not ready.
-    pub(crate) async fn evidence<'a>(&self, server: &Server, waiting: impl Iterator<Item = &'a ObjectRef>) -> Evidence {
-        let waiting: Vec<&ObjectRef> = waiting.collect();
-        let namespaces: BTreeSet<&str> = waiting.iter().filter_map(|object| object.namespace.as_deref()).collect();
-        let sets = waiting.iter().any(|object| object.kind == "Deployment");
-        let mut evidence = Evidence::default();
-        for namespace in namespaces {
-            let selector = self.owner.selector();
-            let labelled = Selection { namespace: Some(namespace), labels: Some(&selector), ..Selection::default() };
-            let all = Selection { namespace: Some(namespace), ..Selection::default() };
-            let (pods_kind, events_kind) = (Kind::known("", "Pod"), Kind::known("", "Event"));
-            let (sets_kind, claims_kind) =
-                (Kind::known("apps", "ReplicaSet"), Kind::known("", "PersistentVolumeClaim"));
-            let (pods, claims, events, replica_sets) = futures::join!(
-                server.list(&pods_kind, &labelled),
-                server.list(&claims_kind, &all),
-                server.list(&events_kind, &all),
-                async { if sets { server.list(&sets_kind, &labelled).await } else { Ok(Vec::new()) } },
-            );
-            evidence.pods.extend(pods.unwrap_or_default());
-            evidence.claims.extend(claims.unwrap_or_default());
-            let now = server.now();
-            evidence.events.extend(events.unwrap_or_default().into_iter().filter(|event| counts(event, now)));
-            evidence.replica_sets.extend(replica_sets.unwrap_or_default());
-        }
-        let unbound = evidence.claims.iter().any(|claim| text(claim, "/status/phase") != Some("Bound"));
-        if unbound {
-            let classes = Kind::known("storage.k8s.io", "StorageClass");
-            evidence.classes = server.list(&classes, &Selection::default()).await.ok();
-        }
-        evidence.logs = logs(server, &evidence.pods).await;
-        evidence
+/// Reads pods, claims, classes, events and the logs of crashing containers around objects that are not ready.
+pub(crate) async fn collect<'a>(
+    server: &Server,
+    owner: &Owner,
+    waiting: impl Iterator<Item = &'a ObjectRef>,
+) -> Evidence {
+    let waiting: Vec<&ObjectRef> = waiting.collect();
+    let namespaces: BTreeSet<&str> = waiting.iter().filter_map(|object| object.namespace.as_deref()).collect();
+    let sets = waiting.iter().any(|object| object.kind == "Deployment");
+    let mut evidence = Evidence::default();
+    for namespace in namespaces {
+        let selector = owner.selector();
+        let labelled = Selection { namespace: Some(namespace), labels: Some(&selector), ..Selection::default() };
+        let all = Selection { namespace: Some(namespace), ..Selection::default() };
+        let (pods_kind, events_kind) = (Kind::known("", "Pod"), Kind::known("", "Event"));
+        let (sets_kind, claims_kind) = (Kind::known("apps", "ReplicaSet"), Kind::known("", "PersistentVolumeClaim"));
+        let (pods, claims, events, replica_sets) = futures::join!(
+            server.list(&pods_kind, &labelled),
+            server.list(&claims_kind, &all),
+            server.list(&events_kind, &all),
+            async { if sets { server.list(&sets_kind, &labelled).await } else { Ok(Vec::new()) } },
+        );
+        evidence.pods.extend(pods.unwrap_or_default());
+        evidence.claims.extend(claims.unwrap_or_default());
+        let now = server.now();
+        evidence.events.extend(events.unwrap_or_default().into_iter().filter(|event| counts(event, now)));
+        evidence.replica_sets.extend(replica_sets.unwrap_or_default());
     }
+    let unbound = evidence.claims.iter().any(|claim| text(claim, "/status/phase") != Some("Bound"));
+    if unbound {
+        let classes = Kind::known("storage.k8s.io", "StorageClass");
+        evidence.classes = server.list(&classes, &Selection::default()).await.ok();
+    }
+    evidence.logs = logs(server, &evidence.pods).await;
+    evidence
 }
 
 fn counts(event: &Value, now: Timestamp) -> bool {
@@ -99,8 +100,8 @@ fn of_both_runs(former: Option<String>, now: Option<String>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::event::Events;
     use super::*;
-    use crate::apply::owner::Owner;
     use serde_json::json;
 
     #[test]
@@ -139,11 +140,11 @@ mod tests {
             let answer = http::Response::builder().header("date", "Thu, 01 Jan 2026 01:00:00 GMT");
             std::future::ready(answer.body(kube::client::Body::from(said)))
         });
-        let engine =
-            Engine::reader(kube::Client::new(service, "default"), Owner::new("control-plane", "demo", "fleet"));
+        let server = Server::new(kube::Client::new(service, "default"), Events::none());
+        let owner = Owner::new("control-plane", "demo", "fleet");
         let kind = Kind::known("apps", "Deployment");
         let waiting = [ObjectRef::new(&kind, Some("fleet"), "d")];
-        let evidence = engine.evidence(&engine.server(), waiting.iter()).await;
+        let evidence = collect(&server, &owner, waiting.iter()).await;
         let reasons: Vec<_> = evidence.events.iter().filter_map(|event| text(event, "/reason")).collect();
         assert_eq!(reasons, ["4"]);
     }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use super::object::{list, text};
-use super::owner::MANAGER;
+use super::server::MANAGER;
 
 /// Our `Apply` entry in an object's `managedFields`, if there is one.
 ///

@@ -112,11 +112,11 @@ fn as_applied(record: &Record, item: &Item, mut manifest: Value) -> Option<Value
 mod tests {
     use serde_json::json;
 
-    use crate::api::kinds::Kind;
-    use super::super::object::Policy;
     use super::super::owner::Owner;
+    use super::super::record::Policy;
     use super::super::record::{Origin, Release};
     use super::*;
+    use crate::api::kinds::Kind;
 
     #[test]
     fn a_manifest_is_the_former_one_by_its_digest() {

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use super::absence::{Doomed, is_going};
+use super::absence::Doomed;
 use super::engine::Engine;
 use super::error::Error;
 use super::journal::{JournalStep, Undo};
-use crate::api::kinds::Kind;
+use super::object::is_going;
 use super::object::{ObjectRef, text, uid};
 use super::others::{Labelled, claim_of};
 use super::record::State;
 use super::server::{Selection, Server};
+use crate::api::kinds::Kind;
 
 /// An object found in the cluster.
 #[derive(Debug, Clone)]

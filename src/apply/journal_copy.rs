@@ -5,22 +5,24 @@ use std::io;
 
 use serde_json::Value;
 
-use super::absence::is_going;
 use super::engine::Engine;
 use super::error::Error;
-use super::journal::{Journal, LocalJournal, Undo};
-use crate::api::kinds::Kind;
+use super::inventory_error;
+use super::journal::{Journal, Undo};
+use super::journal_file::LocalJournal;
+use super::object::is_going;
 use super::object::{ObjectRef, annotation, condition, number, text};
 use super::owner::NAMESPACE_CREATED_ANNOTATION;
 use super::record::State;
 use super::server::Server;
+use crate::api::kinds::Kind;
 
 impl Engine {
     /// The copy on this machine of the journal of a run that was cut off, where the cluster has lost journal and record: it is
     /// about this cluster if the namespace was made by the installation that it names.
     ///
     /// # Errors
-    /// [`Error::File`] with [`io::ErrorKind::InvalidData`] where nothing can be undone by it: what it was to make has been
+    /// [`inventory_error::Error::File`] with [`io::ErrorKind::InvalidData`] where nothing can be undone by it: what it was to make has been
     /// ready, or former values are missing in it. Whatever the server refuses to read.
     pub async fn copy_of_journal(&self, state: &State) -> Result<Option<Journal>, Error> {
         let Some(path) = self.options.journal.as_deref().filter(|_| state.is_empty()) else { return Ok(None) };
@@ -33,13 +35,15 @@ impl Engine {
         if made_by != Some(&journal.install_uid) || journal.is_removal() {
             return Ok(None);
         }
-        let useless =
-            |why| Error::File { path: path.to_owned(), source: io::Error::new(io::ErrorKind::InvalidData, why) };
+        let useless = |why| inventory_error::Error::File {
+            path: path.to_owned(),
+            source: io::Error::new(io::ErrorKind::InvalidData, why),
+        };
         if let Some(step) = journal.steps.iter().find(|step| step.undo.is_without_values()) {
-            return Err(useless(values_lost(&step.object)));
+            return Err(useless(values_lost(&step.object)).into());
         }
         match self.ready_since(server, &journal, state).await? {
-            Some(object) => Err(useless(format!("{object}, which that run was to make, has been ready since"))),
+            Some(object) => Err(useless(format!("{object}, which that run was to make, has been ready since")).into()),
             None => Ok(Some(journal)),
         }
     }

@@ -13,14 +13,14 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use super::api_error::ApiError;
-use super::engine::Options;
-use super::error::{Error, LOCK_LOST};
-use super::event::{Event, Events};
-use crate::api::kinds::Kind;
+use super::event::Event;
+use super::inventory_error::{Error, LOCK_LOST};
 use super::object::ObjectRef;
 use super::owner::Owner;
 use super::record::{Holder, Lock, State, random_id};
-use super::server::Server;
+use super::request_error::RequestError;
+use super::server::{Server, WriteGuard};
+use crate::api::kinds::Kind;
 
 /// The most that record and journal may take, in bytes; the API server refuses Secrets from 1 MiB on.
 const LARGEST: usize = 1_000 * 1024;
@@ -33,6 +33,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the last write of a run may take, even when its deadline has passed.
 const LAST_WORD: Duration = Duration::from_secs(30);
+
+/// How the lock is taken.
+pub(crate) struct LockOptions<'a> {
+    /// How long to wait for another run's lock.
+    pub(crate) wait: Duration,
+    /// Who the lock says is at work; each run puts a fresh nonce into it.
+    pub(crate) holder: &'a Holder,
+    /// Set from the first write on, when there may be something of this run.
+    pub(crate) begun: &'a AtomicBool,
+}
 
 /// The open ledger of a run that holds the lock.
 #[derive(Debug)]
@@ -77,19 +87,18 @@ impl Shared {
         self.ledger.lock().await
     }
 
-    /// What keeps writes from being sent when the lock is lost.
-    pub(crate) fn fence(&self) -> Fence {
-        Fence(Arc::clone(&self.ledger))
+    /// Keeps writes from being sent when the lock is lost.
+    pub(crate) fn guard(&self) -> Arc<dyn WriteGuard> {
+        Arc::new(LockGuard(Arc::clone(&self.ledger)))
     }
 }
 
-/// The lock, as those see it who write something else while they hold it.
-#[derive(Clone)]
-pub(crate) struct Fence(Arc<Mutex<Ledger>>);
+/// Lets writes pass while the lock is held.
+struct LockGuard(Arc<Mutex<Ledger>>);
 
-impl Fence {
+impl WriteGuard for LockGuard {
     /// Fails where the lock is not ours any more; asks only where that is not certain.
-    pub(crate) fn holds(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>> {
+    fn check(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>> {
         Box::pin(async {
             let mut ledger = self.0.lock().await;
             if ledger.is_fresh() {
@@ -97,7 +106,7 @@ impl Fence {
             }
             ledger.still_ours().await.map_err(|error| match error {
                 Error::LockLost { holder } => ApiError::synthetic(0, LOCK_LOST, holder),
-                Error::Api { source, .. } => *source,
+                Error::Request(error) => *error.source,
                 other => ApiError::synthetic(0, "Invalid", other.to_string()),
             })
         })
@@ -130,23 +139,22 @@ impl Ledger {
     ///
     /// What the caller has `seen` needs no second look where nobody held the lock then: the write is refused if it is not
     /// like that any more. A lock that is expired or whose process is gone is taken over; a live one is waited for, at
-    /// most `lock_wait`, and not up to the deadline, for then nobody would say who holds it. `begun` says from the first
-    /// write on that there may be something of this run; who was slower than another has written nothing.
+    /// most `wait`, and not up to the deadline, for then nobody would say who holds it. Who was slower than
+    /// another has written nothing.
     ///
     /// # Errors
     /// [`Error::Locked`]; [`Error::PlanOutdated`] where the namespace went meanwhile, with the run that was waited for or seen.
     pub(crate) async fn acquire(
         server: &Server,
         owner: &Owner,
-        options: &Options,
-        events: &Events,
-        begun: &AtomicBool,
+        options: LockOptions<'_>,
         seen: &State,
         change: impl Fn(&mut State),
     ) -> Result<Self, Error> {
         let began = Instant::now();
-        let end = options.deadline.and_then(|deadline| deadline.checked_sub(2 * LOOK_EVERY));
+        let end = server.deadline.and_then(|deadline| deadline.checked_sub(2 * LOOK_EVERY));
         let holder = Holder { nonce: random_id(), since: jiff::Timestamp::now().to_string(), ..options.holder.clone() };
+        let events = server.events();
         let mut told = false;
         let was_there = !seen.uid.is_empty();
         let mut seen = Some(seen).filter(|seen| seen.lock.is_none() && seen.is_one_look()).cloned();
@@ -158,7 +166,7 @@ impl Ledger {
             if let Some(lock) = &state.lock {
                 if lock.is_dead(server.now(), &holder) {
                     events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
-                } else if began.elapsed() >= options.lock_wait || end.is_some_and(|end| Instant::now() >= end) {
+                } else if began.elapsed() >= options.wait || end.is_some_and(|end| Instant::now() >= end) {
                     return Err(Error::Locked { holder: lock.holder.to_string(), expires: lock.expires.clone() });
                 } else {
                     if !told {
@@ -176,16 +184,16 @@ impl Ledger {
             next.lock = Some(ledger.fresh_lock());
             change(&mut next);
             let is_new = next.uid.is_empty();
-            let before = begun.swap(true, Ordering::SeqCst);
+            let before = options.begun.swap(true, Ordering::SeqCst);
             match ledger.write(next).await {
                 Ok(true) => return Ok(ledger),
-                Ok(false) => begun.store(before, Ordering::SeqCst),
-                Err(Error::Api { source, .. })
+                Ok(false) => options.begun.store(before, Ordering::SeqCst),
+                Err(Error::Request(RequestError { source, .. }))
                     if is_new
                         && (told || was_there)
                         && (source.is_namespace_terminating() || source.is_not_found()) =>
                 {
-                    begun.store(before, Ordering::SeqCst);
+                    options.begun.store(before, Ordering::SeqCst);
                     return Err(Error::PlanOutdated);
                 }
                 Err(error) => return Err(error),
@@ -341,6 +349,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::clock::tests::dated;
+    use super::super::event::Events;
     use super::super::server::ApplyOptions;
     use super::*;
 
@@ -378,8 +387,9 @@ mod tests {
 
     /// The lock, just taken.
     async fn acquired(server: &Server, owner: &Owner) -> Ledger {
-        let (options, begun) = (Options::default(), AtomicBool::new(false));
-        Ledger::acquire(server, owner, &options, &Events::none(), &begun, &State::default(), |_| {}).await.unwrap()
+        let (holder, begun) = (Holder::current(), AtomicBool::new(false));
+        let options = LockOptions { wait: Duration::ZERO, holder: &holder, begun: &begun };
+        Ledger::acquire(server, owner, options, &State::default(), |_| {}).await.unwrap()
     }
 
     fn map() -> (Kind, Value) {
@@ -392,7 +402,7 @@ mod tests {
         let owner = Owner::new("control-plane", "demo", "fleet");
         let applied = Arc::new(AtomicUsize::new(0));
         let server = taken_over(&owner, &applied);
-        let fenced = server.behind(Shared::new(acquired(&server, &owner).await).fence());
+        let fenced = server.guarded(Shared::new(acquired(&server, &owner).await).guard());
         let (kind, map) = map();
         fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap();
         assert_eq!(applied.load(Ordering::SeqCst), 1, "a lock that was taken a moment ago needs no look");
@@ -416,7 +426,7 @@ mod tests {
         let life = jiff::SignedDuration::try_from(LOCK_LIFE).unwrap();
         ledger.state.lock.as_mut().unwrap().expires = (then + life).to_string();
         server.clock.hear(&dated(then), then);
-        let fenced = server.behind(Shared::new(ledger).fence());
+        let fenced = server.guarded(Shared::new(ledger).guard());
         let (kind, map) = map();
         let refused = fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap_err();
         let target = ObjectRef::new(&kind, Some("fleet"), "config");

@@ -10,17 +10,18 @@ use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::absence::{Doomed, is_going};
+use super::absence::Doomed;
 use super::discovery;
 use super::engine::Engine;
 use super::error::Error;
 use super::fields;
-use crate::api::kinds::Kind;
+use super::object::is_going;
 use super::object::{ObjectRef, label, list, text, uid};
 use super::others::controlling_owner;
 use super::owner::INSTALL_LABEL;
 use super::server::{Selection, Server};
 use super::uninstall::Kept;
+use crate::api::kinds::Kind;
 use crate::api::shell::foreign_word;
 
 /// How long the garbage collector may take before what it should have collected counts as left over.

@@ -9,11 +9,11 @@ use super::discovery;
 use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
-use crate::api::kinds::Kind;
 use super::ledger::Shared;
 use super::object::{ObjectRef, list, text, uid};
 use super::plan::is_made;
 use super::server::{Selection, Server};
+use crate::api::kinds::Kind;
 
 /// How many strangers in a namespace are named.
 const NAMED: usize = 5;

@@ -1,4 +1,4 @@
-//! What goes into the engine and how one object is named: `Planned`, `ObjectRef`, and small readers of JSON objects.
+//! The name of an object in a cluster, and small readers of objects as JSON.
 
 use std::fmt;
 
@@ -7,44 +7,6 @@ use serde_json::Value;
 
 use crate::api::kinds::{Kind, split_api_version};
 use crate::api::text::visible_cell;
-
-/// What removing the installation does with an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// Deleted by an uninstall and by a prune.
-    #[default]
-    Delete,
-    /// Cannot be made again (data, keys): stays unless the deletion of data was asked for, and is never pruned.
-    Keep,
-}
-
-/// One object to apply.
-///
-/// `object` is the whole manifest with `apiVersion`, `kind` and `metadata.name`; a namespaced object without
-/// `metadata.namespace` goes into the owner's namespace. Objects of a lower `stage` are applied, all of them, before
-/// the first of a higher one.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Planned {
-    /// The position in the order of applying; only the order of the numbers counts.
-    pub stage: u32,
-    /// The manifest.
-    pub object: Value,
-    /// What removing does with it.
-    pub policy: Policy,
-}
-
-impl Planned {
-    /// An object that is deleted with the installation.
-    pub const fn new(stage: u32, object: Value) -> Self {
-        Self { stage, object, policy: Policy::Delete }
-    }
-
-    /// An object that an uninstall keeps unless data is to be deleted too.
-    pub const fn kept(stage: u32, object: Value) -> Self {
-        Self { stage, object, policy: Policy::Keep }
-    }
-}
 
 /// The name of one object in a cluster: everything but the version, which may change between servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -145,6 +107,11 @@ pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 /// The uid, empty when there is none.
 pub(crate) fn uid(object: &Value) -> &str {
     text(object, "/metadata/uid").unwrap_or_default()
+}
+
+/// Whether somebody has asked for its deletion, which cannot be taken back.
+pub(crate) fn is_going(live: &Value) -> bool {
+    text(live, "/metadata/deletionTimestamp").is_some()
 }
 
 /// A condition of `status.conditions` by its type.

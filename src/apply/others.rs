@@ -8,9 +8,9 @@ use super::engine::Engine;
 use super::error::{Error, Foreign};
 use super::fields;
 use super::found::Found;
-use crate::api::kinds::{Kind, split_api_version};
 use super::object::{list, text, uid};
 use super::server::{Selection, Server};
+use crate::api::kinds::{Kind, split_api_version};
 
 /// Kinds that make pods, by themselves or by one another.
 const WORKLOADS: [(&str, &str); 5] =

@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::server::MANAGER;
+
 /// The label with the owner's name on every object of an installation, on its pods and on its volume claims.
 pub const INSTALL_LABEL: &str = "fleet-scheduler.io/install";
 /// The label with the owner's kind, so that an agent and a control plane of one name are told apart.
 pub const OWNER_KIND_LABEL: &str = "fleet-scheduler.io/install-kind";
 /// The label that names the tool, as Kubernetes recommends it.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
-/// The value of [`MANAGED_BY_LABEL`], and the field manager of every write.
-pub const MANAGER: &str = "fleetctl";
 /// The annotation on a namespace that we created: the install uid of its creator.
 pub const NAMESPACE_CREATED_ANNOTATION: &str = "fleet-scheduler.io/namespace-created-by";
 /// The annotation on objects that only a deletion of data removes, so that a lost record loses no keys.

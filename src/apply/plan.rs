@@ -12,17 +12,19 @@ use serde_json::{Value, json};
 
 use super::absence::Doomed;
 use super::audit::RefusedStep;
+use super::charts::Planned;
 use super::conflict;
 use super::engine::Engine;
 use super::error::{Error, Foreign};
 use super::fields;
 use super::journal::{JournalStep, Undo};
-use crate::api::kinds::Kind;
-use super::object::{ObjectRef, Planned, Policy, annotation, label, text, uid};
+use super::object::{ObjectRef, annotation, label, text, uid};
 use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
+use super::record::Policy;
 use super::record::{Item, Origin, Phase, Record, Release, State, digest, random_id};
 use super::scale::{self, Scaler};
 use super::server::{Selection, Server};
+use crate::api::kinds::Kind;
 
 /// How long a namespace that is being deleted is waited for.
 const TERMINATING: Duration = Duration::from_secs(90);
@@ -222,7 +224,7 @@ impl Engine {
     async fn compare(&self, objects: &[Planned]) -> Result<Plan, Error> {
         let server = self.server();
         let namespaces = Kind::known("", "Namespace");
-        let (state, namespace) = futures::try_join!(super::ledger::load(&server, &self.owner), async {
+        let (state, namespace) = futures::try_join!(self.state_of(&server), async {
             let found = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
             found.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))
         })?;

@@ -10,12 +10,12 @@ use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
 use super::journal::{JournalStep, Undo};
-use crate::api::kinds::Kind;
 use super::object::{ObjectRef, uid};
 use super::record::Item;
 use super::run::Run;
 use super::server::Server;
 use super::write::bare;
+use crate::api::kinds::Kind;
 
 /// Why an object stays that is planned no more and was ours: someone made another one of that name, or took our labels off.
 pub(crate) const THEIRS: &str = "it is another's by now";

@@ -13,11 +13,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::journal::Journal;
-use super::object::{ObjectRef, Policy, annotation, text};
+use super::object::{ObjectRef, annotation, text};
 use super::owner::{
-    APPLYSET_ID_LABEL, APPLYSET_KINDS, APPLYSET_NAMESPACES, APPLYSET_TOOLING, INSTALL_LABEL, MANAGED_BY_LABEL, MANAGER,
+    APPLYSET_ID_LABEL, APPLYSET_KINDS, APPLYSET_NAMESPACES, APPLYSET_TOOLING, INSTALL_LABEL, MANAGED_BY_LABEL,
     OWNER_KIND_LABEL, Owner,
 };
+use super::server::MANAGER;
 use crate::api::text::visible;
 
 /// The newest format that this version writes and reads.
@@ -53,6 +54,17 @@ pub enum Phase {
     Installed,
     /// Uninstalled; the inventory is what was kept.
     Removed,
+}
+
+/// What removing the installation does with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Deleted by an uninstall and by a prune.
+    #[default]
+    Delete,
+    /// Cannot be made again (data, keys): stays unless the deletion of data was asked for, and is never pruned.
+    Keep,
 }
 
 /// How an object became ours.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::absence::{Doomed, is_going};
+use super::absence::Doomed;
 use super::audit::{self, FOREIGN, RECORDED, Source};
 use super::conflict::{self, Conflict};
 use super::engine::Engine;
@@ -18,19 +18,23 @@ use super::event::{Done, Event};
 use super::fields;
 use super::former::Former;
 use super::found::{Found, keeps_data};
-use super::journal::{Journal, JournalStep, LocalJournal, Theirs, Undo};
+use super::inventory_error;
+use super::journal::{Journal, JournalStep, Theirs, Undo};
 use super::journal_copy::values_lost;
-use crate::api::kinds::{Kind, split_api_version};
+use super::journal_file::{LocalJournal, remove_file};
 use super::ledger::{Ledger, Shared};
-use super::object::{ObjectRef, Policy, annotation, label, text, uid};
+use super::object::is_going;
+use super::object::{ObjectRef, annotation, label, text, uid};
 use super::others::claim_of;
 use super::owner::KEEP_ANNOTATION;
 use super::plan::metadata_of;
+use super::record::Policy;
 use super::record::State;
 use super::run::Run;
 use super::server::{ApplyOptions, Server};
 use super::uninstall::Kept;
 use super::write::bare;
+use crate::api::kinds::{Kind, split_api_version};
 
 /// How long a rollback waits for what it deleted.
 const GONE_WITHIN: Duration = Duration::from_secs(60);
@@ -79,7 +83,7 @@ impl Engine {
             let copy = self.copy_of_journal(&state).await?;
             match self.undo_of_state(state, copy, false).await {
                 // The run that was waited for, or seen, has gone with its namespace.
-                Err(Error::PlanOutdated) if !outdated => outdated = true,
+                Err(Error::Inventory(inventory_error::Error::PlanOutdated)) if !outdated => outdated = true,
                 done => return done,
             }
         }
@@ -110,8 +114,7 @@ impl Engine {
             }
             return Ok(result);
         }
-        let begun = &self.begun;
-        let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, &state, |state| {
+        let mut ledger = Ledger::acquire(&server, &self.owner, self.lock_options(), &state, |state| {
             if state.is_empty() {
                 state.journal.clone_from(&copy);
             }
@@ -119,7 +122,7 @@ impl Engine {
         .await?;
         if only_this && ledger.found != state.version {
             ledger.finish(|_| {}).await?;
-            return Err(Error::PlanOutdated);
+            return Err(inventory_error::Error::PlanOutdated.into());
         }
         if let Err(refused) = self.audit(ledger.state.journal.as_ref()) {
             ledger.finish(|_| {}).await?;
@@ -166,7 +169,7 @@ impl Engine {
             return Ok(RolledBack::default());
         };
         self.audit(Some(&journal))?;
-        let server = &server.behind(ledger.fence());
+        let server = &server.guarded(ledger.guard());
         self.find_keys(server, &mut journal).await?;
         let mut undoing = Undoing::default();
         // What keys the data is written under is known as long as there is any.
@@ -245,7 +248,7 @@ impl Engine {
                 Ok(Outcome::Restored) => {}
                 Ok(Outcome::Deleted(gone)) => undoing.doomed.push(gone),
                 Ok(Outcome::Recreated(uid)) => undoing.made_again.push((step.object.clone(), uid)),
-                Err(error @ Error::LockLost { .. }) => return Err(error),
+                Err(error @ Error::Inventory(inventory_error::Error::LockLost { .. })) => return Err(error),
                 Err(error) => {
                     undoing.result.problems.push(error);
                     continue;
@@ -348,14 +351,15 @@ impl Engine {
         }
         let mut ledger = ledger.lock().await;
         if state.record.is_none() {
-            return ledger.remove().await;
+            return Ok(ledger.remove().await?);
         }
         ledger
             .finish(|state| {
                 state.journal = None;
                 note_uids(state, made_again);
             })
-            .await
+            .await?;
+        Ok(())
     }
 
     /// Undoes one step. `former` is the recorded release, for steps that are undone from it.
@@ -593,13 +597,4 @@ fn identity(live: &Value) -> Value {
         metadata["namespace"] = namespace.into();
     }
     json!({"apiVersion": api_version, "kind": text(live, "/kind"), "metadata": metadata})
-}
-
-pub(crate) fn remove_file(path: &std::path::Path) -> Result<(), Error> {
-    match std::fs::remove_file(path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::File { path: path.to_owned(), source })
-        }
-        _ => Ok(()),
-    }
 }

@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::engine::Engine;
 use super::error::Error;
 use super::event::Event;
-use crate::api::kinds::Kind;
 use super::object::{ObjectRef, condition, label, list, number, text, uid};
 use super::server::Selection;
+use crate::api::kinds::Kind;
 
 /// How long the controller may take to see a change.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);

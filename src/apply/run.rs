@@ -11,11 +11,14 @@ use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
-use super::journal::{Journal, JournalStep, LocalJournal, Undo};
+use super::inventory_error;
+use super::journal::{Journal, JournalStep, Undo};
+use super::journal_file::LocalJournal;
 use super::ledger::{Ledger, Shared};
-use super::object::{ObjectRef, Policy, number, uid};
+use super::object::{ObjectRef, number, uid};
 use super::others::claim_of;
 use super::plan::{Action, Plan, Step};
+use super::record::Policy;
 use super::record::{Item, Origin, Phase, Record, Release};
 use super::server::Server;
 use super::write::Failure;
@@ -83,7 +86,7 @@ impl Engine {
         }
         let (begun, seen) = (&self.begun, &plan.state);
         let first = plan.opening(|step| applied.contains_key(&step.target));
-        let mut ledger = Ledger::acquire(&server, &self.owner, &self.options, &self.events, begun, seen, |state| {
+        let mut ledger = Ledger::acquire(&server, &self.owner, self.lock_options(), seen, |state| {
             // Another run may have come and gone while the lock was waited for: its journal is closed then, and what
             // stood in it is not ours to undo.
             *state = self.believed(std::mem::take(state));
@@ -102,7 +105,7 @@ impl Engine {
         .await
         .inspect_err(|error| {
             // Whoever holds the lock has the namespace as well, though this run may have made it.
-            if matches!(error, Error::Locked { .. } | Error::PlanOutdated) {
+            if matches!(error, inventory_error::Error::Locked { .. } | inventory_error::Error::PlanOutdated) {
                 begun.store(false, Ordering::SeqCst);
             }
         })?;
@@ -112,7 +115,7 @@ impl Engine {
                 .finish(|state| state.journal = state.journal.take().filter(|journal| !journal.steps.is_empty()))
                 .await?;
             self.begun.store(false, Ordering::SeqCst);
-            return Err(Error::PlanOutdated);
+            return Err(inventory_error::Error::PlanOutdated.into());
         }
         for RefusedStep { object, why } in plan.refused.clone() {
             let message =
@@ -121,12 +124,12 @@ impl Engine {
         }
         let opened = !first.is_empty();
         let ledger = Shared::new(ledger);
-        let server = server.behind(ledger.fence());
+        let server = server.guarded(ledger.guard());
         let mut run = Run { engine: self.clone(), server, plan, ledger, local, applied, opened };
         if let Err(error) = run.local.as_mut().map_or(Ok(()), |local| local.append(&first)) {
             // The lock expires by itself where it cannot be let go of.
             let _ = run.release().await;
-            return Err(error);
+            return Err(error.into());
         }
         Ok(run)
     }
@@ -300,7 +303,10 @@ impl Run {
         if entries.is_empty() {
             let mut ledger = self.ledger.lock().await;
             // Nothing to say, but whoever lost the lock meanwhile must not write either.
-            return if opened && ledger.is_fresh() { Ok(()) } else { ledger.still_ours().await };
+            if !(opened && ledger.is_fresh()) {
+                ledger.still_ours().await?;
+            }
+            return Ok(());
         }
         self.note(&entries).await
     }
@@ -323,16 +329,16 @@ impl Run {
             local.append_claims(&claims)?;
             local.append(entries)?;
         }
-        self.ledger
-            .lock()
-            .await
+        let mut ledger = self.ledger.lock().await;
+        ledger
             .update(|state| {
                 if let Some(journal) = &mut state.journal {
                     journal.claims.extend(claims.iter().cloned());
                     journal.note(entries, release.as_ref());
                 }
             })
-            .await
+            .await?;
+        Ok(())
     }
 
     /// Ends the run well: prunes, writes the record, closes the journal and lets go of the lock.
@@ -404,11 +410,11 @@ impl Run {
     /// # Errors
     /// Whatever the server refuses; the lock then expires by itself.
     pub async fn release(self) -> Result<(), Error> {
-        self.ledger.lock().await.finish(|_| {}).await
+        Ok(self.ledger.lock().await.finish(|_| {}).await?)
     }
 
     pub(crate) fn close_local(&mut self) -> Result<(), Error> {
-        self.local.take().map_or(Ok(()), LocalJournal::close)
+        self.local.take().map_or(Ok(()), |local| Ok(local.close()?))
     }
 }
 

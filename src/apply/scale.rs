@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::fields::{self, AUTOSCALERS};
-use crate::api::kinds::Kind;
 use super::object::{ObjectRef, text};
 use super::server::{Selection, Server};
+use crate::api::kinds::Kind;
 
 /// Whose the replicas of an object are by now that somebody, and no person with kubectl, has taken.
 #[derive(Debug, Clone, PartialEq, Eq)]

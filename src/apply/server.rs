@@ -4,6 +4,8 @@
 //! created the object (201), the `Retry-After` and `Warning` headers, and metadata-only lists.
 
 use std::fmt::Write as _;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Method;
@@ -15,10 +17,12 @@ use serde_json::Value;
 use super::api_error::ApiError;
 use super::clock::Clock;
 use super::event::Events;
-use crate::api::kinds::Kind;
-use super::ledger::Fence;
 use super::object::{ObjectRef, text};
 use super::transport::Call;
+use crate::api::kinds::Kind;
+
+/// The value of [`MANAGED_BY_LABEL`], and the field manager of every write.
+pub const MANAGER: &str = "fleetctl";
 
 /// How long one request may take before it counts as lost.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,6 +30,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE: u32 = 500;
 const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// Decides before each write whether it may be sent; the lock of an installation is one.
+pub(crate) trait WriteGuard: Send + Sync {
+    /// Fails with what the write then fails with.
+    fn check(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>>;
+}
 
 /// A cluster to talk to. Cheap to clone.
 #[derive(Clone)]
@@ -35,8 +45,8 @@ pub struct Server {
     pub(super) deadline: Option<Instant>,
     pub(super) request_timeout: Duration,
     pub(super) clock: Clock,
-    /// Writes are sent only while this lock is held.
-    pub(super) fence: Option<Fence>,
+    /// Asked before each write; writes without one are not guarded.
+    pub(super) guard: Option<Arc<dyn WriteGuard>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -83,7 +93,7 @@ pub struct ApplyOptions {
 impl Server {
     /// A cluster behind a client that leaves it to this room to send again; that is reported to `events`.
     pub fn new(client: Client, events: Events) -> Self {
-        Self { client, events, deadline: None, request_timeout: REQUEST_TIMEOUT, clock: Clock::default(), fence: None }
+        Self { client, events, deadline: None, request_timeout: REQUEST_TIMEOUT, clock: Clock::default(), guard: None }
     }
 
     /// The same cluster with a point in time after which nothing is sent or tried again.
@@ -98,10 +108,15 @@ impl Server {
         self.until(self.deadline.map(|deadline| deadline.max(Instant::now() + grace)))
     }
 
-    /// The same cluster, to which nothing is written, nor written again, once the lock is not held any more.
+    /// The same cluster, to which nothing is written, nor written again, that the guard does not let pass.
     #[must_use]
-    pub(super) fn behind(&self, fence: Fence) -> Self {
-        Self { fence: Some(fence), ..self.clone() }
+    pub(crate) fn guarded(&self, guard: Arc<dyn WriteGuard>) -> Self {
+        Self { guard: Some(guard), ..self.clone() }
+    }
+
+    /// Where it reports to.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// The time by the clock of the API server, by which all machines go that share something in it.
@@ -216,7 +231,7 @@ impl Server {
         let path = format!(
             "{}/{name}?fieldManager={}&force={}&fieldValidation=Strict{}",
             kind.collection(text(object, "/metadata/namespace")),
-            super::owner::MANAGER,
+            MANAGER,
             options.force,
             if options.dry_run { "&dryRun=All" } else { "" }
         );
@@ -228,8 +243,7 @@ impl Server {
     /// # Errors
     /// 409 `AlreadyExists` when it is there, also when a former try of this very call made it.
     pub async fn create(&self, kind: &Kind, object: &Value) -> Result<Written, ApiError> {
-        let path =
-            format!("{}?fieldManager={}", kind.collection(text(object, "/metadata/namespace")), super::owner::MANAGER);
+        let path = format!("{}?fieldManager={}", kind.collection(text(object, "/metadata/namespace")), MANAGER);
         self.write(Method::POST, path, "application/json", object).await
     }
 
@@ -238,7 +252,7 @@ impl Server {
     /// # Errors
     /// Whatever the server refuses; 409 where the patch carries an old resource version.
     pub async fn merge(&self, kind: &Kind, target: &ObjectRef, patch: &Value) -> Result<Written, ApiError> {
-        self.merge_as(super::owner::MANAGER, kind, target, patch).await
+        self.merge_as(MANAGER, kind, target, patch).await
     }
 
     /// As [`Server::merge`], under the name of another field manager, who gets what he had.
@@ -263,12 +277,8 @@ impl Server {
     /// # Errors
     /// Whatever the server refuses; 422 where a `test` fails.
     pub async fn json_patch(&self, kind: &Kind, target: &ObjectRef, patch: &Value) -> Result<Written, ApiError> {
-        let address = format!(
-            "{}/{}?fieldManager={}",
-            kind.collection(target.namespace.as_deref()),
-            target.name,
-            super::owner::MANAGER
-        );
+        let address =
+            format!("{}/{}?fieldManager={}", kind.collection(target.namespace.as_deref()), target.name, MANAGER);
         self.write(Method::PATCH, address, "application/json-patch+json", patch).await
     }
 

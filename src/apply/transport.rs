@@ -61,8 +61,8 @@ impl Server {
     pub(super) async fn send(&self, call: &Call) -> Result<Answer, ApiError> {
         let mut backoff = Backoff::new(self.deadline);
         loop {
-            if let Some(fence) = self.fence.as_ref().filter(|_| call.method != Method::GET) {
-                fence.holds().await?;
+            if let Some(guard) = self.guard.as_ref().filter(|_| call.method != Method::GET) {
+                guard.check().await?;
             }
             let error = match self.once(call).await {
                 Ok((status, headers, body)) => {

@@ -7,11 +7,11 @@ use super::engine::Engine;
 use super::error::Error;
 use super::fields;
 use super::journal::{Journal, JournalStep, Undo};
-use crate::api::kinds::Kind;
 use super::object::{ObjectRef, uid};
 use super::plan::metadata_of;
 use super::record::{Release, State};
 use super::server::Server;
+use crate::api::kinds::Kind;
 
 /// What happens to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -6,21 +6,24 @@ use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::absence::{Doomed, is_going};
+use super::absence::Doomed;
 use super::engine::Engine;
 use super::error::Error;
 use super::event::{Done, Event};
 use super::former::Former;
 use super::found::{Found, given_back, keeps_data};
+use super::inventory_error;
 use super::journal::Journal;
-use crate::api::kinds::Kind;
 use super::ledger::{Ledger, Shared};
 use super::leftovers::{Leftover, Volume};
-use super::object::{ObjectRef, Policy, annotation, uid};
+use super::object::is_going;
+use super::object::{ObjectRef, annotation, uid};
 use super::others::Labelled;
 use super::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
+use super::record::Policy;
 use super::record::{Item, Origin, Phase, Record, State};
 use super::server::Server;
+use crate::api::kinds::Kind;
 
 /// What to remove.
 #[derive(Debug, Clone, Default)]
@@ -109,7 +112,7 @@ impl Engine {
     pub async fn uninstall(&self, removal: Removal) -> Result<Removed, Error> {
         match self.uninstall_seen(&removal).await {
             // The run that was waited for, or seen, has removed all of it.
-            Err(Error::PlanOutdated) => self.uninstall_seen(&removal).await,
+            Err(Error::Inventory(inventory_error::Error::PlanOutdated)) => self.uninstall_seen(&removal).await,
             done => done,
         }
     }
@@ -155,7 +158,7 @@ impl Engine {
                 }
                 None => (state, labelled),
             };
-            let fenced = ledger.as_ref().map_or_else(|| server.clone(), |ledger| server.behind(ledger.fence()));
+            let fenced = ledger.as_ref().map_or_else(|| server.clone(), |ledger| server.guarded(ledger.guard()));
             let removing = Removing { server: &fenced, removal, namespace, ledger, state, install_uid, end };
             let (kept, reclaimed) = self.delete_all(&removing, labelled, &mut result).await?;
             volumes = reclaimed;
@@ -164,7 +167,7 @@ impl Engine {
             }
         }
         if let Some(path) = self.options.journal.as_deref() {
-            super::rollback::remove_file(path)?;
+            super::journal_file::remove_file(path)?;
         }
         if !removal.skip_search {
             let searched = self.leftovers(&result.kept).await?;
@@ -183,7 +186,7 @@ impl Engine {
         install_uid: &str,
         removal: &Removal,
     ) -> Result<Shared, Error> {
-        let ledger = Ledger::acquire(server, &self.owner, &self.options, &self.events, &self.begun, seen, |state| {
+        let ledger = Ledger::acquire(server, &self.owner, self.lock_options(), seen, |state| {
             let journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
             state.journal = Some(journal.into_removal());
             // From its first deletion on there is no whole installation, whatever comes next.
@@ -336,7 +339,7 @@ impl Engine {
         let Some(ledger) = ledger else { return Ok(()) };
         let mut ledger = ledger.lock().await;
         if kept.is_empty() {
-            return ledger.remove().await;
+            return Ok(ledger.remove().await?);
         }
         let inventory: Vec<Item> = kept.iter().map(|found| kept_item(found, &state)).collect();
         let owner = &self.owner;
@@ -355,7 +358,8 @@ impl Engine {
                 state.record = Some(record);
                 state.journal = None;
             })
-            .await
+            .await?;
+        Ok(())
     }
 }
 

@@ -15,13 +15,14 @@ use super::causes::{diagnose, slow, warning};
 use super::diagnosis::{Diagnosis, WaitFailure};
 use super::engine::Engine;
 use super::error::Error;
-use crate::api::kinds::Kind;
+use super::evidence;
 use super::object::ObjectRef;
 use super::patience::Patience;
 use super::run::Run;
 use super::status::{Status, evaluate, has_rule};
 use super::watch::{Update, follow};
 use super::watched::Watched;
+use crate::api::kinds::Kind;
 
 /// How often causes are looked for while something is not there yet.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -188,7 +189,7 @@ impl Engine {
                 _ = look.tick(), if looking.is_terminated() => {
                     looked = true;
                     let objects: Vec<_> = missing(&watched).map(|w| &w.target.object).collect();
-                    looking.set(self.evidence(&server, objects.into_iter()).fuse());
+                    looking.set(evidence::collect(&server, &self.owner, objects.into_iter()).fuse());
                 }
                 evidence = &mut looking => {
                     latest = missing(&watched).filter_map(|w| w.diagnosis(&evidence)).collect();
@@ -237,7 +238,7 @@ impl Engine {
         if references.is_empty() {
             return Vec::new();
         }
-        let evidence = self.evidence(&server, references.iter()).await;
+        let evidence = evidence::collect(&server, &self.owner, references.iter()).await;
         waiting.iter().filter_map(|(live, status)| diagnose(live, status, &evidence)).collect()
     }
 

@@ -8,9 +8,9 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::api_error::ApiError;
-use crate::api::kinds::Kind;
 use super::object::text;
 use super::server::{Selection, Server};
+use crate::api::kinds::Kind;
 
 /// How long one watch lives before it is opened anew. Shorter than the read time-out of a connection.
 const WATCH_SECONDS: u64 = 40;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::absence::{Doomed, is_going};
+use super::absence::Doomed;
 use super::adopt;
 use super::conflict::{self, Conflict};
 use super::engine::Engine;
@@ -12,14 +12,15 @@ use super::error::Error;
 use super::event::{Done, Event};
 use super::fields;
 use super::journal::{Theirs, Undo};
-use crate::api::kinds::Kind;
+use super::object::is_going;
 use super::object::{number, text, uid};
-use super::owner::MANAGER;
 use super::plan::{Action, Step};
 use super::record::Origin;
 use super::run::Applied;
 use super::scale::Scaler;
+use super::server::MANAGER;
 use super::server::{ApplyOptions, Server};
+use crate::api::kinds::Kind;
 
 /// How long the API may take to serve a kind after its definition is established.
 const DEFINITION_LAG: Duration = Duration::from_secs(10);

@@ -12,6 +12,7 @@ use super::{Global, report};
 use crate::api::registration::{Registration, state};
 use crate::api::text::{visible, visible_cell, visible_lines};
 use crate::apply;
+use crate::apply::InventoryError;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
@@ -53,7 +54,7 @@ pub(super) async fn interrupted(ui: &Ui, display: &Arc<Display>, way_back: Optio
 /// An error of the engine: headline, chain, remedy.
 pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
     let exit = match error {
-        apply::Error::Locked { .. }
+        apply::Error::Inventory(InventoryError::Locked { .. })
         | apply::Error::NotOurs { .. }
         | apply::Error::MadeByOthers { .. }
         | apply::Error::JournalRefused { .. }

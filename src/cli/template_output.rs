@@ -12,8 +12,8 @@ use super::objects;
 use super::package_args::wrong_values;
 use super::ui::Ui;
 use crate::api::file::{self, FileError};
-use crate::chart::explain::{self, ExplainError, Explanation};
 use crate::api::kinds;
+use crate::chart::explain::{self, ExplainError, Explanation};
 use crate::chart::{Diagnostics, Object, Rendered, output};
 
 /// Flags that choose what is printed.

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::upgrade::UpgradeRefused;
 use crate::api::keys::LABEL_APP_VERSION;
+use crate::api::kinds::Kind;
 use crate::api::names::NamespaceName;
 use crate::api::version::{KubeMinor, ServiceVersion};
-use crate::api::kinds::Kind;
 use crate::apply::{self, Engine, ObjectRef, Selection, State, Undo};
 use crate::chart::{self, Object};
 

@@ -5,7 +5,7 @@ use std::pin::pin;
 use futures::future::FusedFuture;
 
 use super::run::Course;
-use crate::apply::{self, Phase, RolledBack, State};
+use crate::apply::{self, InventoryError, Phase, RolledBack, State};
 
 /// The step that undoes a run.
 const UNDOING: &str = "Undoing what this run has changed";
@@ -126,7 +126,7 @@ impl Course<'_> {
             // Of what is recorded, only the journal's copy on this machine goes.
             match engine.rollback_of(state, None).await {
                 // The write that was cut off has come after that look.
-                Err(apply::Error::PlanOutdated) if !late => late = true,
+                Err(apply::Error::Inventory(InventoryError::PlanOutdated)) if !late => late = true,
                 undone => return undone.map(|undone| Some(undone).filter(|_| !recorded)),
             }
         }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::api::kinds::Kind;
 use crate::api::names::NamespaceName;
 use crate::api::text::visible;
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
-use crate::api::kinds::Kind;
 use crate::apply::{KEEP_ANNOTATION, Owner, Planned, Release, merge, merge_diff};
 use crate::chart::explain::{DecidedBy, ExplainError, Explanation, explain};
 use crate::chart::select::{Request, Selection, select};

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use kube::Client;
 
 use super::progress::{self, Progress};
-use crate::apply::{self, Charts, Done, Engine, ObjectRef, Owner, Planned, Release, Run, WaitOptions, WaitTarget};
+use crate::apply::{
+    self, Charts, Done, Engine, InventoryError, ObjectRef, Owner, Planned, Release, Run, WaitOptions, WaitTarget,
+};
 
 /// What a caller can choose about one run.
 #[derive(Debug, Clone, Default)]
@@ -67,7 +69,7 @@ impl Stopped {
     /// Whether another run came and went while its lock was waited for: what was planned before that is out of date, and
     /// nothing was written.
     pub fn is_outdated(&self) -> bool {
-        matches!(*self.source, apply::Error::PlanOutdated)
+        matches!(*self.source, apply::Error::Inventory(InventoryError::PlanOutdated))
     }
 }
 

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::plan::Plan;
-use crate::api::rights::{Right, Scope, merged, role, rules};
 use crate::api::kinds::Kind;
+use crate::api::rights::{Right, Scope, merged, role, rules};
 use crate::apply;
 use crate::chart::{Diagnostics, Object};
 use crate::check;

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{APPLYSET_TOOLING, Action, Engine, Error, Event, Events, ObjectRef, Options, Owner, Planned, Removal, Selection, Strayed};
+use fleetctl::apply::{
+    APPLYSET_TOOLING, Action, Engine, Error, Event, Events, ObjectRef, Options, Owner, Planned, Removal, Selection,
+    Strayed,
+};
 use serde_json::json;
 
 use super::hands::{delete_wholly, edit, kubectl_made, wait_for_claim};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{Done, Error, Event, ObjectRef, Planned, Removal, Strayed};
+use fleetctl::apply::{Done, Error, Event, InventoryError, ObjectRef, Planned, Removal, Strayed};
 use serde_json::{Value, json};
 
 use super::hands::{delete, edit, made_by_kubectl};
@@ -228,7 +228,10 @@ async fn a_change_whose_undo_fits_no_secret_is_refused_before_it_is_made() {
     // New objects need no former values.
     case.install(&with("a")).await.unwrap();
     let error = case.install(&with("b")).await.unwrap_err();
-    assert!(matches!(error, Error::Record { .. }) && error.to_string().contains("undo"), "{error}");
+    assert!(
+        matches!(error, Error::Inventory(InventoryError::Record { .. })) && error.to_string().contains("undo"),
+        "{error}"
+    );
     let kept = case.get("", "ConfigMap", "one").await.unwrap();
     assert!(kept["data"]["large"].as_str().unwrap().starts_with("aaa"), "nothing was written");
     case.engine.rollback().await.unwrap();

@@ -6,8 +6,8 @@
 
 use serde_json::Value;
 
+use super::object::{condition, is_going, list, number, text};
 use crate::api::kinds::split_api_version;
-use super::object::{condition, list, number, text};
 
 /// Where an object stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,7 +60,7 @@ impl Status {
 /// one has not looked yet.
 pub fn evaluate(object: &Value, generation: Option<i64>) -> Status {
     if text(object, "/metadata/deletionTimestamp").is_some() {
-        return Status::new(State::Terminating, super::absence::holds(object));
+        return Status::new(State::Terminating, holds(object));
     }
     let (group, _) = split_api_version(text(object, "/apiVersion").unwrap_or_default());
     let kind = text(object, "/kind").unwrap_or_default();
@@ -331,7 +331,7 @@ fn service(object: &Value) -> Status {
 
 fn namespace(object: &Value) -> Status {
     match text(object, "/status/phase") {
-        Some("Terminating") => Status::new(State::Terminating, super::absence::holds(object)),
+        Some("Terminating") => Status::new(State::Terminating, holds(object)),
         Some("Active") => Status::current("active"),
         _ => Status::waiting("not active yet"),
     }
@@ -357,6 +357,26 @@ fn custom(object: &Value) -> Status {
         Some(ready) if is_true(ready) => Status::current("ready"),
         Some(ready) => Status::waiting(words(ready)),
         None => Status::new(State::Unknown, "exists; there is no rule for when this kind is ready"),
+    }
+}
+
+/// What keeps an object that is being deleted: its finalizers, the conditions of a namespace, or its grace period.
+pub(crate) fn holds(live: &Value) -> String {
+    let remaining: Vec<&str> = list(live, "/status/conditions")
+        .iter()
+        .filter(|condition| text(condition, "/status") == Some("True"))
+        .filter(|condition| text(condition, "/type").is_some_and(|kind| kind.starts_with("Namespace")))
+        .filter_map(|condition| text(condition, "/message"))
+        .collect();
+    let finalizers: Vec<&str> = list(live, "/metadata/finalizers").iter().filter_map(Value::as_str).collect();
+    if !remaining.is_empty() {
+        remaining.join("; ")
+    } else if !finalizers.is_empty() {
+        format!("its finalizer {} has not been removed by its controller", finalizers.join(", "))
+    } else if is_going(live) {
+        "it is being deleted".to_owned()
+    } else {
+        "its deletion has not begun".to_owned()
     }
 }
 

@@ -342,3 +342,13 @@ fn nothing_is_current_before_our_own_change_was_seen() {
     assert_eq!(evaluate(&object(2, 2), Some(3)).state, State::InProgress, "the watch is behind");
     assert_eq!(evaluate(&object(4, 4), Some(3)).state, State::Current, "somebody else changed it since");
 }
+
+#[test]
+fn a_finalizer_or_the_rest_of_a_namespace_is_named() {
+    let pvc = json!({"metadata": {"deletionTimestamp": "x", "finalizers": ["kubernetes.io/pvc-protection"]}});
+    assert!(holds(&pvc).contains("kubernetes.io/pvc-protection"));
+    let namespace = json!({"metadata": {"deletionTimestamp": "x"}, "status": {"conditions": [
+        {"type": "NamespaceDeletionDiscoveryFailure", "status": "False", "message": "ok"},
+        {"type": "NamespaceContentRemaining", "status": "True", "message": "Some resources are remaining: pods. has 1 resource instances"}]}});
+    assert_eq!(holds(&namespace), "Some resources are remaining: pods. has 1 resource instances");
+}

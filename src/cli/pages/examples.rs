@@ -12,10 +12,13 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use super::all;
 use super::block::{self, Block};
+use crate::api::kinds::Kind;
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
-use crate::api::kinds::Kind;
-use crate::apply::{ApiError, Conflict, Diagnosis, Error, Foreign, Leftover, ObjectRef, RefusedStep, Removed, RolledBack, StuckObject, WaitFailure};
+use crate::apply::{
+    ApiError, Conflict, Diagnosis, Error, Foreign, InventoryError, Leftover, ObjectRef, RefusedStep, Removed,
+    RolledBack, StuckObject, WaitFailure,
+};
 use crate::apply::{causes, deleted_example};
 use crate::chart::select::{Request, SelectedBy, Selection, select};
 use crate::chart::{self, ValuesBuilder};
@@ -92,7 +95,7 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         theirs: "2".to_owned(),
     };
     let holder = || "ann on laptop, process 4711, since 2026-01-31T12:00:00Z".to_owned();
-    let record = Error::Record {
+    let record = InventoryError::Record {
         name: "fleet-install-demo".to_owned(),
         namespace: "fleet".to_owned(),
         why: "it was written by a newer fleetctl".to_owned(),
@@ -108,7 +111,7 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         object: object("", "ConfigMap", "fleet-scheduler-config"),
         because: "finalizer example.com/held".to_owned(),
     };
-    let file = Error::File {
+    let file = InventoryError::File {
         path: "/home/ann/.fleet/demo/journal".into(),
         source: std::io::Error::from(std::io::ErrorKind::PermissionDenied),
     };
@@ -141,11 +144,11 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         api("apply", transport("invalid peer certificate: UnknownIssuer")),
         Error::Conflicts { conflicts: vec![conflict] },
         Error::NotOurs { objects: vec![foreign("etcd", "helm")] },
-        Error::Locked { holder: holder(), expires: "2026-01-31T12:01:00Z".to_owned() },
-        Error::LockLost { holder: holder() },
-        Error::PlanOutdated,
-        record,
-        file,
+        InventoryError::Locked { holder: holder(), expires: "2026-01-31T12:01:00Z".to_owned() }.into(),
+        InventoryError::LockLost { holder: holder() }.into(),
+        InventoryError::PlanOutdated.into(),
+        record.into(),
+        file.into(),
         Error::Input("it needs apiVersion, kind and metadata.name (has `v1`, `ConfigMap`, ``)".to_owned()),
         Error::Stuck { objects: vec![stuck] },
         waited(true, causes::examples().remove(0)),

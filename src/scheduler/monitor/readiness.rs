@@ -29,7 +29,9 @@ pub enum Pulse {
 /// Judges the last change of a Lease.
 pub fn pulse(beat: Option<&Beat>, watching_since: Instant, now: Instant) -> Pulse {
     match beat {
-        Some(beat) if beat.moved && now.duration_since(beat.since) < LEASE_RENEW_INTERVAL + LEASE_DURATION => Pulse::Fresh,
+        Some(beat) if beat.moved && now.duration_since(beat.since) < LEASE_RENEW_INTERVAL + LEASE_DURATION => {
+            Pulse::Fresh
+        }
         Some(beat) if beat.moved => Pulse::Lost,
         _ if now.duration_since(watching_since) < FIRST_GRACE => Pulse::Unknown,
         _ => Pulse::Lost,
@@ -115,7 +117,10 @@ fn ready(cluster: &Cluster, pulse: Pulse) -> Option<(bool, &'static str, String)
     }
     match pulse {
         Pulse::Lost => {
-            let message = format!("the agent did not renew its Lease for {} s", (LEASE_RENEW_INTERVAL + LEASE_DURATION).as_secs());
+            let message = format!(
+                "the agent did not renew its Lease for {} s",
+                (LEASE_RENEW_INTERVAL + LEASE_DURATION).as_secs()
+            );
             Some((false, reasons::HEARTBEAT_LOST, message))
         }
         // A scheduler that just started must not flip what its predecessor knew better.

@@ -13,8 +13,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
 use crate::{
-    Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, newcomer, pictures,
-    test,
+    Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, newcomer, pictures, test,
 };
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
