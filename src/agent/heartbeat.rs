@@ -17,13 +17,13 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::hub::{Hop, hop};
 use crate::api::keys::{AGENT_LEASE, cluster_namespace};
 use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
-use crate::daemon::backoff::jittered;
-use crate::daemon::client::{CallError, call};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
+use crate::k8s::backoff::jittered;
+use crate::k8s::connect_error::{Hop, hop};
+use crate::k8s::daemon_client::{CallError, call};
 
 /// How much of that may have passed before we looked: what clocks claim, or what happened while we saw nothing. The rest,
 /// longer than a live holder is silent, is to be seen.

@@ -21,7 +21,7 @@ use crate::api::keys::{AGENT_MANAGER, AGENTS_GROUP};
 use crate::api::registration::{
     ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as HUB, Registration,
 };
-use crate::daemon::client::{CallError, call};
+use crate::k8s::daemon_client::{CallError, call};
 
 /// Keys of the Secret; the other two are known to installers as well.
 const KEY: &str = "tls.key";

@@ -14,7 +14,6 @@
 mod fake;
 pub mod health;
 pub mod heartbeat;
-pub mod hub;
 pub mod identity;
 pub mod inventory;
 pub mod node_reports;
@@ -40,13 +39,14 @@ use crate::api::keys::{AGENT_LEASE, cluster_namespace};
 use crate::api::protocol::NEW_KEY_NEEDED;
 use crate::api::registration::{LEAVE_FAILED, Registration, gone, state as said};
 use crate::daemon::admin::Admin;
-use crate::daemon::backoff::Backoff;
-use crate::daemon::client::{CallError, call};
+use crate::daemon::log;
 use crate::daemon::log::LogFormat;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
-use crate::daemon::{client, log};
-use hub::hop;
+use crate::k8s::backoff::Backoff;
+use crate::k8s::connect_error::hop;
+use crate::k8s::daemon_client;
+use crate::k8s::daemon_client::{CallError, call};
 use identity::{Certificate, Identity, Keeper};
 use inventory::watch::Observed;
 use register::{Life, RegisterError};
@@ -104,7 +104,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 
 async fn local_client(args: &Args) -> anyhow::Result<Client> {
     if let Some(file) = &args.kubeconfig {
-        return Ok(client::client(file).await?);
+        return Ok(daemon_client::client(file).await?);
     }
     let mut config =
         Config::incluster().context("not in a pod with a service account, and no --kubeconfig is given")?;

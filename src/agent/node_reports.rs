@@ -15,7 +15,7 @@ use super::inventory::publish::Snapshot;
 use super::inventory::shards::{NODES, Shards};
 use crate::api::keys::{AGENT_MANAGER, cluster_namespace};
 use crate::api::{ClusterReport, ClusterReportSpec};
-use crate::daemon::client::{CallError, call};
+use crate::k8s::daemon_client::{CallError, call};
 
 /// What the names of the reports begin with; a number follows.
 const PREFIX: &str = "nodes-";

@@ -11,10 +11,10 @@ use clap::Args;
 use k8s_openapi::jiff::{self, Timestamp};
 use tokio::net::TcpStream;
 
-use super::hub::{Hop, hop};
 use crate::api::init_kubeconfig::Init;
 use crate::api::probe::Outcome;
-use crate::daemon::client::{CallError, call};
+use crate::k8s::connect_error::{Hop, hop};
+use crate::k8s::daemon_client::{CallError, call};
 
 /// How long one hop may take.
 const HOP: Duration = Duration::from_secs(5);

@@ -16,8 +16,8 @@ use super::settings::Args;
 use crate::api::keys::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, key_fingerprint, user_name};
 use crate::api::registration::{ANNOTATION_LEAVE, gone, life};
-use crate::daemon::backoff::jittered;
-use crate::daemon::client::{CallError, call};
+use crate::k8s::backoff::jittered;
+use crate::k8s::daemon_client::{CallError, call};
 
 /// Time between two looks at the answer.
 const POLL: Duration = Duration::from_millis(if cfg!(test) { 15 } else { 1500 });

@@ -25,10 +25,10 @@ use crate::api::condition::find;
 use crate::api::keys::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
 use crate::api::version::ServiceVersion;
 use crate::api::{Cluster, Condition};
-use crate::daemon::backoff::jittered;
-use crate::daemon::client::{CallError, call};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
+use crate::k8s::backoff::jittered;
+use crate::k8s::daemon_client::{CallError, call};
 
 /// How often the inventory is looked at.
 const LOOK: Duration = Duration::from_secs(2);

@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::heartbeat::{Heart, Pulse};
-use super::hub::hop;
 use super::identity::{Certificate, Identity, Keeper};
 use super::inventory::facts::Overrides;
 use super::inventory::watch::Observed;
@@ -20,10 +19,11 @@ use super::settings::Args;
 use super::state::{Stage, State};
 use crate::api::init_kubeconfig::Init;
 use crate::api::registration::{LEAVE_FAILED, state as said};
-use crate::daemon::backoff::Backoff;
-use crate::daemon::client::CallError;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
+use crate::k8s::backoff::Backoff;
+use crate::k8s::connect_error::hop;
+use crate::k8s::daemon_client::CallError;
 
 /// How often Secret and file are looked at.
 const LOOK: Duration = Duration::from_secs(5);

@@ -6,15 +6,15 @@
 
 use serde_json::{Value, json};
 
-use super::api_error::ApiError;
 use super::engine::Engine;
 use super::error::Error;
-use super::fields;
-use super::object::{ObjectRef, list, text};
 use super::plan::Step;
-use super::server::MANAGER;
-use super::server::Server;
 use crate::api::kinds::Kind;
+use crate::k8s::api_error::ApiError;
+use crate::k8s::client::MANAGER;
+use crate::k8s::client::Server;
+use crate::k8s::managed_fields;
+use crate::k8s::object::{ObjectRef, list, text};
 
 /// How often an object is read again that was changed in between.
 const TRIES: u32 = 20;
@@ -87,9 +87,9 @@ async fn write_entries(
 
 /// All entries but ours. An empty list would be no change to the server; an empty entry stands for none.
 fn without_ours(live: &Value) -> Option<Vec<Value>> {
-    fields::ours(live)?;
+    managed_fields::ours(live)?;
     let entries = list(live, "/metadata/managedFields").iter();
-    let rest: Vec<Value> = entries.filter(|entry| !fields::is_ours(entry)).cloned().collect();
+    let rest: Vec<Value> = entries.filter(|entry| !managed_fields::is_ours(entry)).cloned().collect();
     Some(if rest.is_empty() { vec![json!({})] } else { rest })
 }
 
@@ -151,7 +151,7 @@ fn drop_unset(after: &mut Value, fields: &Value, manifest: Option<&Value>, other
                 map.remove(name);
             }
         } else if let Some(items) = after.as_array_mut() {
-            let is_it = |item: &&Value| fields::names_item(key, item) || fields::is_item(key, item);
+            let is_it = |item: &&Value| managed_fields::names_item(key, item) || managed_fields::is_item(key, item);
             let wanted = manifest.and_then(Value::as_array).and_then(|items| items.iter().find(is_it));
             let Some(at) = items.iter().position(|item| is_it(&item)) else { continue };
             drop_unset(&mut items[at], child, wanted, &below);
@@ -164,7 +164,7 @@ fn drop_unset(after: &mut Value, fields: &Value, manifest: Option<&Value>, other
 
 /// The entries with those of tools in one of ours; none when there is nothing to rename or we have one already.
 fn merged_entries(live: &Value) -> Option<Vec<Value>> {
-    if fields::ours(live).is_some() {
+    if managed_fields::ours(live).is_some() {
         return None;
     }
     let (tools, mut rest): (Vec<Value>, Vec<Value>) =

@@ -9,8 +9,8 @@ use std::pin::Pin;
 
 use serde_json::Value;
 
-use super::object::ObjectRef;
-use super::record::{Policy, Release};
+use crate::inventory::record::{Policy, Release};
+use crate::k8s::object::ObjectRef;
 
 /// One object to apply.
 ///

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::api_error::ApiError;
-use super::object::{ObjectRef, list, text};
 use crate::api::text::{visible, visible_cell};
+use crate::k8s::api_error::ApiError;
+use crate::k8s::object::{ObjectRef, list, text};
 
 /// How long a value may be in a message.
 const SHOWN: usize = 60;
@@ -159,8 +159,8 @@ fn selects(selector: &str, item: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::api_error::Cause;
     use super::*;
+    use crate::k8s::api_error::Cause;
     use serde_json::json;
 
     fn error(field: &str) -> ApiError {

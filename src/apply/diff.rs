@@ -11,11 +11,11 @@ use super::adopt;
 use super::conflict::{self, Conflict};
 use super::engine::Engine;
 use super::error::Error;
-use super::object::{ObjectRef, text};
 use super::plan::{Action, Plan, Step};
 use super::prune::{THEIRS, Unplanned};
-use super::record::{Item, digest};
-use super::server::{ApplyOptions, Server};
+use crate::inventory::record::{Item, digest};
+use crate::k8s::client::{ApplyOptions, Server};
+use crate::k8s::object::{ObjectRef, text};
 
 /// The namespace that every cluster has, where objects are checked whose own namespace is not there yet.
 const STAND_IN: &str = "default";
@@ -326,7 +326,7 @@ mod tests {
             let answer = http::Response::builder().status(code).body(body).unwrap();
             async { Ok::<_, std::convert::Infallible>(answer) }
         });
-        let owner = crate::apply::Owner::new("control-plane", "demo", "fleet");
+        let owner = crate::inventory::Owner::new("control-plane", "demo", "fleet");
         let engine = Engine::reader(kube::Client::new(service, "default"), owner);
         let kind = crate::api::kinds::Kind::known("apps", "StatefulSet");
         let manifest =
@@ -336,7 +336,7 @@ mod tests {
             target: ObjectRef::of(&manifest).unwrap(),
             kind,
             manifest,
-            policy: crate::apply::Policy::Delete,
+            policy: crate::inventory::Policy::Delete,
             action: Action::Create,
             drift: Vec::new(),
             live: None,

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
+use super::autoscaler::{Scaler, scalers};
 use super::engine::Engine;
 use super::error::Error;
-use super::fields;
-use super::object::{ObjectRef, uid};
-use super::record::{Item, Phase};
-use super::scale::{Scaler, scalers};
-use super::server::MANAGER;
-use super::server::{Selection, Server};
+use crate::inventory::record::{Item, Phase};
+use crate::k8s::client::MANAGER;
+use crate::k8s::client::{Selection, Server};
+use crate::k8s::managed_fields;
+use crate::k8s::object::{ObjectRef, uid};
 
 /// What became of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Engine {
     /// Whatever the server refuses to read.
     pub async fn drift(&self) -> Result<Vec<Drift>, Error> {
         let server = self.server();
-        let state = super::ledger::load(&server, &self.owner).await?;
+        let state = crate::inventory::store::load(&server, &self.owner).await?;
         let installed = state.record.filter(|record| record.phase == Phase::Installed);
         let mut inventory: Vec<Item> = installed.map(|record| record.inventory).unwrap_or_default();
         // A claim that an uninstall kept is its set's again, and none that takes its place is made by an install.
@@ -112,9 +112,10 @@ fn judge(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) -> Option<S
     }
     // Replicas that are not left to whoever scaled are missing like any other field.
     let left = scaler.is_none_or(Scaler::keeps);
-    let held = if left { fields::held(live) } else { fields::ours(live).map_or(0, fields::count) };
+    let held =
+        if left { managed_fields::held(live) } else { managed_fields::ours(live).map_or(0, managed_fields::count) };
     (item.fields > held).then(|| {
-        let mut by = if left { fields::managers(live) } else { fields::managers_and_scalers(live) };
+        let mut by = if left { managed_fields::managers(live) } else { managed_fields::managers_and_scalers(live) };
         by.retain(|manager| manager != MANAGER);
         Strayed::Fields { by }
     })
@@ -123,7 +124,7 @@ fn judge(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) -> Option<S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply::{Origin, Policy};
+    use crate::inventory::{Origin, Policy};
     use serde_json::json;
 
     fn live(fields: &Value) -> Value {

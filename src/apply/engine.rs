@@ -10,12 +10,13 @@ use serde_json::Value;
 
 use super::charts::{Charts, NoCharts};
 use super::error::Error;
-use super::event::Events;
-use super::ledger::{self, LockOptions};
-use super::object::ObjectRef;
-use super::owner::Owner;
-use super::record::{Holder, Lock, State};
-use super::server::Server;
+use crate::inventory::owner::Owner;
+use crate::inventory::record::{Holder, Lock, State};
+use crate::inventory::store;
+use crate::inventory::store::LockOptions;
+use crate::k8s::client::Server;
+use crate::k8s::event::Events;
+use crate::k8s::object::ObjectRef;
 
 /// What a caller can choose.
 #[derive(Debug, Clone)]
@@ -65,7 +66,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine. The client must have its own retries off, as those of [`super::client`] have.
+    /// An engine. The client must have its own retries off, as those of [`crate::k8s::kubeconfig`] have.
     pub fn new(client: Client, owner: Owner, options: Options, events: Events) -> Self {
         Self { server: Server::new(client, events.clone()), owner, options, events, begun: Arc::default() }
     }
@@ -122,7 +123,7 @@ impl Engine {
     }
 
     pub(super) async fn state_of(&self, server: &Server) -> Result<State, Error> {
-        Ok(ledger::load(server, &self.owner).await?)
+        Ok(store::load(server, &self.owner).await?)
     }
 
     /// Record, journal and lock as the cluster has them.

@@ -1,15 +1,15 @@
 //! The errors of the engine: what failed, why, what to do next, and a stable id for programs.
 
-use super::api_error::ApiError;
-use super::audit::{RefusedStep, join_refused};
-use super::client::ClientError;
 use super::conflict::Conflict;
-use super::diagnosis::WaitFailure;
-use super::inventory_error;
-use super::object::ObjectRef;
-use super::request_error::RequestError;
+use super::delete::journal_check::{RefusedStep, join_refused};
 use crate::api::shell::quoted;
 use crate::api::text::{visible, visible_cell};
+use crate::diagnose::diagnosis::WaitFailure;
+use crate::inventory;
+use crate::k8s::api_error::ApiError;
+use crate::k8s::kubeconfig::ClientError;
+use crate::k8s::object::ObjectRef;
+use crate::k8s::request_error::RequestError;
 
 /// Why the engine stopped. No variant carries a Secret's value.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum Error {
     Request(RequestError),
     /// Record, lock or journal could not be read or written.
     #[error(transparent)]
-    Inventory(inventory_error::Error),
+    Inventory(inventory::Error),
     /// Fields that we would set are held by others.
     #[error("{} of {} held by another manager: {}", count(conflicts.len(), "field"), if conflicts.len() == 1 { "ours is" } else { "ours are" }, join(conflicts))]
     Conflicts {
@@ -109,10 +109,10 @@ pub struct StuckObject {
     pub because: String,
 }
 
-impl From<inventory_error::Error> for Error {
-    fn from(error: inventory_error::Error) -> Self {
+impl From<inventory::Error> for Error {
+    fn from(error: inventory::Error) -> Self {
         match error {
-            inventory_error::Error::Request(error) => Self::Request(error),
+            inventory::Error::Request(error) => Self::Request(error),
             error => Self::Inventory(error),
         }
     }
@@ -120,7 +120,7 @@ impl From<inventory_error::Error> for Error {
 
 impl From<RequestError> for Error {
     fn from(error: RequestError) -> Self {
-        inventory_error::Error::from(error).into()
+        inventory::Error::from(error).into()
     }
 }
 

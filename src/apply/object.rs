@@ -1,139 +1,243 @@
-//! The name of an object in a cluster, and small readers of objects as JSON.
+//! Applying one object: waiting for its predecessor to go, conflicts, late definitions, and the way back beforehand.
 
-use std::fmt;
+use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::api::kinds::{Kind, split_api_version};
-use crate::api::text::visible_cell;
+use super::adopt;
+use super::autoscaler::Scaler;
+use super::conflict::{self, Conflict};
+use super::delete::wait_deleted::Doomed;
+use super::engine::Engine;
+use super::error::Error;
+use super::plan::{Action, Step};
+use super::run::Applied;
+use crate::api::kinds::Kind;
+use crate::inventory::journal::{Theirs, Undo};
+use crate::inventory::record::Origin;
+use crate::k8s::client::MANAGER;
+use crate::k8s::client::{ApplyOptions, Server};
+use crate::k8s::event::{Done, Event};
+use crate::k8s::managed_fields;
+use crate::k8s::object::is_going;
+use crate::k8s::object::{number, text, uid};
 
-/// The name of one object in a cluster: everything but the version, which may change between servers.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ObjectRef {
-    /// The API group, empty for the core group.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub group: String,
-    /// The kind.
-    pub kind: String,
-    /// The namespace, none for cluster-scoped objects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// The name.
-    pub name: String,
+/// How long the API may take to serve a kind after its definition is established.
+const DEFINITION_LAG: Duration = Duration::from_secs(10);
+/// How long an object that is on its way out may keep its successor waiting.
+const TERMINATING: Duration = Duration::from_secs(60);
+
+/// What a step takes in the journal at most, in bytes, before anything is left out of it that can be done without.
+const LARGEST_STEP: usize = 4 * 1024;
+
+/// Why one object was not applied.
+pub(crate) enum Failure {
+    Conflicts(Vec<Conflict>),
+    Error(Error),
 }
 
-impl ObjectRef {
-    /// The reference to `name` of a kind; the namespace is dropped for cluster-scoped kinds.
-    pub fn new(kind: &Kind, namespace: Option<&str>, name: &str) -> Self {
-        Self {
-            group: kind.group.to_string(),
-            kind: kind.kind.to_string(),
-            namespace: namespace.filter(|_| kind.namespaced).map(str::to_owned),
-            name: name.to_owned(),
+impl Failure {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Conflicts(conflicts) => Error::Conflicts { conflicts },
+            Self::Error(error) => error,
         }
     }
+}
 
-    /// The reference to an object as a server returns it, or nothing when it lacks a kind or a name.
-    pub fn of(object: &Value) -> Option<Self> {
-        let (group, _) = split_api_version(text(object, "/apiVersion")?);
-        Some(Self {
-            group: group.to_owned(),
-            kind: text(object, "/kind")?.to_owned(),
-            namespace: text(object, "/metadata/namespace").map(str::to_owned),
-            name: text(object, "/metadata/name")?.to_owned(),
+impl Engine {
+    /// Applies one object; the answer says whether it was made.
+    pub(crate) async fn apply_one(&self, server: &Server, step: &Step) -> Result<Applied, Failure> {
+        if let Some(live) = step.live.as_ref().filter(|live| is_going(live)) {
+            self.wait_for_absence(server, step, live).await.map_err(Failure::Error)?;
+        }
+        if step.action == Action::Adopt {
+            self.take_over(server, step).await.map_err(Failure::Error)?;
+        }
+        let begun = Instant::now();
+        let mut force = false;
+        let written = loop {
+            match server.apply(&step.kind, &step.manifest, ApplyOptions { force, dry_run: false }).await {
+                Ok(written) => break written,
+                Err(error) if error.is_conflict_with_manager() && !force => {
+                    let live = server
+                        .get(&step.kind, step.target.namespace.as_deref(), &step.target.name)
+                        .await
+                        .ok()
+                        .flatten();
+                    let mut found = conflict::read(&error, &step.target, &step.manifest, live.as_ref());
+                    found.retain(|conflict| !self.may_take(conflict, step));
+                    if !found.is_empty() {
+                        return Err(Failure::Conflicts(found));
+                    }
+                    force = true;
+                }
+                // A definition is established a moment before its kind is served.
+                Err(error) if error.is_not_found() && !is_builtin(&step.kind) && begun.elapsed() < DEFINITION_LAG => {
+                    tokio::time::sleep(Duration::from_millis(250)).await;
+                }
+                Err(error) => return Err(Failure::Error(Error::on("apply", &step.target, error))),
+            }
+        };
+        for message in written.warnings.iter().cloned().chain(step.left()) {
+            self.events.send(Event::Warning { object: step.target.clone(), message });
+        }
+        let before = step.live.as_ref().and_then(|live| text(live, "/metadata/resourceVersion"));
+        // A repeated request finds what the first one made, whose answer was lost, and controllers may have written to it.
+        // What a run that died had sent may have come late: nobody else has written to it then.
+        let alone = || managed_fields::managers(&written.object).iter().all(|manager| manager == MANAGER);
+        let made = written.created || (step.action == Action::Create && (written.repeated || alone()));
+        let done = match step.action {
+            _ if made => Done::Created,
+            Action::Adopt | Action::Create => Done::Adopted,
+            _ if before == text(&written.object, "/metadata/resourceVersion") => Done::Unchanged,
+            _ => Done::Changed,
+        };
+        self.events.send(Event::Object { object: step.target.clone(), done });
+        let origin = if done == Done::Adopted { Origin::Adopted } else { Origin::Created };
+        Ok(Applied {
+            uid: uid(&written.object).to_owned(),
+            generation: number(&written.object, "/metadata/generation"),
+            done,
+            origin,
+            policy: step.policy,
+            digest: step.digest.clone(),
+            fields: managed_fields::held(&written.object),
         })
     }
 
-    /// Whether the object's values must never be shown.
-    pub fn is_secret(&self) -> bool {
-        self.group.is_empty() && self.kind == "Secret"
+    /// Whether a field may be taken from its manager: the user said so, or somebody edited our own object by hand.
+    ///
+    /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold, but for
+    /// the replicas of an autoscaler that is gone.
+    pub(crate) fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
+        let by_hand = managed_fields::by_hand(&conflict.manager);
+        // What an object had before anyone applied it server-side, and what Helm wrote: adopting was asked for.
+        let former = by_hand || matches!(conflict.manager.as_str(), "before-first-apply" | "helm");
+        let left_over = step.scaler == Some(Scaler::Gone) && conflict.manager == managed_fields::AUTOSCALERS;
+        conflict::allowed(&conflict.object, &conflict.field, &self.options.take_fields)
+            || (left_over && conflict.field == managed_fields::REPLICAS)
+            || (step.action == Action::Change && by_hand && conflict.field != managed_fields::REPLICAS)
+            || (step.action == Action::Adopt && former)
     }
 
-    /// Whether its texts are such as the API has: a name can then lead to no other path.
-    pub(crate) fn has_names(&self) -> bool {
-        let of = |text: &str, most: usize, more: &str| {
-            (1..=most).contains(&text.len())
-                && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
-                && !matches!(text, "." | "..")
+    async fn wait_for_absence(&self, server: &Server, step: &Step, live: &Value) -> Result<(), Error> {
+        let end = Instant::now() + TERMINATING;
+        let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
+        let doomed = Doomed { kind: step.kind.clone(), object: step.target.clone(), uid: uid(live).to_owned() };
+        self.wait_gone(server, vec![doomed], end).await
+    }
+
+    /// What leads back from applying a step to an object that a cut-off run has written to, or was about to: it was known
+    /// how that is undone, and may not be what undoes this. None where nothing has to be added.
+    pub(crate) async fn wider_undo(&self, server: &Server, step: &Step, known: &Undo) -> Result<Option<Undo>, Error> {
+        // What was made is deleted, and what was taken over is given back as a whole.
+        let Undo::Reapply { patch, theirs } = known else { return Ok(None) };
+        let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+        let live = live.map_err(|e| Error::on("read", &step.target, e))?;
+        let Some(live) = live.as_ref().filter(|live| managed_fields::ours(live).is_some()) else { return Ok(None) };
+        let applied = managed_fields::ours(live).map(|ours| managed_fields::extract(live, ours)).unwrap_or_default();
+        let mut former = applied.clone();
+        managed_fields::merge(&mut former, patch);
+        let mut wider = patch.clone();
+        managed_fields::unite_patches(&mut wider, &managed_fields::merge_diff(&step.manifest, &former));
+        // What somebody has set since the run that was cut off; what was there before it comes first.
+        let since = theirs_of(step, live, &applied);
+        let all = match (theirs.clone(), since) {
+            (Some(mut known), Some(since)) => {
+                managed_fields::unite_patches(&mut known.patch, &since.patch);
+                Some(known)
+            }
+            (known, since) => known.or(since),
         };
-        (self.group.is_empty() || of(&self.group, 253, ".-"))
-            && of(&self.kind, 63, "")
-            && of(&self.name, 253, "-._:")
-            && self.namespace.as_ref().is_none_or(|namespace| of(namespace, 63, "-"))
+        Ok((wider != *patch || all != *theirs).then_some(Undo::Reapply { patch: wider, theirs: all }))
     }
 
-    pub(crate) fn is(&self, group: &str, kind: &str) -> bool {
-        self.group == group && self.kind == kind
+    /// What leads back from applying a step.
+    pub(crate) async fn undo_of(&self, server: &Server, step: &Step) -> Result<Undo, Error> {
+        if step.action == Action::Create {
+            return Ok(Undo::Delete);
+        }
+        let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+        let Some(live) = live.map_err(|e| Error::on("read", &step.target, e))? else { return Ok(Undo::Delete) };
+        Ok(match managed_fields::ours(&live) {
+            Some(ours) if step.action == Action::Change => {
+                let applied = managed_fields::extract(&live, ours);
+                Undo::Reapply {
+                    patch: managed_fields::merge_diff(&step.manifest, &applied),
+                    theirs: theirs_of(step, &live, &applied),
+                }
+            }
+            // Taking over drops what the former manager set and we do not: all of it is remembered.
+            _ if step.action == Action::Adopt => {
+                let patch = bare(&live);
+                let entries = adopt::tools(&live, LARGEST_STEP.saturating_sub(patch.to_string().len()));
+                Undo::Release { patch, entries }
+            }
+            _ => Undo::Release { patch: former_values(&step.manifest, &live), entries: Vec::new() },
+        })
     }
 }
 
-impl fmt::Display for ObjectRef {
-    /// `StatefulSet fleet/etcd`, `Namespace fleet`: the words that people use for objects.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, name) = (visible_cell(&self.kind), visible_cell(&self.name));
-        match &self.namespace {
-            Some(namespace) => write!(f, "{kind} {}/{name}", visible_cell(namespace)),
-            None => write!(f, "{kind} {name}"),
+/// What somebody had set in our fields, of which the step takes back what it applies.
+fn theirs_of(step: &Step, live: &Value, applied: &Value) -> Option<Theirs> {
+    if step.drift.is_empty() {
+        return None;
+    }
+    let managers: Vec<String> =
+        managed_fields::managers(live).into_iter().filter(|manager| manager != MANAGER).collect();
+    let manager = managers.iter().find(|manager| managed_fields::by_hand(manager)).or(managers.first())?.clone();
+    let patch = beyond(&former_values(&step.manifest, live), applied)?;
+    Some(Theirs { manager, patch })
+}
+
+/// The values that are not in what we had applied.
+fn beyond(values: &Value, applied: &Value) -> Option<Value> {
+    match (values, applied) {
+        (Value::Object(values), Value::Object(applied)) => {
+            let rest: serde_json::Map<String, Value> = values
+                .iter()
+                .filter_map(|(key, value)| {
+                    Some((key.clone(), applied.get(key).map_or(Some(value.clone()), |known| beyond(value, known))?))
+                })
+                .collect();
+            (!rest.is_empty()).then_some(Value::Object(rest))
+        }
+        _ => (values != applied).then(|| values.clone()),
+    }
+}
+
+fn is_builtin(kind: &Kind) -> bool {
+    !kind.group.contains('.') || kind.group.ends_with(".k8s.io")
+}
+
+/// The live values at the places that a manifest sets to something else: what taking fields from others would lose.
+fn former_values(manifest: &Value, live: &Value) -> Value {
+    let (Value::Object(manifest), Value::Object(live)) = (manifest, live) else { return live.clone() };
+    let mut former = serde_json::Map::new();
+    for (key, value) in manifest {
+        if let Some(was) = live.get(key).filter(|was| *was != value) {
+            let part = former_values(value, was);
+            if part.as_object().is_none_or(|map| !map.is_empty()) {
+                former.insert(key.clone(), part);
+            }
         }
     }
+    Value::Object(former)
 }
 
-/// The text at a JSON pointer.
-pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
-    object.pointer(pointer).and_then(Value::as_str)
-}
-
-/// The whole number at a JSON pointer.
-pub(crate) fn number(object: &Value, pointer: &str) -> Option<i64> {
-    object.pointer(pointer).and_then(Value::as_i64)
-}
-
-/// The list at a JSON pointer, empty when there is none.
-pub(crate) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// A label's value.
-pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.get("metadata")?.get("labels")?.get(key)?.as_str()
-}
-
-/// An annotation's value.
-pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
-}
-
-/// The uid, empty when there is none.
-pub(crate) fn uid(object: &Value) -> &str {
-    text(object, "/metadata/uid").unwrap_or_default()
-}
-
-/// Whether somebody has asked for its deletion, which cannot be taken back.
-pub(crate) fn is_going(live: &Value) -> bool {
-    text(live, "/metadata/deletionTimestamp").is_some()
-}
-
-/// A condition of `status.conditions` by its type.
-pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    list(object, "/status/conditions").iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_reference_reads_as_kind_namespace_and_name_and_knows_no_version() {
-        let object =
-            json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet"}});
-        let reference = ObjectRef::of(&object).unwrap();
-        assert_eq!(reference.to_string(), "StatefulSet fleet/etcd");
-        assert_eq!(
-            serde_json::to_value(&reference).unwrap(),
-            json!({"group": "apps", "kind": "StatefulSet", "namespace": "fleet", "name": "etcd"})
-        );
-        assert!(ObjectRef::of(&json!({"kind": "Pod"})).is_none());
+/// A live object without what the server added, to make it again.
+pub(crate) fn bare(live: &Value) -> Value {
+    let mut manifest = live.clone();
+    if let Some(map) = manifest.as_object_mut() {
+        map.remove("status");
     }
+    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata
+            .retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "labels" | "annotations" | "finalizers"));
+    }
+    if !manifest.is_object() {
+        manifest = json!({});
+    }
+    manifest
 }

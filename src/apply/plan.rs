@@ -10,21 +10,22 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
-use super::absence::Doomed;
-use super::audit::RefusedStep;
+use super::autoscaler;
+use super::autoscaler::Scaler;
 use super::charts::Planned;
 use super::conflict;
+use super::delete::journal_check::RefusedStep;
+use super::delete::wait_deleted::Doomed;
 use super::engine::Engine;
 use super::error::{Error, Foreign};
-use super::fields;
-use super::journal::{JournalStep, Undo};
-use super::object::{ObjectRef, annotation, label, text, uid};
-use super::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
-use super::record::Policy;
-use super::record::{Item, Origin, Phase, Record, Release, State, digest, random_id};
-use super::scale::{self, Scaler};
-use super::server::{Selection, Server};
 use crate::api::kinds::Kind;
+use crate::inventory::journal::{JournalStep, Undo};
+use crate::inventory::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
+use crate::inventory::record::Policy;
+use crate::inventory::record::{Item, Origin, Phase, Record, Release, State, digest, random_id};
+use crate::k8s::client::{Selection, Server};
+use crate::k8s::managed_fields;
+use crate::k8s::object::{ObjectRef, annotation, label, text, uid};
 
 /// How long a namespace that is being deleted is waited for.
 const TERMINATING: Duration = Duration::from_secs(90);
@@ -73,7 +74,7 @@ impl Step {
     /// Who the replicas are left to, and what takes them; nothing where they are ours.
     pub(crate) fn left(&self) -> Option<String> {
         let keeper = self.scaler.as_ref()?.keeper()?;
-        let flag = conflict::flag(&self.target, fields::REPLICAS);
+        let flag = conflict::flag(&self.target, managed_fields::REPLICAS);
         Some(format!("replicas are left to {keeper}; `--take-fields '{flag}'` takes them"))
     }
 }
@@ -242,7 +243,7 @@ impl Engine {
             known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.labelled(n))).unwrap_or_else(random_id);
         let mut steps = self.steps(&server, objects).await?;
         let live = self.live(&server, &steps, namespace.as_ref()).await?;
-        let mut scalers = scale::scalers(&server, &live).await;
+        let mut scalers = autoscaler::scalers(&server, &live).await;
         let (mut foreign, mut adopted) = (Vec::new(), Vec::new());
         for step in &mut steps {
             step.live = live.get(&step.target).cloned();
@@ -265,7 +266,7 @@ impl Engine {
                 let install = self.other_install(live);
                 let others = install.is_some() || !self.options.adopt;
                 let list = if others { &mut foreign } else { &mut adopted };
-                list.push(Foreign { object: step.target.clone(), managers: fields::managers(live), install });
+                list.push(Foreign { object: step.target.clone(), managers: managed_fields::managers(live), install });
                 continue;
             }
             let recorded = state.record.as_ref().and_then(|record| record.item(&step.target));
@@ -275,8 +276,10 @@ impl Engine {
                 && recorded.is_some_and(|item| {
                     item.uid == uid(live) && item.digest == step.digest && item.policy == step.policy
                 });
-            step.drift = fields::ours(live).map(|ours| fields::not_owned(&step.manifest, ours)).unwrap_or_default();
-            let intact = fields::ours(live).is_some() && step.drift.is_empty();
+            step.drift = managed_fields::ours(live)
+                .map(|ours| managed_fields::not_owned(&step.manifest, ours))
+                .unwrap_or_default();
+            let intact = managed_fields::ours(live).is_some() && step.drift.is_empty();
             step.action = if same && intact { Action::Unchanged } else { Action::Change };
         }
         steps.sort_by_key(|step| step.stage);
@@ -295,7 +298,7 @@ impl Engine {
 
     /// Leaves the number of replicas to the autoscaler of the object, unless the user wants it back.
     fn let_go(&self, step: &mut Step, scaler: Option<Scaler>) {
-        let is_ours = conflict::allowed(&step.target, fields::REPLICAS, &self.options.take_fields);
+        let is_ours = conflict::allowed(&step.target, managed_fields::REPLICAS, &self.options.take_fields);
         let Some(scaler) = scaler.filter(|_| !is_ours) else { return };
         let Some(spec) = step.manifest["spec"].as_object_mut().filter(|spec| spec.contains_key("replicas")) else {
             return;
@@ -432,7 +435,7 @@ impl Engine {
     /// elsewhere only counts where they have our apply entry and belong to no other installation: that nobody can forge who
     /// may not write them.
     pub(crate) fn is_ours(&self, live: &Value, target: &ObjectRef, state: &State) -> bool {
-        let (labelled, applied) = (self.owner.labelled(live), fields::ours(live).is_some());
+        let (labelled, applied) = (self.owner.labelled(live), managed_fields::ours(live).is_some());
         let recorded = || state.record.as_ref().is_some_and(|record| record.has(target, uid(live)));
         let here = target.namespace.as_ref() == Some(&self.owner.namespace);
         labelled && applied || (here || applied && self.other_install(live).is_none()) && recorded()

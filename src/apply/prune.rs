@@ -4,18 +4,18 @@ use std::fmt::Display;
 
 use serde_json::Value;
 
-use super::api_error::ApiError;
 use super::engine::Engine;
 use super::error::Error;
-use super::event::{Done, Event};
-use super::fields;
-use super::journal::{JournalStep, Undo};
-use super::object::{ObjectRef, uid};
-use super::record::Item;
+use super::object::bare;
 use super::run::Run;
-use super::server::Server;
-use super::write::bare;
 use crate::api::kinds::Kind;
+use crate::inventory::journal::{JournalStep, Undo};
+use crate::inventory::record::Item;
+use crate::k8s::api_error::ApiError;
+use crate::k8s::client::Server;
+use crate::k8s::event::{Done, Event};
+use crate::k8s::managed_fields;
+use crate::k8s::object::{ObjectRef, uid};
 
 /// Why an object stays that is planned no more and was ours: someone made another one of that name, or took our labels off.
 pub(crate) const THEIRS: &str = "it is another's by now";
@@ -53,7 +53,7 @@ impl Engine {
     /// the owner's namespace labels may be those of manifests that somebody else has applied.
     fn is_prunable(&self, live: &Value, target: &ObjectRef) -> bool {
         let here = target.namespace.as_ref() == Some(&self.owner.namespace);
-        self.owner.labelled(live) && (here || fields::ours(live).is_some())
+        self.owner.labelled(live) && (here || managed_fields::ours(live).is_some())
     }
 }
 
@@ -77,12 +77,13 @@ impl Run {
         let journal = self.ledger.lock().await.state.journal.clone();
         let mut entries = Vec::new();
         for (item, kind, live) in &doomed {
-            let mut manifest = fields::ours(live).map_or_else(|| bare(live), |ours| fields::extract(live, ours));
+            let mut manifest =
+                managed_fields::ours(live).map_or_else(|| bare(live), |ours| managed_fields::extract(live, ours));
             let known = journal.as_ref().and_then(|journal| journal.step(&item.object));
             match known.map(|step| &step.undo) {
                 None => {}
                 // A cut-off run changed it first: made again, it is as it was before that.
-                Some(Undo::Reapply { patch, .. }) => fields::merge(&mut manifest, patch),
+                Some(Undo::Reapply { patch, .. }) => managed_fields::merge(&mut manifest, patch),
                 Some(_) => continue,
             }
             entries.push(JournalStep {

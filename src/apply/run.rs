@@ -6,22 +6,22 @@ use std::sync::atomic::Ordering;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, Value};
 
-use super::audit::RefusedStep;
+use super::delete::journal_check::RefusedStep;
+use super::delete::owner_refs::claim_of;
 use super::engine::Engine;
 use super::error::Error;
-use super::event::{Done, Event};
-use super::fields;
-use super::inventory_error;
-use super::journal::{Journal, JournalStep, Undo};
-use super::journal_file::LocalJournal;
-use super::ledger::{Ledger, Shared};
-use super::object::{ObjectRef, number, uid};
-use super::others::claim_of;
+use super::object::Failure;
 use super::plan::{Action, Plan, Step};
-use super::record::Policy;
-use super::record::{Item, Origin, Phase, Record, Release};
-use super::server::Server;
-use super::write::Failure;
+use crate::inventory;
+use crate::inventory::journal::{Journal, JournalStep, Undo};
+use crate::inventory::journal_file::LocalJournal;
+use crate::inventory::record::Policy;
+use crate::inventory::record::{Item, Origin, Phase, Record, Release};
+use crate::inventory::store::{Ledger, Shared};
+use crate::k8s::client::Server;
+use crate::k8s::event::{Done, Event};
+use crate::k8s::managed_fields;
+use crate::k8s::object::{ObjectRef, number, uid};
 
 /// An object of the run as the server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Engine {
         .await
         .inspect_err(|error| {
             // Whoever holds the lock has the namespace as well, though this run may have made it.
-            if matches!(error, inventory_error::Error::Locked { .. } | inventory_error::Error::PlanOutdated) {
+            if matches!(error, inventory::Error::Locked { .. } | inventory::Error::PlanOutdated) {
                 begun.store(false, Ordering::SeqCst);
             }
         })?;
@@ -115,7 +115,7 @@ impl Engine {
                 .finish(|state| state.journal = state.journal.take().filter(|journal| !journal.steps.is_empty()))
                 .await?;
             self.begun.store(false, Ordering::SeqCst);
-            return Err(inventory_error::Error::PlanOutdated.into());
+            return Err(inventory::Error::PlanOutdated.into());
         }
         for RefusedStep { object, why } in plan.refused.clone() {
             let message =
@@ -263,7 +263,7 @@ impl Run {
             origin,
             policy: step.policy,
             digest: step.digest.clone(),
-            fields: fields::held(live),
+            fields: managed_fields::held(live),
         });
     }
 

@@ -18,10 +18,10 @@ use super::log::LogFormat;
 use super::{Global, pages};
 use crate::api::text::is_harmful;
 use crate::api::{Cluster, brief};
-use crate::apply::Target;
 use crate::chart;
 use crate::check::{hosting, workload};
 use crate::install::home::Home;
+use crate::k8s::Target;
 use crate::workload_cluster::install::PROBE;
 
 /// How long a cluster may take to answer. With the start of the program this stays below 300 ms.

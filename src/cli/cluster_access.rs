@@ -11,9 +11,9 @@ use super::error::{CliError, Exit};
 use crate::api::names::ControlPlaneName;
 use crate::api::shell::kubeconfig_flag;
 use crate::api::version::{KubeMinor, VersionError};
-use crate::apply::{ClientError, Connected, Target};
 use crate::install::admin_access;
 use crate::install::home::Home;
+use crate::k8s::{ClientError, Connected, Target};
 
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {

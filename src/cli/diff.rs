@@ -245,7 +245,8 @@ fn json_of(comparison: &Comparison) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply::{FieldChange, Foreign, ObjectRef};
+    use crate::apply::{FieldChange, Foreign};
+    use crate::k8s::ObjectRef;
 
     fn difference(change: Change, name: &str) -> Difference {
         let object = ObjectRef {

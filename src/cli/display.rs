@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::ui::{Mark, Ui};
 use crate::api::text::{visible_lines, visible_list};
-use crate::apply::{Event, ObjectRef};
 use crate::install::progress::{Progress, tell};
+use crate::k8s::{Event, ObjectRef};
 
 /// How often a line is drawn again for the time that it shows.
 const TICK: Duration = Duration::from_millis(120);
@@ -183,7 +183,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::apply::Done;
+    use crate::k8s::Done;
 
     /// Whether it was warned.
     #[derive(Default)]

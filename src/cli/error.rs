@@ -4,9 +4,9 @@ use std::error::Error as StdError;
 use std::fmt::Write as _;
 
 use crate::api::text::escaped;
-use crate::apply::sentences;
 use crate::chart::Diagnostics;
 use crate::chart::values::suggest;
+use crate::k8s::sentences;
 
 /// The exit codes that are promised to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! How an install ends badly: the first error as headline, its cause chain and remedy, then what became of the changes.
 
+use crate::inventory;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use super::{Global, report};
 use crate::api::registration::{Registration, state};
 use crate::api::text::{visible, visible_cell, visible_lines};
 use crate::apply;
-use crate::apply::InventoryError;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
@@ -54,7 +54,7 @@ pub(super) async fn interrupted(ui: &Ui, display: &Arc<Display>, way_back: Optio
 /// An error of the engine: headline, chain, remedy.
 pub(super) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
     let exit = match error {
-        apply::Error::Inventory(InventoryError::Locked { .. })
+        apply::Error::Inventory(inventory::Error::Locked { .. })
         | apply::Error::NotOurs { .. }
         | apply::Error::MadeByOthers { .. }
         | apply::Error::JournalRefused { .. }
@@ -241,11 +241,11 @@ mod tests {
 
     use super::*;
     use crate::api::kinds::Kind;
-    use crate::apply::ObjectRef;
     use crate::chart;
     use crate::chart::select::{Request, select};
     use crate::cli::{Cli, chart_choice};
     use crate::control_plane::upgrade;
+    use crate::k8s::ObjectRef;
 
     fn global(arguments: &str) -> Global {
         let words = format!("fleetctl versions{arguments}");

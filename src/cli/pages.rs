@@ -1,7 +1,7 @@
 //! The pages of `explain`: one for each check, each cause of a failed wait and each reason of an error, from `docs/explain`.
 
-use crate::apply::CauseId;
 use crate::check::{hosting, inside, installed, workload};
+use crate::diagnose::CauseId;
 
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/pages.rs"));
@@ -111,7 +111,7 @@ mod tests {
         let mut ids: BTreeMap<String, String> = check_ids().map(|id| (id.to_owned(), "a check".to_owned())).collect();
         ids.extend(CauseId::ALL.iter().map(|cause| (cause.id(), "a cause".to_owned())));
         let mut files = BTreeMap::new();
-        for room in ["src/cli", "src/apply"] {
+        for room in ["src/cli", "src/apply", "src/inventory", "src/k8s"] {
             sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room), &mut files);
         }
         // What a server says of itself; `Error::reason` gives it a reason of ours.
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn no_cause_is_left_out_of_the_list_of_all() {
-        let source = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/apply/diagnosis.rs")).unwrap();
+        let source = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/diagnose/diagnosis.rs")).unwrap();
         let body = source.split("pub enum CauseId {").nth(1).unwrap().split("\n}").next().unwrap();
         let variants = body.lines().filter(|line| line.ends_with(',') && !line.contains("//")).count();
         assert_eq!(CauseId::ALL.iter().collect::<std::collections::HashSet<_>>().len(), variants);

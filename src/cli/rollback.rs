@@ -1,5 +1,6 @@
 //! `rollback`: undoes a run that was cut off.
 
+use crate::inventory;
 use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
@@ -19,11 +20,14 @@ use super::{Global, cluster_access};
 use crate::api::names::ControlPlaneName;
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell};
-use crate::apply::{self, Deed, InventoryError, Kept, ObjectRef, PlannedUndo, Release, Source, UndoPlan};
+use crate::apply;
+use crate::apply::{Deed, Kept, PlannedUndo, Source, UndoPlan};
 use crate::check::installed::VALUES;
 use crate::control_plane::rollback::{Outcome, Prospect, Undo};
 use crate::control_plane::uninstall::Target;
 use crate::install::progress::Progress;
+use crate::inventory::Release;
+use crate::k8s::ObjectRef;
 
 /// Undo an install or upgrade that was cut off
 #[derive(Debug, Args)]
@@ -74,7 +78,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
         progress.step(&format!("Undoing what an interrupted run of control plane {name} left"));
         match until_stopped(ui, &display, "the rollback", target.undo(undo, &progress)).await? {
             // A run that held the lock until now has gone on since: what there is to undo by now is another plan.
-            Err(apply::Error::Inventory(InventoryError::PlanOutdated)) if !outdated => outdated = true,
+            Err(apply::Error::Inventory(inventory::Error::PlanOutdated)) if !outdated => outdated = true,
             done => break done.map_err(|error| stopped(ui, &name, global, &error))?,
         }
     };
@@ -169,7 +173,7 @@ fn stopped(ui: &Ui, name: &ControlPlaneName, global: &Global, error: &apply::Err
         return engine_error("nothing is undone: the journal is not believed", error)
             .hint(format!("or go on from what there is: {install}, {VALUES}, drops what is not believed of it"));
     }
-    let apply::Error::Inventory(InventoryError::File { source, .. }) = error else {
+    let apply::Error::Inventory(inventory::Error::File { source, .. }) = error else {
         return goes_on(engine_error("the rollback stopped", error));
     };
     if source.kind() != io::ErrorKind::InvalidData {
@@ -369,7 +373,7 @@ mod tests {
         let (ui, name) = (Ui::plain(), "demo".parse().unwrap());
         let error = |kind| -> apply::Error {
             let source = io::Error::new(kind, "StatefulSet fleet/etcd has been ready since");
-            InventoryError::File { path: "/home/ann/.fleet/demo/journal".into(), source }.into()
+            inventory::Error::File { path: "/home/ann/.fleet/demo/journal".into(), source }.into()
         };
         let refused = stopped(&ui, &name, &global(), &error(io::ErrorKind::InvalidData));
         assert_eq!(refused.exit, Exit::Refused);

@@ -8,8 +8,8 @@ use super::exposure::{Endpoint, host_of, port_of};
 use super::values::{ExposureType, ExposureValues};
 use crate::api::shell::foreign_word;
 use crate::api::text::visible_cell;
-use crate::apply::MANAGER;
 use crate::check::hosting::USUAL_NODE_PORTS;
+use crate::k8s::MANAGER;
 
 /// The fact of a record that says which node port the Service has, where its URL does not.
 const NODE_PORT: &str = "nodePort";

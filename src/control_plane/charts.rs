@@ -15,10 +15,11 @@ use crate::api::keys::LABEL_INSTANCE;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::pod_values::SecretValue;
 use crate::api::text::visible;
-use crate::apply::{Charts, Release, Renderable, Rendering};
+use crate::apply::{Charts, Renderable, Rendering};
 use crate::chart::{self, Row};
 use crate::install::package::{self, planned};
 use crate::install::renderable::{SecretEntry, objects_of, secret_values};
+use crate::inventory::Release;
 use crate::pki;
 
 /// Where the secret values of a release are in the cluster.
@@ -121,9 +122,9 @@ mod tests {
 
     use super::super::chart_tests::{charts as lines, real_pki};
     use super::*;
-    use crate::apply::ObjectRef;
     use crate::chart::SetKind;
     use crate::chart::select::{Request, select};
+    use crate::k8s::ObjectRef;
 
     const FULL: &str = include_str!("../../tests/packager/fixtures/control-plane-full.yaml");
     const CLOUD: &str = include_str!("../../tests/packager/fixtures/control-plane-cloud.yaml");

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 
-use crate::apply::sentences;
 use crate::check::inside::{self, CHECKS, HealthFacts};
 use crate::check::{self, Report};
 use crate::install::admin_access;
+use crate::k8s::sentences;
 use crate::pki::Kubeconfig;
 
 /// How long one look at the control plane's API may take.

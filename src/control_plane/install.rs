@@ -22,7 +22,6 @@ use super::values::ExposureType;
 use super::way_back;
 use crate::api::text::visible_cell;
 use crate::api::version::KubeMinor;
-use crate::apply::{ObjectRef, Phase, State};
 use crate::chart::Diagnostics;
 use crate::check::Report;
 use crate::check::hosting::HostingFacts;
@@ -31,6 +30,8 @@ use crate::install::home::Home;
 use crate::install::package::planned;
 use crate::install::progress::Progress;
 use crate::install::run::{Course, InstallOptions, Stopped};
+use crate::inventory::{Phase, State};
+use crate::k8s::ObjectRef;
 use crate::pki::{self, Files, FolderError, Kubeconfig, PkiError};
 
 /// A finished install.

@@ -1,6 +1,7 @@
 //! What `status` says about the installation itself: read from the record, the objects' metadata and the key Secrets;
 //! and why components of it do not run.
 
+use crate::inventory;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
@@ -12,10 +13,13 @@ use super::keys;
 use super::plan::OWNER_KIND;
 use crate::api::keys::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::apply::{self, Diagnosis, Engine, Owner, Phase, WaitTarget};
+use crate::apply::{Engine, WaitTarget};
 use crate::check::inside::{Component, HOSTING, HealthFacts};
 use crate::check::installed::{CHECKS, Expiry, InstalledFacts, WARN_DAYS};
 use crate::check::{self, Report};
+use crate::diagnose::Diagnosis;
+use crate::inventory::Owner;
+use crate::inventory::Phase;
 use crate::pki;
 
 // Who does what the warning says has to see it go.
@@ -84,7 +88,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
         tokio::join!(engine.state(), engine.drift(), keys::from_cluster(client, namespace.as_str(), name.as_str()));
     let (state, unread) = match state {
         Ok(state) => (state, None),
-        Err(error) => (apply::State::default(), Some(chain(&error))),
+        Err(error) => (inventory::State::default(), Some(chain(&error))),
     };
     let at_work = state.lock.as_ref().filter(|lock| !engine.is_over(lock)).map(|lock| lock.holder.to_string());
     let record = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
@@ -95,7 +99,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
     };
     // A first install under way has no record yet, which is no loss.
     let recorded = record.map(|record| (record.release.version.clone(), record.inventory.len())).or_else(|| {
-        let of = |journal: &apply::Journal| if journal.is_removal() { "removed" } else { "installed" };
+        let of = |journal: &inventory::Journal| if journal.is_removal() { "removed" } else { "installed" };
         state.journal.as_ref().map(|journal| (format!("that is being {}", of(journal)), 0))
     });
     let facts = InstalledFacts {

@@ -1,5 +1,6 @@
 //! The operator's kubeconfig, written again: from the cluster's own Secrets, else from the local folder.
 
+use crate::inventory;
 use std::io;
 use std::path::PathBuf;
 
@@ -13,9 +14,10 @@ use super::plan::OWNER_KIND;
 use super::secrets::ADMIN_SECRET;
 use crate::api::file::failed;
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::apply::{self, Engine, Owner};
+use crate::apply::{self, Engine};
 use crate::install::admin_access;
 use crate::install::home::Home;
+use crate::inventory::Owner;
 use crate::pki::{self, FolderError, Kubeconfig, PkiError, SecretText, Subject};
 
 /// Where a kubeconfig came from.
@@ -116,7 +118,7 @@ async fn recorded_endpoint(
 ) -> Result<Option<pki::Endpoint>, KubeconfigError> {
     let owner = Owner::new(OWNER_KIND, name.as_str(), namespace.as_str());
     let state = Engine::reader(client.clone(), owner).state().await?;
-    let record = state.record.filter(|record| record.phase == apply::Phase::Installed);
+    let record = state.record.filter(|record| record.phase == inventory::Phase::Installed);
     let Some(url) = record.and_then(|record| record.release.facts.get("server").cloned()) else { return Ok(None) };
     let address = url.strip_prefix("https://").unwrap_or(&url);
     let Some((host, port)) = address.rsplit_once(':') else { return Ok(None) };

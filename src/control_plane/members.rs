@@ -5,8 +5,11 @@ use serde_json::Value;
 use super::install::InstallError;
 use super::plan::{ETCD_CLAIM, MEMBERS, Plan};
 use crate::api::kinds::Kind;
-use crate::apply::{self, Action, Engine, ObjectRef, State, Step};
+use crate::apply;
+use crate::apply::{Action, Engine, Step};
 use crate::check::hosting::HostingFacts;
+use crate::inventory::State;
+use crate::k8s::ObjectRef;
 
 /// The set of the store.
 const ETCD: &str = "etcd";
@@ -77,7 +80,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::apply::{Journal, Record};
+    use crate::inventory::{Journal, Record};
 
     #[test]
     fn the_number_of_a_first_install_that_was_cut_off_is_that_of_its_journal() {

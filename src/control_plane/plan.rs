@@ -10,12 +10,13 @@ use super::exposure::{self, Endpoint};
 use super::sound;
 use super::values::{ControlPlaneValues, ExposureType};
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::apply::{Charts, Release, State};
+use crate::apply::Charts;
 use crate::chart::explain::{ExplainError, Explanation};
 use crate::chart::select::Selection;
 use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::hosting::{Wanted, needs};
 use crate::install::package::{Package, writes};
+use crate::inventory::{Release, State};
 use crate::pki;
 
 /// The stages that come before everything else: they decide where the API will be reached.

@@ -8,10 +8,12 @@ use super::address;
 use super::exposure;
 use super::plan::Plan;
 use super::values::ExposureType;
-use crate::apply::{self, Engine, Foreign, State};
+use crate::apply;
+use crate::apply::{Engine, Foreign};
 use crate::chart::Object;
 use crate::check::hosting::{Collision, HostingFacts, read};
 use crate::install::package;
+use crate::inventory::State;
 
 /// What the cluster holds of the plan.
 #[derive(Debug)]

@@ -1,13 +1,16 @@
 //! Undoing a run that was cut off: what it made goes, what it changed gets its former fields back.
 
+use crate::inventory;
 use std::sync::Arc;
 
 use super::installation;
 use super::uninstall::Target;
 use super::upgrade::UpgradeRefused;
 use super::way_back;
-use crate::apply::{self, Journal, RolledBack, State, UndoPlan};
+use crate::apply;
+use crate::apply::{RolledBack, UndoPlan};
 use crate::install::progress::Progress;
+use crate::inventory::{Journal, State};
 
 /// What became of a rollback.
 #[derive(Debug)]
@@ -102,7 +105,7 @@ impl Target<'_> {
         let known = undo.known();
         let Undo { started, seen, copy, .. } = undo;
         let result = engine.rollback_of(seen, copy).await?;
-        let record = known.record.filter(|record| record.phase == apply::Phase::Installed);
+        let record = known.record.filter(|record| record.phase == inventory::Phase::Installed);
         let recorded = record.is_some();
         let installed = match record {
             None => installation::labelled(self.client, self.name, self.namespace).await,

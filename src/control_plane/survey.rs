@@ -17,11 +17,13 @@ use super::values::ExposureType;
 use super::way_back;
 use crate::api::keys::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::version::KubeMinor;
-use crate::apply::{self, Engine, State};
+use crate::apply;
+use crate::apply::Engine;
 use crate::chart::{self, Object};
 use crate::check;
 use crate::check::hosting::{CHECKS, HostingFacts};
 use crate::install::progress::{Progress, preview_adoption, record_lost};
+use crate::inventory::State;
 use crate::pki;
 
 /// What was seen.

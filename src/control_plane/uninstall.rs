@@ -12,10 +12,13 @@ use super::secrets::ADMIN_SECRET;
 use super::way_back;
 use crate::api::brief::Age;
 use crate::api::names::ControlPlaneName;
-use crate::apply::{self, Engine, Journal, ObjectRef, Phase, Record, Removal, Removed, State};
+use crate::apply;
+use crate::apply::{Engine, Removal, Removed};
 use crate::check::inside::{self, Member};
 use crate::install;
 use crate::install::progress::Progress;
+use crate::inventory::{Journal, Phase, Record, State};
+use crate::k8s::ObjectRef;
 
 /// How long the control plane may take to say which workload clusters are registered.
 const ASKING: Duration = Duration::from_secs(5);

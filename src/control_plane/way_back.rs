@@ -9,8 +9,11 @@ use crate::api::keys::LABEL_APP_VERSION;
 use crate::api::kinds::Kind;
 use crate::api::names::NamespaceName;
 use crate::api::version::{KubeMinor, ServiceVersion};
-use crate::apply::{self, Engine, ObjectRef, Selection, State, Undo};
+use crate::apply;
+use crate::apply::Engine;
 use crate::chart::{self, Object};
+use crate::inventory::{State, Undo};
+use crate::k8s::{ObjectRef, Selection};
 
 /// The Deployment, its container, and the image in the table.
 const API_SERVER: &str = "apiserver";

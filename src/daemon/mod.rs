@@ -3,8 +3,6 @@
 //! Knows nothing of fleets; imports no other room.
 
 pub mod admin;
-pub mod backoff;
-pub mod client;
 pub mod log;
 pub mod metrics;
 pub mod stop;

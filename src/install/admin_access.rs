@@ -5,8 +5,8 @@
 
 use super::home::Home;
 use crate::api::names::ControlPlaneName;
-use crate::apply::client::connect_with;
-use crate::apply::{Connected, sentences};
+use crate::k8s::kubeconfig::connect_with;
+use crate::k8s::{Connected, sentences};
 use crate::pki::{Kubeconfig, PkiError, SecretText};
 
 /// A client of the API that a kubeconfig leads to. Nothing is sent yet, and no program runs.

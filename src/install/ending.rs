@@ -1,11 +1,14 @@
 //! How a run that failed ends: whether it was recorded all the same, what is undone, and what is left.
 
+use crate::inventory;
 use std::pin::pin;
 
 use futures::future::FusedFuture;
 
 use super::run::Course;
-use crate::apply::{self, InventoryError, Phase, RolledBack, State};
+use crate::apply;
+use crate::apply::RolledBack;
+use crate::inventory::{Phase, State};
 
 /// The step that undoes a run.
 const UNDOING: &str = "Undoing what this run has changed";
@@ -126,7 +129,7 @@ impl Course<'_> {
             // Of what is recorded, only the journal's copy on this machine goes.
             match engine.rollback_of(state, None).await {
                 // The write that was cut off has come after that look.
-                Err(apply::Error::Inventory(InventoryError::PlanOutdated)) if !late => late = true,
+                Err(apply::Error::Inventory(inventory::Error::PlanOutdated)) if !late => late = true,
                 undone => return undone.map(|undone| Some(undone).filter(|_| !recorded)),
             }
         }
@@ -146,9 +149,10 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
-    use crate::apply::{Owner, Release};
     use crate::install::progress::Progress;
     use crate::install::run::InstallOptions;
+    use crate::inventory::Owner;
+    use crate::inventory::Release;
 
     /// The steps of a run.
     #[derive(Default)]

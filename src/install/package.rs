@@ -9,13 +9,16 @@ use crate::api::kinds::Kind;
 use crate::api::names::NamespaceName;
 use crate::api::text::visible;
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
-use crate::apply::{KEEP_ANNOTATION, Owner, Planned, Release, merge, merge_diff};
+use crate::apply::Planned;
 use crate::chart::explain::{DecidedBy, ExplainError, Explanation, explain};
 use crate::chart::select::{Request, Selection, select};
 use crate::chart::{
     self, Chart, ChartError, Diagnostic, Diagnostics, Object, RenderInput, Rendered, ValuesBuilder, ValuesTree,
 };
 use crate::check::support::Support;
+use crate::inventory::Release;
+use crate::inventory::{KEEP_ANNOTATION, Owner};
+use crate::k8s::{merge, merge_diff};
 use crate::pki;
 
 /// The most that recorded values take, in bytes.
@@ -131,7 +134,7 @@ impl Package {
                 "namespace": self.namespace.as_str(),
                 "version": self.version.to_string(),
                 "line": self.chart.line().to_string(),
-                "managedBy": crate::apply::MANAGER,
+                "managedBy": crate::k8s::MANAGER,
             }),
             facts,
             pki: keys.expose().map(|(name, text)| (name.to_owned(), text.to_owned())).collect::<BTreeMap<_, _>>(),

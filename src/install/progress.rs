@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::apply::{Event, Events, Foreign};
+use crate::apply::Foreign;
+use crate::k8s::{Event, Events};
 
 /// Steps, what they wait for, and warnings. One step is under way at a time.
 pub trait Progress: Send + Sync {

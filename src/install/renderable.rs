@@ -6,9 +6,9 @@ use kube::api::{Api, ResourceExt as _};
 use serde_json::{Map, Value};
 
 use super::package::load_chart;
-use crate::apply::ObjectRef;
 use crate::chart::select::{Request, Selection, select};
 use crate::chart::{self, Chart, Diagnostics, Object, Row, ValuesBuilder};
+use crate::k8s::ObjectRef;
 
 /// A value that is kept in a Secret of the namespace, and in no record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

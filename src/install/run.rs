@@ -1,5 +1,6 @@
 //! One run: what a caller chooses about it, and its way through the stages to its record.
 
+use crate::inventory;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,9 +9,11 @@ use std::time::{Duration, Instant};
 use kube::Client;
 
 use super::progress::{self, Progress};
-use crate::apply::{
-    self, Charts, Done, Engine, InventoryError, ObjectRef, Owner, Planned, Release, Run, WaitOptions, WaitTarget,
-};
+use crate::apply;
+use crate::apply::{Charts, Engine, Planned, Run, WaitOptions, WaitTarget};
+use crate::inventory::Owner;
+use crate::inventory::Release;
+use crate::k8s::{Done, ObjectRef};
 
 /// What a caller can choose about one run.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +72,7 @@ impl Stopped {
     /// Whether another run came and went while its lock was waited for: what was planned before that is out of date, and
     /// nothing was written.
     pub fn is_outdated(&self) -> bool {
-        matches!(*self.source, apply::Error::Inventory(InventoryError::PlanOutdated))
+        matches!(*self.source, apply::Error::Inventory(inventory::Error::PlanOutdated))
     }
 }
 

@@ -10,7 +10,8 @@ use kube::Client;
 use super::home::Home;
 use super::progress::{self, Progress};
 use crate::api::names::NamespaceName;
-use crate::apply::{Charts, Engine, Options, Owner};
+use crate::apply::{Charts, Engine, Options};
+use crate::inventory::Owner;
 
 /// Which installation, where, and until when; `N` is the type of its name.
 pub struct Target<'a, N> {

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::objects::{Manifest, Objects};
 use crate::api::keys::SCHEDULER_MANAGER;
-use crate::daemon::client::{CallError, call};
+use crate::k8s::daemon_client::{CallError, call};
 
 /// Kubernetes' annotation on a role or binding: `"false"` keeps whoever made the object from changing it again.
 pub const ANNOTATION_AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";

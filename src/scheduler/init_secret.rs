@@ -18,7 +18,7 @@ use super::token::Token;
 use crate::api::keys::{
     INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF, SCHEDULER_MANAGER,
 };
-use crate::daemon::client::{CallError, call};
+use crate::k8s::daemon_client::{CallError, call};
 
 /// The kubeconfig that an agent starts from.
 pub fn kubeconfig(server: &str, ca_pem: &[u8], token: &Token) -> String {

@@ -7,7 +7,7 @@ use kube::config::Kubeconfig;
 use super::objects::{self, Objects};
 use super::settings::{Args, Settings};
 use crate::api::digest;
-use crate::daemon::client;
+use crate::k8s::daemon_client;
 
 /// The files as they are now; a part that cannot be read says why.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub fn kubeconfig_digest(args: &Args) -> Option<String> {
 fn ca(args: &Args, settings: Option<&Settings>) -> Result<Vec<u8>, String> {
     let pem = match settings.and_then(|s| s.ca_file.as_ref()) {
         Some(file) => fs_err::read(file).map_err(|e| e.to_string())?,
-        None => ca_of(&client::read(&args.kubeconfig).map_err(|e| e.to_string())?)?,
+        None => ca_of(&daemon_client::read(&args.kubeconfig).map_err(|e| e.to_string())?)?,
     };
     let is_certificate = String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----");
     if is_certificate { Ok(pem) } else { Err("the CA is not a PEM certificate".to_owned()) }

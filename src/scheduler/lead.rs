@@ -19,10 +19,10 @@ use super::settings::{Args, Settings};
 use super::state::{State, Verdict};
 use super::view::{self, View};
 use super::{init_secret, token};
-use crate::daemon::backoff::Backoff;
-use crate::daemon::client::CallError;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
+use crate::k8s::backoff::Backoff;
+use crate::k8s::daemon_client::CallError;
 
 /// Time between two looks at the files.
 const POLL: Duration = Duration::from_secs(2);

@@ -13,10 +13,10 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::daemon::backoff::jittered;
-use crate::daemon::client::{CallError, call};
 use crate::daemon::log::OnChange;
 use crate::daemon::stop::Stop;
+use crate::k8s::backoff::jittered;
+use crate::k8s::daemon_client::{CallError, call};
 
 /// A Lease is free when it has not changed for this long.
 const DURATION: Duration = Duration::from_secs(15);

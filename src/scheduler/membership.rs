@@ -23,7 +23,7 @@ use crate::api::keys::{
 };
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, ClusterReport, keys, protocol};
-use crate::daemon::client::{CallError, call};
+use crate::k8s::daemon_client::{CallError, call};
 
 /// How many objects of a kind are freed at a time, and how many requests for that are under way.
 const PAGE: u32 = 500;

@@ -31,9 +31,10 @@ use rand::RngExt as _;
 use tokio::sync::watch;
 
 use crate::daemon::admin::Admin;
+use crate::daemon::log;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
-use crate::daemon::{client, log};
+use crate::k8s::daemon_client;
 use lead::Leader;
 use leader::Role;
 use settings::Args;
@@ -65,8 +66,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, admin = %address, "starting");
     let args = Arc::new(args);
     let started_with = inputs::kubeconfig_digest(&args);
-    let client = client::client(&args.kubeconfig).await?;
-    let heartbeats = client::client_that_tires(&args.kubeconfig, view::LEASES_SILENT).await?;
+    let client = daemon_client::client(&args.kubeconfig).await?;
+    let heartbeats = daemon_client::client_that_tires(&args.kubeconfig, view::LEASES_SILENT).await?;
     let (role_sender, role) = watch::channel(Role::Starting);
     let election = tokio::spawn(leader::run(client.clone(), identity, role_sender, stop.clone()));
     let leader = Leader { client, heartbeats, args: args.clone(), state: state.clone(), metrics };

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 
-use crate::daemon::client::call;
+use crate::k8s::daemon_client::call;
 
 /// What is told.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ mod tests {
     use kube::runtime::events::Reporter;
 
     use super::*;
-    use crate::daemon::client::CALL_TIMEOUT;
+    use crate::k8s::daemon_client::CALL_TIMEOUT;
 
     #[tokio::test]
     async fn an_event_that_nobody_takes_holds_up_nothing() {

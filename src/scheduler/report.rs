@@ -15,7 +15,7 @@ use super::state::Verdict;
 use crate::api::Condition;
 use crate::api::condition;
 use crate::api::keys::{BOOTSTRAP_STATUS, SCHEDULER_MANAGER};
-use crate::daemon::client::{CallError, call};
+use crate::k8s::daemon_client::{CallError, call};
 
 /// Type of the condition about the objects of the chart.
 pub const BOOTSTRAPPED: &str = "Bootstrapped";

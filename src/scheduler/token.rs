@@ -12,7 +12,7 @@ use rand::RngExt as _;
 use rand::distr::Uniform;
 
 use crate::api::keys::BOOTSTRAP_GROUP;
-use crate::daemon::client::{CallError, call};
+use crate::k8s::daemon_client::{CallError, call};
 
 /// Where the API server looks for bootstrap tokens.
 const NAMESPACE: &str = "kube-system";

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::values::AgentValues;
 use crate::api::pod_values::current;
-use crate::apply::ObjectRef;
 use crate::chart::coverage::{Coverage, constant_values};
 use crate::chart::golden;
 use crate::chart::usage::usage;
 use crate::chart::{Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, presets, versions};
+use crate::k8s::ObjectRef;
 
 fn charts() -> Vec<Chart> {
     let lines = versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::Agent));

@@ -12,10 +12,12 @@ use crate::api::keys::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::{ClusterName, NamespaceName};
 use crate::api::pod_values::SecretValue;
 use crate::api::text::visible;
-use crate::apply::{Charts, ObjectRef, Release, Renderable, Rendering};
+use crate::apply::{Charts, Renderable, Rendering};
 use crate::chart::{self, Row};
 use crate::install::package;
 use crate::install::renderable::{SecretEntry, objects_of, secret_values};
+use crate::inventory::Release;
+use crate::k8s::ObjectRef;
 
 /// Where the secret value of a release is in the cluster.
 const SECRET_VALUES: [SecretEntry; 1] =

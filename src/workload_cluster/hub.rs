@@ -8,10 +8,10 @@ use crate::api::init_kubeconfig::Init;
 use crate::api::keys::INIT_SECRET;
 use crate::api::names::ControlPlaneName;
 use crate::api::shell::{kubeconfig_flag, word};
-use crate::apply::client::Target;
 use crate::check::workload::SOME_CONTROL_PLANE;
 use crate::install::admin_access;
 use crate::install::home::Home;
+use crate::k8s::kubeconfig::Target;
 
 /// A control plane that can be asked.
 #[derive(Clone)]

@@ -20,7 +20,8 @@ use crate::api::keys::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_IN
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::api::text::{visible, visible_cell};
-use crate::apply::{self, ObjectRef, Planned};
+use crate::apply;
+use crate::apply::Planned;
 use crate::chart::{Diagnostics, Object};
 use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
 use crate::check::{self, Report};
@@ -29,6 +30,7 @@ use crate::install::ending::{Aftermath, Failure, heeding};
 use crate::install::home::Home;
 use crate::install::progress::{Progress, preview_adoption, record_lost};
 use crate::install::run::{Course, InstallOptions, Stopped};
+use crate::k8s::ObjectRef;
 
 /// The identifier by which `--skip-preflight` leaves the probe out.
 pub const PROBE: &str = "probe";

@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 
 use super::values::AgentValues;
 use crate::api::names::{ClusterName, NamespaceName};
-use crate::apply::{Charts, Planned, Release};
+use crate::apply::{Charts, Planned};
 use crate::chart::explain::{ExplainError, Explanation};
 use crate::chart::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::workload::Wanted;
 use crate::install::package::{Package, planned, writes};
 use crate::install::resources;
+use crate::inventory::Release;
 use crate::pki;
 
 /// The kind of owner that an agent is to the engine.

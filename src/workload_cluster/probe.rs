@@ -11,7 +11,7 @@ use kube::runtime::wait::{await_condition, conditions};
 use serde_json::{Value, json};
 
 use crate::api::probe::Outcome;
-use crate::apply::{INSTALL_LABEL, OWNER_KIND_LABEL};
+use crate::inventory::{INSTALL_LABEL, OWNER_KIND_LABEL};
 
 /// Name of the pod.
 pub const POD: &str = "fleet-agent-probe";

@@ -4,7 +4,10 @@
 
 use std::process::ExitCode;
 
-use fleetctl::apply::{Engine, Error, Events, Options, Owner, Planned, Release, Removal, Target};
+use fleetctl::apply::{Engine, Error, Options, Planned, Removal};
+use fleetctl::inventory::Owner;
+use fleetctl::inventory::Release;
+use fleetctl::k8s::{Events, Target};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

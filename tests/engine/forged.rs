@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{Error, Event, ObjectRef, Planned, Removal};
+use fleetctl::apply::{Error, Planned, Removal};
+use fleetctl::k8s::{Event, ObjectRef};
 use serde_json::{Value, json};
 
 use super::hands::{bind, delete_wholly, edit, kubectl_made, made_by_kubectl};

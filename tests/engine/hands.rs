@@ -1,7 +1,7 @@
 //! What others do in a cluster: people with kubectl, and the controllers.
 
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::ObjectRef;
+use fleetctl::k8s::ObjectRef;
 use serde_json::json;
 
 use super::support::Case;

@@ -1,11 +1,14 @@
 //! What was there before a run outlives its undoing, and what is removed goes in an order that can be gone on with.
 
+use fleetctl::inventory;
 use std::time::{Duration, Instant};
 
 use bed::Bed;
 use bed::proxy::{self, Match, Proxy, When};
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{Done, Error, Event, InventoryError, ObjectRef, Phase, Planned, Removal, Run, Selection};
+use fleetctl::apply::{Error, Planned, Removal, Run};
+use fleetctl::inventory::Phase;
+use fleetctl::k8s::{Done, Event, ObjectRef, Selection};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 
@@ -231,7 +234,7 @@ async fn a_run_whose_journal_is_lost_in_the_cluster_is_undone_by_the_copy_on_thi
 
 /// Whether the copy of a journal on this machine was refused for such a reason.
 fn is_useless(error: &Error, why: &str) -> bool {
-    let Error::Inventory(InventoryError::File { source, .. }) = error else { return false };
+    let Error::Inventory(inventory::Error::File { source, .. }) = error else { return false };
     source.kind() == std::io::ErrorKind::InvalidData && source.to_string().contains(why)
 }
 

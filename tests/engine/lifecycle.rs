@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{Action, Change, Event, INSTALL_LABEL, ObjectRef, Phase, Planned, Policy, Removal};
+use fleetctl::apply::{Action, Change, Planned, Removal};
+use fleetctl::inventory::INSTALL_LABEL;
+use fleetctl::inventory::{Phase, Policy};
+use fleetctl::k8s::{Event, ObjectRef};
 use serde_json::json;
 
 use super::hands::{bind, delete_wholly, edit, wait_for_claim};
@@ -264,7 +267,7 @@ async fn two_installations_share_a_namespace_without_touching_each_other() {
         super::support::client().await.0,
         owner,
         fleetctl::apply::Options::default(),
-        fleetctl::apply::Events::none(),
+        fleetctl::k8s::Events::none(),
     );
     let map = Planned::new(1, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}));
     let namespace =

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{
-    APPLYSET_TOOLING, Action, Engine, Error, Event, Events, ObjectRef, Options, Owner, Planned, Removal, Selection,
-    Strayed,
-};
+use fleetctl::apply::{Action, Engine, Error, Options, Planned, Removal, Strayed};
+use fleetctl::inventory::{APPLYSET_TOOLING, Owner};
+use fleetctl::k8s::{Event, Events, ObjectRef, Selection};
 use serde_json::json;
 
 use super::hands::{delete_wholly, edit, kubectl_made, wait_for_claim};
@@ -167,7 +166,7 @@ async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
         super::support::client().await.0,
         case.engine.owner().clone(),
         engine_options,
-        fleetctl::apply::Events::none(),
+        fleetctl::k8s::Events::none(),
     );
     let plan = taking.plan(&release(), &objects(&case)).await.unwrap();
     let mut run = taking.begin(plan).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use fleetctl::api::rights::{Right, Scope, rules};
-use fleetctl::apply::{Engine, Event, Events, Options, Owner, Planned, Removal};
+use fleetctl::apply::{Engine, Options, Planned, Removal};
 use fleetctl::chart::select::{Request, select};
 use fleetctl::chart::{Kind, SetKind, versions};
 use fleetctl::check::inside;
@@ -15,6 +15,8 @@ use fleetctl::control_plane::rights::{rights, roles};
 use fleetctl::control_plane::values::ExposureType;
 use fleetctl::control_plane::{installation, keys, preflight};
 use fleetctl::install::package::{load_chart, planned};
+use fleetctl::inventory::Owner;
+use fleetctl::k8s::{Event, Events};
 use fleetctl::pki;
 use futures::stream::{self, StreamExt as _};
 use kube::Client;

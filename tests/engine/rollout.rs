@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{ObjectRef, Planned, Removal, Selection};
+use fleetctl::apply::{Planned, Removal};
+use fleetctl::k8s::{ObjectRef, Selection};
 use serde_json::Value;
 
 use super::support::{Case, objects};

@@ -1,9 +1,11 @@
 //! What others do to our objects, and what holds them: drift, left-overs without labels, finalizers, a full journal.
 
+use fleetctl::inventory;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{Done, Error, Event, InventoryError, ObjectRef, Planned, Removal, Strayed};
+use fleetctl::apply::{Error, Planned, Removal, Strayed};
+use fleetctl::k8s::{Done, Event, ObjectRef};
 use serde_json::{Value, json};
 
 use super::hands::{delete, edit, made_by_kubectl};
@@ -229,7 +231,7 @@ async fn a_change_whose_undo_fits_no_secret_is_refused_before_it_is_made() {
     case.install(&with("a")).await.unwrap();
     let error = case.install(&with("b")).await.unwrap_err();
     assert!(
-        matches!(error, Error::Inventory(InventoryError::Record { .. })) && error.to_string().contains("undo"),
+        matches!(error, Error::Inventory(inventory::Error::Record { .. })) && error.to_string().contains("undo"),
         "{error}"
     );
     let kept = case.get("", "ConfigMap", "one").await.unwrap();

@@ -2,7 +2,8 @@
 //!
 //! A sequence is decided by its seed alone; a seed that fails is named, and becomes a test of its own.
 
-use fleetctl::apply::{Planned, Release, Removal};
+use fleetctl::apply::{Planned, Removal};
+use fleetctl::inventory::Release;
 use futures::stream::{self, StreamExt as _};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -108,7 +109,7 @@ fn objects_of(case: &Case, values: u8) -> Vec<Planned> {
 
 async fn recorded(case: &Case) -> Option<u8> {
     let record = case.engine.state().await.unwrap().record?;
-    (record.phase == fleetctl::apply::Phase::Installed)
+    (record.phase == fleetctl::inventory::Phase::Installed)
         .then(|| record.release.values_digest.trim_start_matches("sha256:").parse().unwrap())
 }
 

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{
-    Charts, Engine, Event, Events, ObjectRef, Options, Owner, Planned, Release, Renderable, Rendering, Selection,
-    Server,
-};
+use fleetctl::apply::{Charts, Engine, Options, Planned, Renderable, Rendering};
+use fleetctl::inventory::Owner;
+use fleetctl::inventory::Release;
+use fleetctl::k8s::{Event, Events, ObjectRef, Selection, Server};
 use http::{Request, Response};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bed::Bed;
 use bed::proxy::{Action, Match, Proxy, When};
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{Done, Error, Event, Removal};
+use fleetctl::apply::{Error, Removal};
+use fleetctl::k8s::{Done, Event};
 use futures::stream::{self, StreamExt as _};
 
 use super::kill::{TOGETHER, cut_off, sampled, some, undo};

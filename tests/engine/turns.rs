@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use bed::proxy::{Action, Match, Proxy, When};
-use fleetctl::apply::{Done, Event, Options, Removal, Run};
+use fleetctl::apply::{Options, Removal, Run};
+use fleetctl::k8s::{Done, Event};
 use serde_json::json;
 
 use super::hands::{bind, delete, edit};

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{CauseId, Error, Event, ObjectRef, Planned, Removal, Selection, WaitOptions, WaitTarget};
+use fleetctl::apply::{Error, Planned, Removal, WaitOptions, WaitTarget};
+use fleetctl::diagnose::CauseId;
+use fleetctl::k8s::{Event, ObjectRef, Selection};
 use serde_json::{Value, json};
 
 use super::rules;

@@ -11,10 +11,13 @@ use base64::engine::general_purpose::STANDARD;
 use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::api::lenient::Lenient;
 use fleetctl::api::{Cluster, kubeconfig_check};
-use fleetctl::apply::client::connect_with;
-use fleetctl::apply::{ApiError, Engine, Owner, WaitTarget, status};
+use fleetctl::apply::{Engine, WaitTarget};
 use fleetctl::chart::{Chart, Kind, RenderInput, SetKind, ValuesBuilder, output, versions};
 use fleetctl::control_plane::health;
+use fleetctl::diagnose::kstatus;
+use fleetctl::inventory::Owner;
+use fleetctl::k8s::ApiError;
+use fleetctl::k8s::kubeconfig::connect_with;
 use fleetctl::pki;
 use fleetctl::workload_cluster::values::AgentValues;
 use kube::Client;
@@ -196,7 +199,7 @@ pub(crate) fn answers(data: &[u8]) {
         let _ = serde_json::from_slice::<WatchEvent<Lenient<Cluster>>>(body);
         let _ = serde_json::from_slice::<ObjectList<PartialObjectMeta<Cluster>>>(body);
         if let Ok(value) = serde_json::from_slice::<Value>(body) {
-            let _ = status::evaluate(&value, Some(1));
+            let _ = kstatus::evaluate(&value, Some(1));
         }
     }
     runtime().block_on(async {

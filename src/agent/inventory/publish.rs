@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::facts::Facts;
 use super::nodes::Amounts;
 use crate::api::cluster::Taint;
-use crate::daemon::backoff::Backoff;
+use crate::k8s::backoff::Backoff;
 
 /// Never more often than this.
 const AT_MOST_EVERY: Duration = Duration::from_secs(60);

@@ -6,7 +6,6 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Done, DryRun, DryRunArgs, WriteArgs, check_ids};
-use crate::apply::Connected;
 use crate::check::workload::CHECKS;
 use crate::cli::agent_args::AgentPlanArgs;
 use crate::cli::display::Display;
@@ -18,6 +17,7 @@ use crate::cli::ui::Ui;
 use crate::cli::{Global, cluster_access, diff, objects};
 use crate::install::home::Home;
 use crate::install::progress::Progress;
+use crate::k8s::Connected;
 use crate::workload_cluster::hub::Hub;
 use crate::workload_cluster::install::{Installed, PROBE, Place, install};
 use crate::workload_cluster::plan::Plan;

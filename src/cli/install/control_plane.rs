@@ -7,7 +7,6 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Done, DryRun, DryRunArgs, WriteArgs, check_ids};
-use crate::apply::Connected;
 use crate::check::hosting::CHECKS;
 use crate::cli::display::Display;
 use crate::cli::error::{CliError, Exit};
@@ -24,6 +23,7 @@ use crate::control_plane::plan::Plan;
 use crate::install::home::Home;
 use crate::install::progress::Progress;
 use crate::install::run::InstallOptions;
+use crate::k8s::Connected;
 use crate::pki;
 
 pub(super) const EXAMPLES: &str = with_precedence!(

@@ -3,6 +3,7 @@
 //! `UPDATE_EXAMPLES=1` writes what is printed into the pages, as `cargo bed goldens` does. A page whose example begins with
 //! `$ ` is a whole run of the program, which the tests of the command line repeat.
 
+use crate::inventory;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -15,11 +16,8 @@ use super::block::{self, Block};
 use crate::api::kinds::Kind;
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
-use crate::apply::{
-    ApiError, Conflict, Diagnosis, Error, Foreign, InventoryError, Leftover, ObjectRef, RefusedStep, Removed,
-    RolledBack, StuckObject, WaitFailure,
-};
-use crate::apply::{causes, deleted_example};
+use crate::apply::deleted_example;
+use crate::apply::{Conflict, Error, Foreign, Leftover, RefusedStep, Removed, RolledBack, StuckObject};
 use crate::chart::select::{Request, SelectedBy, Selection, select};
 use crate::chart::{self, ValuesBuilder};
 use crate::check::{self, Report};
@@ -31,8 +29,11 @@ use crate::cli::{Cli, chart_choice, kubectl_install, report, rollback, uninstall
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::{self, upgrade};
+use crate::diagnose::workload;
+use crate::diagnose::{Diagnosis, WaitFailure};
 use crate::install::ending::{Aftermath, Failure};
 use crate::install::run::Stopped;
+use crate::k8s::{ApiError, ObjectRef};
 use crate::workload_cluster;
 
 fn object(group: &str, kind: &str, name: &str) -> ObjectRef {
@@ -71,7 +72,7 @@ fn of_checks() -> Vec<(String, String)> {
 }
 
 fn of_causes() -> Vec<(String, String)> {
-    let found = causes::examples().into_iter().chain([deleted_example()]);
+    let found = workload::examples().into_iter().chain([deleted_example()]);
     let shown = |diagnosis: Diagnosis| {
         let timed_out = diagnosis.patience.is_none();
         (diagnosis.cause.id(), of_engine(waited(timed_out, diagnosis)))
@@ -95,7 +96,7 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         theirs: "2".to_owned(),
     };
     let holder = || "ann on laptop, process 4711, since 2026-01-31T12:00:00Z".to_owned();
-    let record = InventoryError::Record {
+    let record = inventory::Error::Record {
         name: "fleet-install-demo".to_owned(),
         namespace: "fleet".to_owned(),
         why: "it was written by a newer fleetctl".to_owned(),
@@ -111,7 +112,7 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         object: object("", "ConfigMap", "fleet-scheduler-config"),
         because: "finalizer example.com/held".to_owned(),
     };
-    let file = InventoryError::File {
+    let file = inventory::Error::File {
         path: "/home/ann/.fleet/demo/journal".into(),
         source: std::io::Error::from(std::io::ErrorKind::PermissionDenied),
     };
@@ -144,15 +145,15 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         api("apply", transport("invalid peer certificate: UnknownIssuer")),
         Error::Conflicts { conflicts: vec![conflict] },
         Error::NotOurs { objects: vec![foreign("etcd", "helm")] },
-        InventoryError::Locked { holder: holder(), expires: "2026-01-31T12:01:00Z".to_owned() }.into(),
-        InventoryError::LockLost { holder: holder() }.into(),
-        InventoryError::PlanOutdated.into(),
+        inventory::Error::Locked { holder: holder(), expires: "2026-01-31T12:01:00Z".to_owned() }.into(),
+        inventory::Error::LockLost { holder: holder() }.into(),
+        inventory::Error::PlanOutdated.into(),
         record.into(),
         file.into(),
         Error::Input("it needs apiVersion, kind and metadata.name (has `v1`, `ConfigMap`, ``)".to_owned()),
         Error::Stuck { objects: vec![stuck] },
-        waited(true, causes::examples().remove(0)),
-        waited(false, causes::examples().remove(0)),
+        waited(true, workload::examples().remove(0)),
+        waited(false, workload::examples().remove(0)),
     ];
     errors.into_iter().map(|error| (error.reason(), of_engine(error))).collect()
 }
@@ -271,7 +272,8 @@ fn the_example_of_a_page_is_what_the_program_prints() {
 #[test]
 fn every_check_and_every_cause_has_an_example() {
     let printed = printed();
-    let known = super::check_ids().map(str::to_owned).chain(crate::apply::CauseId::ALL.iter().map(|cause| cause.id()));
+    let known =
+        super::check_ids().map(str::to_owned).chain(crate::diagnose::CauseId::ALL.iter().map(|cause| cause.id()));
     let missing: Vec<String> = known.filter(|id| !printed.contains_key(id)).collect();
     assert_eq!(missing, Vec::<String>::new());
 }

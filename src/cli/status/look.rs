@@ -12,7 +12,6 @@ use crate::api::Cluster;
 use crate::api::keys::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::ControlPlaneName;
 use crate::api::text::visible_cell;
-use crate::apply::{Connected, Diagnosis};
 use crate::check::inside::View;
 use crate::check::{Judged, Report};
 use crate::cli::Global;
@@ -23,8 +22,10 @@ use crate::cli::ui::Ui;
 use crate::control_plane::health::{self, Health, chain};
 use crate::control_plane::installation::{self, Installation};
 use crate::control_plane::keys::{self, AdminKubeconfigError};
+use crate::diagnose::Diagnosis;
 use crate::install::admin_access;
 use crate::install::home::Home;
+use crate::k8s::Connected;
 
 /// A control plane, as far as it can be seen.
 pub(crate) struct Seen {

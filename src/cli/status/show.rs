@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::Format;
 use super::look::Seen;
 use crate::api::text::{visible_cell, visible_lines, visible_list};
-use crate::apply::Diagnosis;
 use crate::chart::output;
 use crate::check::inside::{COMPONENTS, Component, Member, View};
 use crate::check::{Judged, Problem};
@@ -17,6 +16,7 @@ use crate::cli::error::{CliError, Exit};
 use crate::cli::table::{Columns, row};
 use crate::cli::ui::{Mark, Ui};
 use crate::cli::{report, verdicts};
+use crate::diagnose::Diagnosis;
 
 /// What is known of a control plane, as programs read it.
 #[derive(Debug, Serialize)]

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::apply::ObjectRef;
 use crate::chart::coverage::{Coverage, constant_values};
+use crate::k8s::ObjectRef;
 
 const FULL: &str = include_str!("../../../tests/packager/fixtures/control-plane-full.yaml");
 const CLOUD: &str = include_str!("../../../tests/packager/fixtures/control-plane-cloud.yaml");

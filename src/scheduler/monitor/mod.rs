@@ -27,8 +27,8 @@ use crate::api::keys::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANA
 use crate::api::lenient::Lenient;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, Condition};
-use crate::daemon::client::{CallError, call};
 use crate::daemon::metrics::Metrics;
+use crate::k8s::daemon_client::{CallError, call};
 use brake::Brake;
 
 /// How often all clusters are judged; a look costs no request.

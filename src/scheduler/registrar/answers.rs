@@ -13,7 +13,7 @@ use super::request::{self, Denial, Request};
 use super::{Outcome, Registrar};
 use crate::api::Cluster;
 use crate::api::registration::gone::CLUSTER_LEFT;
-use crate::daemon::client::{CallError, call};
+use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::membership;
 use crate::scheduler::settings::Settings;
 

@@ -1,0 +1,122 @@
+//! Whose the replicas of an object are that somebody has scaled: an autoscaler's, ours again, or another manager's.
+//!
+//! The entry of a manager that scaled once stays when the manager is gone, so it says nothing of who scales now; that an
+//! autoscaler is there does.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::api::kinds::Kind;
+use crate::k8s::client::{Selection, Server};
+use crate::k8s::managed_fields;
+use crate::k8s::managed_fields::AUTOSCALERS;
+use crate::k8s::object::{ObjectRef, text};
+
+/// Whose the replicas of an object are by now that somebody, and no person with kubectl, has taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scaler {
+    /// Those of an autoscaler of this name.
+    Autoscaler(String),
+    /// Those of this manager, because autoscalers may not be read.
+    Unread(String),
+    /// Ours again: the autoscaler that took them is gone.
+    Gone,
+    /// Those of a manager that is no autoscaler of Kubernetes: a person with another client, or an operator.
+    Other,
+}
+
+impl Scaler {
+    /// Whether the replicas are left to it.
+    pub(crate) const fn keeps(&self) -> bool {
+        matches!(self, Self::Autoscaler(_) | Self::Unread(_))
+    }
+
+    /// Who keeps the replicas, for people; nobody where they are not left.
+    pub(crate) fn keeper(&self) -> Option<String> {
+        match self {
+            Self::Autoscaler(name) => Some(format!("the autoscaler `{name}`")),
+            Self::Unread(manager) => Some(format!("`{manager}` (autoscalers cannot be listed)")),
+            Self::Gone | Self::Other => None,
+        }
+    }
+
+    fn of(target: &ObjectRef, manager: &str, autoscalers: Option<&[Value]>) -> Self {
+        let Some(autoscalers) = autoscalers else { return Self::Unread(manager.to_owned()) };
+        match autoscalers.iter().find(|autoscaler| scales(autoscaler, target)) {
+            Some(autoscaler) => Self::Autoscaler(text(autoscaler, "/metadata/name").unwrap_or_default().to_owned()),
+            None if manager == AUTOSCALERS => Self::Gone,
+            None => Self::Other,
+        }
+    }
+}
+
+/// Whether an autoscaler is one of this object, in whichever version it names it.
+fn scales(autoscaler: &Value, target: &ObjectRef) -> bool {
+    let of = |field: &str| text(autoscaler, &format!("/spec/scaleTargetRef/{field}")).unwrap_or_default();
+    let (group, _) = of("apiVersion").split_once('/').unwrap_or_default();
+    target.is(group, of("kind")) && target.name == of("name")
+}
+
+/// Who has taken the replicas of which of these live objects (or their metadata).
+///
+/// Where nobody has, nothing is read; else the autoscalers of the namespace, in one list.
+pub(crate) async fn scalers<'a>(
+    server: &Server,
+    live: impl IntoIterator<Item = (&'a ObjectRef, &'a Value)>,
+) -> BTreeMap<ObjectRef, Scaler> {
+    let taken = live.into_iter().filter_map(|(target, live)| Some((target, managed_fields::scaled_by(live)?)));
+    let mut places: BTreeMap<Option<&str>, Vec<(&ObjectRef, &str)>> = BTreeMap::new();
+    for (target, manager) in taken {
+        places.entry(target.namespace.as_deref()).or_default().push((target, manager));
+    }
+    let kind = Kind::known("autoscaling", "HorizontalPodAutoscaler");
+    let mut found = BTreeMap::new();
+    for (namespace, taken) in places {
+        let selection = Selection { namespace, ..Selection::default() };
+        // Whoever may not read them goes on as if the manager were one.
+        let autoscalers = server.list(&kind, &selection).await.ok();
+        let judged = |(target, manager): (&ObjectRef, &str)| {
+            (target.clone(), Scaler::of(target, manager, autoscalers.as_deref()))
+        };
+        found.extend(taken.into_iter().map(judged));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn autoscaler(api_version: &str, kind: &str, name: &str) -> Value {
+        json!({"metadata": {"name": "a"},
+            "spec": {"scaleTargetRef": {"apiVersion": api_version, "kind": kind, "name": name}}})
+    }
+
+    #[test]
+    fn replicas_are_an_autoscalers_only_where_one_is_for_that_object() {
+        let target = ObjectRef::new(&Kind::known("apps", "Deployment"), Some("fleet"), "d");
+        let of = |manager, autoscalers: &[Value]| Scaler::of(&target, manager, Some(autoscalers));
+        let its = [autoscaler("apps/v1", "Deployment", "d")];
+        assert_eq!(of(AUTOSCALERS, &its), Scaler::Autoscaler("a".to_owned()));
+        assert_eq!(of("oc", &its), Scaler::Autoscaler("a".to_owned()), "whoever scaled last");
+        let others = [
+            autoscaler("apps/v1", "Deployment", "e"),
+            autoscaler("apps/v1", "StatefulSet", "d"),
+            autoscaler("example.com/v1", "Deployment", "d"),
+        ];
+        for none in [&others[..], &[]] {
+            assert_eq!(of(AUTOSCALERS, none), Scaler::Gone);
+            assert_eq!(of("oc", none), Scaler::Other);
+        }
+    }
+
+    #[test]
+    fn where_autoscalers_cannot_be_listed_replicas_are_left_to_who_has_them() {
+        let target = ObjectRef::new(&Kind::known("apps", "Deployment"), Some("fleet"), "d");
+        let unread = Scaler::of(&target, "oc", None);
+        assert!(unread.keeps() && unread.keeper().is_some_and(|keeper| keeper.contains("`oc`")), "{unread:?}");
+        assert!(!Scaler::Gone.keeps() && !Scaler::Other.keeps());
+    }
+}

@@ -1,0 +1,371 @@
+//! Which steps of a journal may be undone, and from what: the journal lies in a Secret, and on disk, and may be forged.
+//!
+//! A step has to name an object that some chart renders for this owner, and nothing in it may lead to another one. Former
+//! values are taken from it for a closed list of kinds only. What grants rights or runs programs is rendered again from the
+//! recorded release, unless this very process wrote the step, or the journal file on this machine confirms it.
+
+use std::fmt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::api::kinds::{Kind, split_api_version};
+use crate::api::text::{visible, visible_cell};
+use crate::apply::adopt;
+use crate::apply::engine::Engine;
+use crate::apply::error::Error;
+use crate::inventory::journal::{Journal, JournalStep, Theirs, Undo};
+use crate::inventory::journal_file::LocalJournal;
+use crate::inventory::owner::Owner;
+use crate::inventory::record::State;
+use crate::k8s::object::{ObjectRef, text};
+
+/// Kinds whose former values may come from a journal that anybody with the namespace's Secrets can write. They grant no
+/// rights, run nothing, and lie in the owner's namespace.
+const FROM_JOURNAL: [(&str, &str); 5] = [
+    ("", "ConfigMap"),
+    ("", "Secret"),
+    ("", "Service"),
+    ("networking.k8s.io", "NetworkPolicy"),
+    ("policy", "PodDisruptionBudget"),
+];
+
+/// The most steps that an undo looks at. A run writes one an object, and the largest chart has some thirty.
+const MOST_STEPS: usize = 1000;
+
+/// How many refused steps an error names.
+const NAMED: usize = 5;
+
+/// A step that is not undone, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedStep {
+    /// The object that it names, which may be any text.
+    pub object: ObjectRef,
+    /// The reason, as a clause.
+    pub why: String,
+}
+
+impl fmt::Display for RefusedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", visible_cell(&self.object.to_string()), self.why)
+    }
+}
+
+/// The first refused steps and the number of the others, for an error.
+pub(crate) fn join_refused(steps: &[RefusedStep]) -> String {
+    let (first, rest) = steps.split_at(steps.len().min(NAMED));
+    let first: Vec<String> = first.iter().map(ToString::to_string).collect();
+    let more = if rest.is_empty() { String::new() } else { format!("; and {} more", rest.len()) };
+    first.join("; ") + &more
+}
+
+/// Where the former state of an object is taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The journal.
+    Journal,
+    /// The recorded release, rendered again.
+    Release,
+    /// Nowhere: our fields go, and former values that others had there do not come back.
+    Nothing,
+}
+
+impl JournalStep {
+    /// The source of the state before this step; [`Undo::Delete`] needs none.
+    pub(crate) fn source(&self) -> Source {
+        let from_journal = FROM_JOURNAL.iter().any(|(group, kind)| self.object.is(group, kind));
+        match &self.undo {
+            _ if self.witnessed || from_journal => Source::Journal,
+            Undo::Release { .. } => Source::Nothing,
+            Undo::Delete | Undo::Reapply { .. } | Undo::Recreate { .. } => Source::Release,
+        }
+    }
+
+    /// Whether the values in it may be neither believed nor passed on as if they were this machine's own.
+    pub(crate) fn is_hearsay(&self) -> bool {
+        self.undo != Undo::Delete && self.source() != Source::Journal
+    }
+
+    /// Why nothing of it can be undone, as a clause; nothing for a step that a run of this owner may have written.
+    fn refusal(&self, owner: &Owner, renderable: &crate::apply::Renderable) -> Option<String> {
+        let object = &self.object;
+        if let Some(why) = renderable.refusal(object) {
+            return Some(why);
+        }
+        if split_api_version(&self.api_version).0 != object.group
+            || Kind::find(&self.api_version, &object.kind)
+                .is_none_or(|kind| kind.namespaced != object.namespace.is_some())
+        {
+            return Some(format!("it is not of version `{}`", visible(&self.api_version)));
+        }
+        let names_it = |patch: &Value| self.is_about(patch);
+        let (sound, entries): (bool, &[Value]) = match &self.undo {
+            Undo::Delete => (true, &[]),
+            Undo::Reapply { patch, theirs } => {
+                (names_it(patch) && theirs.as_ref().is_none_or(|Theirs { patch, .. }| names_it(patch)), &[])
+            }
+            Undo::Release { patch, entries } => (names_it(patch), entries),
+            Undo::Recreate { manifest } if manifest.is_null() => (true, &[]),
+            Undo::Recreate { manifest } if ObjectRef::of(manifest).as_ref() != Some(object) => (false, &[]),
+            Undo::Recreate { manifest } if !owner.labelled(manifest) => {
+                return Some("what it would make does not carry the labels of this installation".to_owned());
+            }
+            Undo::Recreate { manifest } => (names_it(manifest), &[]),
+        };
+        if !sound {
+            return Some("it names one object and would write to another".to_owned());
+        }
+        (!entries.iter().all(adopt::is_tool))
+            .then(|| "it gives fields to who is no tool that was adopted from".to_owned())
+    }
+
+    /// Whether a patch, or a manifest, leaves the identity of the object alone.
+    fn is_about(&self, patch: &Value) -> bool {
+        let same = |pointer: &str, known: Option<&str>| {
+            patch.pointer(pointer).is_none_or(|value| value.as_str() == known && known.is_some())
+        };
+        (patch.is_null() || patch.is_object())
+            && same("/apiVersion", Some(&self.api_version))
+            && same("/kind", Some(&self.object.kind))
+            && same("/metadata/name", Some(&self.object.name))
+            && same("/metadata/namespace", self.object.namespace.as_deref())
+            && patch.get("metadata").is_none_or(Value::is_object)
+            && ["uid", "ownerReferences", "managedFields", "generateName"]
+                .iter()
+                .all(|field| patch.get("metadata").is_none_or(|metadata| metadata.get(field).is_none()))
+    }
+}
+
+impl Engine {
+    /// The steps of a journal that no run of this owner can have written.
+    pub(crate) fn refused(&self, journal: &Journal) -> Vec<RefusedStep> {
+        let renderable = self.options.charts.renderable();
+        let steps = journal.steps.iter();
+        steps
+            .filter_map(|step| {
+                let why = step.refusal(&self.owner, renderable)?;
+                Some(RefusedStep { object: step.object.clone(), why })
+            })
+            .collect()
+    }
+
+    /// Refuses a journal with steps that no run of this owner can have written.
+    ///
+    /// # Errors
+    /// [`Error::JournalRefused`]; nothing was written.
+    pub(crate) fn audit(&self, journal: Option<&Journal>) -> Result<(), Error> {
+        let Some(journal) = journal else { return Ok(()) };
+        let mut steps = self.refused(journal);
+        if let Some(step) = journal.steps.get(MOST_STEPS) {
+            let why = format!("a run has not more than {MOST_STEPS} steps, and there are {}", journal.steps.len());
+            steps.insert(0, RefusedStep { object: step.object.clone(), why });
+        }
+        if steps.is_empty() {
+            return Ok(());
+        }
+        Err(Error::JournalRefused {
+            name: self.owner.record_name(),
+            namespace: self.owner.namespace.clone(),
+            from_copy: journal.from_copy,
+            steps,
+        })
+    }
+
+    /// The state without the steps that no run of this owner can have written; and those that the journal file on this
+    /// machine confirms are known as such.
+    pub fn believed(&self, mut state: State) -> State {
+        if let Some(journal) = &mut state.journal {
+            let refused = self.refused(journal);
+            journal.steps.truncate(MOST_STEPS);
+            journal.steps.retain(|step| !refused.iter().any(|refused| refused.object == step.object));
+            self.witness(journal);
+        }
+        state
+    }
+
+    /// Marks the steps that the journal file on this machine has word for word, and adds the claims that it knows of.
+    pub(crate) fn witness(&self, journal: &mut Journal) {
+        let Some(copy) = self.options.journal.as_deref().and_then(of_this_machine) else { return };
+        if copy.install_uid != journal.install_uid {
+            return;
+        }
+        for step in &mut journal.steps {
+            step.witnessed |= copy.steps.iter().any(|known| known.says_the_same(step));
+        }
+        let unknown: Vec<String> = copy.claims.into_iter().filter(|claim| !journal.claims.contains(claim)).collect();
+        journal.claims.extend(unknown);
+    }
+}
+
+/// The journal file on this machine, where it can be read.
+fn of_this_machine(path: &Path) -> Option<Journal> {
+    LocalJournal::read(path).ok().flatten()
+}
+
+/// Why an object that a journal names stays as it is: it is none of this installation.
+pub(crate) const FOREIGN: &str = "it is not of this installation, so nothing of it is changed";
+
+/// Why an object stays that a journal says was made, or adopted, by its run.
+pub(crate) const RECORDED: &str = "the record had it before that run, so that run has not made it";
+
+impl State {
+    /// Whether a step out of a cluster says that its run made or adopted an object which the record has with that uid: the
+    /// record is of an earlier run.
+    pub(crate) fn belies(&self, step: &JournalStep, uid: &str) -> bool {
+        !step.witnessed
+            && matches!(step.undo, Undo::Delete | Undo::Release { .. })
+            && self.record.as_ref().is_some_and(|record| record.has(&step.object, uid))
+    }
+}
+
+/// Whether a manifest names exactly this object.
+pub(crate) fn names(manifest: &Value, kind: &Kind, target: &ObjectRef) -> bool {
+    ObjectRef::of(manifest).as_ref() == Some(target) && text(manifest, "/apiVersion") == Some(&kind.api_version())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::apply::Renderable;
+    use crate::inventory::Policy;
+
+    fn owner() -> Owner {
+        Owner::new("control-plane", "demo", "fleet")
+    }
+
+    fn map() -> ObjectRef {
+        ObjectRef::new(&Kind::known("", "ConfigMap"), Some("fleet"), "config")
+    }
+
+    fn step(object: ObjectRef, api_version: &str, undo: Undo) -> JournalStep {
+        let (uid, policy) = (String::new(), Policy::Delete);
+        JournalStep { object, api_version: api_version.to_owned(), policy, uid, witnessed: false, undo }
+    }
+
+    fn renderable() -> Renderable {
+        let role = ObjectRef::new(&Kind::known("rbac.authorization.k8s.io", "ClusterRole"), None, "fleet-agent");
+        [map(), role].into_iter().collect()
+    }
+
+    fn reapply(patch: Value) -> Undo {
+        Undo::Reapply { patch, theirs: None }
+    }
+
+    #[test]
+    fn a_step_is_about_one_object_that_a_chart_renders() {
+        let mut whole =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": "fleet"}});
+        let release = |patch: Value, entries: Vec<Value>| Undo::Release { patch, entries };
+        let tool = json!({"manager": "helm", "operation": "Apply"});
+        let data = json!({"data": {"a": "1"}, "metadata": {"labels": {"x": null}}});
+        let unlabelled = Undo::Recreate { manifest: whole.clone() };
+        let mut other = whole.clone();
+        other["metadata"]["name"] = "other".into();
+        owner().stamp(&mut whole);
+        for undo in [
+            Undo::Delete,
+            reapply(data.clone()),
+            reapply(Value::Null),
+            release(whole.clone(), vec![tool.clone()]),
+            release(json!({}), Vec::new()),
+            Undo::Recreate { manifest: whole.clone() },
+            Undo::Recreate { manifest: Value::Null },
+        ] {
+            assert_eq!(step(map(), "v1", undo.clone()).refusal(&owner(), &renderable()), None, "{undo:?}");
+        }
+        let theirs = Theirs { manager: "kubectl".to_owned(), patch: json!({"metadata": {"namespace": "kube-system"}}) };
+        let forged = json!({"manager": "kube-controller-manager", "operation": "Update"});
+        for (undo, why) in [
+            (reapply(json!({"metadata": {"name": "other"}})), "another"),
+            (reapply(json!({"metadata": {"namespace": "kube-system"}})), "another"),
+            (reapply(json!({"metadata": {"namespace": null}})), "another"),
+            (reapply(json!({"metadata": "x"})), "another"),
+            (reapply(json!({"kind": "Secret"})), "another"),
+            (reapply(json!({"apiVersion": "apps/v1"})), "another"),
+            (reapply(json!([1])), "another"),
+            (reapply(json!({"metadata": {"ownerReferences": []}})), "another"),
+            (Undo::Reapply { patch: data.clone(), theirs: Some(theirs) }, "another"),
+            (release(other.clone(), Vec::new()), "another"),
+            (release(json!({}), vec![tool, forged]), "no tool"),
+            (Undo::Recreate { manifest: other }, "another"),
+            (Undo::Recreate { manifest: json!({}) }, "another"),
+            (unlabelled, "labels"),
+        ] {
+            let refusal = step(map(), "v1", undo.clone()).refusal(&owner(), &renderable());
+            assert!(refusal.as_ref().is_some_and(|refusal| refusal.contains(why)), "{undo:?}: {refusal:?}");
+        }
+        // A version of another group would lead to another kind.
+        for version in ["rbac.authorization.k8s.io/v1", "apps/v1", "v2", ""] {
+            assert!(step(map(), version, Undo::Delete).refusal(&owner(), &renderable()).is_some(), "{version}");
+        }
+    }
+
+    #[test]
+    fn former_values_are_taken_from_a_journal_for_a_closed_list_of_kinds_or_where_this_machine_knows_them() {
+        for kind in Kind::all() {
+            let object = ObjectRef::new(&kind, Some("fleet"), "x");
+            let listed = FROM_JOURNAL.iter().any(|(group, name)| object.is(group, name));
+            let mut changed = step(object.clone(), &kind.api_version(), reapply(json!({})));
+            let mut adopted =
+                step(object, &kind.api_version(), Undo::Release { patch: json!({}), entries: Vec::new() });
+            assert_eq!(changed.source() == Source::Journal, listed, "{kind:?}");
+            assert_eq!((changed.is_hearsay(), adopted.source() == Source::Journal), (!listed, listed), "{kind:?}");
+            let grants =
+                kind.group.contains("rbac") || kind.group.contains("admission") || kind.kind.contains("CustomResource");
+            let runs = matches!(kind.group.as_ref(), "apps" | "batch") || kind.kind == "Pod";
+            let of_the_cluster = !kind.namespaced;
+            assert!(!(listed && (grants || runs || of_the_cluster)), "{kind:?}");
+            changed.witnessed = true;
+            adopted.witnessed = true;
+            assert_eq!([changed.source(), adopted.source()], [Source::Journal; 2], "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_journal_in_a_cluster_says_is_confirmed_by_the_file_on_this_machine_word_for_word() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let object = || ObjectRef::new(&Kind::known("apps", "Deployment"), Some("fleet"), "d");
+        let honest = || step(object(), "apps/v1", reapply(json!({"spec": {"replicas": 1}})));
+        let mut known = Journal::new("install", "u");
+        known.steps = vec![JournalStep { witnessed: true, ..honest() }];
+        let mut file = LocalJournal::open(&path, &known).unwrap();
+        file.append_claims(&["claim".to_owned()]).unwrap();
+        file.append(&known.steps).unwrap();
+        let hearsay = step(object(), "apps/v1", reapply(json!({"spec": {"replicas": 9}})));
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty()))
+        });
+        let options = crate::apply::Options { journal: Some(path.clone()), ..crate::apply::Options::default() };
+        let engine = |runtime: &tokio::runtime::Runtime| {
+            let _guard = runtime.enter();
+            Engine::new(kube::Client::new(service, "fleet"), owner(), options.clone(), crate::k8s::Events::none())
+        };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let engine = engine(&runtime);
+        let witnessed = |install_uid: &str, step: &JournalStep| {
+            let mut journal =
+                Journal { install_uid: install_uid.to_owned(), steps: vec![step.clone()], ..known.clone() };
+            engine.witness(&mut journal);
+            (journal.steps[0].witnessed, journal.claims)
+        };
+        assert_eq!(witnessed("u", &honest()), (true, vec!["claim".to_owned()]));
+        assert_eq!(witnessed("u", &hearsay), (false, vec!["claim".to_owned()]));
+        assert_eq!(witnessed("other", &honest()), (false, Vec::new()));
+        // What this process has from the cluster alone is no testimony when it is written down.
+        file.append(std::slice::from_ref(&hearsay)).unwrap();
+        assert!(!witnessed("u", &hearsay).0);
+    }
+
+    #[test]
+    fn a_refused_step_is_shown_on_one_line_whatever_its_name() {
+        let mut object = map();
+        object.name = format!("a\u{1b}[2J\n\u{202e}{}", "x".repeat(300));
+        let shown = RefusedStep { object, why: "no".to_owned() }.to_string();
+        assert!(shown.starts_with(r"ConfigMap fleet/a\u{1b}[2J\n\u{202e}xxx") && shown.ends_with("…: no"), "{shown}");
+        let many: Vec<RefusedStep> = (0..9).map(|_| RefusedStep { object: map(), why: "no".to_owned() }).collect();
+        assert!(join_refused(&many).ends_with("; and 4 more"));
+    }
+}

@@ -1,0 +1,80 @@
+//! The copy of a journal on this machine, where the cluster has lost its own: whether it is about what is there, and whether
+//! anything can be undone by it.
+
+use std::io;
+
+use serde_json::Value;
+
+use crate::api::kinds::Kind;
+use crate::apply::engine::Engine;
+use crate::apply::error::Error;
+use crate::inventory;
+use crate::inventory::journal::{Journal, Undo};
+use crate::inventory::journal_file::LocalJournal;
+use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
+use crate::inventory::record::State;
+use crate::k8s::client::Server;
+use crate::k8s::object::is_going;
+use crate::k8s::object::{ObjectRef, annotation, condition, number, text};
+
+impl Engine {
+    /// The copy on this machine of the journal of a run that was cut off, where the cluster has lost journal and record: it is
+    /// about this cluster if the namespace was made by the installation that it names.
+    ///
+    /// # Errors
+    /// [`inventory_inventory::Error::File`] with [`io::ErrorKind::InvalidData`] where nothing can be undone by it: what it was to make has been
+    /// ready, or former values are missing in it. Whatever the server refuses to read.
+    pub async fn copy_of_journal(&self, state: &State) -> Result<Option<Journal>, Error> {
+        let Some(path) = self.options.journal.as_deref().filter(|_| state.is_empty()) else { return Ok(None) };
+        let Some(journal) = LocalJournal::read(path)? else { return Ok(None) };
+        let server = &self.server();
+        let namespace = server.get_metadata(&Kind::known("", "Namespace"), None, &self.owner.namespace).await;
+        let namespace = namespace.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
+        let made_by = namespace.as_ref().filter(|namespace| !is_going(namespace));
+        let made_by = made_by.and_then(|namespace| annotation(namespace, NAMESPACE_CREATED_ANNOTATION));
+        if made_by != Some(&journal.install_uid) || journal.is_removal() {
+            return Ok(None);
+        }
+        let useless = |why| inventory::Error::File {
+            path: path.to_owned(),
+            source: io::Error::new(io::ErrorKind::InvalidData, why),
+        };
+        if let Some(step) = journal.steps.iter().find(|step| step.undo.is_without_values()) {
+            return Err(useless(values_lost(&step.object)).into());
+        }
+        match self.ready_since(server, &journal, state).await? {
+            Some(object) => Err(useless(format!("{object}, which that run was to make, has been ready since")).into()),
+            None => Ok(Some(journal)),
+        }
+    }
+
+    /// A workload that a run was to make and that has been ready: by then the run had done most of its work, and it may have
+    /// been finished by an install from another machine, of which the copy on this one knows nothing.
+    async fn ready_since(&self, server: &Server, journal: &Journal, state: &State) -> Result<Option<ObjectRef>, Error> {
+        for step in journal.steps.iter().filter(|step| step.undo == Undo::Delete) {
+            let target = &step.object;
+            if !target.is("apps", "StatefulSet") && !target.is("apps", "Deployment") {
+                continue;
+            }
+            let kind = Kind::known(&target.group, &target.kind);
+            let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
+            let live = live.map_err(|e| Error::on("read", target, e))?;
+            if live.is_some_and(|live| self.is_ours(&live, target, state) && has_been_ready(&live)) {
+                return Ok(Some(target.clone()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Why a step cannot be undone whose former values are not in the copy.
+pub(crate) fn values_lost(object: &ObjectRef) -> String {
+    format!("the former values of {object} were in the cluster's journal only, which is lost")
+}
+
+/// Whether pods of a workload are or were ready. A Deployment remembers that all of them were, when none is any more.
+fn has_been_ready(live: &Value) -> bool {
+    let some = |path| number(live, path).is_some_and(|count| count > 0);
+    let complete = condition(live, "Progressing").and_then(|rollout| text(rollout, "/reason"));
+    some("/status/readyReplicas") || some("/status/availableReplicas") || complete == Some("NewReplicaSetAvailable")
+}

@@ -1,0 +1,118 @@
+//! Deleting the namespace: only the one that we made, and only when nothing of anybody else is in it.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::wait_deleted::Doomed;
+use crate::api::kinds::Kind;
+use crate::apply::engine::Engine;
+use crate::apply::error::Error;
+use crate::apply::plan::is_made;
+use crate::inventory::store::Shared;
+use crate::k8s::client::{Selection, Server};
+use crate::k8s::discovery;
+use crate::k8s::event::{Done, Event};
+use crate::k8s::object::{ObjectRef, list, text, uid};
+
+/// How many strangers in a namespace are named.
+const NAMED: usize = 5;
+
+impl Engine {
+    /// The owner's namespace, where it is there and an install of this owner has made it.
+    ///
+    /// # Errors
+    /// What the server refuses to read.
+    pub async fn made_namespace(&self) -> Result<Option<ObjectRef>, Error> {
+        let kind = Kind::known("", "Namespace");
+        let object = ObjectRef::new(&kind, None, &self.owner.namespace);
+        let live = self.server().get_metadata(&kind, None, &object.name).await;
+        let live = live.map_err(|e| Error::on("read", &object, e))?;
+        Ok(live.filter(|live| self.has_made(live)).map(|_| object))
+    }
+
+    /// Whether the owner's namespace was made by an install of this owner.
+    pub(crate) fn has_made(&self, live: &Value) -> bool {
+        self.owner.labelled(live) && is_made(live)
+    }
+
+    /// Deletes the owner's namespace with what is left of us in it, and waits until it is gone.
+    ///
+    /// Returns why it stays, or nothing when it is gone. Without a ledger there must be no record.
+    pub(crate) async fn delete_namespace(
+        &self,
+        server: &Server,
+        ledger: Option<&Shared>,
+        end: Instant,
+    ) -> Result<Option<String>, Error> {
+        let kind = Kind::known("", "Namespace");
+        let object = ObjectRef::new(&kind, None, &self.owner.namespace);
+        let live = server.get(&kind, None, &object.name).await.map_err(|e| Error::on("read", &object, e))?;
+        let Some(live) = live else { return Ok(None) };
+        if !self.has_made(&live) {
+            return Ok(Some("it was there before this installation".to_owned()));
+        }
+        if text(&live, "/metadata/deletionTimestamp").is_none() {
+            if let Some(reason) = self.strangers(server).await? {
+                return Ok(Some(reason));
+            }
+            // Of another run nothing but its record may be there yet, which does not count as a stranger.
+            match ledger {
+                Some(ledger) => ledger.lock().await.still_ours().await?,
+                None if crate::inventory::store::load(server, &self.owner).await?.is_empty() => {}
+                None => return Ok(Some("another run has begun in it".to_owned())),
+            }
+            server.delete(&kind, &object, uid(&live)).await.map_err(|e| Error::on("delete", &object, e))?;
+        }
+        let doomed = Doomed { kind, object: object.clone(), uid: uid(&live).to_owned() };
+        self.wait_gone(server, vec![doomed], end).await?;
+        self.events.send(Event::Object { object, done: Done::Deleted });
+        Ok(None)
+    }
+
+    /// What is in our namespace and not ours, in words; nothing when it is empty but for ourselves.
+    async fn strangers(&self, server: &Server) -> Result<Option<String>, Error> {
+        let (kinds, silent) = discovery::kinds(server, self.options.parallel)
+            .await
+            .map_err(|e| Error::api("list the kinds of the API", e))?;
+        let kinds: Vec<Kind> = kinds.into_iter().filter(|kind| kind.namespaced).collect();
+        let selection =
+            Selection { namespace: Some(&self.owner.namespace), metadata_only: true, ..Selection::default() };
+        let (objects, refused) = discovery::metadata(server, &kinds, &selection, self.options.parallel).await;
+        let unseen: Vec<String> = silent.into_iter().chain(refused).collect();
+        if !unseen.is_empty() {
+            return Ok(Some(format!(
+                "whether it holds anything else could not be found out: no answer about {}",
+                unseen.join(", ")
+            )));
+        }
+        let strangers: Vec<String> = objects
+            .iter()
+            .filter(|(kind, object)| !self.is_incidental(kind, object))
+            .filter_map(|(_, object)| ObjectRef::of(object))
+            .map(|object| format!("{} {}", object.kind, object.name))
+            .collect();
+        Ok(match strangers.len() {
+            0 => None,
+            n if n > NAMED => Some(format!("it holds {n} other objects, among them {}", strangers[..NAMED].join(", "))),
+            _ => Some(format!("it holds {}", strangers.join(", "))),
+        })
+    }
+
+    /// Whether an object in our namespace does not count: made by the cluster in every namespace, our own record, what
+    /// an owner that is gone leaves to the garbage collector, or on its way out.
+    fn is_incidental(&self, kind: &Kind, object: &Value) -> bool {
+        let name = text(object, "/metadata/name").unwrap_or_default();
+        let own_record = kind.kind == "Secret" && name == self.owner.record_name();
+        let default_account = kind.kind == "ServiceAccount" && name == "default";
+        let default_token = kind.kind == "Secret" && name.starts_with("default-token-");
+        let trust = kind.kind == "ConfigMap"
+            && matches!(name, "kube-root-ca.crt" | "openshift-service-ca.crt" | "istio-ca-root-cert");
+        // Endpoints are not owned by their Service, but carry its labels.
+        let shadow = kind.mirrors_a_service() && self.owner.labelled_as_dependent(object);
+        let collected =
+            self.owner.labelled_as_dependent(object) && !list(object, "/metadata/ownerReferences").is_empty();
+        let leaving = text(object, "/metadata/deletionTimestamp").is_some();
+        own_record || default_account || default_token || trust || shadow || collected || leaving
+    }
+}

@@ -1,0 +1,172 @@
+//! What there is of an installation in the cluster: by its labels, its record and its journal.
+
+use std::collections::BTreeMap;
+
+use futures::stream::{self, StreamExt as _};
+use serde_json::Value;
+
+use super::owner_refs::{Labelled, claim_of};
+use super::wait_deleted::Doomed;
+use crate::api::kinds::Kind;
+use crate::apply::engine::Engine;
+use crate::apply::error::Error;
+use crate::inventory::journal::{JournalStep, Undo};
+use crate::inventory::record::State;
+use crate::k8s::client::{Selection, Server};
+use crate::k8s::object::is_going;
+use crate::k8s::object::{ObjectRef, text, uid};
+
+/// An object found in the cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) kind: Kind,
+    pub(crate) object: ObjectRef,
+    pub(crate) live: Value,
+}
+
+impl Found {
+    pub(crate) fn doomed(&self) -> Doomed {
+        Doomed { kind: self.kind.clone(), object: self.object.clone(), uid: uid(&self.live).to_owned() }
+    }
+}
+
+impl Engine {
+    /// The objects of this installation; refused where all that there is was made by others.
+    pub(crate) async fn what_is_ours(&self, server: &Server, state: &State) -> Result<Labelled, Error> {
+        let labelled = self.find_labelled(server, state).await?;
+        if state.is_empty() {
+            labelled.not_only_others()?;
+        }
+        Ok(labelled)
+    }
+
+    /// The claims of this installation that there are now.
+    pub(crate) async fn claims_among(
+        &self,
+        server: &Server,
+        state: &State,
+        labelled: &Labelled,
+    ) -> Result<Vec<Found>, Error> {
+        let mut claims = labelled.without_others(self.claims(server).await?);
+        // Nor is the data ours of a set that is given back.
+        claims.retain(|claim| {
+            let of = |step: &JournalStep| {
+                step.object.is("apps", "StatefulSet") && claim_of(&claim.object.name, &step.object.name)
+            };
+            !given_back(state).any(of)
+        });
+        Ok(claims)
+    }
+
+    /// Everything in the cluster that carries our labels, but for the namespace, the record and what controllers make.
+    pub(crate) async fn find_labelled(&self, server: &Server, state: &State) -> Result<Labelled, Error> {
+        let mut kinds: BTreeMap<(String, String), Kind> =
+            Kind::all().into_iter().map(|kind| ((kind.group.to_string(), kind.kind.to_string()), kind)).collect();
+        let recorded = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
+        let begun = state
+            .journal
+            .iter()
+            .flat_map(|j| j.steps.iter())
+            .filter(|step| step.undo == Undo::Delete)
+            .map(|step| &step.object);
+        for object in recorded.chain(begun) {
+            let key = (object.group.clone(), object.kind.clone());
+            if Kind::versions(&object.group, &object.kind).len() != 1
+                && let Ok(kind) = server.served(&object.group, &object.kind).await
+            {
+                kinds.insert(key, kind);
+            }
+        }
+        let selector = self.owner.selector();
+        let selection = Selection { labels: Some(&selector), metadata_only: true, ..Selection::default() };
+        let kinds: Vec<Kind> = kinds.into_values().collect();
+        let answers: Vec<(&Kind, Result<Vec<Value>, crate::k8s::ApiError>)> = stream::iter(&kinds)
+            .map(|kind| async move {
+                let everywhere = server.list(kind, &selection).await;
+                // Whoever may not read the whole cluster can still remove what is in the namespace.
+                let answer = match everywhere {
+                    Err(error) if error.is_forbidden() && kind.namespaced => {
+                        server.list(kind, &Selection { namespace: Some(&self.owner.namespace), ..selection }).await
+                    }
+                    other => other,
+                };
+                (kind, answer)
+            })
+            .buffer_unordered(self.options.parallel)
+            .collect()
+            .await;
+        let recorded = |kind: &Kind| {
+            let items = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
+            let begun = state.journal.iter().flat_map(|journal| journal.steps.iter().map(|step| &step.object));
+            items.chain(begun).any(|object| object.is(&kind.group, &kind.kind) && !object.is("", "Namespace"))
+        };
+        let mut found = Labelled::default();
+        for (kind, answer) in answers {
+            let objects = match answer {
+                Ok(objects) => objects,
+                // A kind of which nothing is recorded need not be readable.
+                Err(error) if error.is_forbidden() && !recorded(kind) => continue,
+                Err(error) => return Err(Error::api(format!("list {}", kind.plural), error)),
+            };
+            for live in objects {
+                let Some(object) = ObjectRef::of(&live) else { continue };
+                let own =
+                    object.is("", "Namespace") || object.is("", "Secret") && object.name == self.owner.record_name();
+                if own || !self.owner.labelled(&live) {
+                    continue;
+                }
+                if self.is_ours(&live, &object, state) {
+                    found.ours.push(Found { kind: kind.clone(), object, live });
+                } else if !kind.mirrors_a_service() {
+                    found.others.push(Found { kind: kind.clone(), object, live });
+                }
+            }
+        }
+        found.ours.sort_by(|a, b| a.object.cmp(&b.object));
+        found.others.sort_by(|a, b| a.object.cmp(&b.object));
+        Ok(found)
+    }
+
+    /// The volume claims of our workloads: they carry the install labels and are nobody's dependents.
+    pub(crate) async fn claims(&self, server: &Server) -> Result<Vec<Found>, Error> {
+        let kind = Kind::known("", "PersistentVolumeClaim");
+        Ok(self.dependents(server, &kind).await?.into_iter().filter(|f| !self.owner.labelled(&f.live)).collect())
+    }
+
+    /// The volume claims of our workloads that hold data.
+    ///
+    /// # Errors
+    /// What the server refuses.
+    pub async fn data(&self) -> Result<Vec<ObjectRef>, Error> {
+        let claims = self.claims(&self.server()).await?.into_iter();
+        Ok(claims.filter(|claim| is_bound(&claim.live)).map(|claim| claim.object).collect())
+    }
+
+    pub(crate) async fn dependents(&self, server: &Server, kind: &Kind) -> Result<Vec<Found>, Error> {
+        let selector = self.owner.selector();
+        let selection =
+            Selection { namespace: Some(&self.owner.namespace), labels: Some(&selector), ..Selection::default() };
+        let objects =
+            server.list(kind, &selection).await.map_err(|e| Error::api(format!("list {}", kind.plural), e))?;
+        Ok(objects
+            .into_iter()
+            .filter_map(|live| Some(Found { kind: kind.clone(), object: ObjectRef::of(&live)?, live }))
+            .collect())
+    }
+}
+
+/// The steps of objects that an interrupted run adopted from others. What the record had before that run was no others'.
+pub(crate) fn given_back(state: &State) -> impl Iterator<Item = &JournalStep> {
+    let steps = state.journal.iter().flat_map(|journal| &journal.steps);
+    steps.filter(|step| matches!(step.undo, Undo::Release { .. }) && !state.belies(step, &step.uid))
+}
+
+/// A claim that was never bound holds no data, and may lack the class that it needs.
+pub(crate) fn is_bound(claim: &Value) -> bool {
+    matches!(text(claim, "/status/phase"), Some("Bound" | "Lost"))
+}
+
+/// Whether a claim keeps its data: one that is being deleted holds it for as long as something holds the claim.
+pub(crate) fn keeps_data(claim: &Value) -> bool {
+    is_bound(claim) && !is_going(claim)
+}

@@ -1,0 +1,164 @@
+//! The recorded release, rendered again: the state before a run of all that no journal is believed about.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::api::text::visible;
+use crate::apply::engine::Engine;
+use crate::apply::error::Error;
+use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
+use crate::inventory::record::{Item, Record, State, digest};
+use crate::k8s::client::Server;
+use crate::k8s::object::{ObjectRef, text};
+
+/// The level of Pod Security that a namespace enforces.
+const ENFORCE: &str = "/metadata/labels/pod-security.kubernetes.io~1enforce";
+
+/// The objects of the recorded release as they were applied; or why they are not known.
+#[derive(Debug, Default)]
+pub(crate) struct Former {
+    version: String,
+    objects: BTreeMap<ObjectRef, Value>,
+    /// What keeps an object, or all of them, from being restored.
+    refused: BTreeMap<ObjectRef, String>,
+    why: Option<String>,
+}
+
+impl Former {
+    /// The manifest of an object, which is `live` so.
+    ///
+    /// # Errors
+    /// [`Error::NotRendered`], with the reason.
+    pub(crate) fn of(&self, target: &ObjectRef, live: Option<&Value>) -> Result<&Value, Error> {
+        let refuse =
+            |why: String| Error::NotRendered { object: Box::new(target.clone()), version: self.version.clone(), why };
+        let Some(manifest) = self.objects.get(target) else {
+            let why = self.refused.get(target).or(self.why.as_ref()).cloned();
+            return Err(refuse(why.unwrap_or_else(|| "the recorded release does not have it".to_owned())));
+        };
+        match live.and_then(|live| weaker(live, manifest)) {
+            Some(why) => Err(refuse(why)),
+            None => Ok(manifest),
+        }
+    }
+}
+
+/// Why a namespace is not taken back to a record's level of Pod Security: that would be a way for whoever writes the record
+/// to lift what holds the pods of the namespace.
+fn weaker(live: &Value, manifest: &Value) -> Option<String> {
+    let rank = |object: &Value| match text(object, ENFORCE) {
+        Some("restricted") => 2,
+        Some("baseline") => 1,
+        _ => 0,
+    };
+    let level = |object| text(object, ENFORCE).unwrap_or("none").to_owned();
+    (rank(manifest) < rank(live)).then(|| {
+        let (was, is) = (level(manifest), level(live));
+        format!("its Pod Security level would go from `{is}` back to `{}`, which no record decides", visible(&was))
+    })
+}
+
+impl Engine {
+    /// Renders the recorded release again. What differs from what was applied by its digest is no former state.
+    pub(crate) async fn former(&self, server: &Server, state: &State) -> Former {
+        let Some(record) = &state.record else {
+            let why = "there is no record of what was installed before".to_owned();
+            return Former { why: Some(why), ..Former::default() };
+        };
+        let version = record.release.version.clone();
+        let objects = match self.options.charts.recorded(&record.release).await {
+            Ok(objects) => objects,
+            Err(why) => {
+                let why = format!("the recorded release cannot be rendered again: {why}");
+                return Former { version, why: Some(why), ..Former::default() };
+            }
+        };
+        let steps = match self.steps(server, &objects).await {
+            Ok(steps) => steps,
+            Err(error) => return Former { version, why: Some(error.to_string()), ..Former::default() },
+        };
+        let mut former = Former { version, ..Former::default() };
+        for step in steps {
+            let mut manifest = step.manifest;
+            if step.target.is("", "Namespace") && record.namespace_created {
+                manifest["metadata"]["annotations"][NAMESPACE_CREATED_ANNOTATION] = record.install_uid.clone().into();
+            }
+            match record.item(&step.target).map(|item| as_applied(record, item, manifest)) {
+                Some(Some(manifest)) => former.objects.insert(step.target, manifest).map(drop),
+                Some(None) => {
+                    let why = "the recorded release renders it otherwise than it was applied: charts or secret values have \
+                               changed since";
+                    former.refused.insert(step.target, why.to_owned()).map(drop)
+                }
+                None => former.refused.insert(step.target, "the record does not have it".to_owned()).map(drop),
+            };
+        }
+        former
+    }
+}
+
+/// The manifest as it was applied, by its digest: with its replicas, or without where they were left to an autoscaler.
+fn as_applied(record: &Record, item: &Item, mut manifest: Value) -> Option<Value> {
+    let is_it = |manifest: &Value| item.digest.is_empty() || digest(&record.install_uid, manifest) == item.digest;
+    if is_it(&manifest) {
+        return Some(manifest);
+    }
+    manifest.get_mut("spec")?.as_object_mut()?.remove("replicas")?;
+    is_it(&manifest).then_some(manifest)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::kinds::Kind;
+    use crate::inventory::owner::Owner;
+    use crate::inventory::record::Policy;
+    use crate::inventory::record::{Origin, Release};
+
+    #[test]
+    fn a_manifest_is_the_former_one_by_its_digest() {
+        let object = ObjectRef::new(&Kind::known("apps", "Deployment"), Some("fleet"), "d");
+        let manifest = json!({"spec": {"replicas": 1, "paused": false}});
+        let record = Record::new(&Owner::new("control-plane", "demo", "fleet"), "u".into(), Release::default());
+        let item = |digest: String| Item {
+            object: object.clone(),
+            uid: String::new(),
+            origin: Origin::Created,
+            policy: Policy::Delete,
+            digest,
+            fields: 0,
+        };
+        let scaled = json!({"spec": {"paused": false}});
+        for (applied, expected) in [
+            (digest("u", &manifest), Some(&manifest)),
+            (String::new(), Some(&manifest)),
+            (digest("u", &scaled), Some(&scaled)),
+            (digest("u", &json!({"spec": {"paused": true}})), None),
+            (digest("v", &manifest), None),
+        ] {
+            assert_eq!(as_applied(&record, &item(applied), manifest.clone()).as_ref(), expected);
+        }
+    }
+
+    #[test]
+    fn no_record_lowers_the_pod_security_of_a_namespace() {
+        let namespace = |level: Option<&str>| {
+            let labels = level.map(|level| json!({"pod-security.kubernetes.io/enforce": level}));
+            json!({"metadata": {"labels": labels}})
+        };
+        for (live, former, allowed) in [
+            (Some("restricted"), Some("restricted"), true),
+            (Some("restricted"), Some("baseline"), false),
+            (Some("restricted"), Some("privileged"), false),
+            (Some("baseline"), None, false),
+            (Some("baseline"), Some("restricted"), true),
+            (None, Some("privileged"), true),
+        ] {
+            let why = weaker(&namespace(live), &namespace(former));
+            assert_eq!(why.is_none(), allowed, "{live:?} to {former:?}: {why:?}");
+        }
+    }
+}

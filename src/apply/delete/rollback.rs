@@ -1,0 +1,602 @@
+//! Undoing a run from its journal: what it made goes, what it changed gets its former fields back, the rest stays.
+//!
+//! A journal out of a cluster is not believed (see [`super::journal_check`]): objects that grant rights or run programs are restored
+//! from the recorded release, and data is deleted only where this machine knows that the run made it.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::journal_check;
+use super::journal_check::{FOREIGN, RECORDED, Source};
+use super::lost_journal::values_lost;
+use super::owned::{Found, keeps_data};
+use super::owner_refs::claim_of;
+use super::recorded_release::Former;
+use super::uninstall::Kept;
+use super::wait_deleted::Doomed;
+use crate::api::kinds::{Kind, split_api_version};
+use crate::apply::conflict;
+use crate::apply::conflict::Conflict;
+use crate::apply::engine::Engine;
+use crate::apply::error::Error;
+use crate::apply::object::bare;
+use crate::apply::plan::metadata_of;
+use crate::apply::run::Run;
+use crate::inventory;
+use crate::inventory::journal::{Journal, JournalStep, Theirs, Undo};
+use crate::inventory::journal_file::{LocalJournal, remove_file};
+use crate::inventory::owner::KEEP_ANNOTATION;
+use crate::inventory::record::Policy;
+use crate::inventory::record::State;
+use crate::inventory::store::{Ledger, Shared};
+use crate::k8s::client::{ApplyOptions, Server};
+use crate::k8s::event::{Done, Event};
+use crate::k8s::managed_fields;
+use crate::k8s::object::is_going;
+use crate::k8s::object::{ObjectRef, annotation, label, text, uid};
+
+/// How long a rollback waits for what it deleted.
+const GONE_WITHIN: Duration = Duration::from_secs(60);
+
+/// What a rollback did.
+#[derive(Debug, Default)]
+pub struct RolledBack {
+    /// What is as it was before, the last change first.
+    pub undone: Vec<ObjectRef>,
+    /// What stays on purpose: data and keys, where nothing but a copy of the journal, or the cluster's, tells that they were
+    /// not there before; and objects that are not of this installation.
+    pub kept: Vec<Kept>,
+    /// What could not be undone. The journal stays open while there is any.
+    pub problems: Vec<Error>,
+}
+
+impl Run {
+    /// Undoes everything that this run, and a cut-off one that it continued, has done.
+    ///
+    /// # Errors
+    /// When the record cannot be written; failures of single objects are in [`RolledBack::problems`].
+    pub async fn rollback(mut self) -> Result<RolledBack, Error> {
+        let engine = self.engine.clone();
+        // The deadline that may have ended the run must not end its undoing.
+        let server = engine.server.until(None);
+        self.ledger.lock().await.without_deadline();
+        let result = engine.undo(&server, &self.ledger).await?;
+        if result.problems.is_empty() {
+            self.close_local()?;
+        }
+        Ok(result)
+    }
+}
+
+impl Engine {
+    /// Undoes a run that was cut off. Without a journal there is nothing to undo but a namespace that we made and
+    /// never got to use; the result is empty then.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when that run is still at work; [`Error::JournalRefused`] where no run can have written the journal;
+    /// what [`Engine::copy_of_journal`] refuses; whatever the server refuses to read.
+    pub async fn rollback(&self) -> Result<RolledBack, Error> {
+        let mut outdated = false;
+        loop {
+            let state = self.state().await?;
+            let copy = self.copy_of_journal(&state).await?;
+            match self.undo_of_state(state, copy, false).await {
+                // The run that was waited for, or seen, has gone with its namespace.
+                Err(Error::Inventory(inventory::Error::PlanOutdated)) if !outdated => outdated = true,
+                done => return done,
+            }
+        }
+    }
+
+    /// The same for the state that a caller has looked at, and for the copy of its journal where that is lost.
+    ///
+    /// # Errors
+    /// [`Error::PlanOutdated`] where a run has written since then, such as one that held the lock until now; nothing was
+    /// undone then.
+    pub async fn rollback_of(&self, seen: State, copy: Option<Journal>) -> Result<RolledBack, Error> {
+        self.undo_of_state(seen, copy, true).await
+    }
+
+    async fn undo_of_state(&self, state: State, copy: Option<Journal>, only_this: bool) -> Result<RolledBack, Error> {
+        let server = self.server();
+        self.audit(state.journal.as_ref())?;
+        self.audit(copy.as_ref())?;
+        if state.journal.is_none() && copy.is_none() {
+            let mut result = RolledBack::default();
+            if state.record.is_none() && self.unused_namespace(&server, &state).await? {
+                result.undone.push(ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace));
+            }
+            // A copy that is not about what is here may be about a namesake elsewhere.
+            let unused = |path: &&Path| !matches!(LocalJournal::read(path), Ok(Some(_))) || !state.is_empty();
+            if let Some(path) = self.options.journal.as_deref().filter(unused) {
+                remove_file(path)?;
+            }
+            return Ok(result);
+        }
+        let mut ledger = Ledger::acquire(&server, &self.owner, self.lock_options(), &state, |state| {
+            if state.is_empty() {
+                state.journal.clone_from(&copy);
+            }
+        })
+        .await?;
+        if only_this && ledger.found != state.version {
+            ledger.finish(|_| {}).await?;
+            return Err(inventory::Error::PlanOutdated.into());
+        }
+        if let Err(refused) = self.audit(ledger.state.journal.as_ref()) {
+            ledger.finish(|_| {}).await?;
+            return Err(refused);
+        }
+        if let Some(journal) = &mut ledger.state.journal {
+            self.witness(journal);
+        }
+        let result = self.undo(&server, &Shared::new(ledger)).await?;
+        if let Some(path) = self.options.journal.as_deref().filter(|_| result.problems.is_empty()) {
+            remove_file(path)?;
+        }
+        Ok(result)
+    }
+
+    /// Deletes the namespace of a run that ended before it could write its journal: ours, with nothing of ours in it.
+    ///
+    /// An installation whose record was lost has such a namespace too, and is known by its objects.
+    async fn unused_namespace(&self, server: &Server, state: &State) -> Result<bool, Error> {
+        if !self.made_and_not_used(server, state).await? {
+            return Ok(false);
+        }
+        let end = Instant::now() + GONE_WITHIN;
+        let kept = self.delete_namespace(server, None, end).await?;
+        Ok(kept.is_none())
+    }
+
+    /// Whether an install of this owner made the namespace, and nothing of ours is in it.
+    pub(crate) async fn made_and_not_used(&self, server: &Server, state: &State) -> Result<bool, Error> {
+        let kind = Kind::known("", "Namespace");
+        let live = server.get_metadata(&kind, None, &self.owner.namespace).await;
+        let live = live.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
+        Ok(live.is_some_and(|live| self.has_made(&live))
+            && self.find_labelled(server, state).await?.ours.is_empty()
+            && self.claims(server).await?.is_empty())
+    }
+
+    async fn undo(&self, server: &Server, ledger: &Shared) -> Result<RolledBack, Error> {
+        // Whoever lost the lock undoes nothing: what stands there by now is the work of another run.
+        ledger.lock().await.still_ours().await?;
+        let state = ledger.lock().await.state.clone();
+        let Some(mut journal) = state.journal.clone() else {
+            ledger.lock().await.finish(|_| {}).await?;
+            return Ok(RolledBack::default());
+        };
+        self.audit(Some(&journal))?;
+        let server = &server.guarded(ledger.guard());
+        self.find_keys(server, &mut journal).await?;
+        let mut undoing = Undoing::default();
+        // What keys the data is written under is known as long as there is any.
+        let is_data = |step: &JournalStep| journal.from_copy && step.object.is("", "PersistentVolumeClaim");
+        let is_key = |step: &&JournalStep| step.undo == Undo::Delete && (step.policy == Policy::Keep || is_data(step));
+        let (keys, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = journal.steps.iter().rev().partition(is_key);
+        // After the Secrets, of which a release that is rendered again takes its secret values.
+        let of_release = |step: &&JournalStep| step.undo != Undo::Delete && step.source() == Source::Release;
+        let (again, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = rest.into_iter().partition(of_release);
+        self.undo_steps(server, rest, &state, &Former::default(), &mut undoing).await?;
+        let end = Instant::now() + GONE_WITHIN;
+        let gone = self.wait_gone(server, std::mem::take(&mut undoing.doomed), end).await;
+        if !again.is_empty() {
+            let former = self.former(server, &state).await;
+            self.undo_steps(server, again, &state, &former, &mut undoing).await?;
+        }
+        let gone = match gone {
+            Ok(()) => self.undo_claims(server, ledger, &journal, &state, end).await,
+            Err(error) => Err(error),
+        };
+        let data_stays = gone.as_ref().is_ok_and(|claims| !claims.is_empty());
+        match gone {
+            Ok(claims) => undoing.result.kept.extend(claims.into_iter().map(kept_data)),
+            Err(error) => undoing.result.problems.push(error),
+        }
+        if journal.from_copy || data_stays {
+            self.keep(server, &keys, &state, &mut undoing.result).await?;
+        } else if undoing.result.problems.is_empty() {
+            self.undo_steps(server, keys, &state, &Former::default(), &mut undoing).await?;
+            let gone = self.wait_gone(server, std::mem::take(&mut undoing.doomed), end).await;
+            undoing.result.problems.extend(gone.err());
+        }
+        let Undoing { mut result, made_again, .. } = undoing;
+        if !result.problems.is_empty() {
+            ledger.lock().await.finish(|state| note_uids(state, &made_again)).await?;
+            return Ok(result);
+        }
+        self.close(server, ledger, &journal, &state, &made_again, &mut result).await?;
+        Ok(result)
+    }
+
+    /// Has the journal know which objects are kept with the data: what the object itself says outweighs a journal out of the
+    /// cluster, which may be silent about it.
+    pub(crate) async fn find_keys(&self, server: &Server, journal: &mut Journal) -> Result<(), Error> {
+        let told =
+            |step: &&mut JournalStep| step.undo == Undo::Delete && !step.witnessed && step.policy != Policy::Keep;
+        for step in journal.steps.iter_mut().filter(told) {
+            let live = metadata_of(server, step).await?;
+            if live.is_some_and(|live| annotation(&live, KEEP_ANNOTATION) == Some("true")) {
+                step.policy = Policy::Keep;
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes step after step; what cannot be undone is among the problems.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`]: what stands there by now is the work of another run.
+    async fn undo_steps(
+        &self,
+        server: &Server,
+        steps: Vec<&JournalStep>,
+        state: &State,
+        former: &Former,
+        undoing: &mut Undoing,
+    ) -> Result<(), Error> {
+        for step in steps {
+            match self.undo_step(server, step, state, former).await {
+                Ok(Outcome::Stays(why)) => {
+                    undoing.result.kept.push(Kept { object: step.object.clone(), why: why.to_owned() });
+                    continue;
+                }
+                // It was written down, and then not done.
+                Ok(Outcome::Nothing) => continue,
+                Ok(Outcome::Restored) => {}
+                Ok(Outcome::Deleted(gone)) => undoing.doomed.push(gone),
+                Ok(Outcome::Recreated(uid)) => undoing.made_again.push((step.object.clone(), uid)),
+                Err(error @ Error::Inventory(inventory::Error::LockLost { .. })) => return Err(error),
+                Err(error) => {
+                    undoing.result.problems.push(error);
+                    continue;
+                }
+            }
+            undoing.result.undone.push(step.object.clone());
+        }
+        Ok(())
+    }
+
+    /// Tells what there is of data and keys that the steps may have made, and leaves it.
+    async fn keep(
+        &self,
+        server: &Server,
+        steps: &[&JournalStep],
+        state: &State,
+        result: &mut RolledBack,
+    ) -> Result<(), Error> {
+        for step in steps {
+            let target = &step.object;
+            let live = metadata_of(server, step).await?;
+            if live.is_some_and(|live| self.is_ours(&live, target, state) && !is_going(&live)) {
+                result.kept.push(kept_data(target.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the claims of stateful sets that the run made. Claims that were there before stay with their data; and all of
+    /// them where that is not known, which are returned.
+    async fn undo_claims(
+        &self,
+        server: &Server,
+        ledger: &Shared,
+        journal: &Journal,
+        state: &State,
+        end: Instant,
+    ) -> Result<Vec<ObjectRef>, Error> {
+        if !journal.steps.iter().any(|step| step.made_set().is_some()) {
+            return Ok(Vec::new());
+        }
+        self.pods_gone(server, end).await?;
+        let (made, kept) = self.claims_of_run(server, journal, state).await?;
+        self.delete_wave(server, Some(ledger), made, end).await?;
+        Ok(kept.into_iter().map(|claim| claim.object).collect())
+    }
+
+    /// The claims of stateful sets that the run made, and those of which nobody here knows whether they hold data that was
+    /// there before. Claims of which that is known are in neither.
+    pub(crate) async fn claims_of_run(
+        &self,
+        server: &Server,
+        journal: &Journal,
+        state: &State,
+    ) -> Result<(Vec<Found>, Vec<Found>), Error> {
+        let sets: Vec<&str> = journal.steps.iter().filter_map(JournalStep::made_set).collect();
+        if sets.is_empty() {
+            return Ok(Default::default());
+        }
+        let of_set = |claim: &Found| sets.iter().any(|set| claim_of(&claim.object.name, set));
+        let claims = self.claims(server).await?.into_iter().filter(of_set);
+        if journal.from_copy {
+            return Ok((Vec::new(), claims.filter(|claim| !is_going(&claim.live)).collect()));
+        }
+        let made = claims.filter(|claim| {
+            let claim_uid = uid(&claim.live);
+            let kept = state.record.as_ref().is_some_and(|record| record.has(&claim.object, claim_uid));
+            !kept && !journal.claims.iter().any(|known| known == claim_uid)
+        });
+        // Who forges a journal would have it delete the data.
+        let known = journal.made_data();
+        Ok(made.partition(|claim| known || !keeps_data(&claim.live)))
+    }
+
+    /// The end of a rollback without problems: the record as it was, or nothing at all.
+    async fn close(
+        &self,
+        server: &Server,
+        ledger: &Shared,
+        journal: &Journal,
+        state: &State,
+        made_again: &[(ObjectRef, String)],
+        result: &mut RolledBack,
+    ) -> Result<(), Error> {
+        let made_here = journal.namespace_created && state.record.is_none();
+        let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
+        if made_here && !result.kept.is_empty() {
+            result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
+        } else if made_here {
+            let end = Instant::now() + GONE_WITHIN;
+            let kept = self.delete_namespace(server, Some(ledger), end).await;
+            match kept {
+                Ok(None) => {
+                    result.undone.push(namespace);
+                    return Ok(());
+                }
+                Ok(Some(_)) => {}
+                Err(error) => result.problems.push(error),
+            }
+        }
+        let mut ledger = ledger.lock().await;
+        if state.record.is_none() {
+            return Ok(ledger.remove().await?);
+        }
+        ledger
+            .finish(|state| {
+                state.journal = None;
+                note_uids(state, made_again);
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Undoes one step. `former` is the recorded release, for steps that are undone from it.
+    ///
+    /// # Errors
+    /// Whatever the server refuses; [`Error::NotRendered`] where the former state is to be had from the recorded release
+    /// only, and is not.
+    pub(crate) async fn undo_step(
+        &self,
+        server: &Server,
+        step: &JournalStep,
+        state: &State,
+        former: &Former,
+    ) -> Result<Outcome, Error> {
+        let target = &step.object;
+        let kind = server.kind_of(&step.api_version, &target.kind).await;
+        let kind = match kind {
+            Ok(kind) => kind,
+            // The definition of this kind was made by the same run and is gone with its objects.
+            Err(error) if error.is_not_found() => return Ok(Outcome::Nothing),
+            Err(error) => return Err(Error::on("find the kind of", target, error)),
+        };
+        let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
+        let live = live.map_err(|e| Error::on("read", target, e))?;
+        let source = step.source();
+        match (&step.undo, live) {
+            (undo, Some(_)) if source == Source::Journal && undo.is_without_values() => {
+                Err(Error::Input(values_lost(target)))
+            }
+            (_, Some(live)) if state.belies(step, uid(&live)) => Ok(Outcome::Stays(RECORDED)),
+            (Undo::Delete, Some(live)) if self.is_undoable(step, &live, state) => {
+                let uid = uid(&live).to_owned();
+                server.delete(&kind, target, &uid).await.map_err(|e| Error::on("delete", target, e))?;
+                self.events.send(Event::Object { object: target.clone(), done: Done::Deleted });
+                Ok(Outcome::Deleted(Doomed { kind, object: target.clone(), uid }))
+            }
+            (Undo::Reapply { .. }, Some(live)) if !self.is_undoable(step, &live, state) => Ok(Outcome::Stays(FOREIGN)),
+            (Undo::Reapply { .. }, Some(live)) if source == Source::Release => {
+                let restored = self.reapply(server, &kind, target, former.of(target, Some(&live))?).await?;
+                Ok(Outcome::after(&live, &restored))
+            }
+            (Undo::Reapply { patch, theirs }, Some(live)) => {
+                let mut former = managed_fields::ours(&live)
+                    .map_or_else(|| identity(&live), |ours| managed_fields::extract(&live, ours));
+                managed_fields::merge(&mut former, patch);
+                if !step.witnessed && !self.owner.labelled(&former) {
+                    return Err(Error::Input(format!("{target} would lose the labels of this installation")));
+                }
+                // First, so that what is not ours to give back has an owner when we let go of it.
+                if let Some(Theirs { manager, patch }) = theirs {
+                    if step.witnessed {
+                        let merged = server.merge_as(manager, &kind, target, patch).await;
+                        merged.map_err(|e| Error::on("restore", target, e))?;
+                    } else {
+                        let message = "what others had set in fields of ours does not come back: only the journal in the \
+                                       cluster tells of it";
+                        self.events.send(Event::Warning { object: target.clone(), message: message.to_owned() });
+                    }
+                }
+                let restored = self.reapply(server, &kind, target, &former).await?;
+                Ok(Outcome::after(&live, &restored))
+            }
+            (Undo::Release { .. }, Some(live)) if !step.uid.is_empty() && step.uid != uid(&live) => {
+                Ok(Outcome::Nothing)
+            }
+            // What has no fields of ours was never taken over; who says so otherwise is not believed.
+            (Undo::Release { .. }, Some(live)) if !step.witnessed && managed_fields::ours(&live).is_none() => {
+                Ok(Outcome::Nothing)
+            }
+            // Without a uid it was made by others while the run was at work, and had no former fields.
+            (Undo::Release { patch, entries }, Some(live))
+                if step.witnessed || source == Source::Journal && !step.uid.is_empty() =>
+            {
+                self.give_back(server, &kind, target, &live, patch, entries).await?;
+                Ok(Outcome::Restored)
+            }
+            (Undo::Release { patch, .. }, Some(live)) => {
+                if patch.as_object().is_none_or(|patch| !patch.is_empty()) {
+                    let message = "its former fields do not come back: only the journal in the cluster tells of them";
+                    self.events.send(Event::Warning { object: target.clone(), message: message.to_owned() });
+                }
+                self.give_back(server, &kind, target, &live, &self.without_labels(&live), &[]).await?;
+                Ok(Outcome::Restored)
+            }
+            // It was to be deleted, and was not; or an undoing that was cut off has made it again.
+            (Undo::Recreate { manifest }, live)
+                if live.as_ref().is_none_or(|live| self.is_undoable(step, live, state) && !is_going(live)) =>
+            {
+                let manifest = if source == Source::Release { former.of(target, live.as_ref())? } else { manifest };
+                let made = self.reapply(server, &kind, target, manifest).await?;
+                Ok(Outcome::Recreated(uid(&made).to_owned()))
+            }
+            // It never came to be, is gone, or is somebody else's by now.
+            _ => Ok(Outcome::Nothing),
+        }
+    }
+
+    /// Whether a live object may be deleted or written to by this step. That of a journal out of a cluster has no record beside
+    /// it that says more: both lie in one Secret.
+    pub(crate) fn is_undoable(&self, step: &JournalStep, live: &Value, state: &State) -> bool {
+        if step.witnessed {
+            return self.is_ours(live, &step.object, state);
+        }
+        self.owner.labelled(live) && managed_fields::ours(live).is_some()
+    }
+
+    /// The merge patch that takes our labels off, where they are ours.
+    fn without_labels(&self, live: &Value) -> Value {
+        let labels = self.owner.labels().into_iter().filter(|(key, value)| label(live, key) == Some(value));
+        let nulls: serde_json::Map<String, Value> = labels.map(|(key, _)| (key.to_owned(), Value::Null)).collect();
+        json!({"metadata": {"labels": nulls}})
+    }
+
+    /// Gives back what was taken over: our fields go, and those of its former managers are as they were and theirs.
+    async fn give_back(
+        &self,
+        server: &Server,
+        kind: &Kind,
+        target: &ObjectRef,
+        live: &Value,
+        former: &Value,
+        entries: &[Value],
+    ) -> Result<(), Error> {
+        let restore = |error| Error::on("restore", target, error);
+        let patch = match server.apply(kind, &identity(live), ApplyOptions::default()).await {
+            Ok(_) => former.clone(),
+            // Some fields cannot be let go of, for no such object can be without them: the containers of a workload.
+            Err(error) if error.code == 422 && managed_fields::ours(live).is_some() => {
+                self.disown(server, kind, target).await?;
+                // Of a whole object it is known, too, what has to go.
+                let whole = former.get("kind").is_some();
+                if whole { managed_fields::merge_diff(&bare(live), former) } else { former.clone() }
+            }
+            Err(error) => return Err(restore(error)),
+        };
+        if patch.as_object().is_some_and(|map| !map.is_empty()) {
+            server.merge(kind, target, &patch).await.map_err(restore)?;
+        }
+        self.hand_over(server, kind, target, entries).await?;
+        self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
+        Ok(())
+    }
+
+    /// Applies what was ours before. What somebody changed by hand since is undone with it, as an install repairs it; the
+    /// replicas that an autoscaler holds by now are left to it.
+    async fn reapply(
+        &self,
+        server: &Server,
+        kind: &Kind,
+        target: &ObjectRef,
+        manifest: &Value,
+    ) -> Result<Value, Error> {
+        if !journal_check::names(manifest, kind, target) {
+            return Err(Error::Input(format!("what is to be restored of {target} names another object")));
+        }
+        let mut manifest = Cow::Borrowed(manifest);
+        let mut options = ApplyOptions::default();
+        let written = loop {
+            let error = match server.apply(kind, &manifest, options).await {
+                Ok(written) => break written,
+                Err(error) if error.is_conflict_with_manager() && !options.force => error,
+                Err(error) => return Err(Error::on("restore", target, error)),
+            };
+            let live = server.get(kind, target.namespace.as_deref(), &target.name).await.ok().flatten();
+            let conflicts = conflict::read(&error, target, &manifest, live.as_ref());
+            let (by_hand, others): (Vec<_>, Vec<_>) =
+                conflicts.into_iter().partition(|conflict| managed_fields::by_hand(&conflict.manager));
+            let scaled = |conflict: &Conflict| conflict.field == managed_fields::REPLICAS;
+            if others.is_empty() && !by_hand.is_empty() {
+                options.force = true;
+            } else if !others.is_empty() && others.iter().all(scaled) {
+                let spec = manifest.to_mut().get_mut("spec").and_then(Value::as_object_mut);
+                if spec.and_then(|spec| spec.remove("replicas")).is_none() {
+                    return Err(Error::Conflicts { conflicts: others });
+                }
+            } else {
+                return Err(Error::Conflicts { conflicts: others });
+            }
+        };
+        self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
+        Ok(written.object)
+    }
+}
+
+/// An undoing as it goes.
+#[derive(Default)]
+struct Undoing {
+    result: RolledBack,
+    /// What is deleted, and may not be gone yet.
+    doomed: Vec<Doomed>,
+    /// What was deleted before, with the uids that it has now.
+    made_again: Vec<(ObjectRef, String)>,
+}
+
+fn kept_data(object: ObjectRef) -> Kept {
+    let why = if object.is("", "PersistentVolumeClaim") { "it may hold data" } else { "it cannot be made again" };
+    Kept { object, why: why.to_owned() }
+}
+
+/// Has the record know objects by the uids that they have now.
+fn note_uids(state: &mut State, made_again: &[(ObjectRef, String)]) {
+    for item in state.record.iter_mut().flat_map(|record| record.inventory.iter_mut()) {
+        if let Some((_, uid)) = made_again.iter().find(|(object, _)| *object == item.object) {
+            item.uid.clone_from(uid);
+        }
+    }
+}
+
+/// What undoing a step left to do.
+pub(crate) enum Outcome {
+    /// There was nothing to undo.
+    Nothing,
+    /// It stays as it is, for this reason.
+    Stays(&'static str),
+    Restored,
+    Deleted(Doomed),
+    Recreated(String),
+}
+
+impl Outcome {
+    /// What became of an object that was restored: nothing where the write changed nothing, because the step was written
+    /// down and never done, or undone before.
+    fn after(live: &Value, restored: &Value) -> Self {
+        let version = |object| text(object, "/metadata/resourceVersion").map(str::to_owned);
+        if version(restored) == version(live) { Self::Nothing } else { Self::Restored }
+    }
+}
+
+/// An object without a single field: applying it lets go of all of ours.
+fn identity(live: &Value) -> Value {
+    let (group, version) = split_api_version(text(live, "/apiVersion").unwrap_or_default());
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let mut metadata = json!({"name": text(live, "/metadata/name")});
+    if let Some(namespace) = text(live, "/metadata/namespace") {
+        metadata["namespace"] = namespace.into();
+    }
+    json!({"apiVersion": api_version, "kind": text(live, "/kind"), "metadata": metadata})
+}

@@ -1,0 +1,125 @@
+//! What an undo would do, by reads alone: shown before it is done.
+
+use serde::Serialize;
+
+use super::journal_check::Source;
+use crate::api::kinds::Kind;
+use crate::apply::engine::Engine;
+use crate::apply::error::Error;
+use crate::apply::plan::metadata_of;
+use crate::inventory::journal::{Journal, JournalStep, Undo};
+use crate::inventory::record::{Release, State};
+use crate::k8s::client::Server;
+use crate::k8s::managed_fields;
+use crate::k8s::object::{ObjectRef, uid};
+
+/// What happens to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Deed {
+    /// The run made it.
+    Delete,
+    /// The run changed it.
+    Restore,
+    /// The run deleted it.
+    Recreate,
+    /// The run adopted it.
+    GiveBack,
+}
+
+/// One object of an undo.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedUndo {
+    /// Which.
+    pub object: ObjectRef,
+    /// What happens to it.
+    pub deed: Deed,
+    /// Where its former state is taken from; none where it is deleted.
+    pub source: Option<Source>,
+}
+
+/// What an undo would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UndoPlan {
+    /// The objects of the journal, the last change first.
+    pub steps: Vec<PlannedUndo>,
+    /// Claims that go with their data.
+    pub claims: Vec<ObjectRef>,
+    /// Claims that stay, because nobody here knows that the run made their data.
+    pub kept: Vec<ObjectRef>,
+    /// The namespace, which goes unless something else is in it.
+    pub namespace: Option<ObjectRef>,
+    /// The recorded release, where objects are restored from it.
+    pub release: Option<Release>,
+}
+
+impl UndoPlan {
+    /// Whether nothing would be done.
+    pub const fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.claims.is_empty() && self.namespace.is_none()
+    }
+}
+
+impl Engine {
+    /// What [`Engine::rollback_of`] would do with this state, and the copy of its journal.
+    ///
+    /// # Errors
+    /// [`Error::JournalRefused`] where no run can have written the journal, and what the server refuses to read.
+    pub async fn plan_undo(&self, state: &State, copy: Option<&Journal>) -> Result<UndoPlan, Error> {
+        let server = &self.server();
+        let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
+        let mut plan = UndoPlan::default();
+        let Some(mut journal) = state.journal.as_ref().or(copy).cloned() else {
+            let unused = state.record.is_none() && self.made_and_not_used(server, state).await?;
+            plan.namespace = unused.then_some(namespace);
+            return Ok(plan);
+        };
+        self.audit(Some(&journal))?;
+        self.witness(&mut journal);
+        self.find_keys(server, &mut journal).await?;
+        for step in journal.steps.iter().rev() {
+            plan.steps.extend(self.planned_undo(server, step, state).await?);
+        }
+        if plan.steps.iter().any(|step| step.source == Some(Source::Release)) {
+            plan.release = state.record.as_ref().map(|record| record.release.clone());
+        }
+        let (made, kept) = self.claims_of_run(server, &journal, state).await?;
+        plan.claims = made.into_iter().map(|claim| claim.object).collect();
+        plan.kept = kept.into_iter().map(|claim| claim.object).collect();
+        if !plan.kept.is_empty() || journal.from_copy {
+            let is_key = |object: &ObjectRef| {
+                journal.step(object).is_some_and(|step| step.policy == crate::inventory::Policy::Keep)
+            };
+            plan.steps.retain(|step| step.deed != Deed::Delete || !is_key(&step.object));
+        } else if journal.namespace_created && state.record.is_none() && self.made_namespace().await?.is_some() {
+            plan.namespace = Some(namespace);
+        }
+        Ok(plan)
+    }
+
+    async fn planned_undo(
+        &self,
+        server: &Server,
+        step: &JournalStep,
+        state: &State,
+    ) -> Result<Option<PlannedUndo>, Error> {
+        let object = &step.object;
+        let live = metadata_of(server, step).await?;
+        if live.as_ref().is_some_and(|live| state.belies(step, uid(live))) {
+            return Ok(None);
+        }
+        let ours = live.as_ref().is_some_and(|live| self.is_undoable(step, live, state));
+        let adopted = |live: &serde_json::Value| {
+            (step.uid.is_empty() || step.uid == uid(live)) && (step.witnessed || managed_fields::ours(live).is_some())
+        };
+        let deed = match &step.undo {
+            Undo::Delete if ours => Deed::Delete,
+            Undo::Reapply { .. } if ours => Deed::Restore,
+            Undo::Recreate { .. } if ours || live.is_none() => Deed::Recreate,
+            Undo::Release { .. } if live.as_ref().is_some_and(adopted) => Deed::GiveBack,
+            _ => return Ok(None),
+        };
+        let source = (deed != Deed::Delete).then(|| step.source());
+        Ok(Some(PlannedUndo { object: object.clone(), deed, source }))
+    }
+}

@@ -1,0 +1,496 @@
+//! Removing an installation: what record, labels and uid say is ours, in an order in which nothing is missed.
+
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt as _};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::orphans::{Leftover, Volume};
+use super::owned::{Found, given_back, keeps_data};
+use super::owner_refs::Labelled;
+use super::recorded_release::Former;
+use super::wait_deleted::Doomed;
+use crate::api::kinds::Kind;
+use crate::apply::engine::Engine;
+use crate::apply::error::Error;
+use crate::inventory;
+use crate::inventory::journal::Journal;
+use crate::inventory::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
+use crate::inventory::record::Policy;
+use crate::inventory::record::{Item, Origin, Phase, Record, State};
+use crate::inventory::store::{Ledger, Shared};
+use crate::k8s::client::Server;
+use crate::k8s::event::{Done, Event};
+use crate::k8s::object::is_going;
+use crate::k8s::object::{ObjectRef, annotation, uid};
+
+/// What to remove.
+#[derive(Debug, Clone, Default)]
+pub struct Removal {
+    /// Also what cannot be made again: volume claims, keys. Definitions of kinds stay even then.
+    pub delete_data: bool,
+    /// Skips the search of the whole cluster for left-overs.
+    pub skip_search: bool,
+    /// The version that the data is of by now, where that is not the recorded one.
+    pub data_version: Option<String>,
+}
+
+/// An object that stays, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// Which.
+    pub object: ObjectRef,
+    /// Why, as half a sentence.
+    pub why: String,
+}
+
+/// What a removal did.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Removed {
+    /// Nothing of the installation was found.
+    pub nothing_found: bool,
+    /// What is gone.
+    pub deleted: Vec<ObjectRef>,
+    /// What stays on purpose.
+    pub kept: Vec<Kept>,
+    /// What is there against all intent.
+    pub leftovers: Vec<Leftover>,
+    /// Kinds or groups that could not be searched.
+    pub unsearched: Vec<String>,
+    /// The other namespaces in which there is an installation of this name, which was left alone.
+    pub elsewhere: Vec<String>,
+}
+
+/// A removal that has begun.
+struct Removing<'a> {
+    server: &'a Server,
+    removal: &'a Removal,
+    /// As it was at the first look.
+    namespace: Option<Value>,
+    /// None where the namespace goes already, and nothing can be written in it.
+    ledger: Option<Shared>,
+    state: State,
+    install_uid: String,
+    end: Instant,
+}
+
+impl Engine {
+    /// What a removal would do, by reads alone: what would be deleted and what would stay.
+    ///
+    /// # Errors
+    /// [`Error::MadeByOthers`], [`Error::JournalRefused`], or whatever the server refuses to read.
+    pub async fn plan_removal(&self, removal: Removal) -> Result<Removed, Error> {
+        let server = self.server();
+        let state = crate::inventory::store::load(&server, &self.owner).await?;
+        self.audit(state.journal.as_ref())?;
+        let labelled = self.what_is_ours(&server, &state).await?;
+        let claims = self.claims_among(&server, &state, &labelled).await?;
+        let (doomed, mut kept) = sort_out(labelled.ours, &state, &claims, removal.delete_data);
+        let (claims, bound) = without_data(claims, removal.delete_data);
+        kept.extend(bound.iter().map(kept_data));
+        let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::of(&claim.live)).collect();
+        kept.extend(self.volumes_now(&server, &volumes).await.0);
+        let deleted: Vec<ObjectRef> = doomed.iter().chain(&claims).map(|f| f.object.clone()).collect();
+        Ok(Removed {
+            nothing_found: deleted.is_empty() && kept.is_empty() && state.is_empty(),
+            deleted,
+            kept,
+            ..Removed::default()
+        })
+    }
+
+    /// Removes the installation, waits until it is gone, and searches the cluster for left-overs.
+    ///
+    /// Safe to repeat, and to go on with after it was cut off anywhere.
+    ///
+    /// # Errors
+    /// [`Error::MadeByOthers`] when all there is was not made by us, [`Error::JournalRefused`] when no run of this owner can
+    /// have written the journal (nothing was written then), [`Error::Stuck`] when objects do not go away in time,
+    /// [`Error::Locked`], or what the server refuses.
+    pub async fn uninstall(&self, removal: Removal) -> Result<Removed, Error> {
+        match self.uninstall_seen(&removal).await {
+            // The run that was waited for, or seen, has removed all of it.
+            Err(Error::Inventory(inventory::Error::PlanOutdated)) => self.uninstall_seen(&removal).await,
+            done => done,
+        }
+    }
+
+    async fn uninstall_seen(&self, removal: &Removal) -> Result<Removed, Error> {
+        let server = self.server();
+        let namespaces = Kind::known("", "Namespace");
+        let namespace = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
+        let namespace = namespace.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
+        let state = crate::inventory::store::load(&server, &self.owner).await?;
+        self.audit(state.journal.as_ref())?;
+        let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
+        let mut result = Removed::default();
+        let mut volumes = Vec::new();
+        let labelled = self.what_is_ours(&server, &state).await?;
+        let claims = self.claims_among(&server, &state, &labelled).await?;
+        let own_namespace = namespace.as_ref().is_some_and(|n| self.owner.labelled(n));
+        if labelled.ours.is_empty() && claims.is_empty() && state.is_empty() && !own_namespace {
+            result.nothing_found = true;
+        } else {
+            let found = labelled.ours.len() + claims.len();
+            if state.is_empty() && found > 0 {
+                self.events.send(Event::RecordLost { found });
+            }
+            let install_uid = install_uid(&state, namespace.as_ref());
+            let writable = namespace.as_ref().is_some_and(|n| !is_going(n));
+            let ledger = if writable {
+                Some(self.open_for_removal(&server, &state, &install_uid, removal).await?)
+            } else {
+                None
+            };
+            let (state, labelled) = match &ledger {
+                Some(ledger) => {
+                    let (now, version) = {
+                        let ledger = ledger.lock().await;
+                        (ledger.state.clone(), ledger.found.clone())
+                    };
+                    let now = self.believed(now);
+                    // A run that was at work until now may have made more.
+                    let same = version == state.version;
+                    let labelled = if same { labelled } else { self.what_is_ours(&server, &now).await? };
+                    (now, labelled)
+                }
+                None => (state, labelled),
+            };
+            let fenced = ledger.as_ref().map_or_else(|| server.clone(), |ledger| server.guarded(ledger.guard()));
+            let removing = Removing { server: &fenced, removal, namespace, ledger, state, install_uid, end };
+            let (kept, reclaimed) = self.delete_all(&removing, labelled, &mut result).await?;
+            volumes = reclaimed;
+            if !self.namespace_goes(&removing, &mut result).await? {
+                self.close_removal(removing, kept, &mut result).await?;
+            }
+        }
+        if let Some(path) = self.options.journal.as_deref() {
+            crate::inventory::journal_file::remove_file(path)?;
+        }
+        if !removal.skip_search {
+            let searched = self.leftovers(&result.kept).await?;
+            (result.leftovers, result.unsearched) = (searched.leftovers, searched.unsearched);
+            result.elsewhere = searched.elsewhere;
+        }
+        // Last, so that one that does not go takes no time from anything else.
+        result.leftovers.extend(self.not_reclaimed(&server, volumes, end).await);
+        Ok(result)
+    }
+
+    async fn open_for_removal(
+        &self,
+        server: &Server,
+        seen: &State,
+        install_uid: &str,
+        removal: &Removal,
+    ) -> Result<Shared, Error> {
+        let ledger = Ledger::acquire(server, &self.owner, self.lock_options(), seen, |state| {
+            let journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
+            state.journal = Some(journal.into_removal());
+            // From its first deletion on there is no whole installation, whatever comes next.
+            if let Some(record) = &mut state.record {
+                record.phase = Phase::Removed;
+                // Nor can a second run find out of what version the data is: what tells that goes first.
+                if let Some(version) = &removal.data_version {
+                    record.release.version.clone_from(version);
+                }
+            }
+        })
+        .await?;
+        Ok(Shared::new(ledger))
+    }
+
+    /// Deletes workloads first, so that pods stop while what they need is still there; then the rest, the data, and last
+    /// the keys without which it could not be read. Returns what stays, and the volumes that should go by themselves.
+    async fn delete_all(
+        &self,
+        removing: &Removing<'_>,
+        labelled: Labelled,
+        result: &mut Removed,
+    ) -> Result<(Vec<Found>, Vec<Doomed>), Error> {
+        let Removing { server, removal, ledger, state, end, .. } = removing;
+        let ledger = ledger.as_ref();
+        // What a cut-off run took over from others is given back, and is nothing of ours any more.
+        for step in given_back(state) {
+            self.undo_step(server, step, state, &Former::default()).await?;
+        }
+        let is_first =
+            |found: &Found| is_workload(&found.object) && fate(found, state, removal.delete_data) == Fate::Goes;
+        let (workloads, rest): (Vec<Found>, Vec<Found>) = labelled.ours.iter().cloned().partition(is_first);
+        result.deleted.extend(self.delete_wave(server, ledger, workloads, *end).await?);
+        self.pods_gone(server, *end).await?;
+        // Only now: as long as a set stands, claims are made for it, and bound.
+        let claims = self.claims_among(server, state, &labelled).await?;
+        let (doomed, kept) = sort_out(rest.clone(), state, &claims, removal.delete_data);
+        let stays = rest.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object) && !taken(state, &f.object));
+        let stays: Vec<Found> = stays.collect();
+        result.kept = kept;
+        let (keys, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| stays_with_data(f, state));
+        result.deleted.extend(self.delete_wave(server, ledger, rest, *end).await?);
+        let (claims, bound) = without_data(claims, removal.delete_data);
+        let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::of(&claim.live)).collect();
+        result.deleted.extend(self.delete_wave(server, ledger, claims, *end).await?);
+        result.deleted.extend(self.delete_wave(server, ledger, keys, *end).await?);
+        // A controller that was at work on a set when that went may have made a claim since; it holds nothing.
+        let (late, _) = without_data(self.claims_among(server, state, &labelled).await?, removal.delete_data);
+        result.deleted.extend(self.delete_wave(server, ledger, late, *end).await?);
+        let (retained, reclaimed) = self.volumes_now(server, &volumes).await;
+        result.kept.extend(retained);
+        result.kept.extend(bound.iter().map(kept_data));
+        Ok((stays.into_iter().chain(bound).collect(), reclaimed))
+    }
+
+    /// Deletes objects side by side and waits until they are gone. Returns them.
+    ///
+    /// Whoever lost the lock deletes nothing: it may be what another run has found and goes on with.
+    pub(crate) async fn delete_wave(
+        &self,
+        server: &Server,
+        ledger: Option<&Shared>,
+        wave: Vec<Found>,
+        end: Instant,
+    ) -> Result<Vec<ObjectRef>, Error> {
+        if wave.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(ledger) = ledger {
+            ledger.lock().await.still_ours().await?;
+        }
+        let answers: Vec<Result<Doomed, Error>> = stream::iter(wave)
+            .map(|found| async move {
+                let doomed = found.doomed();
+                let deleted = server.delete(&doomed.kind, &doomed.object, &doomed.uid).await;
+                // That it is gone already is said to a second try, too, where the answer to the first was lost.
+                deleted.map_err(|e| Error::on("delete", &doomed.object, e))?;
+                self.events.send(Event::Object { object: doomed.object.clone(), done: Done::Deleted });
+                Ok(doomed)
+            })
+            .buffer_unordered(self.options.parallel)
+            .collect()
+            .await;
+        let mut gone = Vec::new();
+        let mut first = None;
+        for answer in answers {
+            match answer {
+                Ok(doomed) => gone.push(doomed),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        let deleted = gone.iter().map(|doomed| doomed.object.clone()).collect();
+        self.wait_gone(server, gone, end).await?;
+        first.map_or(Ok(deleted), Err)
+    }
+
+    /// Waits for the pods of our workloads, which the garbage collector deletes after their owners.
+    pub(crate) async fn pods_gone(&self, server: &Server, end: Instant) -> Result<(), Error> {
+        let pods = self.pods_that_go(server).await?;
+        self.wait_gone(server, pods.iter().map(Found::doomed).collect(), end).await
+    }
+
+    /// Waits for the namespace where somebody deletes it, at first sight or since: nothing in it stays then, and nothing can
+    /// be remembered there. False where it does not go.
+    async fn namespace_goes(&self, removing: &Removing<'_>, result: &mut Removed) -> Result<bool, Error> {
+        let kind = Kind::known("", "Namespace");
+        let object = ObjectRef::new(&kind, None, &self.owner.namespace);
+        let going = match &removing.ledger {
+            None => removing.namespace.clone(),
+            Some(_) => {
+                let live = removing.server.get_metadata(&kind, None, &object.name).await;
+                let Some(live) = live.map_err(|e| Error::on("read", &object, e))?.filter(is_going) else {
+                    return Ok(false);
+                };
+                Some(live)
+            }
+        };
+        result.kept.retain(|kept| kept.object.namespace.as_ref() != Some(&self.owner.namespace));
+        if let Some(live) = going {
+            let doomed = Doomed { kind, object: object.clone(), uid: uid(&live).to_owned() };
+            self.wait_gone(removing.server, vec![doomed], removing.end).await?;
+            if self.owner.labelled(&live) {
+                self.events.send(Event::Object { object: object.clone(), done: Done::Deleted });
+                result.deleted.push(object);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What is remembered of what stays; or nothing, and then the namespace goes too if we made it.
+    async fn close_removal(&self, removing: Removing<'_>, kept: Vec<Found>, result: &mut Removed) -> Result<(), Error> {
+        let Removing { server, removal, namespace, ledger, state, install_uid, end } = removing;
+        // The namespace itself tells, too, where the record that did is lost.
+        let created = namespace.as_ref().is_some_and(|live| self.has_made(live));
+        for claim in kept.iter().filter(|found| found.object.is("", "PersistentVolumeClaim")) {
+            self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
+        }
+        let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
+        if kept.is_empty() {
+            match self.delete_namespace(server, ledger.as_ref(), end).await? {
+                None => {
+                    result.deleted.push(namespace);
+                    return Ok(());
+                }
+                Some(why) => result.kept.push(Kept { object: namespace, why }),
+            }
+        } else if created {
+            result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
+        }
+        let Some(ledger) = ledger else { return Ok(()) };
+        let mut ledger = ledger.lock().await;
+        if kept.is_empty() {
+            return Ok(ledger.remove().await?);
+        }
+        let inventory: Vec<Item> = kept.iter().map(|found| kept_item(found, &state)).collect();
+        let owner = &self.owner;
+        ledger
+            .finish(|state| {
+                let mut record = state.record.clone().unwrap_or_else(|| {
+                    let begun = state.journal.as_ref().and_then(|journal| journal.release.clone());
+                    Record::new(owner, install_uid.clone(), begun.unwrap_or_default())
+                });
+                if let Some(version) = &removal.data_version {
+                    record.release.version.clone_from(version);
+                }
+                record.phase = Phase::Removed;
+                record.namespace_created |= created;
+                record.inventory.clone_from(&inventory);
+                state.record = Some(record);
+                state.journal = None;
+            })
+            .await?;
+        Ok(())
+    }
+}
+
+/// What a removal does with an object, before it is known whether there is data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Goes,
+    /// It is given back to those from whom it was taken over.
+    GivenBack,
+    /// It is of no use without the data, nor the data without it.
+    StaysWithData,
+}
+
+fn fate(found: &Found, state: &State, delete_data: bool) -> Fate {
+    if taken(state, &found.object) {
+        Fate::GivenBack
+    } else if stays_with_data(found, state) && !delete_data {
+        Fate::StaysWithData
+    } else {
+        Fate::Goes
+    }
+}
+
+/// Parts what is deleted from what stays.
+///
+/// Keys without data are worth nothing: where no claim keeps any and the installation never was complete, they go too.
+/// Nor does anything stay that is being deleted.
+fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: bool) -> (Vec<Found>, Vec<Kept>) {
+    let never_complete = state.record.is_none() && !claims.iter().any(|claim| keeps_data(&claim.live));
+    let (mut doomed, mut kept) = (Vec::new(), Vec::new());
+    for found in found {
+        let going = is_going(&found.live);
+        match fate(&found, state, delete_data) {
+            // It is others' to delete, and to wait for.
+            Fate::GivenBack if going => {}
+            Fate::GivenBack => {
+                kept.push(Kept { object: found.object, why: "it was there before this installation".to_owned() });
+            }
+            Fate::StaysWithData if !never_complete && !going => kept.push(kept_data(&found)),
+            Fate::StaysWithData | Fate::Goes => doomed.push(found),
+        }
+    }
+    (doomed, kept)
+}
+
+/// Parts the claims that go from those that stay, which hold data.
+fn without_data(claims: Vec<Found>, delete_data: bool) -> (Vec<Found>, Vec<Found>) {
+    claims.into_iter().partition(|claim| delete_data || !keeps_data(&claim.live))
+}
+
+/// Whether a run that was cut off has taken the object over from others.
+fn taken(state: &State, object: &ObjectRef) -> bool {
+    given_back(state).any(|step| step.object == *object)
+}
+
+/// Whether it stays unless the data goes too: the record, the journal or the object itself says so.
+fn stays_with_data(found: &Found, state: &State) -> bool {
+    let recorded = state.record.as_ref().and_then(|r| r.item(&found.object)).map(|item| item.policy);
+    let begun = state.journal.as_ref().and_then(|j| j.step(&found.object)).map(|step| step.policy);
+    let marked = annotation(&found.live, KEEP_ANNOTATION) == Some("true");
+    marked || recorded == Some(Policy::Keep) || begun == Some(Policy::Keep)
+}
+
+fn kept_data(found: &Found) -> Kept {
+    let why =
+        if found.object.kind == "PersistentVolumeClaim" { "it holds the data" } else { "it cannot be made again" };
+    Kept { object: found.object.clone(), why: why.to_owned() }
+}
+
+fn kept_item(found: &Found, state: &State) -> Item {
+    let known =
+        state.record.as_ref().and_then(|record| record.item(&found.object)).filter(|item| item.uid == uid(&found.live));
+    known.cloned().unwrap_or_else(|| Item {
+        object: found.object.clone(),
+        uid: uid(&found.live).to_owned(),
+        origin: Origin::Created,
+        policy: Policy::Keep,
+        digest: String::new(),
+        fields: 0,
+    })
+}
+
+fn is_workload(object: &ObjectRef) -> bool {
+    matches!(object.group.as_str(), "apps" | "batch") || object.is("", "Pod")
+}
+
+fn install_uid(state: &State, namespace: Option<&Value>) -> String {
+    let recorded = state.record.as_ref().map(|record| record.install_uid.clone());
+    recorded
+        .or_else(|| state.journal.as_ref().map(|journal| journal.install_uid.clone()))
+        .or_else(|| namespace.and_then(|n| annotation(n, NAMESPACE_CREATED_ANNOTATION)).map(str::to_owned))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(group: &str, kind: &str, going: bool, mut live: Value) -> Found {
+        let kind = Kind::known(group, kind);
+        live["metadata"] = json!({"name": "x", "annotations": {KEEP_ANNOTATION: "true"}});
+        if going {
+            live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        Found { object: ObjectRef::new(&kind, Some("fleet"), "x"), kind, live }
+    }
+
+    fn claim(phase: &str, going: bool) -> Found {
+        found("", "PersistentVolumeClaim", going, json!({"status": {"phase": phase}}))
+    }
+
+    #[test]
+    fn a_claim_stays_where_it_is_bound_and_nobody_deletes_it() {
+        for (phase, going, stays) in
+            [("Bound", false, true), ("Lost", false, true), ("Bound", true, false), ("Pending", false, false)]
+        {
+            assert_eq!(without_data(vec![claim(phase, going)], false).1.len(), usize::from(stays), "{phase} {going}");
+            assert!(without_data(vec![claim(phase, going)], true).1.is_empty(), "{phase} {going}");
+        }
+    }
+
+    #[test]
+    fn keys_stay_while_there_is_data_and_nobody_deletes_either() {
+        let kept = |keys_go: bool, data_goes: bool| {
+            let keys = vec![found("", "Secret", keys_go, json!({}))];
+            let (doomed, kept) = sort_out(keys, &State::default(), &[claim("Bound", data_goes)], false);
+            assert_eq!(doomed.len() + kept.len(), 1);
+            !kept.is_empty()
+        };
+        assert_eq!([kept(false, false), kept(true, false), kept(false, true)], [true, false, false]);
+    }
+}

@@ -1,0 +1,86 @@
+//! Waiting until objects are gone, and saying what holds those that are not.
+
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt as _};
+use serde_json::Value;
+
+use crate::api::kinds::Kind;
+use crate::apply::engine::Engine;
+use crate::apply::error::{Error, StuckObject};
+use crate::diagnose::kstatus::holds;
+use crate::k8s::client::Server;
+use crate::k8s::event::Event;
+use crate::k8s::object::{ObjectRef, uid};
+
+/// After how long an object that is still there is explained.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(10);
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// An object whose deletion was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doomed {
+    pub(crate) kind: Kind,
+    pub(crate) object: ObjectRef,
+    pub(crate) uid: String,
+}
+
+impl Engine {
+    /// Waits until each of these very objects is gone. What takes long is explained by an event, once.
+    pub(crate) async fn wait_gone(&self, server: &Server, doomed: Vec<Doomed>, end: Instant) -> Result<(), Error> {
+        // The end is ours to keep: a request that ends with it would hide what is being waited for.
+        let server = &server.until(None);
+        let begun = Instant::now();
+        let mut left = doomed;
+        let mut explained: Vec<(ObjectRef, String)> = Vec::new();
+        loop {
+            let found: Vec<Result<Option<(Doomed, Value)>, Error>> = stream::iter(left)
+                .map(|doomed| async move {
+                    let live = server.get_metadata_or_whole(&doomed.kind, &doomed.object).await;
+                    let live = live.map_err(|e| Error::on("read", &doomed.object, e))?;
+                    Ok(live.filter(|live| uid(live) == doomed.uid).map(|live| (doomed, live)))
+                })
+                .buffer_unordered(self.options.parallel)
+                .collect()
+                .await;
+            let found: Vec<(Doomed, Value)> =
+                found.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+            if found.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                let objects = found
+                    .into_iter()
+                    .map(|(doomed, live)| StuckObject { object: doomed.object, because: holds(&live) });
+                return Err(Error::Stuck { objects: objects.collect() });
+            }
+            if begun.elapsed() >= EXPLAIN_AFTER {
+                for (doomed, live) in &found {
+                    let told = (doomed.object.clone(), holds(live));
+                    if !explained.contains(&told) {
+                        self.events.send(Event::Stuck { object: told.0.clone(), message: told.1.clone() });
+                        explained.push(told);
+                    }
+                }
+            }
+            left = found.into_iter().map(|(doomed, _)| doomed).collect();
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+impl Server {
+    /// Metadata, but the whole of a namespace: its conditions say what holds it.
+    async fn get_metadata_or_whole(
+        &self,
+        kind: &Kind,
+        object: &ObjectRef,
+    ) -> Result<Option<Value>, crate::k8s::ApiError> {
+        if object.is("", "Namespace") {
+            self.get(kind, None, &object.name).await
+        } else {
+            self.get_metadata(kind, object.namespace.as_deref(), &object.name).await
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Rolling out what has never worked: a set of pods goes on to the next only when the one before is ready, which those of a
+//! revision that cannot start never are.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::engine::Engine;
+use super::error::Error;
+use crate::api::kinds::Kind;
+use crate::k8s::client::Selection;
+use crate::k8s::event::Event;
+use crate::k8s::object::{ObjectRef, condition, label, list, number, text, uid};
+
+/// How long the controller may take to see a change.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The label by which a set tells its revisions apart.
+const REVISION: &str = "controller-revision-hash";
+
+impl Engine {
+    /// Deletes the pods of former revisions of a stateful set of several, where none of its pods is ready: its controller
+    /// replaces one, and then waits for a quorum that the others do not let come about.
+    ///
+    /// # Errors
+    /// What the server refuses to read; a pod that may not be deleted is told.
+    pub async fn replace_broken_pods(&self, set: &ObjectRef) -> Result<(), Error> {
+        let (server, sets, pods) = (self.server(), Kind::known("apps", "StatefulSet"), Kind::known("", "Pod"));
+        let end = Instant::now() + SEEN_WITHIN;
+        let live = loop {
+            let live = server.get(&sets, set.namespace.as_deref(), &set.name).await;
+            let Some(live) = live.map_err(|e| Error::on("read", set, e))? else { return Ok(()) };
+            let seen = number(&live, "/status/observedGeneration") >= number(&live, "/metadata/generation");
+            if seen || Instant::now() >= end {
+                break live;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        };
+        let Some(revision) = text(&live, "/status/updateRevision") else { return Ok(()) };
+        let selector = self.owner.selector();
+        let selection =
+            Selection { namespace: set.namespace.as_deref(), labels: Some(&selector), ..Selection::default() };
+        let found = server.list(&pods, &selection).await.map_err(|e| Error::api("list pods", e))?;
+        let is_of_set = |pod: &&Value| {
+            list(pod, "/metadata/ownerReferences").iter().any(|owner| text(owner, "/uid") == Some(uid(&live)))
+        };
+        let of_set: Vec<&Value> = found.iter().filter(is_of_set).collect();
+        if of_set.len() < 2 || of_set.iter().any(|pod| is_ready(pod)) {
+            return Ok(());
+        }
+        for pod in of_set.into_iter().filter(|pod| label(pod, REVISION) != Some(revision)) {
+            let Some(object) = ObjectRef::of(pod) else { continue };
+            if let Err(error) = server.delete(&pods, &object, uid(pod)).await {
+                let message = format!("it is of a former revision, and keeps the new one from its turn: {error}");
+                self.events.send(Event::Warning { object, message });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| text(ready, "/status") == Some("True"))
+}

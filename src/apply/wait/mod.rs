@@ -1,0 +1,425 @@
+//! Waiting until objects are what they should be: one watch a kind and namespace, and a look for causes beside it.
+
+pub(super) mod target;
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
+use futures::future::{Fuse, FusedFuture as _};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::engine::Engine;
+use super::error::Error;
+use super::run::Run;
+use crate::api::kinds::Kind;
+use crate::diagnose::collect;
+use crate::diagnose::diagnosis::{Diagnosis, WaitFailure};
+use crate::diagnose::give_up::Patience;
+use crate::diagnose::kstatus::{Status, evaluate, has_rule};
+use crate::diagnose::workload::{diagnose, slow, warning};
+use crate::k8s::api_error::ApiError;
+use crate::k8s::object::ObjectRef;
+use crate::k8s::watch::{Update, follow};
+use target::Watched;
+
+/// How often causes are looked for while something is not there yet.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// An object to wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitTarget {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub object: ObjectRef,
+    /// The generation that its controller must have seen.
+    pub generation: Option<i64>,
+}
+
+impl WaitTarget {
+    /// An object of a kind in the compiled table, whatever its generation; none for other kinds.
+    pub fn new(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Option<Self> {
+        let kind = Kind::versions(group, kind).into_iter().next()?;
+        let object = ObjectRef::new(&kind, namespace, name);
+        Some(Self { kind, object, generation: None })
+    }
+}
+
+/// How to wait.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitOptions {
+    /// How long at most; the engine's deadline ends a wait too.
+    pub timeout: Duration,
+    /// Whether evidence that cannot heal ends the wait early.
+    pub fail_early: bool,
+    /// Whether each target needs those before it. Then one that was there stays counted, and only what keeps the first
+    /// that is missing can end the wait early: what comes after it may well crash for want of it.
+    pub in_order: bool,
+}
+
+impl Default for WaitOptions {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(300), fail_early: true, in_order: false }
+    }
+}
+
+impl Run {
+    /// What this run applied and what becomes something after it is stored, in the order of stages, for [`Engine::wait`]; the caller picks from it.
+    pub fn targets(&self) -> Vec<WaitTarget> {
+        let generation = |object: &ObjectRef| self.applied().get(object).and_then(|applied| applied.generation);
+        self.plan()
+            .steps
+            .iter()
+            .filter(|step| has_rule(&step.target.group, &step.target.kind))
+            .map(|step| WaitTarget {
+                kind: step.kind.clone(),
+                object: step.target.clone(),
+                generation: generation(&step.target),
+            })
+            .collect()
+    }
+}
+
+impl super::plan::Plan {
+    /// The objects of the plan that become something after they are stored, for a wait when there was nothing to apply.
+    pub fn targets(&self) -> Vec<WaitTarget> {
+        self.steps
+            .iter()
+            .filter(|step| has_rule(&step.target.group, &step.target.kind))
+            .map(|step| WaitTarget { kind: step.kind.clone(), object: step.target.clone(), generation: None })
+            .collect()
+    }
+}
+
+impl Engine {
+    /// Waits until all targets are current.
+    ///
+    /// # Errors
+    /// [`Error::Wait`] when time runs out or a cause that cannot heal has lasted long enough, with the chain of causes;
+    /// [`Error::Request`] when the objects may not be read.
+    pub async fn wait(&self, targets: &[WaitTarget], options: WaitOptions) -> Result<(), Error> {
+        self.wait_each(targets, options, |_| {}).await
+    }
+
+    /// As [`Engine::wait`]; `current` is told of each target, in the order of `targets`, once it and all before it are
+    /// current.
+    ///
+    /// # Errors
+    /// As [`Engine::wait`].
+    pub async fn wait_each(
+        &self,
+        targets: &[WaitTarget],
+        options: WaitOptions,
+        mut current: impl FnMut(&ObjectRef),
+    ) -> Result<(), Error> {
+        if targets.is_empty() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let end = begun + options.timeout;
+        let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
+        let server = self.server.until(Some(end));
+        let mut watched: Vec<Watched<'_>> = targets.iter().map(Watched::new).collect();
+        let (sender, mut updates) = mpsc::unbounded_channel();
+        // Dropping the set at the end stops all watches.
+        let mut followers = JoinSet::new();
+        let mut groups: BTreeMap<(&Kind, Option<&str>), Vec<&str>> = BTreeMap::new();
+        for target in targets {
+            groups.entry((&target.kind, target.object.namespace.as_deref())).or_default().push(&target.object.name);
+        }
+        let selector = self.owner.selector();
+        for ((kind, namespace), names) in groups {
+            let one = (names.len() == 1).then(|| format!("metadata.name={}", names[0]));
+            let labels = one.is_none().then(|| selector.clone());
+            followers.spawn(follow(
+                server.clone(),
+                kind.clone(),
+                namespace.map(str::to_owned),
+                labels,
+                one,
+                sender.clone(),
+            ));
+        }
+        drop(sender);
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        look.tick().await;
+        // It is polled beside the others: a server that does not answer it must not keep the wait from its end.
+        let mut looking = pin!(Fuse::terminated());
+        let mut patience = Patience::default();
+        let mut latest: Vec<Diagnosis> = Vec::new();
+        // What is said of those without a cause, if time runs out.
+        let mut late: Vec<Diagnosis> = Vec::new();
+        let mut looked = false;
+        // So many targets, from the first on, have been current.
+        let mut reached = 0;
+        loop {
+            tokio::select! {
+                update = updates.recv(), if !updates.is_closed() || !updates.is_empty() => match update {
+                    Some(Update::Failed(error)) => return Err(Error::api("watch the installed objects", error)),
+                    Some(update) => {
+                        take(&mut watched, update);
+                        self.tell(&mut watched, begun);
+                        while watched.get(reached).is_some_and(|w| w.status.is_done()) {
+                            current(&watched[reached].target.object);
+                            reached += 1;
+                            if options.in_order {
+                                patience.begin_anew();
+                                // What is being read may be from before this turn.
+                                if !looking.is_terminated() {
+                                    looking.set(Fuse::terminated());
+                                    look.reset_immediately();
+                                }
+                            }
+                        }
+                        let all = watched.iter().all(|w| w.status.is_done());
+                        if all || options.in_order && reached == watched.len() {
+                            return Ok(());
+                        }
+                        // What is from before the wait can only be told from what comes after it by a look at once.
+                        if !looked && watched.iter().all(Watched::is_judged) {
+                            looked = true;
+                            look.reset_immediately();
+                        }
+                    }
+                    None => {}
+                },
+                _ = look.tick(), if looking.is_terminated() => {
+                    looked = true;
+                    let objects: Vec<_> = missing(&watched).map(|w| &w.target.object).collect();
+                    looking.set(collect::collect(&server, &selector, objects.into_iter()).fuse());
+                }
+                evidence = &mut looking => {
+                    latest = missing(&watched).filter_map(|w| w.diagnosis(&evidence)).collect();
+                    late = missing(&watched).filter_map(|w| slow(w.live.as_ref()?, &w.status, &evidence)).collect();
+                    let live: Vec<&Value> = missing(&watched).filter_map(|w| w.live.as_ref()).collect();
+                    patience.look(&latest, &live, &evidence);
+                    for w in &mut watched {
+                        let new = |event: &Value| patience.is_new(event);
+                        let warning = w.live.as_ref().and_then(|live| warning(live, &evidence, new));
+                        w.explain(&latest, warning);
+                    }
+                    self.tell(&mut watched, begun);
+                    let causes = deciding(&latest, &watched, options.in_order.then_some(reached));
+                    // What crashes because something before it is not there must not be taken for the root.
+                    if causes.first().is_some_and(|first| options.fail_early && patience.is_over(first)) {
+                        return Err(failed(false, begun, &watched, causes));
+                    }
+                }
+                () = tokio::time::sleep_until(end.into()) => {
+                    let only = options.in_order.then_some(reached);
+                    let causes = deciding(&latest, &watched, only);
+                    let causes = if causes.is_empty() { deciding(&late, &watched, only) } else { causes };
+                    return Err(failed(true, begun, &watched, causes));
+                }
+            }
+        }
+    }
+
+    /// Looks once for what keeps objects from being what they should be: a chain for each that is not, in the order of
+    /// `targets`. Objects that are ready, that may not be read, or whose trouble has no known cause have none.
+    pub async fn diagnose(&self, targets: &[WaitTarget]) -> Vec<Diagnosis> {
+        let server = self.server();
+        let read = targets.iter().map(|target| {
+            let object = &target.object;
+            server.get(&target.kind, object.namespace.as_deref(), &object.name)
+        });
+        let live = futures::future::join_all(read).await.into_iter().filter_map(|read| read.ok().flatten());
+        let waiting: Vec<(Value, Status)> = live
+            .map(|live| {
+                let status = evaluate(&live, None);
+                (live, status)
+            })
+            .filter(|(_, status)| !status.is_done())
+            .collect();
+        let references: Vec<ObjectRef> = waiting.iter().filter_map(|(live, _)| ObjectRef::of(live)).collect();
+        if references.is_empty() {
+            return Vec::new();
+        }
+        let evidence = collect::collect(&server, &self.owner.selector(), references.iter()).await;
+        waiting.iter().filter_map(|(live, status)| diagnose(live, status, &evidence)).collect()
+    }
+
+    /// Tells what has changed since it was told last.
+    fn tell(&self, watched: &mut [Watched<'_>], begun: Instant) {
+        let seconds = begun.elapsed().as_secs();
+        for event in watched.iter_mut().filter_map(|w| w.news(seconds)) {
+            self.events.send(event);
+        }
+    }
+}
+
+fn take(watched: &mut [Watched<'_>], update: Update) {
+    match update {
+        Update::All { kind, namespace, objects } => {
+            for w in watched.iter_mut().filter(|w| w.target.kind == kind && w.target.object.namespace == namespace) {
+                w.live = objects
+                    .iter()
+                    .find(|o| crate::k8s::object::text(o, "/metadata/name") == Some(&w.target.object.name))
+                    .cloned();
+                w.seen |= w.live.is_some();
+                w.judge();
+            }
+        }
+        Update::One { object, deleted } => {
+            let Some(reference) = ObjectRef::of(&object) else { return };
+            if let Some(w) = watched.iter_mut().find(|w| w.target.object == reference) {
+                w.live = (!deleted).then_some(object);
+                w.seen = true;
+                w.judge();
+            }
+        }
+        Update::Failed(_) => {}
+    }
+}
+
+/// The causes that tell why the wait does not end: all, or that of the one target at `only`.
+fn deciding<'d>(latest: &'d [Diagnosis], watched: &[Watched<'_>], only: Option<usize>) -> &'d [Diagnosis] {
+    let Some(index) = only else { return latest };
+    let object = watched.get(index).map(|w| &w.target.object);
+    let of_target = |d: &Diagnosis| d.chain.first().map(|link| &link.object) == object;
+    latest.iter().position(of_target).map_or(&[], |at| &latest[at..=at])
+}
+
+/// Those that are not current.
+fn missing<'w, 't>(watched: &'w [Watched<'t>]) -> impl Iterator<Item = &'w Watched<'t>> {
+    watched.iter().filter(|w| !w.status.is_done())
+}
+
+/// The failure of a wait, with each kind of cause once.
+fn failed(timed_out: bool, begun: Instant, watched: &[Watched<'_>], causes: &[Diagnosis]) -> Error {
+    let mut diagnoses: Vec<Diagnosis> = Vec::new();
+    for cause in causes {
+        if !diagnoses.iter().any(|known| known.cause == cause.cause) {
+            diagnoses.push(cause.clone());
+        }
+    }
+    let pending = missing(watched).map(Watched::link).collect();
+    Error::Wait(Box::new(WaitFailure { timed_out, waited: begun.elapsed(), pending, diagnoses }))
+}
+
+impl From<ApiError> for Update {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::apply::engine::Options;
+    use crate::diagnose::diagnosis::CauseId;
+    use crate::inventory::owner::Owner;
+    use crate::k8s::event::{Event, Events};
+
+    /// Far below what the limits of the requests of one look add up to.
+    const SOON: Duration = Duration::from_secs(15);
+
+    /// A set whose pod crashes, in a cluster that never answers when it is asked for one thing; the set becomes ready as soon
+    /// as it is asked for that.
+    struct Cluster {
+        unanswered: &'static str,
+        asked: Mutex<Vec<String>>,
+        ready: Notify,
+        events: Arc<Mutex<Vec<Event>>>,
+    }
+
+    impl Cluster {
+        fn new(unanswered: &'static str) -> Arc<Self> {
+            Arc::new(Self { unanswered, asked: Mutex::default(), ready: Notify::new(), events: Arc::default() })
+        }
+
+        fn engine(self: &Arc<Self>) -> Engine {
+            let cluster = Arc::clone(self);
+            let serve = move |request: http::Request<Body>| {
+                let cluster = Arc::clone(&cluster);
+                async move {
+                    let said = cluster.answer(request.uri()).await.to_string() + "\n";
+                    Ok::<_, Infallible>(http::Response::new(Body::from(said.into_bytes())))
+                }
+            };
+            let client = Client::new(tower::service_fn(serve), "default");
+            let told = Arc::clone(&self.events);
+            let events = Events::new(move |numbered| told.lock().unwrap().push(numbered.event));
+            Engine::new(client, Owner::new("control-plane", "demo", "fleet"), Options::default(), events)
+        }
+
+        async fn answer(&self, uri: &http::Uri) -> Value {
+            let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+            self.asked.lock().unwrap().push(uri.to_string());
+            if path.ends_with(self.unanswered) {
+                self.ready.notify_one();
+                std::future::pending::<()>().await;
+            }
+            if path.ends_with("/statefulsets/etcd") {
+                return set(0);
+            }
+            if query.contains("watch=true") {
+                self.ready.notified().await;
+                return json!({"type": "MODIFIED", "object": set(1)});
+            }
+            let items = match path.rsplit('/').next() {
+                Some("statefulsets") => vec![set(0)],
+                Some("pods") => vec![crashing()],
+                _ => Vec::new(),
+            };
+            json!({"metadata": {"resourceVersion": "1"}, "items": items})
+        }
+    }
+
+    fn set(ready: i64) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet",
+            "uid": "s", "generation": 1, "resourceVersion": "2"}, "spec": {"replicas": 1},
+            "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready,
+                "availableReplicas": ready}})
+    }
+
+    fn crashing() -> Value {
+        json!({"metadata": {"name": "etcd-0", "namespace": "fleet", "uid": "p", "ownerReferences": [{"uid": "s"}]},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "c", "ready": false, "restartCount": 3,
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}}]}})
+    }
+
+    fn target() -> [WaitTarget; 1] {
+        [WaitTarget::new("apps", "StatefulSet", Some("fleet"), "etcd").unwrap()]
+    }
+
+    #[tokio::test]
+    async fn a_wait_sees_what_is_ready_and_its_end_while_a_look_for_causes_gets_no_answer() {
+        for unanswered in ["/log", "/events", "/pods"] {
+            let engine = Cluster::new(unanswered).engine();
+            let waited = tokio::time::timeout(SOON, engine.wait(&target(), WaitOptions::default())).await;
+            waited.unwrap_or_else(|_| panic!("{unanswered} keeps it")).unwrap();
+        }
+        let cluster = Cluster::new("/events");
+        let never = [WaitTarget::new("apps", "StatefulSet", Some("fleet"), "other").unwrap()];
+        let options = WaitOptions { timeout: Duration::from_secs(1), ..WaitOptions::default() };
+        let waited = tokio::time::timeout(SOON, cluster.engine().wait(&never, options)).await;
+        assert!(waited.expect("it ends").unwrap_err().is_timeout());
+    }
+
+    #[tokio::test]
+    async fn logs_that_cannot_be_read_are_asked_for_once_and_left_out_of_a_diagnosis() {
+        let cluster = Cluster::new("/log");
+        let engine = cluster.engine();
+        let found = tokio::time::timeout(SOON, engine.diagnose(&target())).await.expect("a diagnosis");
+        let causes: Vec<_> = found.iter().map(|found| (found.cause, found.logs.len())).collect();
+        assert_eq!(causes, [(CauseId::CrashLoop, 0)]);
+        let asked = cluster.asked.lock().unwrap().clone();
+        let logs = asked.iter().filter(|path| path.contains("/log?"));
+        assert_eq!(logs.count(), 2, "one for each of two runs: {asked:?}");
+        assert_eq!(*cluster.events.lock().unwrap(), []);
+    }
+}

@@ -1,0 +1,299 @@
+//! One target of a wait: what it is like, and what is said about it.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::WaitTarget;
+use crate::diagnose::diagnosis::{CauseId, Diagnosis, Link};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::kstatus::{State, Status, evaluate};
+use crate::diagnose::workload::diagnose;
+use crate::k8s::event::Event;
+use crate::k8s::object::{ObjectRef, text};
+
+/// One target while it is waited for.
+pub(crate) struct Watched<'a> {
+    pub target: &'a WaitTarget,
+    pub live: Option<Value>,
+    /// Whether it was ever there.
+    pub seen: bool,
+    pub status: Status,
+    /// What keeps it, by the last look.
+    cause: Option<Words>,
+    /// The latest warning about it or its pods, where no cause is known.
+    warning: Option<String>,
+    /// What was warned of, by reason and object.
+    warned: BTreeSet<[String; 2]>,
+    told: Option<Told>,
+}
+
+/// What was told last, as far as it must not be told again.
+#[derive(Clone, PartialEq, Eq)]
+enum Told {
+    Ready,
+    Words(String),
+    Cause(CauseId, Vec<ObjectRef>),
+}
+
+/// A cause in words, and what makes it another one.
+struct Words {
+    message: String,
+    told: Told,
+}
+
+impl Words {
+    fn of(diagnosis: &Diagnosis) -> Option<Self> {
+        let (head, rest) = diagnosis.chain.split_first()?;
+        let message = match rest {
+            [] => head.state.clone(),
+            _ => rest.iter().map(ToString::to_string).collect::<Vec<_>>().join(" → "),
+        };
+        // The time in a line of a log and the name of a pod that was refused are new each time.
+        let cause = diagnosis.cause;
+        let told = if cause.is_told_by_a_log() || matches!(cause, CauseId::QuotaExceeded | CauseId::PodSecurity) {
+            Told::Cause(cause, diagnosis.chain.iter().map(|link| link.object.clone()).collect())
+        } else {
+            Told::Words(message.clone())
+        };
+        Some(Self { message, told })
+    }
+}
+
+impl<'a> Watched<'a> {
+    pub(crate) fn new(target: &'a WaitTarget) -> Self {
+        let status = Status { state: State::InProgress, message: String::new() };
+        Self {
+            target,
+            live: None,
+            seen: false,
+            status,
+            cause: None,
+            warning: None,
+            warned: BTreeSet::new(),
+            told: None,
+        }
+    }
+
+    pub(crate) fn judge(&mut self) {
+        self.status = match &self.live {
+            Some(live) => evaluate(live, self.target.generation),
+            None if self.seen => {
+                Status { state: State::InProgress, message: "was deleted while it was waited for".to_owned() }
+            }
+            None => Status { state: State::InProgress, message: "does not exist yet".to_owned() },
+        };
+        if self.status.is_done() {
+            (self.cause, self.warning) = (None, None);
+        }
+    }
+
+    /// Whether anything is known about it.
+    pub(crate) fn is_judged(&self) -> bool {
+        !self.status.message.is_empty()
+    }
+
+    pub(crate) fn link(&self) -> Link {
+        Link { object: self.target.object.clone(), state: self.status.message.clone() }
+    }
+
+    pub(crate) fn diagnosis(&self, evidence: &Evidence) -> Option<Diagnosis> {
+        match &self.live {
+            Some(live) => diagnose(live, &self.status, evidence),
+            None if self.seen => Some(Diagnosis {
+                cause: CauseId::Deleted,
+                chain: vec![self.link()],
+                remedy: "find out who deletes it, and run the command again".to_owned(),
+                logs: Vec::new(),
+                patience: CauseId::Deleted.patience(),
+            }),
+            None => None,
+        }
+    }
+
+    /// Takes its cause from those of a look, if it has one, and the latest warning of the look.
+    pub(crate) fn explain(&mut self, causes: &[Diagnosis], warning: Option<&Value>) {
+        let of_it = |cause: &&Diagnosis| cause.chain.first().is_some_and(|head| head.object == self.target.object);
+        self.cause = causes.iter().find(of_it).and_then(Words::of);
+        let field = |event, field| text(event, field).unwrap_or_default().trim().to_owned();
+        let new =
+            warning.filter(|event| self.warned.insert([field(event, "/reason"), field(event, "/involvedObject/name")]));
+        if let Some(event) = new {
+            self.warning = Some(format!("Warning {}: {}", field(event, "/reason"), field(event, "/message")));
+        }
+        // A cause tells what was warned of until now.
+        if warning.is_none() || self.cause.is_some() {
+            self.warning = None;
+        }
+    }
+
+    /// What is to be said: its cause if one is known, else its status with the latest warning, each warning once however
+    /// often it is repeated; nothing when that was said last.
+    pub(crate) fn news(&mut self, seconds: u64) -> Option<Event> {
+        if !self.is_judged() {
+            return None;
+        }
+        let object = self.target.object.clone();
+        let (told, event) = if self.status.is_done() {
+            let note = (self.status.state == State::Unknown).then(|| self.status.message.clone());
+            (Told::Ready, Event::Ready { object, seconds, note })
+        } else {
+            let status = || {
+                let warning = self.warning.as_ref().map_or_else(String::new, |warning| format!(" ({warning})"));
+                let message = self.status.message.clone() + &warning;
+                (Told::Words(message.clone()), message)
+            };
+            let (told, message) =
+                self.cause.as_ref().map_or_else(status, |cause| (cause.told.clone(), cause.message.clone()));
+            (told, Event::Waiting { object, message, seconds })
+        };
+        if self.told.as_ref() == Some(&told) {
+            return None;
+        }
+        self.told = Some(told);
+        Some(event)
+    }
+}
+
+/// The example of an object that somebody deletes.
+#[cfg(test)]
+pub(crate) fn deleted() -> Diagnosis {
+    let target = WaitTarget::new("apps", "Deployment", Some("fleet"), "apiserver").unwrap();
+    let mut watched = Watched { seen: true, ..Watched::new(&target) };
+    watched.judge();
+    watched.diagnosis(&Evidence::default()).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn target() -> WaitTarget {
+        WaitTarget::new("apps", "Deployment", Some("n"), "d").unwrap()
+    }
+
+    fn deployment(ready: i64) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n", "generation": 1},
+            "spec": {"replicas": 2}, "status": {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2,
+                "readyReplicas": ready, "availableReplicas": ready}})
+    }
+
+    fn cause(cause: CauseId, pod: &str, state: &str) -> Diagnosis {
+        let object = ObjectRef { group: String::new(), kind: "Pod".into(), namespace: None, name: pod.into() };
+        let chain = vec![
+            Link { object: target().object, state: "0 of 2 pods ready".into() },
+            Link { object, state: state.into() },
+        ];
+        Diagnosis { cause, chain, remedy: String::new(), logs: Vec::new(), patience: cause.patience() }
+    }
+
+    /// What happens to a target, one after the other.
+    enum Happens {
+        Update(Value),
+        Look(Option<Diagnosis>),
+        Warned(Option<Diagnosis>, Value),
+    }
+    use Happens::{Look, Update, Warned};
+
+    fn told(happens: Vec<Happens>) -> Vec<String> {
+        let target = target();
+        let mut watched = Watched::new(&target);
+        let mut next = |happens| {
+            match happens {
+                Update(live) => {
+                    (watched.live, watched.seen) = (Some(live), true);
+                    watched.judge();
+                }
+                Look(cause) => watched.explain(cause.as_slice(), None),
+                Warned(cause, event) => watched.explain(cause.as_slice(), Some(&event)),
+            }
+            watched.news(0).map(|event| match event {
+                Event::Waiting { message, .. } => message,
+                Event::Ready { note, .. } => note.unwrap_or_else(|| "ready".to_owned()),
+                other => panic!("{other:?}"),
+            })
+        };
+        happens.into_iter().filter_map(&mut next).collect()
+    }
+
+    #[test]
+    fn a_cause_is_told_once_however_often_the_object_is_seen_and_its_status_again_when_it_is_over() {
+        let untaken = || Look(Some(cause(CauseId::Unschedulable, "d-1", "no node takes it")));
+        let update = || Update(deployment(0));
+        let happens = vec![update(), untaken(), update(), untaken(), update(), Look(None), Look(None), update()];
+        assert_eq!(told(happens), ["0 of 2 pods ready", "Pod d-1: no node takes it", "0 of 2 pods ready"]);
+        let happens = vec![untaken(), update(), Update(deployment(2)), Update(deployment(2)), Update(deployment(1))];
+        assert_eq!(told(happens), ["Pod d-1: no node takes it", "ready", "1 of 2 pods ready"]);
+    }
+
+    #[test]
+    fn another_time_of_a_log_or_name_of_a_refused_pod_is_no_news_and_another_pod_or_cause_is() {
+        let look = |id, pod: &str, state: &str| Look(Some(cause(id, pod, state)));
+        let happens = vec![
+            Update(deployment(0)),
+            look(CauseId::NameLookupFailed, "d-1", "10:00 no such host"),
+            look(CauseId::NameLookupFailed, "d-1", "10:02 no such host"),
+            look(CauseId::NameLookupFailed, "d-2", "10:04 no such host"),
+            look(CauseId::CertificateExpired, "d-2", "10:06 expired"),
+            look(CauseId::QuotaExceeded, "", "d-a is forbidden"),
+            look(CauseId::QuotaExceeded, "", "d-b is forbidden"),
+            look(CauseId::CrashLoop, "d-2", "ended 3 times"),
+            look(CauseId::CrashLoop, "d-2", "ended 4 times"),
+        ];
+        assert_eq!(
+            told(happens),
+            [
+                "0 of 2 pods ready",
+                "Pod d-1: 10:00 no such host",
+                "Pod d-2: 10:04 no such host",
+                "Pod d-2: 10:06 expired",
+                "Pod: d-a is forbidden",
+                "Pod d-2: ended 3 times",
+                "Pod d-2: ended 4 times"
+            ]
+        );
+    }
+
+    #[test]
+    fn where_no_cause_is_known_the_latest_warning_is_told_with_the_status_once_for_each_reason_and_pod() {
+        let event = |pod: &str, reason: &str, count: i64| json!({"reason": reason, "message": format!("{pod} {count}\n"), "involvedObject": {"name": pod}});
+        let warned = |pod: &str, reason: &str, count: i64| Warned(None, event(pod, reason, count));
+        let untaken = || Some(cause(CauseId::Unschedulable, "d-1", "no node takes it"));
+        let happens = vec![
+            Update(deployment(0)),
+            warned("d-1", "Odd", 1),
+            warned("d-1", "Odd", 2),
+            warned("d-2", "Odd", 1),
+            // Two that are repeated in turn.
+            warned("d-1", "Odd", 3),
+            warned("d-2", "Odd", 2),
+            Update(deployment(1)),
+            Warned(untaken(), event("d-1", "Untaken", 1)),
+            warned("d-1", "Untaken", 2),
+            warned("d-1", "Strange", 1),
+            Update(deployment(2)),
+            Update(deployment(1)),
+        ];
+        assert_eq!(
+            told(happens),
+            [
+                "0 of 2 pods ready",
+                "0 of 2 pods ready (Warning Odd: d-1 1)",
+                "0 of 2 pods ready (Warning Odd: d-2 1)",
+                "1 of 2 pods ready (Warning Odd: d-2 1)",
+                "Pod d-1: no node takes it",
+                "1 of 2 pods ready",
+                "1 of 2 pods ready (Warning Strange: d-1 1)",
+                "ready",
+                "1 of 2 pods ready",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_ready_only_because_nothing_is_known_of_its_kind_says_so() {
+        let unknown = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "d"}});
+        assert_eq!(told(vec![Update(unknown)]), ["exists; there is no rule for when this kind is ready"]);
+    }
+}

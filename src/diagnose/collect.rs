@@ -1,0 +1,160 @@
+//! Reading what a diagnosis needs. What may not be read is left out: a diagnosis then says less, and nothing fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::evidence::{Evidence, event_time};
+use super::pod::worth_reading;
+use crate::api::kinds::Kind;
+use crate::k8s::client::{Selection, Server};
+use crate::k8s::object::{ObjectRef, text};
+
+/// Older events are of former tries, by the server's clock, but for those about Services and those of [`AT_WORK`]: whoever
+/// makes a load balancer, a node or a volume says so once, and may take longer for it.
+const EVENT_AGE: SignedDuration = SignedDuration::from_mins(5);
+/// What somebody says who is at work on a pod or a claim, and how it ended.
+const AT_WORK: [&str; 5] =
+    ["TriggeredScaleUp", "Nominated", "Provisioning", "ProvisioningSucceeded", "ProvisioningFailed"];
+/// How long the logs may take, all of them. A server that cannot reach a node's kubelet answers none of that node.
+const LOGS_WITHIN: Duration = Duration::from_secs(3);
+/// The lines of a log that are read; fewer are shown.
+const LOG_LINES: usize = 24;
+/// A line of a log that is longer is cut.
+const LOG_LINE: usize = 600;
+
+/// Reads pods, claims, classes, events and the logs of crashing containers around objects that are not ready. The label
+/// `selector` is that of the installation's pods.
+pub(crate) async fn collect<'a>(
+    server: &Server,
+    selector: &str,
+    waiting: impl Iterator<Item = &'a ObjectRef>,
+) -> Evidence {
+    let waiting: Vec<&ObjectRef> = waiting.collect();
+    let namespaces: BTreeSet<&str> = waiting.iter().filter_map(|object| object.namespace.as_deref()).collect();
+    let sets = waiting.iter().any(|object| object.kind == "Deployment");
+    let mut evidence = Evidence::default();
+    for namespace in namespaces {
+        let labelled = Selection { namespace: Some(namespace), labels: Some(selector), ..Selection::default() };
+        let all = Selection { namespace: Some(namespace), ..Selection::default() };
+        let (pods_kind, events_kind) = (Kind::known("", "Pod"), Kind::known("", "Event"));
+        let (sets_kind, claims_kind) = (Kind::known("apps", "ReplicaSet"), Kind::known("", "PersistentVolumeClaim"));
+        let (pods, claims, events, replica_sets) = futures::join!(
+            server.list(&pods_kind, &labelled),
+            server.list(&claims_kind, &all),
+            server.list(&events_kind, &all),
+            async { if sets { server.list(&sets_kind, &labelled).await } else { Ok(Vec::new()) } },
+        );
+        evidence.pods.extend(pods.unwrap_or_default());
+        evidence.claims.extend(claims.unwrap_or_default());
+        let now = server.now();
+        evidence.events.extend(events.unwrap_or_default().into_iter().filter(|event| counts(event, now)));
+        evidence.replica_sets.extend(replica_sets.unwrap_or_default());
+    }
+    let unbound = evidence.claims.iter().any(|claim| text(claim, "/status/phase") != Some("Bound"));
+    if unbound {
+        let classes = Kind::known("storage.k8s.io", "StorageClass");
+        evidence.classes = server.list(&classes, &Selection::default()).await.ok();
+    }
+    evidence.logs = logs(server, &evidence.pods).await;
+    evidence
+}
+
+fn counts(event: &Value, now: Timestamp) -> bool {
+    let young = |at: Timestamp| now.duration_since(at) <= EVENT_AGE;
+    event_time(event).is_none_or(young)
+        || text(event, "/involvedObject/kind") == Some("Service")
+        || text(event, "/reason").is_some_and(|reason| AT_WORK.contains(&reason))
+}
+
+/// The last lines of containers that are not ready: of the run that ended before, and of the one at work. What cannot be read
+/// at once is left out.
+async fn logs(server: &Server, pods: &[Value]) -> BTreeMap<String, Vec<String>> {
+    let end = Instant::now() + LOGS_WITHIN;
+    let server = &server.until(Some(server.deadline.map_or(end, |deadline| deadline.min(end))));
+    let containers = pods.iter().flat_map(|pod| worth_reading(pod).into_iter().map(move |container| (pod, container)));
+    let reads = containers.map(|(pod, container)| async move {
+        let (namespace, name) = (text(pod, "/metadata/namespace")?, text(pod, "/metadata/name")?);
+        let path =
+            format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={LOG_LINES}");
+        let previous = format!("{path}&previous=true");
+        // A run that has just begun has not met yet what ended the one before.
+        let (now, former) = futures::join!(server.get_text(&path), server.get_text(&previous));
+        let text = of_both_runs(former.ok(), now.ok())?;
+        let lines = text.lines().map(|line| line.chars().take(LOG_LINE).collect()).collect();
+        Some((format!("{namespace}/{name}/{container}"), lines))
+    });
+    join_all(reads).await.into_iter().flatten().collect()
+}
+
+/// What two runs have printed, one after the other. Between runs the server gives the last one for both.
+fn of_both_runs(former: Option<String>, now: Option<String>) -> Option<String> {
+    match (former, now) {
+        (Some(former), Some(now)) if former != now => Some(former + &now),
+        (former, now) => former.or(now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::event::Events;
+    use serde_json::json;
+
+    #[test]
+    fn old_events_do_not_count_but_for_those_about_services_and_of_what_takes_long() {
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let about = |kind: &str, reason: &str, minutes: i64| {
+            let at = (now - SignedDuration::from_mins(minutes)).to_string();
+            counts(&json!({"involvedObject": {"kind": kind}, "reason": reason, "lastTimestamp": at}), now)
+        };
+        assert!(about("Pod", "FailedMount", 4) && !about("Pod", "FailedMount", 6));
+        assert!(about("Pod", "FailedMount", -6), "a later one, by whatever clock");
+        assert!(about("Service", "EnsuringLoadBalancer", 4) && about("Service", "EnsuringLoadBalancer", 50));
+        for (kind, reason) in [
+            ("Pod", "TriggeredScaleUp"),
+            ("Pod", "Nominated"),
+            ("PersistentVolumeClaim", "Provisioning"),
+            // Of an old try it must be known how it ended.
+            ("PersistentVolumeClaim", "ProvisioningSucceeded"),
+            ("PersistentVolumeClaim", "ProvisioningFailed"),
+        ] {
+            assert!(about(kind, reason, 50), "{reason}");
+        }
+        assert!(counts(&json!({"involvedObject": {"kind": "Pod"}}), now), "one that does not say when");
+    }
+
+    #[tokio::test]
+    async fn the_age_of_events_is_measured_with_the_clock_of_the_server() {
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let event = |minutes: i64| {
+                let at = (now - SignedDuration::from_mins(minutes)).to_string();
+                json!({"involvedObject": {"kind": "Pod"}, "reason": minutes.to_string(), "lastTimestamp": at})
+            };
+            let events = if request.uri().path().ends_with("/events") { vec![event(4), event(6)] } else { vec![] };
+            let said = json!({"metadata": {}, "items": events}).to_string().into_bytes();
+            let answer = http::Response::builder().header("date", "Thu, 01 Jan 2026 01:00:00 GMT");
+            std::future::ready(answer.body(kube::client::Body::from(said)))
+        });
+        let server = Server::new(kube::Client::new(service, "default"), Events::none());
+        let kind = Kind::known("apps", "Deployment");
+        let waiting = [ObjectRef::new(&kind, Some("fleet"), "d")];
+        let evidence = collect(&server, "fleet-scheduler.io/install=demo", waiting.iter()).await;
+        let reasons: Vec<_> = evidence.events.iter().filter_map(|event| text(event, "/reason")).collect();
+        assert_eq!(reasons, ["4"]);
+    }
+
+    #[test]
+    fn the_log_of_one_run_is_not_told_twice() {
+        let log = |text: &str| Some(text.to_owned());
+        assert_eq!(of_both_runs(log("a\nb\n"), log("a\n")), log("a\nb\na\n"));
+        assert_eq!(of_both_runs(log("a\n"), log("a\n")), log("a\n"));
+        assert_eq!(of_both_runs(log("a\n"), None), log("a\n"));
+        assert_eq!(of_both_runs(None, log("a\n")), log("a\n"));
+        assert_eq!(of_both_runs(None, None), None);
+    }
+}

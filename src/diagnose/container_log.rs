@@ -1,0 +1,111 @@
+//! What the last lines of a container's log say about why it is not ready: causes that Kubernetes itself cannot see.
+
+use super::diagnosis::CauseId;
+
+/// The cause that a log tells, with the line that tells it: the latest counts, for what came before may be mended.
+pub(crate) fn cause(lines: &[String]) -> Option<(CauseId, &str)> {
+    lines.iter().rev().find_map(|line| Some((cause_of(line)?, line.as_str())))
+}
+
+fn cause_of(line: &str) -> Option<CauseId> {
+    let lower = line.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    if has(&[
+        "certificate has expired",
+        "certificate is not yet valid",
+        "expired or is not yet valid",
+        "expired certificate",
+    ]) {
+        return Some(CauseId::CertificateExpired);
+    }
+    if has(&[
+        "unknown authority",
+        "unknown certificate authority",
+        "unknown ca",
+        "unknownissuer",
+        "bad certificate",
+        "invalid peer certificate",
+    ]) {
+        return Some(CauseId::CertificateUntrusted);
+    }
+    // Go says `lookup NAME on SERVER: …`, and Rust and libc say the rest.
+    let looked_up = has(&["lookup "])
+        && has(&[
+            "no such host",
+            "i/o timeout",
+            "connection refused",
+            "server misbehaving",
+            "no route",
+            "operation not permitted",
+        ]);
+    (looked_up
+        || has(&["failed to lookup address", "name or service not known", "temporary failure in name resolution"]))
+    .then_some(CauseId::NameLookupFailed)
+}
+
+/// The name that a line says does not exist. A lookup that gets no answer says nothing about the name.
+pub(crate) fn unknown_name(line: &str) -> Option<&str> {
+    let (before, _) = line.split_once("no such host")?;
+    let (_, name) = before.rsplit_once("lookup ")?;
+    name.split([' ', ':']).next()
+}
+
+pub(crate) fn remedy(cause: CauseId) -> &'static str {
+    match cause {
+        CauseId::NameLookupFailed => {
+            "see whether the cluster's DNS works: `kubectl -n kube-system get pods -l k8s-app=kube-dns`"
+        }
+        CauseId::CertificateExpired => {
+            "check the clocks of the nodes; the same install, run again, issues what has ended anew"
+        }
+        _ => {
+            "somebody changed a Secret with keys: `fleetctl diff`, with what the install was given, shows which, and the \
+             same install, run again, puts it right"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_says_that_a_name_does_not_exist() {
+        let dial = "dial tcp: lookup etcd-2.etcd.fleet.svc on 10.96.0.10:53: ";
+        assert_eq!(unknown_name(&format!("{dial}no such host")), Some("etcd-2.etcd.fleet.svc"));
+        assert_eq!(unknown_name("lookup etcd-2.etcd.fleet.svc: no such host"), Some("etcd-2.etcd.fleet.svc"));
+        assert_eq!(unknown_name(&format!("{dial}i/o timeout")), None);
+        assert_eq!(unknown_name("no such host"), None);
+    }
+
+    #[test]
+    fn the_latest_line_that_tells_a_cause_counts() {
+        let told = |lines: &[&str]| {
+            let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+            cause(&lines).map(|(cause, _)| cause.id())
+        };
+        for (line, id) in [
+            (
+                r#"W1121 grpc: addrConn.createTransport failed to connect to {Addr: "etcd-client.fleet.svc:2379"}. Err: connection error: desc = "transport: Error while dialing dial tcp: lookup etcd-client.fleet.svc on 10.96.0.10:53: read udp 10.1.0.4:1->10.96.0.10:53: i/o timeout""#,
+                "name-lookup-failed",
+            ),
+            (
+                r#"Err: connection error: desc = "transport: authentication handshake failed: x509: certificate signed by unknown authority""#,
+                "certificate-untrusted",
+            ),
+            ("remote error: tls: bad certificate", "certificate-untrusted"),
+            (
+                "x509: certificate has expired or is not yet valid: current time 2026-01-01T00:00:00Z",
+                "certificate-expired",
+            ),
+            ("remote error: tls: expired certificate", "certificate-expired"),
+        ] {
+            assert_eq!(told(&["starting", line]).as_deref(), Some(id), "{line}");
+        }
+        assert_eq!(
+            told(&["certificate has expired", "lookup a on b: no such host"]).as_deref(),
+            Some("name-lookup-failed")
+        );
+        assert_eq!(told(&["dial tcp 10.0.0.1:2379: connect: connection refused", "lookup table rebuilt"]), None);
+    }
+}

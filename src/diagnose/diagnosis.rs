@@ -1,0 +1,305 @@
+//! Why a wait ended without success: the chain from the object to the root cause, and what to do about it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::api::text::{visible_cell, visible_lines, visible_list};
+use crate::k8s::object::ObjectRef;
+
+/// What is at the root. The ids are stable: tests, documentation and programs name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CauseId {
+    /// A claim names no class and the cluster has no default one.
+    NoDefaultStorageClass,
+    /// A claim was made before there was a default class, and did not get it later.
+    ClaimWithoutClass,
+    /// A claim names a class that does not exist.
+    StorageClassMissing,
+    /// The class has no provisioner at work and there is no volume that fits.
+    NoProvisioner,
+    /// The provisioner refused.
+    ProvisioningFailed,
+    /// The registry does not know the image, or its name is malformed.
+    ImageNotFound,
+    /// The registry wants other credentials.
+    ImagePullDenied,
+    /// The image could not be pulled for another reason, such as the network.
+    ImagePullFailed,
+    /// A container keeps ending.
+    CrashLoop,
+    /// A container used more memory than its limit.
+    OutOfMemory,
+    /// A container cannot look up the name of what it depends on.
+    NameLookupFailed,
+    /// A container is shown a certificate, or shows one, whose authority is not known on the other side.
+    CertificateUntrusted,
+    /// A container is shown a certificate, or shows one, that has ended or has not begun.
+    CertificateExpired,
+    /// A container cannot be made: a Secret or ConfigMap or key is missing, or its configuration is refused.
+    ContainerConfig,
+    /// A volume cannot be mounted.
+    MountFailed,
+    /// A quota is used up.
+    QuotaExceeded,
+    /// Pod Security refuses the pods.
+    PodSecurity,
+    /// The server or a webhook refuses the pods.
+    PodsRefused,
+    /// No node takes the pod.
+    Unschedulable,
+    /// No load balancer answers for the Service.
+    LoadBalancerUnanswered,
+    /// The cloud's load balancer refused.
+    LoadBalancerFailed,
+    /// A Job has failed.
+    JobFailed,
+    /// The object's own controller gave up.
+    ControllerGaveUp,
+    /// A probe fails.
+    ProbeFailing,
+    /// The object disappeared while it was waited for.
+    Deleted,
+    /// Nothing is known but that it takes long.
+    Slow,
+}
+
+impl CauseId {
+    /// All of them, in the order of their definition.
+    pub const ALL: [Self; 26] = [
+        Self::NoDefaultStorageClass,
+        Self::ClaimWithoutClass,
+        Self::StorageClassMissing,
+        Self::NoProvisioner,
+        Self::ProvisioningFailed,
+        Self::ImageNotFound,
+        Self::ImagePullDenied,
+        Self::ImagePullFailed,
+        Self::CrashLoop,
+        Self::OutOfMemory,
+        Self::NameLookupFailed,
+        Self::CertificateUntrusted,
+        Self::CertificateExpired,
+        Self::ContainerConfig,
+        Self::MountFailed,
+        Self::QuotaExceeded,
+        Self::PodSecurity,
+        Self::PodsRefused,
+        Self::Unschedulable,
+        Self::LoadBalancerUnanswered,
+        Self::LoadBalancerFailed,
+        Self::JobFailed,
+        Self::ControllerGaveUp,
+        Self::ProbeFailing,
+        Self::Deleted,
+        Self::Slow,
+    ];
+
+    /// The id, such as `no-default-storage-class`.
+    pub fn id(self) -> String {
+        serde_json::to_value(self).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// Whether the log of a container tells it.
+    pub(crate) fn is_told_by_a_log(self) -> bool {
+        matches!(self, Self::NameLookupFailed | Self::CertificateUntrusted | Self::CertificateExpired)
+    }
+
+    /// How long the evidence must last before it ends a wait, where nothing about it says otherwise; none for what may
+    /// heal by itself.
+    pub fn patience(self) -> Option<Duration> {
+        let seconds = match self {
+            Self::JobFailed | Self::ControllerGaveUp => 0,
+            Self::CrashLoop | Self::OutOfMemory => 2,
+            Self::NoDefaultStorageClass | Self::StorageClassMissing | Self::PodSecurity => 5,
+            Self::ImageNotFound
+            | Self::ImagePullDenied
+            | Self::QuotaExceeded
+            | Self::Deleted
+            | Self::NameLookupFailed
+            | Self::CertificateUntrusted
+            | Self::CertificateExpired => 8,
+            Self::ClaimWithoutClass | Self::PodsRefused | Self::ContainerConfig => 15,
+            Self::NoProvisioner | Self::ProvisioningFailed | Self::Unschedulable | Self::MountFailed => 20,
+            Self::ImagePullFailed | Self::LoadBalancerUnanswered => 25,
+            Self::LoadBalancerFailed | Self::ProbeFailing | Self::Slow => return None,
+        };
+        Some(Duration::from_secs(seconds))
+    }
+}
+
+impl fmt::Display for CauseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.id())
+    }
+}
+
+/// One object on the way to the cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Link {
+    /// The object; the last link may name a kind of which there is none.
+    pub object: ObjectRef,
+    /// What is the matter with it.
+    pub state: String,
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = visible_list(&self.state);
+        if self.object.name.is_empty() {
+            write!(f, "{}: {state}", visible_cell(&self.object.kind))
+        } else {
+            write!(f, "{}: {state}", self.object)
+        }
+    }
+}
+
+/// The chain from a waiting object to the root cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnosis {
+    /// What is at the root.
+    pub cause: CauseId,
+    /// From the waiting object to the cause.
+    pub chain: Vec<Link>,
+    /// What to do about it.
+    pub remedy: String,
+    /// The last lines of the log of the container at fault, the oldest first.
+    pub logs: Vec<String>,
+    /// How long this evidence must last before it ends a wait: that of its cause, or none where this case of it may heal
+    /// by itself.
+    #[serde(skip)]
+    pub patience: Option<Duration>,
+}
+
+impl Diagnosis {
+    /// The diagnosis as it may be shown: its states and logs are in the words of servers, controllers and containers.
+    pub(crate) fn visible(mut self) -> Self {
+        for link in &mut self.chain {
+            link.state = visible_list(&link.state).into_owned();
+        }
+        for line in &mut self.logs {
+            *line = visible_lines(line).into_owned();
+        }
+        self.remedy = visible_list(&self.remedy).into_owned();
+        self
+    }
+}
+
+impl fmt::Display for Diagnosis {
+    /// One line: the chain. Remedy and logs are printed apart.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, link) in self.chain.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" → ")?;
+            }
+            write!(f, "{link}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A wait that ended without success.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitFailure {
+    /// Whether time ran out; otherwise the wait ended early, because nothing would have changed.
+    pub timed_out: bool,
+    /// How long it was waited.
+    pub waited: Duration,
+    /// What was not there yet, each with its state, in the order in which the caller named them.
+    pub pending: Vec<Link>,
+    /// The first of them whose cause is known, and the causes of others when they differ.
+    pub diagnoses: Vec<Diagnosis>,
+}
+
+impl std::error::Error for WaitFailure {}
+
+impl fmt::Display for WaitFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.waited.as_secs();
+        if self.timed_out {
+            write!(f, "timed out waiting for the condition after {seconds} s: ")?;
+        } else {
+            write!(f, "gave up after {seconds} s, because waiting longer would change nothing: ")?;
+        }
+        let known = |pending: &Link| {
+            let about =
+                |diagnosis: &&Diagnosis| diagnosis.chain.first().is_some_and(|link| link.object == pending.object);
+            self.diagnoses.iter().find(about)
+        };
+        if let Some(diagnosis) = self.diagnoses.first().filter(|diagnosis| diagnosis.cause != CauseId::Slow) {
+            return write!(f, "{diagnosis}");
+        }
+        // No root is known, so all that is late is said.
+        let all: Vec<String> =
+            self.pending.iter().map(|link| known(link).map_or_else(|| link.to_string(), ToString::to_string)).collect();
+        f.write_str(&all.join("; "))
+    }
+}
+
+impl WaitFailure {
+    /// A stable id for programs: the cause's, in the writing of other reasons.
+    pub fn reason(&self) -> &'static str {
+        if self.timed_out { "TimedOut" } else { "CannotBecomeReady" }
+    }
+
+    /// The root cause, as far as there is evidence.
+    pub fn cause(&self) -> Option<CauseId> {
+        let slow = self.timed_out.then_some(CauseId::Slow);
+        self.diagnoses.first().map(|diagnosis| diagnosis.cause).or(slow)
+    }
+
+    /// What to do next.
+    pub fn remedy(&self) -> Option<String> {
+        self.diagnoses.first().map(|diagnosis| diagnosis.remedy.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_has_the_known_words_and_the_chain() {
+        let link = |kind: &str, name: &str, state: &str| Link {
+            object: ObjectRef {
+                group: String::new(),
+                kind: kind.into(),
+                namespace: (!name.is_empty()).then(|| "fleet".into()),
+                name: name.into(),
+            },
+            state: state.into(),
+        };
+        let failure = WaitFailure {
+            timed_out: true,
+            waited: Duration::from_secs(60),
+            pending: vec![],
+            diagnoses: vec![Diagnosis {
+                cause: CauseId::NoDefaultStorageClass,
+                chain: vec![
+                    link("StatefulSet", "etcd", "0 of 1 pods ready"),
+                    link("Pod", "etcd-0", "Pending"),
+                    link("StorageClass", "", "there is none"),
+                ],
+                remedy: "r".into(),
+                logs: vec![],
+                patience: None,
+            }],
+        };
+        assert_eq!(
+            failure.to_string(),
+            "timed out waiting for the condition after 60 s: StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending → StorageClass: there is none"
+        );
+        assert_eq!(failure.cause().unwrap().id(), "no-default-storage-class");
+
+        let mut late = failure;
+        late.diagnoses[0].cause = CauseId::Slow;
+        late.diagnoses[0].chain.truncate(2);
+        late.pending = vec![late.diagnoses[0].chain[0].clone(), link("Deployment", "api", "0 of 1 pods ready")];
+        assert_eq!(
+            late.to_string(),
+            "timed out waiting for the condition after 60 s: StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending; Deployment fleet/api: 0 of 1 pods ready"
+        );
+    }
+}

@@ -1,0 +1,354 @@
+//! One table a kind: what the server shows, and what it means.
+
+use super::*;
+use serde_json::json;
+
+type Case<'a> = (&'a str, Value, State);
+
+/// Judges `{apiVersion, kind, metadata: {generation: 2}}` merged with each case.
+fn check(api_version: &str, kind: &str, cases: &[Case<'_>]) {
+    for (name, part, expected) in cases {
+        let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "generation": 2}});
+        crate::k8s::managed_fields::merge(&mut object, part);
+        let status = evaluate(&object, None);
+        assert_eq!(status.state, *expected, "{kind}, {name}: {}", status.message);
+        assert!(!status.message.is_empty(), "{kind}, {name}");
+        object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        assert_eq!(evaluate(&object, None).state, State::Terminating, "{kind}, {name}");
+    }
+}
+
+#[test]
+fn a_deployment_is_current_when_all_its_new_pods_are_available_and_the_old_ones_gone() {
+    let status = |extra: Value| {
+        let mut status = json!({"spec": {"replicas": 2}, "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2,
+            "readyReplicas": 2, "availableReplicas": 2, "conditions": [{"type": "Available", "status": "True"}]}});
+        crate::k8s::managed_fields::merge(&mut status, &extra);
+        status
+    };
+    check(
+        "apps/v1",
+        "Deployment",
+        &[
+            ("all there", status(json!({})), State::Current),
+            ("nobody looked", json!({"spec": {"replicas": 1}}), State::InProgress),
+            ("an empty status", json!({"status": {}}), State::InProgress),
+            ("an older generation was seen", status(json!({"status": {"observedGeneration": 1}})), State::InProgress),
+            ("not all updated", status(json!({"status": {"updatedReplicas": 1}})), State::InProgress),
+            ("old pods are still there", status(json!({"status": {"replicas": 3}})), State::InProgress),
+            ("not all ready", status(json!({"status": {"readyReplicas": 1}})), State::InProgress),
+            ("not all available", status(json!({"status": {"availableReplicas": null}})), State::InProgress),
+            (
+                "not available",
+                status(json!({"status": {"conditions": [{"type": "Available", "status": "False"}]}})),
+                State::InProgress,
+            ),
+            (
+                "gave up",
+                status(
+                    json!({"status": {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "x"}]}}),
+                ),
+                State::Failed,
+            ),
+            ("scaled to zero", json!({"spec": {"replicas": 0}, "status": {"observedGeneration": 2}}), State::Current),
+        ],
+    );
+}
+
+#[test]
+fn a_stateful_set_is_current_when_all_pods_run_its_newest_revision() {
+    let status = |extra: Value| {
+        let mut status = json!({"spec": {"replicas": 3}, "status": {"observedGeneration": 2, "replicas": 3, "readyReplicas": 3,
+            "availableReplicas": 3, "updatedReplicas": 3, "currentRevision": "b", "updateRevision": "b"}});
+        crate::k8s::managed_fields::merge(&mut status, &extra);
+        status
+    };
+    check(
+        "apps/v1",
+        "StatefulSet",
+        &[
+            ("all there", status(json!({})), State::Current),
+            ("nobody looked", json!({"spec": {"replicas": 1}, "status": {"replicas": 0}}), State::InProgress),
+            ("not all ready", status(json!({"status": {"readyReplicas": 2}})), State::InProgress),
+            ("ready for too short a time", status(json!({"status": {"availableReplicas": 2}})), State::InProgress),
+            (
+                "not all updated",
+                status(json!({"status": {"updatedReplicas": 2, "currentRevision": "a"}})),
+                State::InProgress,
+            ),
+            ("one too many", status(json!({"status": {"replicas": 4}})), State::InProgress),
+            (
+                "the old revision is still the current one",
+                status(json!({"status": {"currentRevision": "a"}})),
+                State::InProgress,
+            ),
+            (
+                "a partition holds two back",
+                status(
+                    json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 2}}}, "status": {"updatedReplicas": 1, "currentRevision": "a"}}),
+                ),
+                State::Current,
+            ),
+            (
+                "pods are replaced by hand",
+                status(
+                    json!({"spec": {"updateStrategy": {"type": "OnDelete"}}, "status": {"updatedReplicas": 0, "currentRevision": "a"}}),
+                ),
+                State::Current,
+            ),
+            (
+                "by hand and not ready",
+                status(json!({"spec": {"updateStrategy": {"type": "OnDelete"}}, "status": {"readyReplicas": 0}})),
+                State::InProgress,
+            ),
+            (
+                "one replica is the default",
+                json!({"spec": {}, "status": {"observedGeneration": 2, "readyReplicas": 0}}),
+                State::InProgress,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn sets_of_pods_count_what_is_available() {
+    check(
+        "apps/v1",
+        "DaemonSet",
+        &[
+            (
+                "all there",
+                json!({"status": {"observedGeneration": 2, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 2}}),
+                State::Current,
+            ),
+            ("nobody looked", json!({"status": {"desiredNumberScheduled": 0}}), State::InProgress),
+            (
+                "not all updated",
+                json!({"status": {"observedGeneration": 2, "desiredNumberScheduled": 2, "updatedNumberScheduled": 1, "numberAvailable": 2}}),
+                State::InProgress,
+            ),
+            (
+                "not all available",
+                json!({"status": {"observedGeneration": 2, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2}}),
+                State::InProgress,
+            ),
+            (
+                "no node wants one",
+                json!({"status": {"observedGeneration": 2, "desiredNumberScheduled": 0}}),
+                State::Current,
+            ),
+        ],
+    );
+    check(
+        "apps/v1",
+        "ReplicaSet",
+        &[
+            (
+                "all there",
+                json!({"spec": {"replicas": 2}, "status": {"observedGeneration": 2, "availableReplicas": 2}}),
+                State::Current,
+            ),
+            (
+                "not all",
+                json!({"spec": {"replicas": 2}, "status": {"observedGeneration": 2, "availableReplicas": 1}}),
+                State::InProgress,
+            ),
+            ("nobody looked", json!({"spec": {"replicas": 2}}), State::InProgress),
+        ],
+    );
+    check(
+        "policy/v1",
+        "PodDisruptionBudget",
+        &[
+            (
+                "healthy",
+                json!({"status": {"observedGeneration": 2, "currentHealthy": 1, "desiredHealthy": 1}}),
+                State::Current,
+            ),
+            (
+                "not healthy",
+                json!({"status": {"observedGeneration": 2, "currentHealthy": 0, "desiredHealthy": 1}}),
+                State::InProgress,
+            ),
+            ("nobody looked", json!({}), State::InProgress),
+        ],
+    );
+}
+
+#[test]
+fn a_job_is_done_when_it_is_complete_and_not_when_it_has_begun() {
+    let condition = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True", "reason": "BackoffLimitExceeded", "message": "x"}]}});
+    check(
+        "batch/v1",
+        "Job",
+        &[
+            ("begun", json!({"status": {"active": 1, "ready": 1}}), State::InProgress),
+            ("complete", condition("Complete"), State::Current),
+            ("failed", condition("Failed"), State::Failed),
+            ("failing", condition("FailureTarget"), State::Failed),
+            ("suspended", json!({"spec": {"suspend": true}}), State::Current),
+            ("nobody looked", json!({}), State::InProgress),
+        ],
+    );
+}
+
+#[test]
+fn a_pod_is_current_when_it_is_ready_or_has_succeeded() {
+    check(
+        "v1",
+        "Pod",
+        &[
+            (
+                "ready",
+                json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}),
+                State::Current,
+            ),
+            (
+                "running",
+                json!({"status": {"phase": "Running", "containerStatuses": [{"ready": false}]}}),
+                State::InProgress,
+            ),
+            ("succeeded", json!({"status": {"phase": "Succeeded"}}), State::Current),
+            ("failed", json!({"status": {"phase": "Failed", "reason": "Evicted"}}), State::Failed),
+            ("pending", json!({"status": {"phase": "Pending"}}), State::InProgress),
+            ("nobody looked", json!({}), State::InProgress),
+        ],
+    );
+}
+
+#[test]
+fn storage_and_addresses_are_waited_for() {
+    check(
+        "v1",
+        "PersistentVolumeClaim",
+        &[
+            ("bound", json!({"status": {"phase": "Bound"}}), State::Current),
+            ("pending", json!({"status": {"phase": "Pending"}}), State::InProgress),
+            ("lost", json!({"status": {"phase": "Lost"}}), State::Failed),
+            ("nobody looked", json!({}), State::InProgress),
+        ],
+    );
+    check(
+        "v1",
+        "PersistentVolume",
+        &[
+            ("bound", json!({"status": {"phase": "Bound"}}), State::Current),
+            ("failed", json!({"status": {"phase": "Failed"}}), State::Failed),
+            ("nobody looked", json!({}), State::InProgress),
+        ],
+    );
+    check(
+        "v1",
+        "Service",
+        &[
+            ("inside the cluster", json!({"spec": {"type": "ClusterIP"}}), State::Current),
+            (
+                "without an address",
+                json!({"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {}}}),
+                State::InProgress,
+            ),
+            (
+                "with an address",
+                json!({"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}}}),
+                State::Current,
+            ),
+            (
+                "with a name",
+                json!({"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [{"hostname": "a.b"}]}}}),
+                State::Current,
+            ),
+        ],
+    );
+    check(
+        "v1",
+        "Namespace",
+        &[
+            ("active", json!({"status": {"phase": "Active"}}), State::Current),
+            ("terminating", json!({"status": {"phase": "Terminating"}}), State::Terminating),
+            ("nobody looked", json!({}), State::InProgress),
+        ],
+    );
+}
+
+#[test]
+fn parts_of_the_api_are_current_when_the_server_serves_them() {
+    let condition = |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status, "reason": "r", "message": "m"}]}});
+    check(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        &[
+            ("established", condition("Established", "True"), State::Current),
+            ("installing", condition("Established", "False"), State::InProgress),
+            ("names taken", condition("NamesAccepted", "False"), State::Failed),
+            ("nobody looked", json!({}), State::InProgress),
+        ],
+    );
+    check(
+        "apiregistration.k8s.io/v1",
+        "APIService",
+        &[
+            ("available", condition("Available", "True"), State::Current),
+            ("not available", condition("Available", "False"), State::InProgress),
+            ("nobody looked", json!({}), State::InProgress),
+        ],
+    );
+    check(
+        "certificates.k8s.io/v1",
+        "CertificateSigningRequest",
+        &[
+            (
+                "issued",
+                json!({"status": {"certificate": "x", "conditions": [{"type": "Approved", "status": "True"}]}}),
+                State::Current,
+            ),
+            ("approved", condition("Approved", "True"), State::InProgress),
+            ("denied", condition("Denied", "True"), State::Failed),
+            ("failed", condition("Failed", "True"), State::Failed),
+            ("nobody looked", json!({}), State::InProgress),
+        ],
+    );
+}
+
+#[test]
+fn what_has_no_state_is_current_and_what_has_no_rule_is_said_to_be_unknown() {
+    for kind in ["ConfigMap", "Secret", "ServiceAccount"] {
+        check("v1", kind, &[("stored", json!({}), State::Current)]);
+    }
+    check("rbac.authorization.k8s.io/v1", "ClusterRole", &[("stored", json!({}), State::Current)]);
+    let condition = |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status, "message": "m"}]}});
+    check(
+        "example.com/v1",
+        "Widget",
+        &[
+            ("no status", json!({}), State::Unknown),
+            ("ready", condition("Ready", "True"), State::Current),
+            ("not ready", condition("Ready", "False"), State::InProgress),
+            ("stalled", condition("Stalled", "True"), State::Failed),
+            ("reconciling", condition("Reconciling", "True"), State::InProgress),
+            ("a generation that is no number", json!({"status": {"observedGeneration": "1"}}), State::Unknown),
+        ],
+    );
+    assert!(Status::new(State::Unknown, "x").is_done());
+}
+
+#[test]
+fn nothing_is_current_before_our_own_change_was_seen() {
+    let object = |generation: i64, observed: i64| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "generation": generation},
+            "spec": {"replicas": 0}, "status": {"observedGeneration": observed}})
+    };
+    assert_eq!(evaluate(&object(3, 3), Some(3)).state, State::Current);
+    assert_eq!(evaluate(&object(3, 2), Some(3)).state, State::InProgress, "the controller is behind");
+    assert_eq!(evaluate(&object(2, 2), Some(3)).state, State::InProgress, "the watch is behind");
+    assert_eq!(evaluate(&object(4, 4), Some(3)).state, State::Current, "somebody else changed it since");
+}
+
+#[test]
+fn a_finalizer_or_the_rest_of_a_namespace_is_named() {
+    let pvc = json!({"metadata": {"deletionTimestamp": "x", "finalizers": ["kubernetes.io/pvc-protection"]}});
+    assert!(holds(&pvc).contains("kubernetes.io/pvc-protection"));
+    let namespace = json!({"metadata": {"deletionTimestamp": "x"}, "status": {"conditions": [
+        {"type": "NamespaceDeletionDiscoveryFailure", "status": "False", "message": "ok"},
+        {"type": "NamespaceContentRemaining", "status": "True", "message": "Some resources are remaining: pods. has 1 resource instances"}]}});
+    assert_eq!(holds(&namespace), "Some resources are remaining: pods. has 1 resource instances");
+}

@@ -1,0 +1,264 @@
+//! From what a cluster shows to the root cause of a wait: pure functions over a snapshot of pods, claims and events.
+//!
+//! Causes are followed in the order of dependency, from the object that waits to its pods, their claims and the storage
+//! class, so that what is named is the root and not its consequence.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::diagnosis::{CauseId, Diagnosis, Link};
+use super::evidence::{Evidence, Finding, event_time, events_of, is_warning};
+use super::kstatus::{State, Status};
+use crate::api::shell::foreign_word;
+use crate::k8s::object::{ObjectRef, condition, list, number, text, uid};
+
+/// The root cause of an object that is not what it should be, as far as the evidence tells.
+pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
+    let reference = ObjectRef::of(object)?;
+    let head = Link { object: reference.clone(), state: status.message.clone() };
+    let finding = match reference.kind.as_str() {
+        "Pod" => super::pod::find(object, evidence),
+        "PersistentVolumeClaim" => super::pvc::find(object, evidence),
+        "Service" => super::load_balancer::find(object, evidence),
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" | "Job" => workload(object, evidence),
+        _ => None,
+    };
+    if let Some(finding) = finding {
+        // A pod or a claim is the head of its own chain.
+        let chain = if finding.chain.first().is_some_and(|link| link.object == reference) {
+            finding.chain
+        } else {
+            std::iter::once(head).chain(finding.chain).collect()
+        };
+        let Finding { cause, remedy, logs, patience, .. } = finding;
+        return Some(Diagnosis { cause, chain, remedy, logs, patience }.visible());
+    }
+    (status.state == State::Failed).then(|| {
+        let cause = if reference.kind == "Job" { CauseId::JobFailed } else { CauseId::ControllerGaveUp };
+        // A Deployment is worked on after its deadline too, and the word is taken back once a pod is available: it may
+        // be left from an install that ended long ago.
+        let goes_on = reference.kind == "Deployment";
+        Diagnosis {
+            cause,
+            patience: if goes_on { None } else { cause.patience() },
+            remedy: describe(&reference),
+            chain: std::iter::once(head).chain(goes_on.then(|| late_pod(object, evidence)).flatten()).collect(),
+            logs: Vec::new(),
+        }
+        .visible()
+    })
+}
+
+/// What is known of an object that is late without a known cause: its first pod that is not ready, and what that does; else
+/// the events about itself, where it has no pods.
+pub fn slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
+    let mut head = Link { object: ObjectRef::of(object)?, state: status.message.clone() };
+    let pod = late_pod(object, evidence);
+    if pod.is_none() {
+        let said = said_of(object, evidence);
+        if said.is_empty() || !pods_of(object, evidence).is_empty() {
+            return None;
+        }
+        head.state += &said;
+    }
+    let remedy = describe(&pod.as_ref().unwrap_or(&head).object);
+    let chain = std::iter::once(head).chain(pod).collect();
+    let cause = CauseId::Slow;
+    Some(Diagnosis { cause, chain, remedy, logs: Vec::new(), patience: cause.patience() }.visible())
+}
+
+/// The first pod of a workload that is not ready: its state, the latest event about it, and the latest warning.
+fn late_pod(object: &Value, evidence: &Evidence) -> Option<Link> {
+    let pod = pods_of(object, evidence).into_iter().find(|pod| !super::pod::is_ready(pod))?;
+    let state = super::pod::state(pod).to_owned() + &said_of(pod, evidence);
+    Some(Link { object: ObjectRef::of(pod)?, state })
+}
+
+/// The latest warning that counts about an object or its pods that are not ready.
+pub(crate) fn warning<'e>(
+    object: &Value,
+    evidence: &'e Evidence,
+    counts: impl Fn(&Value) -> bool,
+) -> Option<&'e Value> {
+    let pods = pods_of(object, evidence).into_iter().filter(|pod| !super::pod::is_ready(pod));
+    let events = events_of(object, evidence).chain(pods.flat_map(|pod| events_of(pod, evidence)));
+    events.filter(|event| is_warning(event) && counts(event)).max_by_key(|event| event_time(event))
+}
+
+/// The latest event about an object, and the latest warning, as they are added to its state.
+fn said_of(object: &Value, evidence: &Evidence) -> String {
+    let latest = events_of(object, evidence).next();
+    let warning = events_of(object, evidence).find(|event| is_warning(event));
+    let events = latest.into_iter().chain(warning.filter(|warning| latest != Some(warning)));
+    let said = events.map(|event| {
+        let [reason, message] = ["/reason", "/message"].map(|field| text(event, field).unwrap_or_default().trim());
+        format!("; {reason}: {message}")
+    });
+    said.collect()
+}
+
+/// How to look at an object.
+fn describe(object: &ObjectRef) -> String {
+    let (kind, name) = (foreign_word(&object.kind.to_lowercase()), foreign_word(&object.name));
+    format!("look at it with `kubectl{} describe {kind} {name}`", namespace_flag(object))
+}
+
+fn namespace_flag(object: &ObjectRef) -> String {
+    object.namespace.as_ref().map_or_else(String::new, |namespace| format!(" -n {}", foreign_word(namespace)))
+}
+
+/// Pods that were refused, else the first pod with a cause; causes nearer to the root win over mere consequences.
+fn workload(object: &Value, evidence: &Evidence) -> Option<Finding> {
+    let pods = pods_of(object, evidence);
+    let found = pods.iter().filter_map(|pod| super::pod::find(pod, evidence)).min_by_key(order);
+    let wanted = number(object, "/spec/replicas").or_else(|| number(object, "/spec/completions")).unwrap_or(1);
+    let refused = if i64::try_from(pods.len()).unwrap_or(i64::MAX) < wanted { refusal(object, evidence) } else { None };
+    // A pod that waits for storage is behind a set that cannot make its next pod, never the other way round.
+    match (found, refused) {
+        (Some(found), Some(refused)) => Some(if order(&found) <= order(&refused) { found } else { refused }),
+        (found, refused) => found.or(refused),
+    }
+}
+
+/// The runs of one container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Runs {
+    /// How many have begun.
+    pub begun: i64,
+    /// How many of them have ended.
+    pub ended: i64,
+}
+
+impl Runs {
+    fn of(container: &Value) -> Self {
+        let restarts = number(container, "/restartCount").unwrap_or(0);
+        let (begun, ended) = if container.pointer("/state/running").is_some() {
+            (1, 0)
+        } else if container.pointer("/lastState/terminated").or(container.pointer("/state/terminated")).is_some() {
+            (1, 1)
+        } else {
+            (0, 0)
+        };
+        Self { begun: restarts + begun, ended: restarts + ended }
+    }
+}
+
+/// A container by its pod's UID and its name.
+pub(crate) type ContainerKey = (String, String);
+
+/// The runs of a workload's containers, in all its pods that count. Those that run before the others and have done what they
+/// are for keep nothing.
+pub(crate) fn runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey, Runs> {
+    let of_pod = |pod: &Value| -> Vec<_> {
+        let container = |container: &Value| {
+            let name = text(container, "/name").unwrap_or_default().to_owned();
+            ((uid(pod).to_owned(), name), Runs::of(container))
+        };
+        let done = |container: &&Value| number(container, "/state/terminated/exitCode") == Some(0);
+        let init = list(pod, "/status/initContainerStatuses").iter().filter(|container| !done(container));
+        init.chain(list(pod, "/status/containerStatuses")).map(container).collect()
+    };
+    pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
+}
+
+/// What stays before what may heal by itself, and then roots before consequences.
+fn order(finding: &Finding) -> (bool, u8) {
+    (finding.patience.is_none(), rank(finding.cause))
+}
+
+/// Roots before consequences: storage and placement, then images, then what containers do.
+fn rank(cause: CauseId) -> u8 {
+    match cause {
+        CauseId::NoDefaultStorageClass
+        | CauseId::ClaimWithoutClass
+        | CauseId::StorageClassMissing
+        | CauseId::NoProvisioner
+        | CauseId::ProvisioningFailed => 0,
+        CauseId::QuotaExceeded | CauseId::PodSecurity | CauseId::PodsRefused => 1,
+        CauseId::Unschedulable => 2,
+        CauseId::MountFailed | CauseId::ContainerConfig => 3,
+        CauseId::ImageNotFound | CauseId::ImagePullDenied | CauseId::ImagePullFailed => 4,
+        CauseId::NameLookupFailed | CauseId::CertificateUntrusted | CauseId::CertificateExpired => 5,
+        CauseId::OutOfMemory | CauseId::CrashLoop => 6,
+        _ => 7,
+    }
+}
+
+/// The pods of a workload that count: of the newest ReplicaSet, and neither on their way out nor evicted leftovers.
+fn pods_of<'a>(object: &Value, evidence: &'a Evidence) -> Vec<&'a Value> {
+    let owners: Vec<&str> = if text(object, "/kind") == Some("Deployment") {
+        newest_replica_set(object, evidence).map(uid).into_iter().collect()
+    } else {
+        vec![uid(object)]
+    };
+    let job = text(object, "/kind") == Some("Job");
+    evidence
+        .pods
+        .iter()
+        .filter(|pod| owned_by(pod, &owners))
+        .filter(|pod| text(pod, "/metadata/deletionTimestamp").is_none())
+        .filter(|pod| job || !matches!(text(pod, "/status/phase"), Some("Failed" | "Succeeded")))
+        .collect()
+}
+
+fn newest_replica_set<'a>(deployment: &Value, evidence: &'a Evidence) -> Option<&'a Value> {
+    let revision = |set: &&Value| {
+        crate::k8s::object::annotation(set, "deployment.kubernetes.io/revision")
+            .and_then(|r| r.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    evidence.replica_sets.iter().filter(|set| owned_by(set, &[uid(deployment)])).max_by_key(revision)
+}
+
+fn owned_by(object: &Value, owners: &[&str]) -> bool {
+    list(object, "/metadata/ownerReferences")
+        .iter()
+        .any(|owner| text(owner, "/uid").is_some_and(|uid| owners.contains(&uid)))
+}
+
+/// Why a workload's pods were not even made.
+fn refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
+    let set = (text(object, "/kind") == Some("Deployment")).then(|| newest_replica_set(object, evidence)).flatten();
+    let maker = set.unwrap_or(object);
+    let failed = condition(object, "ReplicaFailure").filter(|c| text(c, "/status") == Some("True"));
+    let message = events_of(maker, evidence)
+        .find(|event| text(event, "/reason") == Some("FailedCreate"))
+        .and_then(|event| text(event, "/message"))
+        .or_else(|| failed.and_then(|c| text(c, "/message")))?;
+    let reference = ObjectRef::of(maker)?;
+    let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
+    let (cause, remedy) = if message.contains("exceeded quota") {
+        (
+            CauseId::QuotaExceeded,
+            format!(
+                "raise the quota of the namespace or free some of it: `kubectl -n {namespace} describe resourcequota`"
+            ),
+        )
+    } else if message.contains("violates PodSecurity") {
+        (
+            CauseId::PodSecurity,
+            format!(
+                "the namespace enforces a stricter Pod Security level than these pods meet; see `kubectl get namespace {namespace} --show-labels`"
+            ),
+        )
+    } else {
+        (CauseId::PodsRefused, "the API server or a webhook refuses the pods for the reason above".to_owned())
+    };
+    let link = Link { object: reference.clone(), state: format!("cannot make its pods: {message}") };
+    // The head of the chain is the workload itself: say it once.
+    let finding = Finding::new(cause, link, remedy);
+    if ObjectRef::of(object).is_some_and(|own| own == reference) {
+        let link = Link {
+            object: ObjectRef { group: String::new(), kind: "Pod".to_owned(), namespace: None, name: String::new() },
+            state: format!("cannot be made: {message}"),
+        };
+        return Some(Finding { chain: vec![link], ..finding });
+    }
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use tests::examples;

@@ -1,0 +1,426 @@
+//! One case a cause: what the API shows in it, and what must be said.
+
+use super::*;
+use crate::diagnose::kstatus::evaluate;
+use serde_json::json;
+use std::time::Duration;
+
+mod containers;
+mod storage;
+
+fn set() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet", "uid": "s", "generation": 1},
+        "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "replicas": 1}})
+}
+
+fn deployment() -> (Value, Value) {
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "api", "namespace": "fleet", "uid": "d", "generation": 1},
+        "spec": {"replicas": 1}, "status": {"observedGeneration": 1}});
+    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "api-1", "namespace": "fleet", "uid": "r",
+        "ownerReferences": [{"uid": "d"}], "annotations": {"deployment.kubernetes.io/revision": "2"}}});
+    (deployment, set)
+}
+
+fn pod(owner: &str, spec: Value, status: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etcd-0", "namespace": "fleet", "uid": "p", "ownerReferences": [{"uid": owner}]},
+        "spec": spec, "status": status})
+}
+
+fn container(state: Value) -> Value {
+    let mut container = json!({"name": "c", "image": "registry/etcd:1", "ready": false});
+    crate::k8s::managed_fields::merge(&mut container, &state);
+    json!({"phase": "Pending", "containerStatuses": [container]})
+}
+
+fn event(uid: &str, reason: &str, message: &str) -> Value {
+    json!({"involvedObject": {"uid": uid}, "reason": reason, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z"})
+}
+
+fn warning(uid: &str, reason: &str, message: &str) -> Value {
+    let mut event = event(uid, reason, message);
+    event["type"] = "Warning".into();
+    event
+}
+
+fn at(time: &str, mut event: Value) -> Value {
+    event["lastTimestamp"] = time.into();
+    event
+}
+
+fn claim(class: Option<&str>) -> Value {
+    json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data-etcd-0", "namespace": "fleet", "uid": "c"},
+        "spec": {"storageClassName": class}, "status": {"phase": "Pending"}})
+}
+
+fn class(name: &str, provisioner: &str, default: bool) -> Value {
+    json!({"metadata": {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": default.to_string()}}, "provisioner": provisioner})
+}
+
+fn service() -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "v"},
+        "spec": {"type": "LoadBalancer"}})
+}
+
+fn with_claim(claim: Value, classes: Vec<Value>, events: Vec<Value>) -> Evidence {
+    let volumes = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-etcd-0"}}]});
+    let status = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims."}]});
+    Evidence {
+        pods: vec![pod("s", volumes, status)],
+        claims: vec![claim],
+        classes: Some(classes),
+        events,
+        ..Evidence::default()
+    }
+}
+
+fn with_pod(status: Value, events: Vec<Value>) -> Evidence {
+    Evidence { pods: vec![pod("s", json!({}), status)], events, ..Evidence::default() }
+}
+
+fn found(object: &Value, evidence: &Evidence) -> (CauseId, String) {
+    let diagnosis = diagnose(object, &evaluate(object, None), evidence).expect("a cause");
+    assert!(!diagnosis.remedy.is_empty());
+    (diagnosis.cause, diagnosis.to_string())
+}
+
+/// How long the cause that is found must last before it ends a wait.
+fn patience(object: &Value, evidence: &Evidence) -> Option<Duration> {
+    diagnose(object, &evaluate(object, None), evidence).expect("a cause").patience
+}
+
+/// Of each cause that a snapshot can show an example.
+pub(crate) fn examples() -> Vec<Diagnosis> {
+    let waiting = |reason: &str, message: &str| {
+        container(json!({"restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}))
+    };
+    let pulling = |answer: &str| {
+        let answer = format!("failed to pull image \"registry/etcd:1\": {answer}");
+        with_pod(waiting("ErrImagePull", &answer), vec![event("p", "Failed", &answer)])
+    };
+    let crashing = |why: &str, log: &str| {
+        let status = container(json!({"restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"reason": why, "exitCode": 1}}}));
+        let logs = [("fleet/etcd-0/c".to_owned(), vec![log.to_owned()])].into();
+        Evidence { logs, ..with_pod(status, vec![]) }
+    };
+    let refused = |message: &str| Evidence {
+        replica_sets: vec![deployment().1],
+        events: vec![event("r", "FailedCreate", &format!("pods \"api-1-x\" is forbidden: {message}"))],
+        ..Evidence::default()
+    };
+    let taint = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {gpu: true}.";
+    let unschedulable = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "message": taint}]});
+    let pending = || json!({"phase": "Pending"});
+    let csi = || (claim(Some("csi")), vec![class("csi", "disk.csi.example.com", true)]);
+    let volume = |reason: &str, message: &str| with_claim(csi().0, csi().1, vec![event("c", reason, message)]);
+    let of_the_set = [
+        with_claim(claim(None), vec![], vec![]),
+        with_claim(claim(None), vec![class("slow", "disk.csi.example.com", true)], vec![]),
+        with_claim(claim(Some("fast")), vec![class("slow", "disk.csi.example.com", true)], vec![]),
+        volume("ExternalProvisioning", "waiting for a volume to be created"),
+        volume("ProvisioningFailed", "no space left in pool ssd"),
+        pulling("not found"),
+        pulling("401 Unauthorized"),
+        pulling("dial tcp 192.0.2.7:443: i/o timeout"),
+        crashing("Error", "listen tcp 0.0.0.0:2379: bind: address already in use"),
+        crashing("OOMKilled", "compacting"),
+        crashing("Error", "dial tcp: lookup etcd-client.fleet.svc on 10.96.0.10:53: i/o timeout"),
+        crashing("Error", "remote error: tls: bad certificate"),
+        crashing("Error", "x509: certificate has expired or is not yet valid"),
+        with_pod(waiting("CreateContainerConfigError", "secret \"etcd-certs\" not found"), vec![]),
+        with_pod(pending(), vec![event("p", "FailedMount", "secret \"etcd-certs\" not found")]),
+        with_pod(unschedulable, vec![]),
+        with_pod(json!({"phase": "Running"}), vec![event("p", "Unhealthy", "Readiness probe failed: HTTP 503")]),
+    ];
+    let of_the_deployment = [
+        refused("exceeded quota: small, requested: pods=1, used: pods=5, limited: pods=5"),
+        refused("violates PodSecurity \"restricted:latest\": runAsNonRoot != true"),
+        refused("admission webhook \"policy.example.com\" denied the request"),
+    ];
+    let cloud = Evidence {
+        events: vec![warning("v", "SyncLoadBalancerFailed", "quota of load balancers exceeded")],
+        ..Evidence::default()
+    };
+    let failed = |kind: &str, version: &str, condition: Value| {
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": "api", "namespace": "fleet", "uid": "f",
+            "generation": 1}, "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "conditions": [condition]}})
+    };
+    let backoff = json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"});
+    let late = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded",
+        "message": "ReplicaSet \"api-1\" has timed out progressing."});
+    let cases = of_the_set.iter().map(|evidence| (set(), evidence.clone()));
+    let cases = cases.chain(of_the_deployment.iter().map(|evidence| (deployment().0, evidence.clone()))).chain([
+        (service(), Evidence::default()),
+        (service(), cloud),
+        (failed("Job", "batch/v1", backoff), Evidence::default()),
+        (failed("Deployment", "apps/v1", late), Evidence::default()),
+    ]);
+    let pulling = event("p", "Pulling", "Pulling image \"registry/etcd:1\"");
+    let late = with_pod(waiting("ContainerCreating", ""), vec![pulling]);
+    cases
+        .map(|(object, evidence)| diagnose(&object, &evaluate(&object, None), &evidence).expect("a cause"))
+        .chain(slow(&set(), &evaluate(&set(), None), &late))
+        .collect()
+}
+
+#[test]
+fn pods_that_are_refused_are_told_by_quota_or_pod_security() {
+    let cases = [
+        ("pods \"api-1-x\" is forbidden: exceeded quota: q, requested: pods=1", CauseId::QuotaExceeded),
+        (
+            "pods \"api-1-x\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot",
+            CauseId::PodSecurity,
+        ),
+        ("Internal error occurred: failed calling webhook \"w\"", CauseId::PodsRefused),
+    ];
+    let (deployment, replica_set) = deployment();
+    for (message, expected) in cases {
+        let evidence = Evidence {
+            replica_sets: vec![replica_set.clone()],
+            events: vec![event("r", "FailedCreate", message)],
+            ..Evidence::default()
+        };
+        let (cause, chain) = found(&deployment, &evidence);
+        assert_eq!(cause, expected);
+        assert!(chain.contains("ReplicaSet fleet/api-1: cannot make its pods") && chain.contains(message), "{chain}");
+        let evidence = Evidence { events: vec![event("s", "FailedCreate", message)], ..Evidence::default() };
+        assert_eq!(found(&set(), &evidence).0, expected);
+    }
+}
+
+#[test]
+fn a_pod_that_no_node_takes_is_told_with_the_schedulers_reasons() {
+    let pending = |message: &str| json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]});
+    let message = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {gpu: true}.";
+    let (cause, chain) = found(&set(), &with_pod(pending(message), vec![]));
+    assert_eq!(cause, CauseId::Unschedulable);
+    assert!(chain.contains(message));
+    assert_eq!(patience(&set(), &with_pod(pending(message), vec![])), CauseId::Unschedulable.patience());
+
+    let not_ready = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.";
+    let starting = [
+        with_pod(pending(message), vec![event("p", "TriggeredScaleUp", "pod triggered scale-up")]),
+        with_pod(pending(message), vec![event("p", "Nominated", "Pod should schedule on: nodeclaim/a")]),
+        with_pod(pending(not_ready), vec![]),
+    ];
+    for evidence in starting {
+        assert_eq!(found(&set(), &evidence).0, CauseId::Unschedulable);
+        assert_eq!(patience(&set(), &evidence), None, "a node is on its way");
+    }
+}
+
+#[test]
+fn what_stays_is_told_before_what_may_heal() {
+    let starting = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "message": "1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }"}]});
+    let broken = container(json!({"state": {"waiting": {"reason": "InvalidImageName"}}}));
+    let pods = vec![pod("s", json!({}), starting), pod("s", json!({}), broken)];
+    assert_eq!(found(&set(), &Evidence { pods, ..Evidence::default() }).0, CauseId::ImageNotFound);
+}
+
+#[test]
+fn what_is_late_without_a_cause_is_told_with_its_pod_and_the_events_about_it() {
+    let creating = || container(json!({"restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}));
+    let warning = |time: &str, reason: &str, message: &str| at(time, warning("p", reason, message));
+    let pulls = || at("2026-01-01T00:00:08Z", event("p", "Pulling", "Pulling image \"a\""));
+    let early = || warning("2026-01-01T00:00:01Z", "FailedScheduling", "0/1 nodes");
+    let cases = [
+        (creating(), vec![], "ContainerCreating"),
+        (creating(), vec![pulls()], "ContainerCreating; Pulling: Pulling image \"a\""),
+        (
+            creating(),
+            vec![pulls(), early()],
+            "ContainerCreating; Pulling: Pulling image \"a\"; FailedScheduling: 0/1 nodes",
+        ),
+        (
+            json!({"phase": "Pending"}),
+            vec![warning("2026-01-01T00:00:09Z", "Odd", "it is"), pulls(), early()],
+            "Pending; Odd: it is",
+        ),
+        (json!({"phase": "Running"}), vec![], "runs and is not ready"),
+        (json!({}), vec![], "no kubelet has looked at it yet"),
+    ];
+    for (status, events, expected) in cases {
+        let evidence = with_pod(status, events);
+        let late = slow(&set(), &evaluate(&set(), None), &evidence).expect("a pod that is late");
+        assert_eq!((late.cause, late.patience), (CauseId::Slow, None));
+        assert_eq!(
+            late.to_string(),
+            format!("StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: {expected}")
+        );
+        assert_eq!(late.remedy, "look at it with `kubectl -n fleet describe pod etcd-0`");
+    }
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    let of_the_set = event("s", "SuccessfulCreate", "create Pod etcd-0");
+    for evidence in [with_pod(ready, vec![of_the_set]), Evidence::default()] {
+        assert!(slow(&set(), &evaluate(&set(), None), &evidence).is_none());
+    }
+}
+
+#[test]
+fn the_latest_warning_is_that_of_the_object_or_of_a_pod_of_it_that_is_not_ready() {
+    let events = vec![
+        at("2026-01-01T00:00:01Z", warning("s", "FailedCreate", "webhook")),
+        at("2026-01-01T00:00:05Z", warning("p", "BackOff", "pause")),
+        at("2026-01-01T00:00:07Z", warning("other", "Evicted", "disk")),
+        at("2026-01-01T00:00:09Z", event("p", "Pulled", "image")),
+    ];
+    let evidence = |status: Value| with_pod(status, events.clone());
+    let latest = |evidence: &Evidence, but: &str| {
+        let found = super::warning(&set(), evidence, |event| text(event, "/reason") != Some(but));
+        found.and_then(|event| text(event, "/reason")).map(str::to_owned)
+    };
+    let pending = evidence(json!({"phase": "Pending"}));
+    assert_eq!(latest(&pending, "").as_deref(), Some("BackOff"));
+    assert_eq!(latest(&pending, "BackOff").as_deref(), Some("FailedCreate"));
+    let ready = evidence(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}));
+    assert_eq!(latest(&ready, "").as_deref(), Some("FailedCreate"));
+}
+
+#[test]
+fn what_is_late_and_has_no_pods_is_told_with_the_events_about_itself() {
+    let failed = warning("v", "FailedToUpdateEndpointSlices", "conflict");
+    let works = at("2026-01-01T00:00:08Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
+    let evidence = Evidence { events: vec![failed, works], ..Evidence::default() };
+    assert!(diagnose(&service(), &evaluate(&service(), None), &evidence).is_none());
+    let status = evaluate(&service(), None);
+    let late = slow(&service(), &status, &evidence).expect("the events about it");
+    assert_eq!(
+        late.to_string(),
+        format!(
+            "Service fleet/apiserver: {}; EnsuringLoadBalancer: Ensuring load balancer; FailedToUpdateEndpointSlices: conflict",
+            status.message
+        )
+    );
+    assert_eq!(late.remedy, "look at it with `kubectl -n fleet describe service apiserver`");
+}
+
+#[test]
+fn a_deadline_of_a_deployment_ends_no_wait_and_a_failed_job_ends_it_at_once() {
+    let failed = |kind: &str, condition: Value| {
+        json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "api", "namespace": "fleet", "uid": "d",
+            "generation": 1}, "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "conditions": [condition]}})
+    };
+    let late =
+        failed("Deployment", json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}));
+    let evidence = Evidence {
+        replica_sets: vec![deployment().1],
+        pods: vec![pod("r", json!({}), json!({"phase": "Pending"}))],
+        events: vec![event("p", "Pulling", "Pulling image \"a\"")],
+        ..Evidence::default()
+    };
+    let (cause, chain) = found(&late, &evidence);
+    assert_eq!((cause, patience(&late, &evidence)), (CauseId::ControllerGaveUp, None));
+    assert!(chain.ends_with("→ Pod fleet/etcd-0: Pending; Pulling: Pulling image \"a\""), "{chain}");
+    let mut job = failed("Job", json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}));
+    job["apiVersion"] = "batch/v1".into();
+    assert_eq!(patience(&job, &evidence), Some(Duration::ZERO));
+    let mut refused = failed("CustomResourceDefinition", json!({"type": "NamesAccepted", "status": "False"}));
+    refused["apiVersion"] = "apiextensions.k8s.io/v1".into();
+    let mut stalled = failed("Widget", json!({"type": "Stalled", "status": "True"}));
+    stalled["apiVersion"] = "example.com/v1".into();
+    for object in [refused, stalled] {
+        assert_eq!(found(&object, &evidence).0, CauseId::ControllerGaveUp);
+        assert_eq!(patience(&object, &evidence), Some(Duration::ZERO));
+    }
+}
+
+#[test]
+fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
+    let service = service();
+    assert_eq!(found(&service, &Evidence::default()).0, CauseId::LoadBalancerUnanswered);
+    let working =
+        Evidence { events: vec![event("v", "EnsuringLoadBalancer", "Ensuring load balancer")], ..Evidence::default() };
+    assert!(diagnose(&service, &evaluate(&service, None), &working).is_none());
+    for (reason, success) in [
+        ("SyncLoadBalancerFailed", "EnsuredLoadBalancer"),
+        ("AllocationFailed", "IPAllocated"),
+        ("FailedBuildModel", "SuccessfullyReconciled"),
+        ("FailedDeployModel", "SuccessfullyReconciled"),
+    ] {
+        let refused = warning("v", reason, "none is left");
+        let again = at("2026-01-01T00:05:00Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
+        let failed = Evidence { events: vec![refused.clone(), again], ..Evidence::default() };
+        let (cause, chain) = found(&service, &failed);
+        assert_eq!((cause, patience(&service, &failed)), (CauseId::LoadBalancerFailed, None), "{reason}");
+        assert!(chain.ends_with(": none is left"), "{chain}");
+        let made = at("2026-01-01T00:10:00Z", event("v", success, "made"));
+        let healed = Evidence { events: vec![refused, made], ..Evidence::default() };
+        assert!(diagnose(&service, &evaluate(&service, None), &healed).is_none(), "{success}: it was made after all");
+    }
+    let mut hints = event("v", "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled");
+    hints["source"] = json!({"component": "endpoint-slice-controller"});
+    for of_others in [
+        warning("v", "FailedToUpdateEndpointSlices", "conflict"),
+        warning("v", "FailedToCreateEndpoint", "forbidden"),
+        warning("v", "PolicyViolation", "policy no-load-balancers fail"),
+        hints,
+    ] {
+        let alone = Evidence { events: vec![of_others.clone()], ..Evidence::default() };
+        assert_eq!(found(&service, &alone).0, CauseId::LoadBalancerUnanswered, "{of_others}");
+        let beside = Evidence { events: vec![of_others, working.events[0].clone()], ..Evidence::default() };
+        assert!(diagnose(&service, &evaluate(&service, None), &beside).is_none());
+    }
+    // Its events are gone after an hour.
+    let mut held = service;
+    held["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
+    assert!(diagnose(&held, &evaluate(&held, None), &Evidence::default()).is_none());
+}
+
+#[test]
+fn pods_of_an_older_revision_and_pods_on_their_way_out_say_nothing() {
+    let (deployment, replica_set) = deployment();
+    let mut old = replica_set.clone();
+    old["metadata"]["uid"] = "old".into();
+    old["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "1".into();
+    let broken = container(json!({"state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}));
+    let mut leaving = pod("r", json!({}), broken.clone());
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    let evidence = Evidence {
+        replica_sets: vec![old, replica_set],
+        pods: vec![pod("old", json!({}), broken), leaving],
+        ..Evidence::default()
+    };
+    assert!(diagnose(&deployment, &evaluate(&deployment, None), &evidence).is_none());
+}
+
+#[test]
+fn a_missing_secret_or_a_failing_probe_is_told_in_the_kubelets_words() {
+    let mount = with_pod(json!({"phase": "Pending"}), vec![event("p", "FailedMount", "secret \"pki\" not found")]);
+    assert_eq!(found(&set(), &mount).0, CauseId::MountFailed);
+    let cache = "MountVolume.SetUp failed for volume \"pki\" : failed to sync secret cache: timed out waiting for the condition";
+    for passing in [
+        with_pod(json!({"phase": "Pending"}), vec![event("p", "FailedMount", cache)]),
+        with_pod(json!({"phase": "Running"}), vec![event("p", "FailedMount", "secret \"pki\" not found")]),
+    ] {
+        assert!(diagnose(&set(), &evaluate(&set(), None), &passing).is_none_or(|d| d.cause != CauseId::MountFailed));
+    }
+    let probe = with_pod(json!({"phase": "Running"}), vec![event("p", "Unhealthy", "Readiness probe failed: 503")]);
+    assert_eq!(found(&set(), &probe).0, CauseId::ProbeFailing);
+    let config = container(
+        json!({"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "secret \"a\" not found"}}}),
+    );
+    assert_eq!(found(&set(), &with_pod(config, vec![])).0, CauseId::ContainerConfig);
+}
+
+#[test]
+fn the_times_of_events_have_their_order_however_they_are_written() {
+    let times = [
+        json!({"eventTime": "2026-01-01T00:00:07.900000Z", "lastTimestamp": null}),
+        json!({"lastTimestamp": "2026-01-01T00:00:08Z", "eventTime": null}),
+        json!({"eventTime": "2026-01-01T00:00:08.250000Z", "lastTimestamp": null}),
+        json!({"eventTime": "2026-01-01T00:00:00.000001Z", "series": {"lastObservedTime": "2026-01-01T00:00:09.000001Z"}}),
+    ];
+    let mut events: Vec<Value> = vec![json!({"involvedObject": {"uid": "p"}, "reason": "never"})];
+    for (index, time) in times.into_iter().enumerate() {
+        let mut event = json!({"involvedObject": {"uid": "p"}, "reason": index.to_string()});
+        crate::k8s::managed_fields::merge(&mut event, &time);
+        events.push(event);
+    }
+    let evidence = Evidence { events, ..Evidence::default() };
+    let of_pod = pod("s", json!({}), json!({}));
+    let order: Vec<&str> = events_of(&of_pod, &evidence).filter_map(|event| text(event, "/reason")).collect();
+    assert_eq!(order, ["3", "2", "1", "0", "never"]);
+}

@@ -1,0 +1,111 @@
+//! The errors of record, lock and journal.
+
+use std::path::PathBuf;
+
+use crate::api::file::FileError;
+use crate::api::text::{visible, visible_cell};
+use crate::k8s::api_error::ApiError;
+use crate::k8s::object::ObjectRef;
+use crate::k8s::request_error::RequestError;
+
+/// Reason of a write that was not sent because the lock was lost; the message is who holds it.
+pub(crate) const LOCK_LOST: &str = "LockLost";
+
+/// Why record, lock or journal could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server refused something, or was not reached.
+    #[error(transparent)]
+    Request(RequestError),
+    /// Another run is at work.
+    #[error("another run holds the lock: {}, until {}", visible(holder), visible_cell(expires))]
+    Locked {
+        /// Who: user, host, process, since when.
+        holder: String,
+        /// When the lock expires if it is not renewed.
+        expires: String,
+    },
+    /// Another run took the lock while this one worked.
+    #[error("the lock was lost to {}; nothing more was written", visible(holder))]
+    LockLost {
+        /// Who has it now.
+        holder: String,
+    },
+    /// Another run changed the installation after the plan was made. Nothing of the plan was written.
+    #[error("the installation was changed by another run since the plan was made")]
+    PlanOutdated,
+    /// The record or journal in the cluster cannot be read.
+    #[error("the record `{name}` in namespace `{namespace}` cannot be used: {}", visible(why))]
+    Record {
+        /// The Secret.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The journal file on this machine cannot be written or read.
+    #[error("cannot use {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
+        if error.source.reason == LOCK_LOST {
+            return Self::LockLost { holder: error.source.message };
+        }
+        Self::Request(error)
+    }
+}
+
+impl From<FileError> for Error {
+    fn from(error: FileError) -> Self {
+        let said = error.to_string();
+        match error {
+            FileError::Io { path, source, .. } => Self::File { path, source },
+            FileError::Unexpected { path, .. } => Self::File { path, source: std::io::Error::other(said) },
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn on(doing: &str, object: &ObjectRef, source: ApiError) -> Self {
+        RequestError::on(doing, object, source).into()
+    }
+
+    /// A stable id for programs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Request(error) => error.reason(),
+            Self::Locked { .. } => "Locked",
+            Self::LockLost { .. } => "LockLost",
+            Self::PlanOutdated => "PlanOutdated",
+            Self::Record { .. } => "BadRecord",
+            Self::File { .. } => "FileError",
+        }
+    }
+
+    /// What to do next, when there is something.
+    pub fn remedy(&self) -> Option<String> {
+        Some(match self {
+            Self::Request(error) => return error.remedy(),
+            Self::Locked { .. } => {
+                "wait for the other run (`--lock-wait 5m`); a lock that is not renewed is taken over when it expires"
+                    .to_owned()
+            }
+            Self::PlanOutdated => "run the command again".to_owned(),
+            Self::LockLost { .. } => "run the command again when the other run is done".to_owned(),
+            Self::Record { namespace, name, .. } => {
+                format!("look at it with `kubectl -n {namespace} get secret {name} -o yaml`")
+            }
+            Self::File { .. } => return None,
+        })
+    }
+}

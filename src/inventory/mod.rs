@@ -1,0 +1,15 @@
+//! What is remembered of an installation: whose objects they are, the record, the lock, and the journal of the run under way.
+//!
+//! One Secret per installation, [`Owner::record_name`], holds all of it; a file on this machine repeats the journal.
+
+mod error;
+pub(crate) mod journal;
+pub(crate) mod journal_file;
+pub(crate) mod owner;
+pub(crate) mod record;
+pub(crate) mod store;
+
+pub use error::Error;
+pub use journal::{Journal, JournalStep, Undo};
+pub use owner::*;
+pub use record::{Holder, Item, Lock, Origin, Phase, Policy, Record, Release, State};

@@ -1,0 +1,518 @@
+//! What the cluster remembers of an installation: one small Secret with record, journal and lock.
+//!
+//! The three are in one object so that each step is one request and "the journal is closed" and "the record is new"
+//! are the same write. The Secret is also the parent of the ApplySet. It never holds manifests, only former fields of
+//! objects that a run under way is changing.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::journal::Journal;
+use super::owner::{
+    APPLYSET_ID_LABEL, APPLYSET_KINDS, APPLYSET_NAMESPACES, APPLYSET_TOOLING, INSTALL_LABEL, MANAGED_BY_LABEL,
+    OWNER_KIND_LABEL, Owner,
+};
+use crate::api::text::visible;
+use crate::k8s::client::MANAGER;
+use crate::k8s::object::{ObjectRef, annotation, text};
+
+/// The newest format that this version writes and reads.
+const FORMAT: u32 = 1;
+const LOCK_ANNOTATION: &str = "fleet-scheduler.io/lock";
+const WRITE_ANNOTATION: &str = "fleet-scheduler.io/write";
+
+/// What is installed: the caller's part of the record.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// The chart and its line, such as `control-plane/v0.6`.
+    pub chart: String,
+    /// The service version.
+    pub version: String,
+    /// A digest of the merged values, without the values.
+    pub values_digest: String,
+    /// What the user's values change in those of the chart: RFC 7396, without secrets. None where it is not known, in records
+    /// of older versions and where it is too large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Value>,
+    /// Small facts to find again, such as the chosen exposure. Never a secret.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
+}
+
+/// Whether the objects are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Installed.
+    #[default]
+    Installed,
+    /// Uninstalled; the inventory is what was kept.
+    Removed,
+}
+
+/// What removing the installation does with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Deleted by an uninstall and by a prune.
+    #[default]
+    Delete,
+    /// Cannot be made again (data, keys): stays unless the deletion of data was asked for, and is never pruned.
+    Keep,
+}
+
+/// How an object became ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// We made it.
+    Created,
+    /// It was there, and was taken over on request.
+    Adopted,
+}
+
+/// One object of the inventory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Item {
+    /// Its name; the version is left out because servers change it.
+    #[serde(flatten)]
+    pub object: ObjectRef,
+    /// Its uid.
+    pub uid: String,
+    /// How it became ours.
+    pub origin: Origin,
+    /// What removing does with it.
+    #[serde(default, skip_serializing_if = "is_delete")]
+    pub policy: Policy,
+    /// A keyed digest of what was applied; empty where it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
+    /// How many fields of it were ours when it was applied; 0 where it is not known. Fewer now means that somebody took
+    /// some: the manifest itself is not remembered.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fields: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_delete(policy: &Policy) -> bool {
+    *policy == Policy::Delete
+}
+
+/// The record of an installation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// The format; a newer one is refused, not guessed at.
+    pub format: u32,
+    /// Whose record it is.
+    pub owner: Owner,
+    /// Random, made at the first install and kept over re-installs.
+    pub install_uid: String,
+    /// Installed, or removed with something kept.
+    pub phase: Phase,
+    /// What is installed.
+    pub release: Release,
+    /// Whether we made the namespace.
+    pub namespace_created: bool,
+    /// When it was last written, RFC 3339.
+    pub written: String,
+    /// Our objects, sorted.
+    pub inventory: Vec<Item>,
+}
+
+impl Record {
+    /// An empty record.
+    pub(crate) fn new(owner: &Owner, install_uid: String, release: Release) -> Self {
+        Self {
+            format: FORMAT,
+            owner: owner.clone(),
+            install_uid,
+            phase: Phase::Installed,
+            release,
+            namespace_created: false,
+            written: jiff::Timestamp::now().to_string(),
+            inventory: Vec::new(),
+        }
+    }
+
+    /// The inventory's entry of an object.
+    pub fn item(&self, object: &ObjectRef) -> Option<&Item> {
+        self.inventory.iter().find(|item| item.object == *object)
+    }
+
+    /// Whether this very object (by uid) is in the inventory.
+    pub fn has(&self, object: &ObjectRef, uid: &str) -> bool {
+        self.item(object).is_some_and(|item| item.uid == uid)
+    }
+}
+
+/// Who holds the lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The user's name on that host.
+    pub user: String,
+    /// The host.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// Where that number means that process: this start of this machine, and its namespace of processes. Empty where the
+    /// system does not tell.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    /// Since when, RFC 3339.
+    pub since: String,
+    /// Random, so that a process recognises its own lock.
+    pub nonce: String,
+}
+
+impl Holder {
+    /// This process.
+    pub fn current() -> Self {
+        let variable =
+            |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+        let host = fs_err::read_to_string("/proc/sys/kernel/hostname").ok().map(|h| h.trim().to_owned());
+        Self {
+            user: variable(&["USER", "LOGNAME", "USERNAME"]).unwrap_or_else(|| "unknown".to_owned()),
+            host: host.or_else(|| variable(&["HOSTNAME", "COMPUTERNAME"])).unwrap_or_else(|| "unknown".to_owned()),
+            pid: std::process::id(),
+            machine: machine().unwrap_or_default(),
+            since: jiff::Timestamp::now().to_string(),
+            nonce: random_id(),
+        }
+    }
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}, process {}, since {}", self.user, self.host, self.pid, self.since)
+    }
+}
+
+/// A lock with its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    /// Who.
+    pub holder: Holder,
+    /// When it ends unless renewed, RFC 3339.
+    pub expires: String,
+}
+
+impl Lock {
+    /// Whether it can be taken over: it ended, cannot be read, its process on this very machine is gone, or it is an
+    /// earlier run of this very process, which does one thing at a time.
+    ///
+    /// The name of a host says too little: machines are cloned, and containers of equal names count processes anew.
+    pub(crate) fn is_dead(&self, now: jiff::Timestamp, here: &Holder) -> bool {
+        let here_too = !here.machine.is_empty() && self.holder.machine == here.machine;
+        self.is_expired(now) || here_too && (self.holder.pid == here.pid || process_is_gone(self.holder.pid))
+    }
+
+    /// Whether it ended by `then`, or cannot be read.
+    pub(crate) fn is_expired(&self, then: jiff::Timestamp) -> bool {
+        self.expires.parse::<jiff::Timestamp>().map_or(true, |end| end <= then)
+    }
+}
+
+/// Tells apart all machines, their starts, and the namespaces of processes on them; on Linux only.
+fn machine() -> Option<String> {
+    let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let processes = fs_err::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{} {}", boot.trim(), processes.display()))
+}
+
+/// True only where it is certain: on Linux, when `/proc` can be read and has no such process. Where it hides those of other
+/// users, it hides the first one too.
+fn process_is_gone(pid: u32) -> bool {
+    let proc = std::path::Path::new("/proc");
+    proc.join("self").exists() && proc.join("1").exists() && !proc.join(pid.to_string()).exists()
+}
+
+/// 128 random bits as hexadecimal digits.
+pub(crate) fn random_id() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
+/// A digest of a manifest, keyed with the install uid so that equal Secrets of two installations differ.
+pub(crate) fn digest(install_uid: &str, manifest: &Value) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(install_uid.as_bytes());
+    hash_into(manifest, &mut hasher);
+    let bytes = hasher.finalize();
+    STANDARD.encode(&bytes[..15])
+}
+
+/// Hashes JSON independently of the order of keys. Lengths and type marks keep different trees apart.
+fn hash_into(value: &Value, hasher: &mut Sha256) {
+    match value {
+        Value::Object(map) => {
+            let mut keys: Vec<&String> = map.keys().collect();
+            keys.sort_unstable();
+            hasher.update(format!("o{}:", keys.len()));
+            for key in keys {
+                hasher.update(format!("{}:{key}", key.len()));
+                hash_into(&map[key], hasher);
+            }
+        }
+        Value::Array(items) => {
+            hasher.update(format!("a{}:", items.len()));
+            for item in items {
+                hash_into(item, hasher);
+            }
+        }
+        scalar => {
+            let text = scalar.to_string();
+            hasher.update(format!("s{}:{text}", text.len()));
+        }
+    }
+}
+
+/// Record, journal and lock as they are in the cluster.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct State {
+    /// The last completed state; none before the first install is complete.
+    pub record: Option<Record>,
+    /// What a run under way, or one that was cut off, has begun.
+    pub journal: Option<Journal>,
+    /// Who is at work.
+    pub lock: Option<Lock>,
+    /// The Secret's uid, empty when there is none.
+    pub(crate) uid: String,
+    /// The Secret's resource version.
+    pub(crate) version: String,
+    /// The id of the last write, to recognise our own after a lost answer.
+    pub(crate) write: String,
+}
+
+impl State {
+    /// Whether anything is known of the installation.
+    pub fn is_empty(&self) -> bool {
+        self.record.is_none() && self.journal.is_none()
+    }
+
+    /// Whether uid and resource version are of one look: a plan may put the version of an earlier one in.
+    pub(crate) fn is_one_look(&self) -> bool {
+        self.uid.is_empty() == self.version.is_empty()
+    }
+
+    /// How many bytes record and journal take in the Secret.
+    pub fn size(&self) -> usize {
+        let record = self.record.as_ref().and_then(|record| serde_json::to_vec(record).ok());
+        let journal = self.journal.as_ref().and_then(|journal| serde_json::to_vec(journal).ok());
+        record.map_or(0, |bytes| bytes.len()) + journal.map_or(0, |bytes| bytes.len())
+    }
+
+    /// Reads the Secret.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be read.
+    pub(crate) fn read(secret: &Value) -> Result<Self, String> {
+        if let Some(tooling) = annotation(secret, APPLYSET_TOOLING)
+            && !tooling.starts_with("fleetctl/")
+        {
+            return Err(format!("it belongs to another tool, `{tooling}`"));
+        }
+        let part = |name: &str| -> Result<Option<Vec<u8>>, String> {
+            match text(secret, &format!("/data/{name}")) {
+                None => Ok(None),
+                Some(encoded) => STANDARD.decode(encoded).map(Some).map_err(|e| format!("`{name}` is not base64: {e}")),
+            }
+        };
+        let record = part("record")?;
+        if let Some(bytes) = &record {
+            let format = serde_json::from_slice::<Value>(bytes).ok().and_then(|r| r.get("format")?.as_u64());
+            if format.is_some_and(|format| format > u64::from(FORMAT)) {
+                return Err("it was written by a newer fleetctl".to_owned());
+            }
+        }
+        // Messages of serde name places, not values.
+        let record = record.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`record`: {e}"))?;
+        let journal =
+            part("journal")?.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`journal`: {e}"))?;
+        Ok(Self {
+            record,
+            journal,
+            lock: annotation(secret, LOCK_ANNOTATION).and_then(|lock| serde_json::from_str(lock).ok()),
+            uid: crate::k8s::object::uid(secret).to_owned(),
+            version: text(secret, "/metadata/resourceVersion").unwrap_or_default().to_owned(),
+            write: annotation(secret, WRITE_ANNOTATION).unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Reads the Secret of an owner. The names in the record become parts of paths, so they have to be names; those in the
+    /// journal are compared with what the charts render before anything is done.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be read, or believed.
+    pub(crate) fn read_of(owner: &Owner, secret: &Value) -> Result<Self, String> {
+        let state = Self::read(secret)?;
+        if let Some(other) = state.record.as_ref().map(|record| &record.owner).filter(|other| *other != owner) {
+            let other = [&other.kind, &other.name, &other.namespace].map(|word| visible(word));
+            return Err(format!("its `record` is of {} {} in namespace {}", other[0], other[1], other[2]));
+        }
+        let mut recorded = state.record.iter().flat_map(|record| &record.inventory);
+        match recorded.find(|item| !item.object.has_names()) {
+            Some(item) => Err(format!("its `record` names what cannot be: {}", visible(&item.object.to_string()))),
+            None => Ok(state),
+        }
+    }
+
+    /// The Secret with this content. Absent parts are written as null, which a merge patch removes.
+    pub(crate) fn secret(&self, owner: &Owner) -> Value {
+        let encode =
+            |json: serde_json::Result<Vec<u8>>| json.map_or(Value::Null, |bytes| STANDARD.encode(bytes).into());
+        let (kinds, namespaces) = self.members(owner);
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "fleet-scheduler.io/record",
+            "metadata": {
+                "name": owner.record_name(),
+                "namespace": owner.namespace,
+                "labels": {
+                    APPLYSET_ID_LABEL: owner.applyset_id(),
+                    MANAGED_BY_LABEL: MANAGER,
+                    INSTALL_LABEL: owner.name,
+                    OWNER_KIND_LABEL: owner.kind,
+                },
+                "annotations": {
+                    APPLYSET_TOOLING: concat!("fleetctl/v", env!("CARGO_PKG_VERSION")),
+                    APPLYSET_KINDS: kinds,
+                    APPLYSET_NAMESPACES: namespaces,
+                    LOCK_ANNOTATION: self.lock.as_ref().and_then(|lock| serde_json::to_string(lock).ok()),
+                    WRITE_ANNOTATION: self.write,
+                },
+            },
+            "data": {
+                "record": self.record.as_ref().map_or(Value::Null, |record| encode(serde_json::to_vec(record))),
+                "journal": self.journal.as_ref().map_or(Value::Null, |journal| encode(serde_json::to_vec(journal))),
+            },
+        })
+    }
+
+    /// The sorted kinds and the further namespaces of all members, those of the journal included: the list must have
+    /// grown before an object is applied, and shrinks only after the last one is gone.
+    fn members(&self, owner: &Owner) -> (String, String) {
+        let recorded = self.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
+        let begun = self.journal.iter().flat_map(|journal| journal.steps.iter().map(|step| &step.object));
+        let (mut kinds, mut namespaces) = (Vec::new(), Vec::new());
+        for object in recorded.chain(begun) {
+            let kind =
+                if object.group.is_empty() { object.kind.clone() } else { format!("{}.{}", object.kind, object.group) };
+            kinds.push(kind);
+            namespaces.extend(object.namespace.clone().filter(|namespace| *namespace != owner.namespace));
+        }
+        for names in [&mut kinds, &mut namespaces] {
+            names.sort_unstable();
+            names.dedup();
+        }
+        (kinds.join(","), namespaces.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner() -> Owner {
+        Owner::new("control-plane", "demo", "fleet")
+    }
+
+    fn item(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Item {
+        let object = ObjectRef {
+            group: group.into(),
+            kind: kind.into(),
+            namespace: namespace.map(str::to_owned),
+            name: name.into(),
+        };
+        Item {
+            object,
+            uid: format!("uid-{name}"),
+            origin: Origin::Created,
+            policy: Policy::Delete,
+            digest: "d".into(),
+            fields: 0,
+        }
+    }
+
+    fn state() -> State {
+        let mut record = Record::new(&owner(), "iuid".into(), Release { chart: "c".into(), ..Release::default() });
+        record.inventory = vec![
+            item("apps", "Deployment", Some("fleet"), "a"),
+            item("", "Secret", Some("fleet"), "b"),
+            item("", "Secret", Some("other"), "c"),
+        ];
+        let lock = Lock { holder: Holder::current(), expires: "2026-01-01T00:00:00Z".into() };
+        State { record: Some(record), lock: Some(lock), write: "w1".into(), ..State::default() }
+    }
+
+    #[test]
+    fn a_state_survives_the_way_through_its_secret() {
+        let state = state();
+        let secret = state.secret(&owner());
+        assert_eq!(State::read(&secret).unwrap(), state);
+        assert_eq!(secret["metadata"]["annotations"][APPLYSET_KINDS], "Deployment.apps,Secret");
+        assert_eq!(secret["metadata"]["annotations"][APPLYSET_NAMESPACES], "other");
+    }
+
+    #[test]
+    fn a_record_of_thirty_objects_is_small() {
+        let mut state = state();
+        let objects = (0..30).map(|n| {
+            item("rbac.authorization.k8s.io", "RoleBinding", Some("fleet"), &format!("kube-controller-manager-{n}"))
+        });
+        state.record.as_mut().unwrap().inventory = objects.collect();
+        assert!(serde_json::to_vec(&state.record).unwrap().len() < 8192);
+    }
+
+    #[test]
+    fn the_record_of_another_tool_or_of_a_newer_version_is_refused() {
+        let mut secret = state().secret(&owner());
+        secret["data"]["record"] = STANDARD.encode(r#"{"format": 99}"#).into();
+        assert!(State::read(&secret).unwrap_err().contains("newer fleetctl"));
+        secret["metadata"]["annotations"][APPLYSET_TOOLING] = "kubectl/v1.30".into();
+        assert!(State::read(&secret).unwrap_err().contains("kubectl/v1.30"));
+    }
+
+    #[test]
+    fn a_lock_dies_with_its_time_or_with_its_process() {
+        let here = Holder::current();
+        let now: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert!(!here.machine.is_empty());
+        let lock = |expires: &str, machine: &str, pid: u32| Lock {
+            holder: Holder { machine: machine.into(), pid, ..here.clone() },
+            expires: expires.into(),
+        };
+        assert!(lock("2025-12-31T23:59:59Z", "elsewhere", 1).is_dead(now, &here));
+        assert!(!lock("2026-01-01T00:00:01Z", "elsewhere", 1).is_dead(now, &here));
+        assert!(!lock("2026-01-01T00:00:01Z", &here.machine, 1).is_dead(now, &here), "that process lives");
+        assert!(lock("2026-01-01T00:00:01Z", &here.machine, here.pid).is_dead(now, &here), "an earlier run of our own");
+        assert!(lock("2026-01-01T00:00:01Z", &here.machine, u32::MAX).is_dead(now, &here), "no such process here");
+        assert!(lock("soon", "elsewhere", 1).is_dead(now, &here), "a lock that cannot be read stops nobody");
+        // Another machine, or another namespace of processes, of the same host name.
+        assert!(!lock("2026-01-01T00:00:01Z", "elsewhere", u32::MAX).is_dead(now, &here));
+        let nowhere = Holder { machine: String::new(), ..here.clone() };
+        assert!(!lock("2026-01-01T00:00:01Z", "", u32::MAX).is_dead(now, &nowhere), "nothing is known of either");
+    }
+
+    #[test]
+    fn a_digest_depends_on_content_and_installation_and_not_on_the_order_of_keys() {
+        let one: Value = serde_json::from_str(r#"{"a": 1, "b": [1, "2"]}"#).unwrap();
+        let two: Value = serde_json::from_str(r#"{"b": [1, "2"], "a": 1}"#).unwrap();
+        assert_eq!(digest("u", &one), digest("u", &two));
+        assert_ne!(digest("u", &one), digest("v", &one));
+        assert_ne!(digest("u", &json!({"a": [1, "2"]})), digest("u", &json!({"a": [1, 2]})));
+        assert_ne!(digest("u", &json!({"a": [], "b": [1]})), digest("u", &json!({"a": [1], "b": []})));
+    }
+}

@@ -1,0 +1,438 @@
+//! Reading and writing the Secret with record, journal and lock: taking the lock, renewing it, noticing its loss.
+//!
+//! Every write carries the resource version of the last read, so two runs can never both hold the lock. A write whose
+//! answer was lost is recognised by its random id.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use super::error::{Error, LOCK_LOST};
+use super::owner::Owner;
+use super::record::{Holder, Lock, State, random_id};
+use crate::api::kinds::Kind;
+use crate::k8s::api_error::ApiError;
+use crate::k8s::client::{Server, WriteGuard};
+use crate::k8s::event::Event;
+use crate::k8s::object::ObjectRef;
+use crate::k8s::request_error::RequestError;
+
+/// The most that record and journal may take, in bytes; the API server refuses Secrets from 1 MiB on.
+const LARGEST: usize = 1_000 * 1024;
+/// How long a lock lives without renewal.
+const LOCK_LIFE: Duration = Duration::from_secs(30);
+/// How often it is renewed.
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// How often a lock that is waited for is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the last write of a run may take, even when its deadline has passed.
+const LAST_WORD: Duration = Duration::from_secs(30);
+
+/// How the lock is taken.
+pub(crate) struct LockOptions<'a> {
+    /// How long to wait for another run's lock.
+    pub(crate) wait: Duration,
+    /// Who the lock says is at work; each run puts a fresh nonce into it.
+    pub(crate) holder: &'a Holder,
+    /// Set from the first write on, when there may be something of this run.
+    pub(crate) begun: &'a AtomicBool,
+}
+
+/// The open ledger of a run that holds the lock.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    server: Server,
+    owner: Owner,
+    holder: Holder,
+    /// The resource version of the Secret as the lock was taken over it; empty where there was none.
+    pub(crate) found: String,
+    /// What is in the cluster.
+    pub(crate) state: State,
+}
+
+/// A ledger shared with the task that renews the lock.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    ledger: Arc<Mutex<Ledger>>,
+    renewal: JoinHandle<()>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.renewal.abort();
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(ledger: Ledger) -> Self {
+        let ledger = Arc::new(Mutex::new(ledger));
+        let renewed = Arc::clone(&ledger);
+        let renewal = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(RENEW_EVERY).await;
+                // A failure shows at the run's next own write, which says what it was doing.
+                let _ = renewed.lock().await.still_ours().await;
+            }
+        });
+        Self { ledger, renewal }
+    }
+
+    pub(crate) async fn lock(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
+        self.ledger.lock().await
+    }
+
+    /// Keeps writes from being sent when the lock is lost.
+    pub(crate) fn guard(&self) -> Arc<dyn WriteGuard> {
+        Arc::new(LockGuard(Arc::clone(&self.ledger)))
+    }
+}
+
+/// Lets writes pass while the lock is held.
+struct LockGuard(Arc<Mutex<Ledger>>);
+
+impl WriteGuard for LockGuard {
+    /// Fails where the lock is not ours any more; asks only where that is not certain.
+    fn check(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>> {
+        Box::pin(async {
+            let mut ledger = self.0.lock().await;
+            if ledger.is_fresh() {
+                return Ok(());
+            }
+            ledger.still_ours().await.map_err(|error| match error {
+                Error::LockLost { holder } => ApiError::synthetic(0, LOCK_LOST, holder),
+                Error::Request(error) => *error.source,
+                other => ApiError::synthetic(0, "Invalid", other.to_string()),
+            })
+        })
+    }
+}
+
+fn secrets() -> Kind {
+    Kind::known("", "Secret")
+}
+
+fn reference(owner: &Owner) -> ObjectRef {
+    ObjectRef::new(&secrets(), Some(&owner.namespace), &owner.record_name())
+}
+
+/// Reads record, journal and lock; an empty state when there is no Secret.
+pub(crate) async fn load(server: &Server, owner: &Owner) -> Result<State, Error> {
+    let found = server.get(&secrets(), Some(&owner.namespace), &owner.record_name()).await;
+    match found.map_err(|e| Error::on("read the record", &reference(owner), e))? {
+        None => Ok(State::default()),
+        Some(secret) => State::read_of(owner, &secret).map_err(|why| Error::Record {
+            name: owner.record_name(),
+            namespace: owner.namespace.clone(),
+            why,
+        }),
+    }
+}
+
+impl Ledger {
+    /// Takes the lock and, in the same write, makes a first change to the state.
+    ///
+    /// What the caller has `seen` needs no second look where nobody held the lock then: the write is refused if it is not
+    /// like that any more. A lock that is expired or whose process is gone is taken over; a live one is waited for, at
+    /// most `wait`, and not up to the deadline, for then nobody would say who holds it. Who was slower than
+    /// another has written nothing.
+    ///
+    /// # Errors
+    /// [`Error::Locked`]; [`Error::PlanOutdated`] where the namespace went meanwhile, with the run that was waited for or seen.
+    pub(crate) async fn acquire(
+        server: &Server,
+        owner: &Owner,
+        options: LockOptions<'_>,
+        seen: &State,
+        change: impl Fn(&mut State),
+    ) -> Result<Self, Error> {
+        let began = Instant::now();
+        let end = server.deadline.and_then(|deadline| deadline.checked_sub(2 * LOOK_EVERY));
+        let holder = Holder { nonce: random_id(), since: jiff::Timestamp::now().to_string(), ..options.holder.clone() };
+        let events = server.events();
+        let mut told = false;
+        let was_there = !seen.uid.is_empty();
+        let mut seen = Some(seen).filter(|seen| seen.lock.is_none() && seen.is_one_look()).cloned();
+        loop {
+            let state = match seen.take() {
+                Some(seen) => seen,
+                None => load(server, owner).await?,
+            };
+            if let Some(lock) = &state.lock {
+                if lock.is_dead(server.now(), &holder) {
+                    events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
+                } else if began.elapsed() >= options.wait || end.is_some_and(|end| Instant::now() >= end) {
+                    return Err(Error::Locked { holder: lock.holder.to_string(), expires: lock.expires.clone() });
+                } else {
+                    if !told {
+                        events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: false });
+                        told = true;
+                    }
+                    tokio::time::sleep(LOOK_EVERY).await;
+                    continue;
+                }
+            }
+            let found = state.version.clone();
+            let mut ledger =
+                Self { server: server.clone(), owner: owner.clone(), holder: holder.clone(), found, state };
+            let mut next = ledger.state.clone();
+            next.lock = Some(ledger.fresh_lock());
+            change(&mut next);
+            let is_new = next.uid.is_empty();
+            let before = options.begun.swap(true, Ordering::SeqCst);
+            match ledger.write(next).await {
+                Ok(true) => return Ok(ledger),
+                Ok(false) => options.begun.store(before, Ordering::SeqCst),
+                Err(Error::Request(RequestError { source, .. }))
+                    if is_new
+                        && (told || was_there)
+                        && (source.is_namespace_terminating() || source.is_not_found()) =>
+                {
+                    options.begun.store(before, Ordering::SeqCst);
+                    return Err(Error::PlanOutdated);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Goes on whatever the deadline: what was begun is being undone.
+    pub(crate) fn without_deadline(&mut self) {
+        self.server = self.server.until(None);
+    }
+
+    /// Whether the lock is ours for certain, without a request: it was written a moment ago, and lives much longer.
+    ///
+    /// By the clock that the others go by, which goes on while this machine sleeps.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let in_a_while = self.server.now() + 2 * RENEW_EVERY;
+        self.state.lock.as_ref().is_some_and(|lock| !lock.is_expired(in_a_while))
+    }
+
+    /// Renews the lock, and fails where it is not ours any more.
+    pub(crate) async fn still_ours(&mut self) -> Result<(), Error> {
+        self.update(|_| {}).await
+    }
+
+    /// Changes the state and renews the lock, in one write.
+    pub(crate) async fn update(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
+        self.store(|state, lock| {
+            state.lock = Some(lock);
+            change(state);
+        })
+        .await
+    }
+
+    /// Changes the state and lets go of the lock, in one write. Where nothing is left to remember, the Secret goes.
+    ///
+    /// A run that used up its time still has to say what it did.
+    pub(crate) async fn finish(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
+        let mut left = self.state.clone();
+        change(&mut left);
+        if left.record.is_none() && left.journal.is_none() {
+            return self.remove().await;
+        }
+        self.server = self.server.with_grace(LAST_WORD);
+        self.store(|state, _| {
+            state.lock = None;
+            change(state);
+        })
+        .await
+    }
+
+    /// Deletes the Secret: nothing is left to remember. What another run has begun in it since the lock was lost stays.
+    pub(crate) async fn remove(&mut self) -> Result<(), Error> {
+        let target = reference(&self.owner);
+        self.server = self.server.with_grace(LAST_WORD);
+        if let Err(error) = self.still_ours().await {
+            let gone = load(&self.server, &self.owner).await.is_ok_and(|state| state.uid.is_empty());
+            return if gone { Ok(()) } else { Err(error) };
+        }
+        self.server.delete(&secrets(), &target, &self.state.uid).await.map_err(|e| Error::on("delete", &target, e))?;
+        Ok(())
+    }
+
+    async fn store(&mut self, change: impl Fn(&mut State, Lock)) -> Result<(), Error> {
+        loop {
+            let mut next = self.state.clone();
+            change(&mut next, self.fresh_lock());
+            if self.write(next).await? {
+                return Ok(());
+            }
+            // Someone wrote in between. If the lock is still ours it was only a label or an annotation.
+            let found = load(&self.server, &self.owner).await?;
+            match &found.lock {
+                Some(lock) if lock.holder.nonce == self.holder.nonce => {}
+                Some(lock) => return Err(Error::LockLost { holder: lock.holder.to_string() }),
+                None => return Err(Error::LockLost { holder: "a run that is done already".to_owned() }),
+            }
+            self.state.version = found.version;
+            self.state.uid = found.uid;
+        }
+    }
+
+    /// One write. False when the Secret is not the one that was read.
+    async fn write(&mut self, mut next: State) -> Result<bool, Error> {
+        next.write = random_id();
+        let target = reference(&self.owner);
+        let mut secret = next.secret(&self.owner);
+        let size = next.size();
+        // The server would refuse it too, but in the middle of a run and with words about a Secret nobody wrote.
+        if size > LARGEST {
+            return Err(Error::Record {
+                name: self.owner.record_name(),
+                namespace: self.owner.namespace.clone(),
+                why: format!(
+                    "what is needed to undo this run takes {} KiB, more than the {} KiB that a Secret holds; nothing of \
+                     this step was written",
+                    size / 1024,
+                    LARGEST / 1024
+                ),
+            });
+        }
+        let answer = if next.uid.is_empty() {
+            drop_nulls(&mut secret);
+            self.server.create(&secrets(), &secret).await
+        } else {
+            // The type of a Secret cannot be changed, and need not be said again.
+            if let Some(map) = secret.as_object_mut() {
+                map.remove("type");
+            }
+            secret["metadata"]["resourceVersion"] = next.version.clone().into();
+            secret["metadata"]["uid"] = next.uid.clone().into();
+            self.server.merge(&secrets(), &target, &secret).await
+        };
+        let stored = match answer {
+            Ok(written) => written.object,
+            // Ours after all, if the first answer was lost; otherwise somebody was faster.
+            Err(error) if error.code == 409 || error.is_not_found() && !next.uid.is_empty() => {
+                let found = load(&self.server, &self.owner).await?;
+                if found.write == next.write {
+                    self.state = State { uid: found.uid, version: found.version, ..next };
+                    return Ok(true);
+                }
+                return Ok(false);
+            }
+            Err(error) => return Err(Error::on("write the record", &target, error)),
+        };
+        crate::k8s::object::uid(&stored).clone_into(&mut next.uid);
+        crate::k8s::object::text(&stored, "/metadata/resourceVersion")
+            .unwrap_or_default()
+            .clone_into(&mut next.version);
+        self.state = next;
+        Ok(true)
+    }
+
+    fn fresh_lock(&self) -> Lock {
+        let expires = self.server.now() + jiff::SignedDuration::try_from(LOCK_LIFE).unwrap_or_default();
+        Lock { holder: self.holder.clone(), expires: expires.to_string() }
+    }
+}
+
+/// Nulls delete in a merge patch, but have no place in a new object.
+fn drop_nulls(value: &mut Value) {
+    if let Some(map) = value.as_object_mut() {
+        map.retain(|_, value| !value.is_null());
+        map.values_mut().for_each(drop_nulls);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::AtomicUsize;
+
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::k8s::client::ApplyOptions;
+    use crate::k8s::event::Events;
+    use crate::k8s::server_clock::tests::dated;
+
+    /// A server on which another run takes the lock over as soon as the time there is an hour later, which an answer to
+    /// `/late` says. Counts what is applied.
+    fn taken_over(owner: &Owner, applied: &Arc<AtomicUsize>) -> Server {
+        let lock = Lock { holder: Holder { nonce: "another".into(), ..Holder::current() }, expires: String::new() };
+        let mut taken = State { lock: Some(lock), write: "w".into(), ..State::default() }.secret(owner);
+        taken["metadata"]["uid"] = "u".into();
+        taken["metadata"]["resourceVersion"] = "2".into();
+        let applied = Arc::clone(applied);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let ours = json!({"metadata": {"uid": "u", "resourceVersion": "1"}});
+            let (code, said) = match (request.method().as_str(), path.contains("/configmaps/")) {
+                ("PATCH", true) => {
+                    applied.fetch_add(1, Ordering::SeqCst);
+                    (200, ours)
+                }
+                ("PATCH", false) => {
+                    (409, json!({"code": 409, "reason": "Conflict", "message": "it is another by now"}))
+                }
+                ("POST", _) => (201, ours),
+                _ => (200, taken.clone()),
+            };
+            let hours = i64::from(path == "/late");
+            let time = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(hours);
+            let answer = http::Response::builder().status(code).body(Body::from(said.to_string().into_bytes()));
+            let mut answer = answer.unwrap();
+            *answer.headers_mut() = dated(time);
+            async { Ok::<_, Infallible>(answer) }
+        });
+        Server::new(kube::Client::new(service, "default"), Events::none())
+    }
+
+    /// The lock, just taken.
+    async fn acquired(server: &Server, owner: &Owner) -> Ledger {
+        let (holder, begun) = (Holder::current(), AtomicBool::new(false));
+        let options = LockOptions { wait: Duration::ZERO, holder: &holder, begun: &begun };
+        Ledger::acquire(server, owner, options, &State::default(), |_| {}).await.unwrap()
+    }
+
+    fn map() -> (Kind, Value) {
+        let metadata = json!({"name": "config", "namespace": "fleet"});
+        (Kind::known("", "ConfigMap"), json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
+    }
+
+    #[tokio::test]
+    async fn nothing_more_is_written_once_the_lock_may_be_anothers_by_the_clock_of_the_server() {
+        let owner = Owner::new("control-plane", "demo", "fleet");
+        let applied = Arc::new(AtomicUsize::new(0));
+        let server = taken_over(&owner, &applied);
+        let fenced = server.guarded(Shared::new(acquired(&server, &owner).await).guard());
+        let (kind, map) = map();
+        fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap();
+        assert_eq!(applied.load(Ordering::SeqCst), 1, "a lock that was taken a moment ago needs no look");
+        server.get_path("/late").await.unwrap();
+        let refused = fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap_err();
+        let target = ObjectRef::new(&kind, Some("fleet"), "config");
+        assert_eq!(Error::on("apply", &target, refused).reason(), "LockLost");
+        assert_eq!(applied.load(Ordering::SeqCst), 1);
+        // Reading needs no lock.
+        fenced.get(&kind, Some("fleet"), "config").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_came_before_a_sleep_makes_no_expired_lock_fresh_again() {
+        let owner = Owner::new("control-plane", "demo", "fleet");
+        let applied = Arc::new(AtomicUsize::new(0));
+        let server = taken_over(&owner, &applied);
+        let mut ledger = acquired(&server, &owner).await;
+        // It was taken an hour ago, and this machine has slept since; an answer from then is read only now.
+        let then = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(1);
+        let life = jiff::SignedDuration::try_from(LOCK_LIFE).unwrap();
+        ledger.state.lock.as_mut().unwrap().expires = (then + life).to_string();
+        server.clock.hear(&dated(then), then);
+        let fenced = server.guarded(Shared::new(ledger).guard());
+        let (kind, map) = map();
+        let refused = fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap_err();
+        let target = ObjectRef::new(&kind, Some("fleet"), "config");
+        assert_eq!(Error::on("apply", &target, refused).reason(), "LockLost");
+        assert_eq!(applied.load(Ordering::SeqCst), 0);
+    }
+}

@@ -1,0 +1,374 @@
+//! From kubeconfig files, a context and a namespace to a client, with errors that name the file and the contexts.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper_util::client::proxy::matcher::Matcher;
+use kube::client::ClientBuilder;
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+use tower::buffer::BufferLayer;
+use tower::retry::RetryLayer;
+
+use super::exec_plugin::LogIn;
+use super::request_log::Trace;
+use super::response_limit::AnswerLimit;
+use super::retry::OfReads;
+use crate::api::kubeconfig_check;
+use crate::api::shell::foreign_word;
+use crate::api::text::{visible, visible_cell, visible_list};
+
+/// How long a connection may take to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may stay silent. Longer than a request of ours and than the life of a watch of ours.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many requests may wait for a connection before senders have to.
+const IN_FLIGHT: usize = 1024;
+
+/// Where to connect and as whom.
+#[derive(Debug, Clone, Default)]
+pub struct Target {
+    /// Kubeconfig files given by flag; instead of them `KUBECONFIG` (a list), then `~/.kube/config`, then the pod.
+    pub kubeconfig: Vec<PathBuf>,
+    /// The context, else the current one.
+    pub context: Option<String>,
+}
+
+/// A client and what it was made from.
+#[derive(Clone)]
+pub struct Connected {
+    /// The client; questions that a busy server sends away are asked again.
+    pub client: Client,
+    /// The name of the context, none inside a pod.
+    pub context: Option<String>,
+    /// The API server's address.
+    pub server: String,
+    /// The namespace of the context, `default` if it names none.
+    pub namespace: String,
+}
+
+impl std::fmt::Debug for Connected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connected")
+            .field("context", &self.context)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No file, no pod.
+    #[error("no kubeconfig was found: {looked}")]
+    NoKubeconfig {
+        /// Where was looked.
+        looked: String,
+    },
+    /// A file that cannot be read or is no kubeconfig.
+    #[error("cannot use the kubeconfig {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The context that was asked for does not exist, or none is current.
+    #[error("{} in {files}{}", missing(context.as_deref()), known(contexts))]
+    Context {
+        /// What was asked for; none when no context is current.
+        context: Option<String>,
+        /// The files that were read.
+        files: String,
+        /// The contexts that exist.
+        contexts: Vec<String>,
+    },
+    /// The context exists, and what it points to cannot be used.
+    #[error("the context `{}` of {files} cannot be used", visible_cell(context))]
+    Unusable {
+        /// The context.
+        context: String,
+        /// The files that were read.
+        files: String,
+        /// What is wrong.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl ClientError {
+    /// A stable id for programs.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoKubeconfig { .. } => "NoKubeconfig",
+            Self::File { .. } => "BadKubeconfig",
+            Self::Context { .. } => "NoSuchContext",
+            Self::Unusable { .. } => "UnusableContext",
+        }
+    }
+
+    /// What to do next.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::NoKubeconfig { .. } => "set KUBECONFIG to the file of your cluster".to_owned(),
+            Self::File { path, .. } => format!("check the file {}", path.display()),
+            Self::Context { contexts, .. } if contexts.len() == 1 => {
+                format!("use `--context {}`", foreign_word(&contexts[0]))
+            }
+            Self::Context { contexts, .. } if contexts.is_empty() => {
+                "set KUBECONFIG to the file of your cluster".to_owned()
+            }
+            Self::Context { .. } => "name one of them with `--context`".to_owned(),
+            Self::Unusable { context, .. } => {
+                format!("try `kubectl --context {} version` to see whether the context works", foreign_word(context))
+            }
+        }
+    }
+}
+
+fn missing(context: Option<&str>) -> String {
+    context.map_or_else(
+        || "no context is current".to_owned(),
+        |context| format!("there is no context `{}`", visible_cell(context)),
+    )
+}
+
+fn known(contexts: &[String]) -> String {
+    if contexts.is_empty() { String::new() } else { format!("; there are {}", visible_list(&contexts.join(", "))) }
+}
+
+impl Target {
+    /// Makes a client. Nothing is sent yet, but an exec plugin of the kubeconfig may run.
+    ///
+    /// # Errors
+    /// [`ClientError`], with the file or the context that does not work.
+    pub async fn connect(&self) -> Result<Connected, ClientError> {
+        let paths = self.paths();
+        let Some((kubeconfig, files)) = read(&paths, !self.kubeconfig.is_empty())? else {
+            return self.connect_in_pod(&paths);
+        };
+        let contexts: Vec<String> = kubeconfig.contexts.iter().map(|c| c.name.clone()).collect();
+        let context = self.context.clone().or_else(|| kubeconfig.current_context.clone()).filter(|c| !c.is_empty());
+        let Some(context) = context.filter(|wanted| contexts.contains(wanted)) else {
+            let context = self.context.clone().or(kubeconfig.current_context).filter(|c| !c.is_empty());
+            return Err(ClientError::Context { context, files, contexts });
+        };
+        let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+        let unusable = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Unusable {
+            context: context.clone(),
+            files: files.clone(),
+            source,
+        };
+        let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
+        finish(config, Some(context.clone())).map_err(unusable)
+    }
+
+    /// The names of all contexts; none where the files cannot be read.
+    pub fn contexts(&self) -> Vec<String> {
+        let found = read(&self.paths(), !self.kubeconfig.is_empty()).ok().flatten();
+        found.map(|(config, _)| config.contexts.into_iter().map(|context| context.name).collect()).unwrap_or_default()
+    }
+
+    /// The API server's address as the files have it; none where they cannot be read or have no such context. No plugin runs.
+    pub fn server(&self) -> Option<String> {
+        let (config, _) = read(&self.paths(), !self.kubeconfig.is_empty()).ok().flatten()?;
+        let context = self.context.as_ref().or(config.current_context.as_ref())?;
+        cluster(&config, context)?.server.clone()
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        if !self.kubeconfig.is_empty() {
+            return self.kubeconfig.clone();
+        }
+        let listed: Vec<PathBuf> = std::env::var_os("KUBECONFIG")
+            .map(|value| std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect())
+            .unwrap_or_default();
+        if !listed.is_empty() {
+            return listed;
+        }
+        std::env::home_dir().map(|home| home.join(".kube").join("config")).into_iter().collect()
+    }
+
+    fn connect_in_pod(&self, paths: &[PathBuf]) -> Result<Connected, ClientError> {
+        if let Some(context) = &self.context {
+            let files = format!("{}, which does not exist", join(paths));
+            return Err(ClientError::Context { context: Some(context.clone()), files, contexts: Vec::new() });
+        }
+        let looked = format!("{} does not exist, and this is not a pod", join(paths));
+        let config = Config::incluster().map_err(|_| ClientError::NoKubeconfig { looked })?;
+        finish(config, None).map_err(|source| ClientError::Unusable {
+            context: "in-cluster".to_owned(),
+            files: "the pod".to_owned(),
+            source,
+        })
+    }
+}
+
+/// A client of a whole kubeconfig that is at hand, such as one just written.
+///
+/// # Errors
+/// [`ClientError`] when its current context cannot be used.
+pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientError> {
+    let context = kubeconfig.current_context.clone().unwrap_or_default();
+    let unusable = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Unusable {
+        context: context.clone(),
+        files: "the generated kubeconfig".to_owned(),
+        source,
+    };
+    let options = KubeConfigOptions::default();
+    let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
+    finish(config, Some(context.clone())).map_err(unusable)
+}
+
+/// The configuration of a context, with the proxy that it is to go through.
+///
+/// That of the kubeconfig counts whatever the environment says. The library holds `NO_PROXY` against the proxy's own address,
+/// that of a kubeconfig too.
+async fn config_of(
+    kubeconfig: Kubeconfig,
+    context: &str,
+    options: &KubeConfigOptions,
+) -> Result<Config, Box<dyn std::error::Error + Send + Sync>> {
+    let kubeconfig = kubeconfig_check::checked(kubeconfig, context)?;
+    let own = cluster(&kubeconfig, context).and_then(|cluster| cluster.proxy_url.clone());
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
+    match own.filter(|proxy| !proxy.is_empty()) {
+        // The library has read it, and refused it where it is none.
+        Some(own) => config.proxy_url = own.parse().ok().or(config.proxy_url),
+        None => config.proxy_url = proxy_of_environment(&config.cluster_url),
+    }
+    Ok(config)
+}
+
+/// The cluster of a context.
+fn cluster<'k>(kubeconfig: &'k Kubeconfig, context: &str) -> Option<&'k Cluster> {
+    let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()
+}
+
+/// The environment's proxy, but for what is on this machine and what `NO_PROXY` names, as kubectl has it.
+fn proxy_of_environment(server: &http::Uri) -> Option<http::Uri> {
+    let named = |name| std::env::var(name).ok().filter(|proxy| !proxy.is_empty());
+    let proxy = named("HTTPS_PROXY").or_else(|| named("https_proxy"))?;
+    let proxy = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
+    let asked =
+        http::Uri::builder().scheme("https").authority(server.authority()?.as_str()).path_and_query("/").build();
+    // The matcher takes `*` for a name, not for an address.
+    let all =
+        named("NO_PROXY").or_else(|| named("no_proxy")).is_some_and(|list| list.split(',').any(|e| e.trim() == "*"));
+    let is_meant = !all && !is_this_machine(server.host()?) && Matcher::from_env().intercept(&asked.ok()?).is_some();
+    proxy.parse().ok().filter(|_| is_meant)
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+fn finish(mut config: Config, context: Option<String>) -> Result<Connected, Box<dyn std::error::Error + Send + Sync>> {
+    // The library's would take writes, too, and wait for as long as a server says.
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    // Without it the time that a pooled connection lay idle counts against the next answer.
+    config.reset_reader_on_write = true;
+    // Audit logs and the server's own bookkeeping name clients by it.
+    let agent = http::HeaderValue::from_static(concat!("fleetctl/v", env!("CARGO_PKG_VERSION")));
+    config.headers.push((http::header::USER_AGENT, agent));
+    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let namespace = config.default_namespace.clone();
+    let retry = RetryLayer::new(OfReads::new()?);
+    let log_in = LogIn::of(&config.auth_info);
+    // Below the log of requests, which shows errors, too.
+    let builder = ClientBuilder::try_from(config).map_err(|error| log_in.without_credentials(Box::new(error)))?;
+    let builder = builder.with_layer(&log_in).with_layer(&AnswerLimit).with_layer(&Trace);
+    let client = builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&retry).build();
+    Ok(Connected { client, context, server, namespace })
+}
+
+/// Reads and merges files by client-go's rules. Files of a list may be missing, files given by flag may not.
+fn read(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)>, ClientError> {
+    let mut merged: Option<Kubeconfig> = None;
+    let mut used = Vec::new();
+    for path in paths {
+        if !required && !path.exists() {
+            continue;
+        }
+        let wrong = |source| ClientError::File { path: path.clone(), source: without_lines(source) };
+        let next = kubeconfig_check::read(path).map_err(wrong)?;
+        merged = Some(match merged {
+            Some(former) => former.merge(next).map_err(wrong)?,
+            None => next,
+        });
+        used.push(path.clone());
+    }
+    Ok(merged.map(|config| (config, join(&used))))
+}
+
+/// The error of a kubeconfig without the lines that it is about, which can hold a token.
+fn without_lines(error: KubeconfigError) -> Box<dyn std::error::Error + Send + Sync> {
+    match error {
+        KubeconfigError::Parse(source) => visible(&source.without_snippet().to_string()).into(),
+        other => Box::new(other),
+    }
+}
+
+fn join(paths: &[PathBuf]) -> String {
+    let names: Vec<String> = paths.iter().map(|path| Path::display(path).to_string()).collect();
+    if names.is_empty() { "~/.kube/config".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(folder: &Path, name: &str, context: &str, current: bool) -> PathBuf {
+        let path = folder.join(name);
+        let current = if current { format!("current-context: {context}\n") } else { String::new() };
+        let text = format!(
+            "apiVersion: v1\nkind: Config\n{current}clusters:\n- name: {context}\n  cluster: {{server: \"http://127.0.0.1:1/{context}\"}}\n\
+             contexts:\n- name: {context}\n  context: {{cluster: {context}, user: u, namespace: ns-{context}}}\nusers:\n- name: u\n  user: {{}}\n"
+        );
+        fs_err::write(&path, text).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn a_context_is_found_in_any_file_of_the_list() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = vec![file(folder.path(), "a", "one", true), file(folder.path(), "b", "two", false)];
+        let one = Target { kubeconfig: kubeconfig.clone(), context: None }.connect().await.unwrap();
+        assert_eq!((one.context.as_deref(), one.namespace.as_str()), (Some("one"), "ns-one"));
+        let two = Target { kubeconfig, context: Some("two".into()) }.connect().await.unwrap();
+        assert_eq!(two.server, "http://127.0.0.1:1/two");
+    }
+
+    #[tokio::test]
+    async fn a_context_that_does_not_exist_is_answered_with_those_that_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = vec![file(folder.path(), "a", "one", true)];
+        let error = Target { kubeconfig, context: Some("prod".into()) }.connect().await.unwrap_err();
+        assert_eq!(error.reason(), "NoSuchContext");
+        assert!(
+            error.to_string().contains("no context `prod`") && error.to_string().contains("there are one"),
+            "{error}"
+        );
+        assert_eq!(error.remedy(), "use `--context one`");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_broken_or_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("broken");
+        fs_err::write(&path, "contexts: [").unwrap();
+        let error = Target { kubeconfig: vec![path.clone()], context: None }.connect().await.unwrap_err();
+        assert!(matches!(error, ClientError::File { .. }), "{error:?}");
+        assert!(error.to_string().contains("broken"));
+        let missing = folder.path().join("missing");
+        let error = Target { kubeconfig: vec![missing], context: None }.connect().await.unwrap_err();
+        assert!(error.to_string().contains("missing"), "{error}");
+    }
+}
