@@ -1,77 +1,32 @@
 //! The command line: one file a command; only here is anything printed or asked.
 
-mod accept;
-mod agent_args;
-mod candidates;
-mod chart_choice;
-mod check;
-mod cluster_access;
-mod completion;
-mod delete;
-mod diff;
-mod display;
-mod environment;
-mod error;
-mod explain;
-mod format;
-mod get;
-mod groups;
-mod image_args;
-mod install;
-mod kubeconfig;
-mod kubeconfig_edit;
-mod kubectl_install;
-mod late;
-mod lint;
-mod log;
-mod meant;
-mod named;
-mod objects;
-mod outcome;
-mod package_args;
-mod pages;
-mod plan_args;
-mod preview;
-mod reference;
-mod report;
-mod rollback;
-mod run_args;
-mod show;
-mod show_images;
-mod show_presets;
-mod show_rbac;
-mod show_readme;
-mod show_schema;
-mod show_values;
-mod status;
-mod style;
-mod table;
-mod template;
-mod template_output;
-mod ui;
-mod uninstall;
-mod values_args;
-mod verdicts;
-mod version;
-mod versions;
+mod args;
+mod commands;
+mod connect;
+mod output;
+mod parser;
+mod render_offline;
+mod signals;
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgAction, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use futures::future::LocalBoxFuture;
 
-use crate::api::names::NamespaceName;
-use crate::api::shell::{foreign_word, kubeconfig_flag, word};
-use error::{CliError, Exit};
-use groups::grouped;
-use late::{Late, late};
-use log::LogFormat;
-use ui::Ui;
+use args::environment;
+use args::global::Global;
+use commands::{
+    accept, check, completion, delete, diff, explain, get, install, kubeconfig, kubectl_install, lint, reference,
+    rollback, show, status, template, uninstall, version, versions,
+};
+use output::error::{CliError, Exit};
+use output::terminal::Ui;
+use parser::help_groups::grouped;
+use parser::lazy::{Late, late};
 
 /// Install, check and remove a multi-cluster Kubernetes scheduling service
 #[derive(Debug, Parser)]
@@ -86,72 +41,6 @@ struct Cli {
 
     #[command(subcommand)]
     command: Command,
-}
-
-/// What every command takes.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Global options")]
-struct Global {
-    /// Kubernetes context to act on [default: the current context]
-    #[arg(long, global = true, value_name = "CONTEXT", env = environment::CONTEXT, hide_env = true)]
-    context: Option<String>,
-
-    /// Namespace of the service's components
-    #[arg(long, short = 'n', global = true, value_name = "NAMESPACE", default_value = "fleet", env = environment::NAMESPACE, hide_env = true)]
-    namespace: NamespaceName,
-
-    /// Whether the namespace was asked for, rather than left at its default.
-    #[arg(skip)]
-    namespace_given: bool,
-
-    /// Undo the changes of this run if it fails or is interrupted
-    #[arg(long, global = true)]
-    rollback: bool,
-
-    /// Kubeconfig file to use [default: $KUBECONFIG, then ~/.kube/config]
-    #[arg(long, global = true, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-
-    /// Print results, warnings and errors only
-    #[arg(long, short = 'q', global = true)]
-    quiet: bool,
-
-    /// Show each request on stderr; twice: what leads to it; three times: what libraries say
-    #[arg(long, global = true, action = ArgAction::Count)]
-    verbose: u8,
-
-    /// How the lines of `--verbose` and RUST_LOG look
-    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
-    log_format: LogFormat,
-
-    /// When to colour: `auto`, `always` or `never`
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
-    color: ColorChoice,
-}
-
-impl Global {
-    /// The flags that lead another command to the same place, with a space before each.
-    fn tail(&self) -> String {
-        self.tail_in(self.namespace.as_str())
-    }
-
-    /// The same for a namespace of the same cluster.
-    fn tail_in(&self, namespace: &str) -> String {
-        let mut tail = self.cluster();
-        if namespace != "fleet" {
-            tail += &format!(" --namespace {}", foreign_word(namespace));
-        }
-        tail
-    }
-
-    /// The flags that lead to the same cluster, for this program and for kubectl, with a space before each.
-    fn cluster(&self) -> String {
-        let mut flags = self.kubeconfig.as_deref().map(kubeconfig_flag).unwrap_or_default();
-        if let Some(context) = &self.context {
-            flags += &format!(" --context {}", word(context));
-        }
-        flags
-    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -241,12 +130,12 @@ pub fn main() -> ExitCode {
     // Help and mistakes are told by the whole tree; its order of flags is another.
     let parsed = parse(late(tree)).or_else(|error| match error.kind() {
         ErrorKind::DisplayVersion => Err(error),
-        _ => parse(grouped(named::tree(tree(), name).name(name).bin_name(name))),
+        _ => parse(grouped(parser::program_name::tree(tree(), name).name(name).bin_name(name))),
     });
     let (mut cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
-            let error = meant::told(error, &argv, &tree(), name);
+            let error = parser::did_you_mean::told(error, &argv, &tree(), name);
             return clap_ended(&error, name, wants_json(&argv));
         }
     };
@@ -255,7 +144,7 @@ pub fn main() -> ExitCode {
     cli.global.namespace_given =
         matches.value_source("namespace").is_some_and(|from| from != ValueSource::DefaultValue);
     let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches));
-    log::start(cli.global.verbose, cli.global.log_format, &ui.lines);
+    output::log::start(cli.global.verbose, cli.global.log_format, &ui.lines);
     for remark in environment::unknown() {
         ui.warn(&remark);
     }
@@ -360,7 +249,7 @@ fn ended(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
 /// Where an error itself knows no way on, its page may.
 fn with_page(error: CliError) -> CliError {
     let silent = error.hints.is_empty() && error.problems.is_none() && error.exit != Exit::Usage;
-    if silent && pages::find(error.reason).is_some() { error.hint_of_reason() } else { error }
+    if silent && explain::pages::find(error.reason).is_some() { error.hint_of_reason() } else { error }
 }
 
 /// The reason of an error that only means that the reader has gone.

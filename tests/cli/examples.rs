@@ -2,7 +2,7 @@
 //!
 //! `UPDATE_EXAMPLES=1` writes what is printed into the pages, as `cargo bed goldens` does.
 
-#[path = "../../src/cli/pages/block.rs"]
+#[path = "../../src/cli/commands/explain/pages/block.rs"]
 mod block;
 
 use std::path::Path;

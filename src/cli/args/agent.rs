@@ -1,0 +1,40 @@
+//! The flags that decide what an agent is made of, and the plan that they make.
+
+use clap::Args;
+
+use super::package;
+use super::package::{PackageArgs, warn_of_values, wrong_name, wrong_values};
+use crate::api::version::KubeMinor;
+use crate::chart;
+use crate::cli::args::global::Global;
+use crate::cli::output::error::CliError;
+use crate::cli::output::terminal::Ui;
+use crate::workload_cluster::plan::Plan;
+
+/// Flags that decide what an agent is made of.
+#[derive(Debug, Args)]
+pub(crate) struct AgentPlanArgs {
+    /// Name of the workload cluster, unique in its control plane [default: `name` of the values]
+    #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
+    name: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) package: PackageArgs,
+}
+
+impl AgentPlanArgs {
+    /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
+    pub(crate) fn plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
+        let (selection, chart) = self.package.chart(chart::Kind::Agent, server)?;
+        let values = self.package.values(chart.values_of(&selection.version), "image")?;
+        let Some(name) = package::name(self.name.as_deref(), &values)? else {
+            return Err(CliError::usage("NoName", "the workload cluster has no name")
+                .hint("give it as argument (`install agent NAME`) or as `name:` in the values"));
+        };
+        let name = name.parse().map_err(|error| wrong_name(&error))?;
+        let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);
+        let plan = plan.map_err(|problems| wrong_values(&problems))?;
+        warn_of_values(ui, &plan.package);
+        Ok(plan)
+    }
+}

@@ -1,0 +1,61 @@
+//! Which chart a command is about: that of the control plane or of the agent, and the service version.
+
+use clap::Args;
+
+use crate::chart::select::{self, Request, SelectError, Selection};
+use crate::chart::{self, Chart, Kind};
+use crate::cli::output::error::{CliError, Exit};
+use crate::control_plane::values::ControlPlaneValues;
+use crate::workload_cluster::values::AgentValues;
+
+/// Flags that choose a chart.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ChartArgs {
+    /// The chart: `control-plane` (also `cp`) or `agent` [default: control-plane]
+    #[arg(value_name = "CHART")]
+    pub(crate) chart: Option<Kind>,
+
+    /// Service version: a line (`v0.6`) or a version (`v0.6.1`) [default: v0.6.1]
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) version: Option<String>,
+}
+
+impl ChartArgs {
+    /// Which chart, the control plane's if none is named.
+    pub(crate) fn kind(&self) -> Kind {
+        self.chart.unwrap_or(Kind::ControlPlane)
+    }
+
+    /// The row of the table.
+    pub(crate) fn selection(&self) -> Result<Selection<'static>, CliError> {
+        let request = Request { version: self.version.as_deref(), image_tag: None, server: None };
+        select::select(chart::versions(), request).map_err(|error| no_version(&error))
+    }
+}
+
+/// A version that is not in the table, or that does not fit the rest of the command line.
+pub(crate) fn no_version(error: &SelectError) -> CliError {
+    let exit = if matches!(error, SelectError::NoneSupports { .. }) { Exit::Preflight } else { Exit::Usage };
+    CliError::new(exit, "NoSuchVersion", error.to_string()).hint("list what there is with `fleetctl versions`")
+}
+
+/// The chart of a kind that a row installs.
+pub(crate) fn load(kind: Kind, selection: &Selection<'_>) -> Result<Chart, CliError> {
+    let row = selection.row;
+    let Some(line) = row.charts.get(&kind) else {
+        return Err(CliError::usage("NoChart", format!("service version {} has no {kind} chart", row.version))
+            .hint("list what there is with `fleetctl versions`"));
+    };
+    let chart = Chart::load(kind, *line).map_err(|error| {
+        CliError::new(Exit::Failed, "NoChart", format!("the {kind} chart of {line} cannot be loaded")).because(&error)
+    })?;
+    Ok(chart.with_row(row.clone()))
+}
+
+/// The JSON Schema of a chart's values, those of every line.
+pub(crate) fn schema(kind: Kind) -> serde_json::Value {
+    match kind {
+        Kind::ControlPlane => ControlPlaneValues::schema(),
+        Kind::Agent => AgentValues::schema(),
+    }
+}

@@ -1,0 +1,111 @@
+//! The flags that decide what a control plane is made of, and the plan that they make.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::package;
+use super::package::{PackageArgs, flag, warn_of_values, wrong_name, wrong_values};
+use crate::api::names::ControlPlaneName;
+use crate::api::version::KubeMinor;
+use crate::chart::{self, ValuesBuilder, read_file};
+use crate::cli::args::global::Global;
+use crate::cli::output::error::CliError;
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::plan::Plan;
+
+/// Flags that decide what a control plane is made of.
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Name of the control plane; also its kubectl context [default: `name` of the values]
+    #[arg(value_name = "CONTROL_PLANE_NAME")]
+    name: Option<String>,
+
+    #[command(flatten)]
+    package: PackageArgs,
+
+    /// JSON access key file of the cloud, when the hosting cluster is a managed one
+    #[arg(long, value_name = "FILE", help_heading = None)]
+    cloud_access_key: Option<PathBuf>,
+
+    /// Project identifier in the same cloud
+    #[arg(long, value_name = "PROJECT", help_heading = None)]
+    cloud_project_id: Option<String>,
+
+    #[arg(skip)]
+    default_name: Option<&'static str>,
+}
+
+/// The largest access key file that is read, in bytes.
+const ACCESS_KEY_LIMIT: usize = 64 * 1024;
+
+impl PlanArgs {
+    /// Whether the cluster's version has to be known before a plan can be made.
+    pub(crate) fn asks_cluster(&self) -> bool {
+        self.package.asks_cluster()
+    }
+
+    /// The name given as an argument.
+    pub(crate) fn name_given(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The name to use where neither the argument nor the values give one.
+    pub(crate) fn name_at_least(&mut self, name: &'static str) {
+        self.default_name = Some(name);
+    }
+
+    /// Whether nothing but a name was given.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.package.is_bare() && self.cloud_access_key.is_none() && self.cloud_project_id.is_none()
+    }
+
+    /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
+    pub(crate) fn plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
+        let (selection, chart) = self.package.chart(chart::Kind::ControlPlane, server)?;
+        let values = self.values(chart.values_of(&selection.version))?;
+        let name = self.name(&values)?;
+        let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);
+        let mut plan = plan.map_err(|problems| wrong_values(&problems))?;
+        plan.flags = global.tail();
+        warn_of_values(ui, &plan.package);
+        Ok(plan)
+    }
+
+    fn values(&self, builder: ValuesBuilder) -> Result<ValuesBuilder, CliError> {
+        let builder = self.package.values(super::environment::apply(builder), "scheduler.image")?;
+        let project = self.cloud_project_id.as_deref();
+        let builder = flag(builder, "--cloud-project-id", "cloud.projectId", project)?;
+        match &self.cloud_access_key {
+            Some(path) => Ok(builder.flag("--cloud-access-key", "cloud.accessKey", &access_key(path)?)),
+            None => Ok(builder),
+        }
+    }
+
+    fn name(&self, values: &ValuesBuilder) -> Result<ControlPlaneName, CliError> {
+        let given = package::name(self.name.as_deref(), values)?;
+        let Some(name) = given.or_else(|| self.default_name.map(str::to_owned)) else {
+            return Err(CliError::usage("NoName", "the control plane has no name")
+                .hint("give it as argument (`install control-plane NAME`) or as `name:` in the values"));
+        };
+        name.parse().map_err(|error| wrong_name(&error))
+    }
+}
+
+/// Reads an access key file. Neither its content nor a part of it is ever in an error.
+fn access_key(path: &Path) -> Result<String, CliError> {
+    let shown = path.display().to_string();
+    let wrong = |what: &str| {
+        CliError::usage("InvalidAccessKey", format!("`--cloud-access-key {shown}`: {what}"))
+            .hint("give the path of the JSON key file that the cloud provider made")
+    };
+    let bytes = read_file(&shown).map_err(|problem| wrong(&problem.message))?;
+    if bytes.len() > ACCESS_KEY_LIMIT {
+        return Err(wrong("the file is too large to be an access key"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| wrong("the file is not UTF-8 text"))?;
+    // The parser's own message would quote what it met.
+    let json: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|error| wrong(&format!("the file is not JSON (line {}, column {})", error.line(), error.column())))?;
+    if json.is_object() { Ok(text) } else { Err(wrong("the file is not a JSON object")) }
+}

@@ -1,0 +1,11 @@
+//! Arguments that several commands take.
+
+pub(in crate::cli) mod agent;
+pub(in crate::cli) mod chart_choice;
+pub(in crate::cli) mod control_plane;
+pub(in crate::cli) mod environment;
+pub(in crate::cli) mod global;
+pub(in crate::cli) mod images;
+pub(in crate::cli) mod package;
+pub(in crate::cli) mod run;
+pub(in crate::cli) mod values;

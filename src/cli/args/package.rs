@@ -1,0 +1,137 @@
+//! The flags that decide which chart is installed and with which values: version, images, values files and settings.
+
+use clap::Args;
+
+use super::chart_choice::no_version;
+use super::images::ImageArgs;
+use super::values::ValuesArgs;
+use crate::api::names::NameError;
+use crate::api::version::KubeMinor;
+use crate::chart::select::{self, Request, Selection};
+use crate::chart::{self, Chart, Diagnostics, ValuesBuilder};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+use crate::install::package::{Package, PackageError, load_chart};
+
+/// Flags that decide what is installed; help texts that differ by command are put in there.
+#[derive(Debug, Args)]
+pub(crate) struct PackageArgs {
+    /// Service version: a line (`v0.6`), a version (`v0.6.1`), or `auto` for the newest that supports the cluster
+    /// [default: that of `--image-tag`, else v0.6.1]
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) version: Option<String>,
+
+    /// Image repository of the component [default: that of the chart]
+    #[arg(long, value_name = "REPOSITORY")]
+    image_repository: Option<String>,
+
+    /// Image tag of the component [default: the service version, v0.6.1]
+    #[arg(long, value_name = "TAG")]
+    image_tag: Option<String>,
+
+    #[command(flatten)]
+    images: ImageArgs,
+
+    #[command(flatten)]
+    values: ValuesArgs,
+}
+
+impl PackageArgs {
+    /// Whether the cluster's version has to be known before a plan can be made.
+    pub(crate) fn asks_cluster(&self) -> bool {
+        self.version.as_deref() == Some("auto")
+    }
+
+    /// Whether none was given.
+    pub(crate) fn is_bare(&self) -> bool {
+        let given = [&self.version, &self.image_repository, &self.image_tag];
+        given.iter().all(|flag| flag.is_none()) && self.images.is_empty() && self.values.is_empty()
+    }
+
+    /// The version that the flags choose, and its chart; `server` is the version of the cluster for `--version auto`.
+    pub(crate) fn chart(
+        &self,
+        kind: chart::Kind,
+        server: Option<KubeMinor>,
+    ) -> Result<(Selection<'static>, Chart), CliError> {
+        let request = Request { version: self.version.as_deref(), image_tag: self.image_tag.as_deref(), server };
+        let selection = select::select(chart::versions(), request).map_err(|error| no_version(&error))?;
+        let chart = load_chart(kind, &selection).map_err(|error| no_chart(&error))?;
+        Ok((selection, chart))
+    }
+
+    /// The values in their order; the image flags go to the image at the path `image`, such as `scheduler.image`.
+    pub(crate) fn values(&self, mut builder: ValuesBuilder, image: &str) -> Result<ValuesBuilder, CliError> {
+        builder = self.images.apply(self.values.apply(builder));
+        builder =
+            flag(builder, "--image-repository", &format!("{image}.repository"), self.image_repository.as_deref())?;
+        flag(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())
+    }
+}
+
+/// Puts the argument of a flag into the values; one that is there and empty is an error.
+pub(crate) fn flag(
+    builder: ValuesBuilder,
+    flag: &str,
+    path: &str,
+    value: Option<&str>,
+) -> Result<ValuesBuilder, CliError> {
+    match value {
+        None => Ok(builder),
+        Some("") => Err(CliError::usage("EmptyFlag", format!("`{flag}` is empty"))
+            .hint("leave it out, and the value of the chart or of your files counts")),
+        // The builder keeps the flag's name as the origin of the value.
+        Some(value) => Ok(builder.flag(flag, path, value)),
+    }
+}
+
+/// The name given as argument, else `name` of the values.
+pub(crate) fn name(given: Option<&str>, values: &ValuesBuilder) -> Result<Option<String>, CliError> {
+    if let Some(name) = given {
+        return Ok(Some(name.to_owned()));
+    }
+    // As it was written: `name: 2024` is a name, and no number.
+    values.peek_text("name").map_err(|problems| wrong_values(&problems))
+}
+
+/// Says what is worth a word about the values, though they are right.
+pub(crate) fn warn_of_values(ui: &Ui, package: &Package) {
+    for warning in package.value_warnings() {
+        ui.err(&warning.render(false));
+    }
+}
+
+/// The error where `--version auto` meets a command that asks no cluster.
+pub(crate) fn auto_needs_cluster() -> CliError {
+    CliError::usage("AutoNeedsCluster", "`--version auto` asks the cluster, which `--dry-run` does not")
+        .hint("give the version: `--version v0.6`")
+}
+
+/// A name that Kubernetes would refuse.
+pub(crate) fn wrong_name(error: &NameError) -> CliError {
+    let shown = CliError::usage("InvalidName", error.to_string());
+    match error {
+        NameError::NotALabel { suggestion: Some(close), .. } => shown.hint(format!("for example `{close}`")),
+        _ => shown,
+    }
+}
+
+/// Wrong values: every error with its place.
+pub(crate) fn wrong_values(problems: &Diagnostics) -> CliError {
+    let count = problems.0.len();
+    let headline = match count {
+        1 => "the values have an error".to_owned(),
+        n => format!("the values have {n} errors"),
+    };
+    let mut error = CliError::usage("InvalidValues", headline);
+    error.problems = Some(Box::new(problems.clone()));
+    error
+}
+
+fn no_chart(error: &PackageError) -> CliError {
+    let shown = CliError::new(Exit::Preflight, "NoChart", error.to_string());
+    match error {
+        PackageError::NoChart { installable, .. } => shown.hint(format!("installable are: {}", installable.join(", "))),
+        PackageError::Chart { source, .. } => shown.because(source),
+    }
+}

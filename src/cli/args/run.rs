@@ -1,0 +1,65 @@
+//! Flags and manners that every command has which changes a cluster: its deadline, its lock, its interruption.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::SignedDuration;
+
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::progress::Display;
+use crate::cli::output::terminal::Ui;
+use crate::cli::signals::interrupted;
+
+/// How long a run may take, and wait for another.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// How long to wait for everything together, e.g. `5m`
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub(crate) timeout: Duration,
+
+    /// How long to wait for another run that holds the lock
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub(crate) lock_wait: Duration,
+}
+
+/// The longest duration that is taken. No run lasts a year, and the clock of a machine cannot count every number of seconds.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Reads `90s`, `5m`, `1h30m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: SignedDuration =
+        text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
+    let duration = Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())?;
+    if duration > LONGEST { Err("at most a year, `8760h`, is waited".to_owned()) } else { Ok(duration) }
+}
+
+/// Runs `work` until it ends or a signal stops it, and closes the display either way.
+///
+/// For work that can be cut off at any point because the same command goes on with it; `what` is its name, such as
+/// `the removal`.
+pub(crate) async fn until_stopped<T, E>(
+    ui: &Ui,
+    display: &Arc<Display>,
+    what: &str,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<Result<T, E>, CliError> {
+    tokio::select! {
+        outcome = work => {
+            display.close(outcome.is_ok());
+            Ok(outcome)
+        }
+        () = interrupted(ui, display, None) => {
+            display.close(false);
+            Err(goes_on(CliError::new(Exit::Interrupted, "Interrupted", format!("{what} was interrupted"))))
+        }
+    }
+}
+
+/// Says that what was cut off can be gone on with; what was refused was not begun.
+pub(crate) fn goes_on(error: CliError) -> CliError {
+    if error.exit == Exit::Refused {
+        return error;
+    }
+    error.hint("run the same command again; it goes on where it stopped")
+}

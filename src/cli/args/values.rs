@@ -1,0 +1,186 @@
+//! The flags that set values: `--values`, `--set` and its relatives, kept in the order in which they were given.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::chart::{Diagnostic, SetKind, ValuesBuilder, read_file};
+
+const KINDS: [SetKind; 4] = [SetKind::Value, SetKind::Text, SetKind::File, SetKind::Json];
+
+/// The flag of a kind without its dashes, which is also its identifier for the parser.
+fn id(kind: SetKind) -> &'static str {
+    kind.flag().trim_start_matches('-')
+}
+
+const fn help(kind: SetKind) -> &'static str {
+    match kind {
+        SetKind::Value => "Set a value, e.g. `etcd.storage.size=20Gi`; may be repeated",
+        SetKind::Text => "Set a value as text, whatever it looks like",
+        SetKind::File => "Set a value to the content of a file",
+        SetKind::Json => "Set a value given as JSON",
+    }
+}
+
+const fn value_name(kind: SetKind) -> &'static str {
+    match kind {
+        SetKind::Value | SetKind::Text => "PATH=VALUE",
+        SetKind::File => "PATH=FILE",
+        SetKind::Json => "PATH=JSON",
+    }
+}
+
+/// All sources of values on the command line but the dedicated flags.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ValuesArgs {
+    /// `--values` files in order; `-` is standard input.
+    pub(crate) files: Vec<PathBuf>,
+    /// `--set…` flags in order, across their kinds.
+    pub(crate) sets: Vec<(SetKind, String)>,
+}
+
+/// Files that have been read, and the other arguments: what several charts can be given.
+#[derive(Debug)]
+pub(crate) struct ReadValues {
+    files: Vec<(String, Result<Vec<u8>, Diagnostic>)>,
+    sets: Vec<(SetKind, String)>,
+}
+
+impl ReadValues {
+    /// Lays them over what the builder holds.
+    pub(crate) fn apply(&self, mut builder: ValuesBuilder) -> ValuesBuilder {
+        for (name, bytes) in &self.files {
+            builder = builder.file_result(name, bytes.clone());
+        }
+        for (kind, text) in &self.sets {
+            builder = builder.set(*kind, text);
+        }
+        builder
+    }
+}
+
+impl ValuesArgs {
+    /// Whether none was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.sets.is_empty()
+    }
+
+    /// Reads the files, standard input included, once.
+    pub(crate) fn read(&self) -> ReadValues {
+        let files = self.files.iter().map(|file| {
+            let path = file.display().to_string();
+            let name = if path == "-" { "standard input".to_owned() } else { path.clone() };
+            (name, read_file(&path))
+        });
+        ReadValues { files: files.collect(), sets: self.sets.clone() }
+    }
+
+    /// Reads the files and lays everything over what the builder holds.
+    pub(crate) fn apply(&self, builder: ValuesBuilder) -> ValuesBuilder {
+        self.read().apply(builder)
+    }
+}
+
+/// The end of a command's help: its examples, then the order in which values win. The commands of control planes that
+/// read the environment say so behind the examples.
+macro_rules! with_precedence {
+    ($examples:literal) => {
+        with_precedence!(
+            $examples,
+            "2  --values FILE                                       in the order given
+  3  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
+  4  flags of their own, such as --image-tag             whatever their place"
+        )
+    };
+    ($examples:literal, environment) => {
+        with_precedence!(
+            $examples,
+            "2  environment, such as FLEET_NODE_IP                  `fleetctl --help` lists it
+  3  --values FILE                                       in the order given
+  4  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
+  5  flags of their own, such as --image-tag             whatever their place"
+        )
+    };
+    ($examples:literal, $rest:literal) => {
+        concat!(
+            $examples,
+            "
+
+Values are laid over one another in this order, the last one wins:
+  1  defaults of the chart                               `fleetctl show values` prints them
+  ",
+            $rest,
+            "
+Mappings are merged key by key, lists and scalars replaced; `null` deletes what lies below."
+        )
+    };
+}
+pub(crate) use with_precedence;
+
+const HEADING: &str = "Values";
+const VALUES_HELP: &str = "File with values, YAML or JSON, `-` for standard input; may be repeated, later ones win";
+
+impl clap::Args for ValuesArgs {
+    fn augment_args(command: Command) -> Command {
+        // Each with its heading: one set for all that follow would take in the flags of the command, too.
+        let command = command.arg(
+            Arg::new("values")
+                .help_heading(HEADING)
+                .long("values")
+                .short('f')
+                .value_name("FILE")
+                .help(VALUES_HELP)
+                .value_parser(clap::value_parser!(PathBuf))
+                .action(ArgAction::Append),
+        );
+        KINDS.into_iter().fold(command, |command, kind| {
+            command.arg(
+                Arg::new(id(kind))
+                    .help_heading(HEADING)
+                    .long(id(kind))
+                    .value_name(value_name(kind))
+                    .help(help(kind))
+                    .action(ArgAction::Append),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for ValuesArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let files = matches.get_many::<PathBuf>("values").into_iter().flatten().cloned().collect();
+        let mut placed: Vec<(usize, SetKind, String)> = Vec::new();
+        for kind in KINDS {
+            let texts = matches.get_many::<String>(id(kind)).into_iter().flatten();
+            let places = matches.indices_of(id(kind)).into_iter().flatten();
+            placed.extend(places.zip(texts).map(|(place, text)| (place, kind, text.clone())));
+        }
+        placed.sort_by_key(|(place, ..)| *place);
+        Ok(Self { files, sets: placed.into_iter().map(|(_, kind, text)| (kind, text)).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, FromArgMatches};
+
+    #[test]
+    fn set_flags_keep_their_order_across_kinds() {
+        let command = ValuesArgs::augment_args(Command::new("x"));
+        let argv = ["x", "--set-string", "a=1", "-f", "one", "--set", "b=2", "--set-string", "c=3", "--values", "two"];
+        let args = ValuesArgs::from_arg_matches(&command.get_matches_from(argv)).unwrap();
+        assert_eq!(args.files, [PathBuf::from("one"), PathBuf::from("two")]);
+        let sets: Vec<(SetKind, &str)> = args.sets.iter().map(|(kind, text)| (*kind, text.as_str())).collect();
+        assert_eq!(sets, [(SetKind::Text, "a=1"), (SetKind::Value, "b=2"), (SetKind::Text, "c=3")]);
+    }
+}

@@ -1,0 +1,168 @@
+//! `check`: what stands in the way of an install, or of an installed control plane; for people, scripts and CI.
+
+use std::io;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::install::check_ids;
+use super::status;
+use crate::apply::Engine;
+use crate::check::hosting::{CHECKS, HostingFacts};
+use crate::check::{Judged, Judging, Report};
+use crate::cli::args::control_plane::PlanArgs;
+use crate::cli::args::global::Global;
+use crate::cli::args::package::wrong_values;
+use crate::cli::connect;
+use crate::cli::output::check_table;
+use crate::cli::output::check_table::Rows;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::{exposure, install::unknown, preflight};
+use crate::pki;
+
+const EXAMPLES: &str = "Without `--pre` the installed control plane is checked (exit code 7 when it is not healthy); with it, whether \
+an install\nwould be accepted (exit code 3 when it would be refused). Both only read. `fleetctl explain ID` explains a check.
+
+Examples:
+  fleetctl check --pre
+  fleetctl check --pre --version v1.1 --values values/ha.yaml -o short
+  fleetctl check demo -o junit > checks.xml";
+
+/// Check a cluster before an install, or an installed control plane
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CheckArgs {
+    /// Check whether an install would be accepted; the flags on versions, images and values are for this
+    #[arg(long)]
+    pre: bool,
+
+    #[command(flatten)]
+    plan: PlanArgs,
+
+    /// Checks that only warn, by identifier, e.g. `storage`; may be repeated
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    skip_preflight: Vec<String>,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Every check, by category.
+    Table,
+    /// One line for each check that does not hold.
+    Short,
+    Json,
+    Yaml,
+    /// A test report, as CI systems read it.
+    Junit,
+}
+
+/// The name that stands for a control plane of which only the shape matters.
+const UNNAMED: &str = "control-plane";
+
+pub(crate) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result<Exit, CliError> {
+    if args.pre {
+        return before(ui, global, &mut args).await;
+    }
+    if !args.plan.is_bare() || !args.skip_preflight.is_empty() {
+        return Err(CliError::usage("OnlyWithPre", "flags on versions, images, values and preflight are for `--pre`")
+            .hint(
+                "check before an install: `fleetctl check --pre …`; check what is installed: `fleetctl check NAME`",
+            ));
+    }
+    let mut printer = Printer::new(ui, args.output);
+    let seen = status::look_telling(ui, global, args.plan.name_given(), &mut |judged| printer.print(judged)).await?;
+    let exit = if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy };
+    printer.end(&format!("control plane {}", seen.name), &seen.report(), exit)
+}
+
+async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, CliError> {
+    check_ids(&args.skip_preflight, CHECKS.iter().map(|check| check.id))?;
+    args.plan.name_at_least(UNNAMED);
+    // What is wrong on the command line is said before any cluster is asked.
+    let known = if args.plan.asks_cluster() { None } else { Some(args.plan.plan(ui, global, None)?) };
+    let hosting = connect::connect(global).await?;
+    let plan = match known {
+        Some(plan) => plan,
+        None => args.plan.plan(ui, global, Some(connect::server_version(&hosting.client).await?))?,
+    };
+    let shape = unknown(exposure::expected(&plan.values.exposure));
+    let rendered = plan.render(&shape, &pki::placeholders()).map_err(|problems| wrong_values(&problems))?;
+    let engine = Engine::reader(hosting.client.clone(), plan.package.owner());
+    let mut judging = Judging::new(&CHECKS, &args.skip_preflight);
+    let mut printer = Printer::new(ui, args.output);
+    let mut seen = |facts: &HostingFacts| printer.print(judging.go_on(facts, &facts.ended));
+    let (facts, compared) = preflight::examine(&plan, &hosting.client, &engine, &rendered.objects, &mut seen)
+        .await
+        .map_err(|error| connect::request_failed("cannot read the hosting cluster", &error))?;
+    let report = judging.end(&facts);
+    let refused = report.failures().next().is_some();
+    if let (Err(error), false) = (&compared, refused) {
+        return Err(
+            CliError::new(Exit::Failed, error.reason(), "the cluster cannot be compared with the plan").because(error)
+        );
+    }
+    let exit = if refused { Exit::Preflight } else { Exit::Ok };
+    printer.end(&format!("install of service version {}", plan.package.version), &report, exit)
+}
+
+/// All verdicts as programs read them.
+#[derive(Debug, Serialize)]
+struct Document<'r> {
+    subject: &'r str,
+    ok: bool,
+    exit_code: u8,
+    checks: Vec<check_table::Entry<'r>>,
+}
+
+/// Shows verdicts as they are found, where the format says nothing of all of them before the first.
+struct Printer<'u> {
+    ui: &'u Ui,
+    format: Format,
+    rows: Rows<'u>,
+    printed: usize,
+    /// Why stdout takes no more.
+    failed: Option<io::Error>,
+}
+
+impl<'u> Printer<'u> {
+    const fn new(ui: &'u Ui, format: Format) -> Self {
+        Self { ui, format, rows: Rows::new(ui), printed: 0, failed: None }
+    }
+
+    fn print(&mut self, judged: &[Judged]) {
+        let text = match self.format {
+            Format::Table => self.rows.next(judged),
+            Format::Short => check_table::short(judged),
+            Format::Json | Format::Yaml | Format::Junit => String::new(),
+        };
+        self.printed += judged.len();
+        if !text.is_empty() && self.failed.is_none() {
+            self.failed = self.ui.out(&text).err();
+        }
+    }
+
+    /// Shows what is left.
+    fn end(mut self, subject: &str, report: &Report, exit: Exit) -> Result<Exit, CliError> {
+        self.print(report.judged.get(self.printed..).unwrap_or_default());
+        let checks = check_table::entries(report);
+        let document = Document { subject, ok: exit == Exit::Ok, exit_code: exit as u8, checks };
+        let rest = match self.format {
+            Format::Table => self.rows.sum(subject, report),
+            Format::Short => String::new(),
+            Format::Json => crate::chart::output::json(&document),
+            Format::Yaml => crate::chart::output::yaml(&document),
+            Format::Junit => check_table::junit(subject, report),
+        };
+        match self.failed {
+            Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            // Whoever reads no further has not changed the verdict.
+            Some(_) => Ok(exit),
+            None => self.ui.end(&rest, exit),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What a word of the command line could be: contexts, namespaces, names, versions, presets, paths of values.
+//!
+//! Files and compiled-in tables are always asked; a cluster only for [`PATIENCE`], since a user waits for the key press.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use clap::builder::StyledStr;
+use clap::{Arg, Command};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use k8s_openapi::api::core::v1::Namespace;
+use serde_json::Value;
+
+use crate::api::text::is_harmful;
+use crate::api::{Cluster, brief};
+use crate::chart;
+use crate::check::{hosting, workload};
+use crate::cli::args::global::Global;
+use crate::cli::commands::explain::pages;
+use crate::cli::connect::{connect, hub_client};
+use crate::cli::output::log::LogFormat;
+use crate::install::home::Home;
+use crate::k8s::Target;
+use crate::workload_cluster::install::PROBE;
+
+/// How long a cluster may take to answer. With the start of the program this stays below 300 ms.
+const PATIENCE: Duration = Duration::from_millis(220);
+
+/// The flags in the words before the cursor that say whom to ask.
+#[derive(Debug, Clone, Default)]
+struct Words {
+    context: Option<String>,
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Words {
+    fn of(words: &[OsString]) -> Self {
+        let given = |flag: &str| {
+            let long = format!("{flag}=");
+            words.iter().enumerate().rev().find_map(|(at, word)| {
+                let word = word.to_str()?;
+                match word.strip_prefix(&long) {
+                    Some(value) => Some(value.to_owned()),
+                    None if word == flag => words.get(at + 1)?.to_str().map(str::to_owned),
+                    None => None,
+                }
+            })
+        };
+        let context = given("--context").or_else(|| std::env::var("FLEET_CONTEXT").ok());
+        let context = context.filter(|context| !context.is_empty());
+        Self { context, kubeconfig: given("--kubeconfig").map(PathBuf::from) }
+    }
+
+    fn global(&self) -> Option<Global> {
+        let namespace = "fleet".parse().ok()?;
+        Some(Global {
+            context: self.context.clone(),
+            namespace,
+            namespace_given: false,
+            kubeconfig: self.kubeconfig.clone(),
+            rollback: false,
+            quiet: true,
+            verbose: 0,
+            log_format: LogFormat::Text,
+            color: clap::ColorChoice::Never,
+        })
+    }
+
+    fn target(&self) -> Target {
+        Target { kubeconfig: self.kubeconfig.iter().cloned().collect(), context: None }
+    }
+}
+
+/// The command tree with what completes its arguments; `words` are those of the command line so far.
+pub(crate) fn with_completers(command: Command, words: &[OsString]) -> Command {
+    below(command, &Words::of(words), "")
+}
+
+fn below(command: Command, words: &Words, parent: &str) -> Command {
+    let name = command.get_name().to_owned();
+    let command = command.mut_args(|arg| completed(arg, words, parent, &name));
+    command.mut_subcommands(|sub| below(sub, words, &name))
+}
+
+/// An argument is known by its identifier and, for names, by what it names.
+fn completed(arg: Arg, words: &Words, parent: &str, command: &str) -> Arg {
+    let words = words.clone();
+    let names = |what: &str| arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.as_str() == what));
+    let agent = command == "agent";
+    let found: Box<dyn Fn() -> Vec<Candidate> + Send + Sync> = match arg.get_id().as_str() {
+        "context" => Box::new(move || words.target().contexts().into_iter().map(Candidate::from).collect()),
+        "namespace" => Box::new(move || asked(namespaces, words.clone())),
+        "name" if matches!((parent, command), ("get", "clusters") | ("delete", "cluster") | (_, "accept")) => {
+            Box::new(move || asked(clusters, words.clone()))
+        }
+        "name" | "control_plane" if names("CONTROL_PLANE_NAME") => Box::new(control_planes),
+        "version" if names("VERSION") && !arg.is_global_set() => Box::new(versions),
+        "skip_preflight" if agent => {
+            Box::new(|| explained(workload::CHECKS.iter().map(|check| check.id).chain([PROBE])))
+        }
+        "skip_preflight" => Box::new(|| explained(hosting::CHECKS.iter().map(|check| check.id))),
+        "id" if command == "explain" => Box::new(|| explained(pages::all().map(|page| page.id))),
+        "name" | "preset" if parent == "show" && command.starts_with("preset") => Box::new(presets),
+        "set" | "set-string" | "set-file" | "set-json" => Box::new(move || value_paths(agent)),
+        _ => return arg,
+    };
+    arg.add(ArgValueCompleter::new(move |current: &OsStr| {
+        let start = current.to_string_lossy();
+        // Kubeconfigs and clusters give names: one on which a terminal or the shell's script would act is no candidate.
+        let fitting = found()
+            .into_iter()
+            .filter(|candidate| candidate.word.starts_with(start.as_ref()) && !candidate.word.chars().any(is_harmful));
+        fitting.map(|found| CompletionCandidate::new(found.word).help(found.help.map(StyledStr::from))).collect()
+    }))
+}
+
+/// One word that could stand there, with what it means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Candidate {
+    word: String,
+    help: Option<String>,
+}
+
+impl From<String> for Candidate {
+    fn from(word: String) -> Self {
+        Self { word, help: None }
+    }
+}
+
+fn explained(ids: impl Iterator<Item = &'static str>) -> Vec<Candidate> {
+    let help = |id| pages::find(id).map(|page| page.summary().to_owned());
+    ids.map(|id| Candidate { word: id.to_owned(), help: help(id) }).collect()
+}
+
+fn control_planes() -> Vec<Candidate> {
+    let Some(folders) = Home::of_user().ok().and_then(|home| fs_err::read_dir(home.path()).ok()) else {
+        return Vec::new();
+    };
+    let folders = folders.flatten().filter(|entry| entry.path().is_dir());
+    let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.retain(|name| !name.starts_with('.'));
+    names.sort();
+    names.into_iter().map(Candidate::from).collect()
+}
+
+fn versions() -> Vec<Candidate> {
+    let rows = chart::versions()
+        .rows()
+        .iter()
+        .map(|row| Candidate { word: row.version.to_string(), help: Some(format!("Kubernetes {}", row.range())) });
+    let auto = Candidate { word: "auto".to_owned(), help: Some("the newest that supports the cluster".to_owned()) };
+    rows.chain([auto]).collect()
+}
+
+fn presets() -> Vec<Candidate> {
+    chart::presets().map(|preset| Candidate::from(preset.name.to_owned())).collect()
+}
+
+fn value_paths(agent: bool) -> Vec<Candidate> {
+    let file = if agent { "agent.schema.json" } else { "control-plane.schema.json" };
+    let schema: Value = chart::values_file(file).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let mut found = Vec::new();
+    leaves(&schema, &schema, "", "", &mut found);
+    found
+}
+
+/// Every path of a schema that is not a mapping with known keys, with the first sentence of its description.
+fn leaves(root: &Value, at: &Value, path: &str, help: &str, found: &mut Vec<Candidate>) {
+    let target = at.get("$ref").and_then(Value::as_str).and_then(|target| root.pointer(target.trim_start_matches('#')));
+    let options = at["anyOf"].as_array().into_iter().flatten();
+    let node = target.or_else(|| options.into_iter().find(|option| option["type"] != "null")).unwrap_or(at);
+    if !std::ptr::eq(node, at) {
+        return leaves(root, node, path, help, found);
+    }
+    match node["properties"].as_object() {
+        Some(properties) if path.split('.').count() < 8 => {
+            for (key, below) in properties {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let own = below["description"].as_str().unwrap_or_default();
+                leaves(root, below, &path, own.split('\n').next().unwrap_or_default(), found);
+            }
+        }
+        _ => found.push(Candidate { word: format!("{path}="), help: Some(help.to_owned()) }),
+    }
+}
+
+/// Asks a cluster on a thread of its own, for a log-in helper of the kubeconfig can block; late answers are dropped.
+fn asked<F>(question: fn(Global) -> F, words: Words) -> Vec<Candidate>
+where
+    F: Future<Output = Option<Vec<String>>> + 'static,
+{
+    let Some(global) = words.global() else { return Vec::new() };
+    let (answer, answered) = mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        answer.send(runtime.block_on(question(global))).ok()
+    });
+    let names = answered.recv_timeout(PATIENCE).ok().flatten().unwrap_or_default();
+    names.into_iter().map(Candidate::from).collect()
+}
+
+async fn namespaces(global: Global) -> Option<Vec<String>> {
+    brief::names::<Namespace>(&connect(&global).await.ok()?.client).await.ok()
+}
+
+async fn clusters(global: Global) -> Option<Vec<String>> {
+    brief::names::<Cluster>(&hub_client(&global).await.ok()?).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_before_the_cursor_say_whom_to_ask() {
+        let words: Vec<OsString> =
+            ["fleetctl", "--kubeconfig=/a", "get", "--context", "one", "clusters", "--context", "two"]
+                .map(Into::into)
+                .into();
+        let found = Words::of(&words);
+        assert_eq!(found.context.as_deref(), Some("two"));
+        assert_eq!(found.kubeconfig, Some(PathBuf::from("/a")));
+    }
+
+    #[test]
+    fn every_leaf_of_the_schema_is_a_path_that_can_be_set() {
+        let paths = value_paths(false);
+        for path in
+            ["exposure.type=", "etcd.storage.size=", "imageRegistry=", "etcd.resources.requests=", "nodeSelector="]
+        {
+            assert!(paths.iter().any(|candidate| candidate.word == path), "{path} in {paths:?}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `delete`: makes a control plane forget a workload cluster whose agent cannot say goodbye any more.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+
+use crate::api::Cluster;
+use crate::api::cluster::conditions::READY;
+use crate::api::condition::find;
+use crate::api::keys::cluster_namespace;
+use crate::api::lenient::Lenient;
+use crate::api::names::ClusterName;
+use crate::cli::args::global::Global;
+use crate::cli::args::package::wrong_name;
+use crate::cli::args::run::duration;
+use crate::cli::connect::{hub_client, registered, request_failed};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+
+/// Delete from a control plane what cannot leave by itself
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeleteCommand {
+    /// Make the control plane of `--context` forget a workload cluster
+    #[command(after_help = EXAMPLES)]
+    Cluster(DeleteClusterArgs),
+}
+
+/// Time between two looks at what is being deleted.
+const PAUSE: Duration = Duration::from_millis(250);
+
+const EXAMPLES: &str = "\
+For a workload cluster that is gone, or whose agent was removed by force. While its agent lives, use
+`uninstall agent` instead: an agent that is still there registers again.
+
+Examples:
+  fleetctl delete cluster west --context demo
+  fleetctl delete cluster west --context demo --yes";
+
+/// Make the control plane of `--context` forget a workload cluster
+#[derive(Debug, Args)]
+pub(crate) struct DeleteClusterArgs {
+    /// Name of the workload cluster
+    #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
+    name: String,
+
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+
+    /// How long to wait until everything of it is gone
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    timeout: Duration,
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Result<Exit, CliError> {
+    let DeleteCommand::Cluster(args) = command;
+    let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let hub = hub_client(global).await?;
+    // What an agent wrote into its Cluster must not keep it from being deleted.
+    let clusters: Api<Lenient<Cluster>> = Api::all(hub.clone());
+    let Some(Lenient(cluster)) = registered(&clusters, name.as_str()).await? else {
+        ui.out(&format!("No workload cluster {name} is registered; nothing to delete.\n"))?;
+        return Ok(Exit::Ok);
+    };
+    confirm(ui, &cluster, args.yes)?;
+    // With what was looked at, and not with a cluster that has taken the name since.
+    let same = DeleteParams::background()
+        .preconditions(kube::api::Preconditions { uid: cluster.uid(), resource_version: None });
+    match clusters.delete(name.as_str(), &same).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => return Err(request_failed(&format!("cannot delete Cluster {name}"), &error)),
+    }
+    if tokio::time::timeout(args.timeout, gone(&hub, &cluster)).await.is_err() {
+        return Err(CliError::new(
+            Exit::TimedOut,
+            "NotGone",
+            format!("timed out waiting for the condition: Cluster {name} and its namespace are still being deleted"),
+        )
+        .hint(format!("see what holds them: `kubectl get namespace {} -o yaml`", cluster_namespace(name.as_str()))));
+    }
+    ui.out(&format!("Deleted workload cluster {name}, its namespace and its credentials.\n"))?;
+    Ok(Exit::Ok)
+}
+
+/// Everything of a cluster in the control plane is owned by its Cluster; the namespace is the last of it.
+async fn gone(hub: &Client, cluster: &Cluster) {
+    let name = cluster.name_any();
+    until_other(&Api::<Lenient<Cluster>>::all(hub.clone()), &name, cluster.uid()).await;
+    let namespaces: Api<Namespace> = Api::all(hub.clone());
+    let place = cluster_namespace(&name);
+    if let Some(namespace) = until_read(&namespaces, &place).await {
+        until_other(&namespaces, &place, namespace.uid()).await;
+    }
+}
+
+/// Ends when the object is gone, or another one has its name.
+async fn until_other<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, name: &str, uid: Option<String>) {
+    while until_read(api, name).await.is_some_and(|found| found.uid() == uid) {
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The object, if it is there. A look that fails proves nothing, so it is looked again.
+async fn until_read<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, name: &str) -> Option<K> {
+    loop {
+        match api.get_opt(name).await {
+            Ok(found) => return found,
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+fn confirm(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(), CliError> {
+    let name = cluster.name_any();
+    let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    if find(conditions, READY).is_some_and(crate::api::Condition::is_true) {
+        ui.warn(&format!(
+            "the agent of {name} is alive and will register again; `{} uninstall agent {name} --context CONTEXT`, with its own \
+             context, removes both",
+            ui.program
+        ));
+    }
+    if yes {
+        return Ok(());
+    }
+    ui.err(&format!("The control plane forgets {name}, and what it has placed there is no longer looked after."));
+    ui.confirm_by_name("deleting a cluster", "workload cluster", &name)
+}

@@ -1,0 +1,308 @@
+//! `diff`: what an install would change; also what `install --dry-run=server` prints.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::install::{AgentArgs, Prepared, PreparedAgent, WriteArgs, prepare, prepare_agent};
+use crate::api::shell::quoted;
+use crate::api::text::{visible, visible_list};
+use crate::apply::{Change, Difference};
+use crate::cli::args::control_plane::PlanArgs;
+use crate::cli::args::global::Global;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::format::Format;
+use crate::cli::output::install_error::{agent_failed, control_plane_failed};
+use crate::cli::output::progress::Display;
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::compare::compare;
+use crate::install::compare::Comparison;
+use crate::install::ending::{Aftermath, Failure};
+use crate::install::progress::Progress;
+use crate::workload_cluster;
+
+/// Show what an install would change, and change nothing
+#[derive(Debug, Subcommand)]
+pub(crate) enum DiffCommand {
+    /// Compare a control plane with the cluster of `--context`
+    #[command(visible_alias = "cp", after_help = help(EXAMPLES))]
+    ControlPlane(Box<DiffControlPlaneArgs>),
+    /// Compare an agent with the cluster of `--context`
+    #[command(after_help = help(AGENT_EXAMPLES))]
+    Agent(Box<DiffAgentArgs>),
+}
+
+const EXAMPLES: &str = "fleetctl diff control-plane demo
+  fleetctl diff cp demo --version v0.7 -o json";
+
+const AGENT_EXAMPLES: &str = "fleetctl diff agent west --context west
+  fleetctl diff agent west --context west --version v1.1 -o json";
+
+/// What both comparisons say of themselves, then the examples of one.
+fn help(examples: &str) -> String {
+    format!(
+        "The comparison is the server's own, by dry runs; values of Secrets are shown as hashes.\n\
+         Exit code: 0 nothing would change, 1 something would, above 1 an error.\n\nExamples:\n  {examples}"
+    )
+}
+
+/// Compare a control plane with the cluster of `--context`
+#[derive(Debug, Args)]
+pub(crate) struct DiffControlPlaneArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+
+    #[command(flatten)]
+    write: WriteArgs,
+
+    /// Output format [default: text]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+/// Compare an agent with the cluster of `--context`
+#[derive(Debug, Args)]
+pub(crate) struct DiffAgentArgs {
+    #[command(flatten)]
+    what: AgentArgs,
+
+    #[command(flatten)]
+    write: WriteArgs,
+
+    /// Output format [default: text]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Result<Exit, CliError> {
+    let (compared, output) = match command {
+        DiffCommand::ControlPlane(args) => (comparison(ui, global, &args.plan, &args.write).await, args.output),
+        DiffCommand::Agent(args) => (agent_comparison(ui, global, &args.what, &args.write).await, args.output),
+    };
+    // 1 means that something differs; whatever fails has to have another code.
+    let comparison = compared.map_err(|mut error| {
+        if error.exit == Exit::Failed {
+            error.exit = Exit::Usage;
+        }
+        error
+    })?;
+    ui.end(&shown(output, &comparison), if comparison.is_same() { Exit::Ok } else { Exit::Failed })
+}
+
+/// The comparison behind both commands.
+pub(crate) async fn comparison(
+    ui: &Ui,
+    global: &Global,
+    plan: &PlanArgs,
+    write: &WriteArgs,
+) -> Result<Comparison, CliError> {
+    let Prepared { plan, hosting, home, options } = prepare(ui, global, plan, write).await?;
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    let compared = Box::pin(compare(&plan, &hosting.client, &home, &options, &progress)).await;
+    display.close(compared.is_ok());
+    compared.map_err(|error| {
+        let failure = Failure { error, aftermath: Aftermath::NothingWritten };
+        control_plane_failed(ui, &plan, failure, global)
+    })
+}
+
+/// As [`comparison`], of an agent.
+pub(crate) async fn agent_comparison(
+    ui: &Ui,
+    global: &Global,
+    what: &AgentArgs,
+    write: &WriteArgs,
+) -> Result<Comparison, CliError> {
+    let prepared = prepare_agent(ui, global, what, write).await?;
+    let PreparedAgent { plan, workload, .. } = &prepared;
+    let options = write.options(global.rollback);
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    let place = prepared.place(global);
+    let compared = Box::pin(workload_cluster::install::compare(plan, &workload.client, &place, &options, &progress));
+    let compared = compared.await;
+    display.close(compared.is_ok());
+    compared.map_err(|error| {
+        agent_failed(ui, plan, Failure { error, aftermath: Aftermath::NothingWritten }, global, prepared.hub.as_ref())
+    })
+}
+
+/// The comparison as it is printed.
+pub(crate) fn shown(format: Option<Format>, comparison: &Comparison) -> String {
+    format.map_or_else(|| text(comparison), |format| format.of(&json_of(comparison)))
+}
+
+/// One block an object, then a sentence that counts.
+fn text(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    // What is to be said about many objects is said once, below them.
+    let mut remarks: Vec<&str> = comparison.differences.iter().filter_map(|d| d.note.as_deref()).collect();
+    remarks.sort_unstable();
+    remarks.dedup();
+    let shared = if let [only] = remarks[..] { Some(only) } else { None };
+    for difference in &comparison.differences {
+        block(&mut text, difference, shared.is_some());
+    }
+    if let Some(remark) = shared {
+        let _ = writeln!(text, "* {}", visible(remark));
+    }
+    for foreign in &comparison.foreign {
+        let why = match foreign.install {
+            Some(_) => "not made by this installation; an install refuses, also with `--adopt`",
+            None => "not made by this installation; an install refuses without `--adopt`",
+        };
+        let _ = writeln!(text, "! {foreign}: {why}");
+    }
+    for note in &comparison.notes {
+        let _ = writeln!(text, "# {}", visible_list(note));
+    }
+    let count = |change| comparison.differences.iter().filter(|d| d.change == change).count();
+    if comparison.is_same() {
+        let _ =
+            writeln!(text, "Nothing would change: all {} objects are as an install would make them.", comparison.same);
+    } else {
+        let _ = writeln!(
+            text,
+            "{} to create, {} to change, {} to delete, {} as they are.",
+            count(Change::Create),
+            count(Change::Update),
+            count(Change::Delete),
+            comparison.same
+        );
+    }
+    text
+}
+
+fn block(text: &mut String, difference: &Difference, starred: bool) {
+    let sign = match difference.change {
+        Change::Create => '+',
+        Change::Update => '~',
+        Change::Delete => '-',
+        Change::Keep => '=',
+    };
+    let note = match &difference.note {
+        Some(_) if starred => " *".to_owned(),
+        Some(note) => format!(" ({})", visible(note)),
+        None => String::new(),
+    };
+    let _ = writeln!(text, "{sign} {}{note}", difference.object);
+    // A new object is told by its name; `template` shows it whole.
+    if difference.change == Change::Update {
+        for field in &difference.fields {
+            let side = |value: &Option<String>| value.as_deref().map_or_else(|| "(none)".to_owned(), shortened);
+            let path = visible(&field.path);
+            let _ = writeln!(text, "    {path}: {} → {}", side(&field.before), side(&field.after));
+        }
+    }
+    for conflict in &difference.conflicts {
+        let _ = writeln!(
+            text,
+            "    ! {conflict}; an install stops here without `--take-fields {}`",
+            quoted(&visible(&conflict.flag()))
+        );
+    }
+}
+
+/// Values longer than this are cut, at a boundary of characters.
+const SHOWN: usize = 160;
+
+fn shortened(value: &str) -> String {
+    if value.chars().count() <= SHOWN {
+        return visible(value).into_owned();
+    }
+    let head: String = value.chars().take(SHOWN).collect();
+    let head = visible(&head);
+    format!("{head}… ({} characters)", value.chars().count())
+}
+
+fn json_of(comparison: &Comparison) -> serde_json::Value {
+    let foreign: Vec<_> = comparison
+        .foreign
+        .iter()
+        .map(|f| json!({"object": f.object, "managers": f.managers, "install": f.install}))
+        .collect();
+    let objects: Vec<_> = comparison
+        .differences
+        .iter()
+        .map(|difference| {
+            let mut object = serde_json::to_value(difference).unwrap_or_default();
+            object["conflicts"] = difference.conflicts.iter().map(ToString::to_string).collect();
+            object
+        })
+        .collect();
+    json!({
+        "differs": !comparison.is_same(),
+        "objects": objects,
+        "notOurs": foreign,
+        "same": comparison.same,
+        "notes": comparison.notes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::{FieldChange, Foreign};
+    use crate::k8s::ObjectRef;
+
+    fn difference(change: Change, name: &str) -> Difference {
+        let object = ObjectRef {
+            group: String::new(),
+            kind: "ConfigMap".into(),
+            namespace: Some("fleet".into()),
+            name: name.into(),
+        };
+        let fields = vec![FieldChange { path: ".data.a".into(), before: Some("\"1\"".into()), after: None }];
+        Difference { object, change, fields, conflicts: Vec::new(), note: None }
+    }
+
+    #[test]
+    fn a_change_is_told_by_its_fields_and_a_new_object_by_its_name() {
+        let mut differences = vec![difference(Change::Create, "new"), difference(Change::Update, "old")];
+        differences[0].note = Some("not checked".to_owned());
+        let comparison = Comparison { differences, same: 3, foreign: Vec::new(), notes: vec!["a note".to_owned()] };
+        assert_eq!(
+            text(&comparison),
+            "+ ConfigMap fleet/new *\n~ ConfigMap fleet/old\n    .data.a: \"1\" → (none)\n* not checked\n# a note\n\
+             1 to create, 1 to change, 0 to delete, 3 as they are.\n"
+        );
+        let json = json_of(&comparison);
+        assert_eq!((json["differs"].as_bool(), json["objects"][1]["change"].as_str()), (Some(true), Some("update")));
+    }
+
+    #[test]
+    fn what_stays_though_it_is_planned_no_more_is_told_and_is_no_change() {
+        let mut kept = difference(Change::Keep, "kept");
+        kept.note = Some("stays: it is another's by now".to_owned());
+        let comparison = Comparison { differences: vec![kept], same: 3, foreign: Vec::new(), notes: Vec::new() };
+        assert!(comparison.is_same());
+        assert_eq!(
+            text(&comparison),
+            "= ConfigMap fleet/kept *\n* stays: it is another's by now\n\
+             Nothing would change: all 3 objects are as an install would make them.\n"
+        );
+    }
+
+    #[test]
+    fn adopting_is_offered_for_what_belongs_to_no_other_installation() {
+        let foreign = |name: &str, install: Option<&str>| Foreign {
+            object: difference(Change::Update, name).object,
+            managers: vec!["helm".to_owned()],
+            install: install.map(str::to_owned),
+        };
+        let foreign = vec![foreign("helms", None), foreign("others", Some("other"))];
+        let text = text(&Comparison { differences: Vec::new(), same: 0, foreign, notes: Vec::new() });
+        let [helms, others, _] = &text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        assert!(helms.ends_with("an install refuses without `--adopt`"), "{helms}");
+        assert!(others.ends_with("an install refuses, also with `--adopt`"), "{others}");
+    }
+
+    #[test]
+    fn long_values_are_cut_between_characters() {
+        let shown = shortened(&"ü".repeat(500));
+        assert!(shown.starts_with(&"ü".repeat(SHOWN)) && shown.ends_with("(500 characters)"), "{shown}");
+    }
+}

@@ -1,0 +1,141 @@
+//! `explain`: the page of a check, of the cause of a failed wait, or of the reason of an error.
+
+pub(in crate::cli) mod pages;
+use std::fmt::Write as _;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::style::{END, HEADING};
+use crate::cli::output::terminal::Ui;
+use pages::Page;
+
+/// Explain a check, the cause of a failed wait, or the reason of an error
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  fleetctl explain\n  fleetctl explain storage\n  fleetctl explain Locked -o json")]
+pub(crate) struct ExplainArgs {
+    /// The id, as reports and errors print it; without one all are listed
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+
+    /// Output format [default: text]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Json,
+    Yaml,
+    /// The page as it is written.
+    Markdown,
+}
+
+/// A page as programs read it; in the list without its text.
+#[derive(Debug, Serialize)]
+struct Entry {
+    id: &'static str,
+    kinds: Vec<&'static str>,
+    summary: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'static str>,
+}
+
+pub(crate) fn run(ui: &Ui, args: &ExplainArgs) -> Result<Exit, CliError> {
+    let text = match &args.id {
+        None => listed(args.output),
+        Some(id) => {
+            let page = pages::find(id).ok_or_else(|| unknown(id))?;
+            match args.output {
+                Some(Format::Json) => crate::chart::output::json(&entry(page, true)),
+                Some(Format::Yaml) => crate::chart::output::yaml(&entry(page, true)),
+                Some(Format::Markdown) => page.text.to_owned(),
+                None => ui.named(&plain(page.text)),
+            }
+        }
+    };
+    ui.out(&text)?;
+    Ok(Exit::Ok)
+}
+
+fn unknown(id: &str) -> CliError {
+    let ids: Vec<&str> = pages::all().map(|page| page.id).collect();
+    let error = CliError::usage("NoSuchId", format!("nothing is called `{id}`")).did_you_mean(id, &ids);
+    if error.hints.is_empty() { error.hint("`fleetctl explain` lists all") } else { error }
+}
+
+fn entry(page: Page, whole: bool) -> Entry {
+    Entry { id: page.id, kinds: page.kinds(), summary: page.summary(), text: whole.then_some(page.text) }
+}
+
+fn listed(format: Option<Format>) -> String {
+    let entries = || pages::all().map(|page| entry(page, false)).collect::<Vec<_>>();
+    match format {
+        Some(Format::Json) => crate::chart::output::json(&entries()),
+        Some(Format::Yaml) => crate::chart::output::yaml(&entries()),
+        Some(Format::Markdown) => pages::all().map(|page| format!("- `{}`: {}\n", page.id, page.summary())).collect(),
+        None => {
+            let width = pages::all().map(|page| page.id.len()).max().unwrap_or_default();
+            let mut text = String::new();
+            for (kind, title) in [("check", "CHECKS"), ("cause", "CAUSES OF A FAILED WAIT"), ("error", "ERRORS")] {
+                let _ = writeln!(text, "{}{title}", if text.is_empty() { "" } else { "\n" });
+                for page in pages::all().filter(|page| page.kinds().contains(&kind)) {
+                    let _ = writeln!(text, "  {:width$}  {}", page.id, page.summary());
+                }
+            }
+            text
+        }
+    }
+}
+
+/// The page for a terminal: headings in bold instead of their marks, links as the ids that they name, what the program
+/// prints indented and not fenced.
+fn plain(markdown: &str) -> String {
+    let mut text = String::new();
+    let mut fenced = false;
+    for line in markdown.lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+            continue;
+        }
+        let heading = line.trim_start_matches('#');
+        let shown = if fenced {
+            format!("    {line}").trim_end().to_owned()
+        } else if heading.len() < line.len() {
+            format!("{HEADING}{}{END}", heading.trim_start())
+        } else {
+            without_links(line)
+        };
+        text.push_str(&shown);
+        text.push('\n');
+    }
+    text
+}
+
+/// `[id](id.md)` becomes `id`.
+fn without_links(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line;
+    while let Some((name, target)) = rest.split_once("](") {
+        let (Some((before, name)), Some((_, after))) = (name.rsplit_once('['), target.split_once(')')) else { break };
+        text.push_str(before);
+        text.push_str(name);
+        rest = after;
+    }
+    text + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::output::style;
+
+    #[test]
+    fn a_page_for_the_terminal_has_no_marks_of_markdown() {
+        let shown =
+            plain("# storage\n\nSee [etcd](etcd.md), [a] and [storage](storage.md).\n\n```text\n# [x](y)\n\nz\n```\n");
+        let shown = style::plain(&shown, true);
+        assert_eq!(shown, "storage\n\nSee etcd, [a] and storage.\n\n    # [x](y)\n\n    z\n");
+    }
+}

@@ -1,0 +1,291 @@
+//! What the program prints for each id, held against the example on its page.
+//!
+//! `UPDATE_EXAMPLES=1` writes what is printed into the pages, as `cargo bed goldens` does. A page whose example begins with
+//! `$ ` is a whole run of the program, which the tests of the command line repeat.
+
+use crate::inventory;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+use super::all;
+use super::block::{self, Block};
+use crate::api::kinds::Kind;
+use crate::api::probe::Outcome;
+use crate::api::registration::{Registration, state};
+use crate::apply::deleted_example;
+use crate::apply::{Conflict, Error, Foreign, Leftover, RefusedStep, Removed, RolledBack, StuckObject};
+use crate::chart::select::{Request, SelectedBy, Selection, select};
+use crate::chart::{self, ValuesBuilder};
+use crate::check::{self, Report};
+use crate::cli::args::chart_choice;
+use crate::cli::commands::{kubectl_install, rollback, uninstall};
+use crate::cli::output::error::CliError;
+use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped};
+use crate::cli::output::style;
+use crate::cli::output::terminal::{Ui, nobody_asked};
+use crate::cli::output::{check_report, check_table};
+use crate::cli::{Cli, with_page};
+use crate::control_plane::exposure::NotYet;
+use crate::control_plane::rollback::Outcome as Undone;
+use crate::control_plane::{self, upgrade};
+use crate::diagnose::workload;
+use crate::diagnose::{Diagnosis, WaitFailure};
+use crate::install::ending::{Aftermath, Failure};
+use crate::install::run::Stopped;
+use crate::k8s::{ApiError, ObjectRef};
+use crate::workload_cluster;
+
+fn object(group: &str, kind: &str, name: &str) -> ObjectRef {
+    ObjectRef::new(&Kind::known(group, kind), Some("fleet"), name)
+}
+
+/// What a server answers: the code, and the `Status` that comes with it.
+fn answer(code: u16, status: &serde_json::Value) -> ApiError {
+    ApiError::answer(code, &http::HeaderMap::new(), status.to_string().as_bytes())
+}
+
+fn api(doing: &str, source: ApiError) -> Error {
+    Error::on(doing, &object("apps", "StatefulSet", "etcd"), source)
+}
+
+fn waited(timed_out: bool, diagnosis: Diagnosis) -> Error {
+    let pending = vec![diagnosis.chain[0].clone()];
+    let waited = Duration::from_secs(if timed_out { 300 } else { 9 });
+    Error::Wait(Box::new(WaitFailure { timed_out, waited, pending, diagnoses: vec![diagnosis] }))
+}
+
+/// As an install says it that stopped at the step of the API server.
+fn of_engine(error: Error) -> String {
+    with_page(stopped(&Stopped { step: "Installing API server".to_owned(), source: Box::new(error) })).render()
+}
+
+/// Every check as `fleetctl check` prints it, without the line that sums up.
+fn of_checks() -> Vec<(String, String)> {
+    let of_check = |judged: check::Judged| {
+        let table = check_table::table(&Ui::plain(), "", &Report { judged: vec![judged.clone()] });
+        let table = style::plain(&table, true);
+        let (lines, _) = table.trim_end().rsplit_once("\n\n").unwrap();
+        (judged.id.to_owned(), format!("{lines}\n"))
+    };
+    check::examples().into_iter().map(of_check).collect()
+}
+
+fn of_causes() -> Vec<(String, String)> {
+    let found = workload::examples().into_iter().chain([deleted_example()]);
+    let shown = |diagnosis: Diagnosis| {
+        let timed_out = diagnosis.patience.is_none();
+        (diagnosis.cause.id(), of_engine(waited(timed_out, diagnosis)))
+    };
+    found.map(shown).collect()
+}
+
+fn of_engine_errors() -> Vec<(&'static str, String)> {
+    use serde_json::json;
+    let foreign = |name: &str, manager: &str| Foreign {
+        object: object("", "Service", name),
+        managers: vec![manager.to_owned()],
+        install: None,
+    };
+    let conflict = Conflict {
+        object: object("apps", "Deployment", "apiserver"),
+        field: ".spec.replicas".to_owned(),
+        manager: "kubectl".to_owned(),
+        since: Some("2026-01-31T12:00:00Z".to_owned()),
+        ours: "1".to_owned(),
+        theirs: "2".to_owned(),
+    };
+    let holder = || "ann on laptop, process 4711, since 2026-01-31T12:00:00Z".to_owned();
+    let record = inventory::Error::Record {
+        name: "fleet-install-demo".to_owned(),
+        namespace: "fleet".to_owned(),
+        why: "it was written by a newer fleetctl".to_owned(),
+    };
+    let immutable = json!({"reason": "Invalid", "message": "StatefulSet.apps \"etcd\" is invalid: spec: Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden",
+        "details": {"causes": [{"reason": "FieldValueForbidden", "field": "spec", "message": "updates to statefulset spec for fields other than 'replicas' are forbidden"}]}});
+    let forbidden = json!({"reason": "Forbidden", "message": "statefulsets.apps \"etcd\" is forbidden: User \"ann\" cannot patch resource \"statefulsets\" in API group \"apps\" in the namespace \"fleet\""});
+    let invalid = json!({"reason": "Invalid", "message": "StatefulSet.apps \"etcd\" is invalid: metadata.labels: Invalid value: \"-\""});
+    let terminating = json!({"reason": "Forbidden", "message": "statefulsets.apps \"etcd\" is forbidden: unable to create new content in namespace fleet because it is being terminated",
+        "details": {"causes": [{"reason": "NamespaceTerminating", "message": "namespace fleet is being terminated", "field": "metadata.namespace"}]}});
+    let transport = |text: &str| ApiError::transport(&std::io::Error::other(text.to_owned()));
+    let stuck = StuckObject {
+        object: object("", "ConfigMap", "fleet-scheduler-config"),
+        because: "finalizer example.com/held".to_owned(),
+    };
+    let file = inventory::Error::File {
+        path: "/home/ann/.fleet/demo/journal".into(),
+        source: std::io::Error::from(std::io::ErrorKind::PermissionDenied),
+    };
+    let forged = RefusedStep {
+        object: ObjectRef::new(&Kind::known("rbac.authorization.k8s.io", "ClusterRoleBinding"), None, "pwn"),
+        why: "no chart of any line renders this kind of object".to_owned(),
+    };
+    let journal = Error::JournalRefused {
+        name: "fleetctl.demo".to_owned(),
+        namespace: "fleet".to_owned(),
+        from_copy: false,
+        steps: vec![forged],
+    };
+    let unrendered = Error::NotRendered {
+        object: Box::new(object("apps", "Deployment", "apiserver")),
+        version: "v0.6.1".to_owned(),
+        why: "the recorded release cannot be rendered again: its values are not recorded".to_owned(),
+    };
+    let errors = [
+        journal,
+        unrendered,
+        api("apply", answer(422, &immutable)),
+        api("apply", answer(403, &forbidden)),
+        api("apply", answer(422, &invalid)),
+        api("apply", answer(403, &terminating)),
+        api("read", answer(404, &json!({"reason": "NotFound", "message": "statefulsets.apps \"etcd\" not found"}))),
+        api("apply", answer(503, &json!({"reason": "ServiceUnavailable", "message": "etcdserver: request timed out"}))),
+        api("apply", answer(401, &json!({"reason": "Unauthorized", "message": "Unauthorized"}))),
+        api("apply", transport("tcp connect error: Connection refused (os error 111)")),
+        api("apply", transport("invalid peer certificate: UnknownIssuer")),
+        Error::Conflicts { conflicts: vec![conflict] },
+        Error::NotOurs { objects: vec![foreign("etcd", "helm")] },
+        inventory::Error::Locked { holder: holder(), expires: "2026-01-31T12:01:00Z".to_owned() }.into(),
+        inventory::Error::LockLost { holder: holder() }.into(),
+        inventory::Error::PlanOutdated.into(),
+        record.into(),
+        file.into(),
+        Error::Input("it needs apiVersion, kind and metadata.name (has `v1`, `ConfigMap`, ``)".to_owned()),
+        Error::Stuck { objects: vec![stuck] },
+        waited(true, workload::examples().remove(0)),
+        waited(false, workload::examples().remove(0)),
+    ];
+    errors.into_iter().map(|error| (error.reason(), of_engine(error))).collect()
+}
+
+/// The errors that only an install has.
+fn of_installs() -> Vec<CliError> {
+    use control_plane::install::InstallError as C;
+    use workload_cluster::install::InstallError as W;
+    let ui = Ui::plain();
+    let arguments = Cli::command().version("v0.6.1").get_matches_from(["fleetctl", "versions"]);
+    let global = Cli::from_arg_matches(&arguments).unwrap().global;
+    let selection = |version| select(chart::versions(), Request { version, ..Request::default() }).unwrap();
+    let chosen: Selection<'_> = selection(None);
+    assert_eq!(chosen.by, SelectedBy::Default);
+    let values = |kind, chosen: &Selection<'_>| -> (chart::Chart, ValuesBuilder) {
+        let chart = chart_choice::load(kind, chosen).unwrap();
+        let values = chart.values_of(&chosen.version);
+        (chart, values)
+    };
+    let (chart, builder) = values(chart::Kind::ControlPlane, &chosen);
+    let name = "demo".parse().unwrap();
+    let plan = control_plane::plan::Plan::new(name, global.namespace.clone(), &chosen, chart, builder).unwrap();
+    let (chart, builder) = values(chart::Kind::Agent, &chosen);
+    let name = "west".parse().unwrap();
+    let agent = workload_cluster::plan::Plan::new(name, global.namespace.clone(), &chosen, chart, builder).unwrap();
+    let jump = upgrade::check(chart::versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
+    let closed = || C::Unreachable {
+        url: "https://192.0.2.10:32222".to_owned(),
+        why: "tcp connect error: Connection refused (os error 111)".to_owned(),
+    };
+    let said = |reason: &str, message: &str| Registration {
+        state: state::BLOCKED.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        at: String::new(),
+    };
+    let probe = Outcome {
+        passed: false,
+        hop: "TCP".to_owned(),
+        message: "192.0.2.10:32222 does not answer: connection timed out".to_owned(),
+        clock_skew: None,
+    };
+    let removed = || Removed { nothing_found: true, elsewhere: vec!["west".to_owned()], ..Removed::default() };
+    let leftover = Leftover {
+        object: object("rbac.authorization.k8s.io", "ClusterRole", "fleet-agent"),
+        because: "it has our fields, and its labels were taken off".to_owned(),
+    };
+    let terminating =
+        serde_json::json!({"reason": "Forbidden", "message": "deployments.apps \"apiserver\" is forbidden"});
+    let problem = Error::on("delete", &object("apps", "Deployment", "apiserver"), answer(403, &terminating));
+    let undone = Undone::Undone {
+        started: "2026-01-31T12:00:00Z".to_owned(),
+        result: RolledBack { problems: vec![problem], ..RolledBack::default() },
+        installed: None,
+    };
+    let cut_off =
+        Undone::WasUninstall { started: "2026-01-31T12:00:00Z".to_owned(), version: Some("v0.6.1".to_owned()) };
+    let rolled_back = |outcome| rollback::told(&ui, &plan.name, &global, None, outcome).unwrap_err();
+    let unreached = "the control plane at https://192.0.2.10:32222 cannot be reached: connection timed out";
+    let west = "west".parse().unwrap();
+    let of_control_plane =
+        |error: C, aftermath| control_plane_failed(&ui, &plan, Failure { error, aftermath }, &global);
+    let of_agent = |error: W, aftermath| agent_failed(&ui, &agent, Failure { error, aftermath }, &global, None);
+    let taken = "cluster west is registered with another key; remove it first, or choose another name";
+    let preflight = check::examples().into_iter().filter(|judged| judged.id == "storage").collect();
+    vec![
+        of_control_plane(
+            C::KeysLost(object("", "PersistentVolumeClaim", "etcd-data-etcd-0")),
+            Aftermath::NothingWritten,
+        ),
+        of_control_plane(C::Members { now: 1, wanted: 3 }, Aftermath::NothingWritten),
+        of_control_plane(C::NoAddress(NotYet::LoadBalancer { service: "apiserver".to_owned() }), Aftermath::Left),
+        of_control_plane(closed(), Aftermath::Left),
+        of_control_plane(C::Upgrade { refused: jump, cluster: None }, Aftermath::NothingWritten),
+        of_control_plane(C::Interrupted, Aftermath::Left),
+        of_agent(W::NoInitSecret("demo".to_owned()), Aftermath::NothingWritten),
+        of_agent(W::Probe(probe), Aftermath::NothingWritten),
+        of_agent(W::Refused(said("NameTaken", taken)), Aftermath::Left),
+        of_agent(W::NotReady(None), Aftermath::Left),
+        uninstall::elsewhere("control-plane", "demo", &global, &removed()).unwrap_err(),
+        uninstall::leftovers(&Removed { leftovers: vec![leftover], ..Removed::default() }).unwrap_err(),
+        uninstall::control_plane::unknown(
+            "client error (Connect): tcp connect error: Connection refused (os error 111)".to_owned(),
+        ),
+        nobody_asked("deleting data"),
+        uninstall::agent::stays(&west, unreached, &global),
+        rolled_back(undone),
+        rolled_back(cut_off),
+        check_report::preflight_refused(&Report { judged: preflight }, true),
+        kubectl_install::no_rights(&io::Error::from_raw_os_error(13), Path::new("/usr/local/bin/kubectl-fleet"), &ui),
+    ]
+}
+
+/// Everything that can be printed here, by id; of an id with two examples the first.
+fn printed() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let engine = of_engine_errors().into_iter().map(|(id, text)| (id.to_owned(), text));
+    let installs = of_installs().into_iter().map(|error| (error.reason.to_owned(), with_page(error).render()));
+    for (id, text) in of_causes().into_iter().chain(of_checks()).chain(engine).chain(installs) {
+        found.entry(id).or_insert(text);
+    }
+    found
+}
+
+#[test]
+fn the_example_of_a_page_is_what_the_program_prints() {
+    let printed = printed();
+    for page in all() {
+        let block = Block::read(page.id);
+        if !block.is_run() {
+            block.hold(printed.get(page.id).map(|text| text.trim_end()));
+        }
+    }
+}
+
+#[test]
+fn every_check_and_every_cause_has_an_example() {
+    let printed = printed();
+    let known =
+        super::check_ids().map(str::to_owned).chain(crate::diagnose::CauseId::ALL.iter().map(|cause| cause.id()));
+    let missing: Vec<String> = known.filter(|id| !printed.contains_key(id)).collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+/// Ids that nobody is shown: the one ends in silence, the other is of a release without one of its charts.
+const NEVER_SHOWN: [&str; 2] = ["BrokenPipe", "NoChart"];
+
+#[test]
+fn every_page_of_what_can_be_seen_has_an_example() {
+    let without: Vec<&str> = all().filter(|page| !page.text.contains(block::HEADING)).map(|page| page.id).collect();
+    assert_eq!(without, NEVER_SHOWN);
+}

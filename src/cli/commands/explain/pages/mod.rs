@@ -1,0 +1,179 @@
+//! The pages of `explain`: one for each check, each cause of a failed wait and each reason of an error, from `docs/explain`.
+
+use crate::check::{hosting, inside, installed, workload};
+use crate::diagnose::CauseId;
+
+mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/pages.rs"));
+}
+
+/// One page, in Markdown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Page {
+    /// The id that it explains; also its title and the name of its file.
+    pub(crate) id: &'static str,
+    /// The whole text.
+    pub(crate) text: &'static str,
+}
+
+impl Page {
+    /// The sentence under the title.
+    pub(crate) fn summary(&self) -> &'static str {
+        self.text.lines().skip(1).find(|line| !line.is_empty()).unwrap_or_default()
+    }
+
+    /// What the id is: `check`, `cause` or `error`; an id can be a check and a cause.
+    pub(crate) fn kinds(&self) -> Vec<&'static str> {
+        let check = check_ids().any(|id| id == self.id);
+        let cause = CauseId::ALL.iter().any(|cause| cause.id() == self.id);
+        let kinds = [("check", check), ("cause", cause), ("error", !check && !cause)];
+        kinds.into_iter().filter_map(|(kind, is)| is.then_some(kind)).collect()
+    }
+}
+
+/// The ids of all checks, those before an install first.
+pub(crate) fn check_ids() -> impl Iterator<Item = &'static str> {
+    let before = hosting::CHECKS.iter().map(|check| check.id).chain(workload::CHECKS.iter().map(|check| check.id));
+    before.chain(inside::CHECKS.iter().map(|check| check.id)).chain(installed::CHECKS.iter().map(|check| check.id))
+}
+
+/// All pages, sorted by id.
+pub(crate) fn all() -> impl Iterator<Item = Page> {
+    embedded::EXPLAIN.iter().map(|&(file, text)| Page { id: file.strip_suffix(".md").unwrap_or(file), text })
+}
+
+/// The page of an id, however its letters are written.
+pub(crate) fn find(id: &str) -> Option<Page> {
+    all().find(|page| page.id == id).or_else(|| all().find(|page| page.id.eq_ignore_ascii_case(id)))
+}
+
+#[cfg(test)]
+mod block;
+#[cfg(test)]
+mod examples;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Every word in quotes that stands where the code gives an error its reason.
+    fn reasons(source: &str) -> BTreeSet<String> {
+        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+        let flat: String = code.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut found = BTreeSet::new();
+        let mut word = |rest: &str| {
+            let name = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
+            let is_reason = |name: &&str| {
+                name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(|c| c.is_ascii_alphanumeric())
+            };
+            found.extend(name.filter(is_reason).map(str::to_owned));
+        };
+        for marker in ["CliError::usage(", "Self::usage(", "shown(", "let reason = "] {
+            flat.match_indices(marker).for_each(|(at, _)| word(&flat[at + marker.len()..]));
+        }
+        for marker in ["CliError::new(", "Self::new(", "shown(Exit::"] {
+            for (at, _) in flat.match_indices(marker) {
+                word(flat[at..].split_once(',').unwrap_or_default().1);
+            }
+        }
+        for part in flat.split("fn reason(").skip(1) {
+            let body = part.split(" fn ").next().unwrap_or_default();
+            for marker in ["=> ", "{ "] {
+                for (at, _) in body.match_indices(marker) {
+                    word(&body[at + marker.len()..]);
+                }
+            }
+        }
+        for part in flat.split("let reason = ").skip(1) {
+            let body = part.split(';').next().unwrap_or_default();
+            body.match_indices("{ ").for_each(|(at, _)| word(&body[at + 2..]));
+        }
+        found
+    }
+
+    fn sources(folder: &Path, found: &mut BTreeMap<String, String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.insert(path.display().to_string(), fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+
+    /// The ids that the code has, each with where it comes from.
+    fn ids() -> BTreeMap<String, String> {
+        let mut ids: BTreeMap<String, String> = check_ids().map(|id| (id.to_owned(), "a check".to_owned())).collect();
+        ids.extend(CauseId::ALL.iter().map(|cause| (cause.id(), "a cause".to_owned())));
+        let mut files = BTreeMap::new();
+        for room in ["src/cli", "src/apply", "src/inventory", "src/k8s"] {
+            sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room), &mut files);
+        }
+        // What a server says of itself; `Error::reason` gives it a reason of ours.
+        files.retain(|file, _| !file.ends_with("/api_error.rs"));
+        for (file, text) in files {
+            ids.extend(reasons(&text).into_iter().map(|reason| (reason, file.clone())));
+        }
+        ids.insert(crate::cli::BROKEN_PIPE.to_owned(), "a constant".to_owned());
+        ids
+    }
+
+    #[test]
+    fn reasons_are_found_however_they_are_written() {
+        let source = r#"
+            CliError::usage("One", "a headline")
+            CliError::new(
+                Exit::Failed,
+                "Two",
+            )
+            CliError::new(exit, "Three", error.to_string())
+            fn reason(&self) -> &str { match self { Self::A => "Four", Self::B => other(), } } fn next() { "Never" }
+            let reason = if x { Y } else { "Five" };
+            let value = json!({"kind": "List"});
+            #[cfg(test)] CliError::usage("Never", "")"#;
+        let found: Vec<String> = reasons(source).into_iter().collect();
+        assert_eq!(found, ["Five", "Four", "One", "Three", "Two"]);
+    }
+
+    #[test]
+    fn every_id_has_a_page_and_every_page_an_id() {
+        let ids = ids();
+        let missing: Vec<String> = ids
+            .iter()
+            .filter(|(id, _)| !all().any(|page| page.id == id.as_str()))
+            .map(|(id, from)| format!("docs/explain/{id}.md is missing ({from})"))
+            .collect();
+        assert_eq!(missing, Vec::<String>::new());
+        let without: Vec<&str> = all().map(|page| page.id).filter(|id| !ids.contains_key(*id)).collect();
+        assert_eq!(without, Vec::<&str>::new(), "pages without an id");
+    }
+
+    #[test]
+    fn no_cause_is_left_out_of_the_list_of_all() {
+        let source = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/diagnose/diagnosis.rs")).unwrap();
+        let body = source.split("pub enum CauseId {").nth(1).unwrap().split("\n}").next().unwrap();
+        let variants = body.lines().filter(|line| line.ends_with(',') && !line.contains("//")).count();
+        assert_eq!(CauseId::ALL.iter().collect::<std::collections::HashSet<_>>().len(), variants);
+    }
+
+    #[test]
+    fn pages_have_a_title_a_summary_and_links_that_lead_somewhere() {
+        let mut folded = BTreeSet::new();
+        for page in all() {
+            assert_eq!(page.text.lines().next(), Some(format!("# {}", page.id).as_str()), "{}", page.id);
+            assert!(page.summary().ends_with('.') && page.summary().len() < 140, "{}: {}", page.id, page.summary());
+            assert!(page.text.contains("\n## What to do\n"), "{}", page.id);
+            // Two files that differ in case alone are one on many machines.
+            assert!(folded.insert(page.id.to_lowercase()), "{} differs from another page in case alone", page.id);
+            for link in page.text.split("](").skip(1) {
+                let target = link.split(')').next().unwrap_or_default();
+                assert!(all().any(|other| format!("{}.md", other.id) == target), "{}: {target}", page.id);
+            }
+        }
+    }
+}

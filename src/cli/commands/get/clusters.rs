@@ -1,0 +1,238 @@
+//! `get clusters`: the workload clusters of a control plane, in detail, as a table or for programs; once or for ever.
+
+use std::pin::pin;
+
+use clap::{Args, ValueEnum};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use kube::api::Api;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, ResourceExt};
+
+use super::blocks::{block, state};
+use super::node_reports::with_nodes;
+use super::{Format, formatted, formatted_alone, selection};
+use crate::api::Cluster;
+use crate::api::cluster::conditions::{IDLE, READY, STANDBY};
+use crate::api::condition::find;
+use crate::api::lenient::Lenient;
+use crate::api::text::visible_cell;
+use crate::chart::output;
+use crate::cli::args::global::Global;
+use crate::cli::connect::{hub_client, list_failed, registered};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::table::{Columns, row};
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::health::chain;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  fleetctl get clusters --context demo
+  fleetctl get clusters west --context demo -o yaml
+  fleetctl get clusters --context demo --selector fleet-scheduler.io/cluster.provider=aws -o wide
+  fleetctl get clusters --context demo --watch -o wide";
+
+/// The name of the resource, as `-o name` gives it.
+const RESOURCE: &str = "cluster.cluster.fleet-scheduler.io";
+
+/// Requests at the same time.
+const AT_ONCE: usize = 8;
+
+/// List registered workload clusters with their nodes
+#[derive(Debug, Args)]
+pub(crate) struct GetClustersArgs {
+    /// Show only this cluster
+    name: Option<String>,
+
+    /// Output format [default: a block a cluster, with nodes and taints]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<View>,
+
+    /// Show only clusters with these labels, e.g. `fleet-scheduler.io/cluster.region=eu-1`
+    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "name")]
+    selector: Option<String>,
+
+    /// Go on showing each cluster that changes, until interrupted
+    #[arg(short, long)]
+    watch: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum View {
+    /// A line a cluster
+    Wide,
+    Json,
+    Yaml,
+    Name,
+}
+
+impl View {
+    fn for_programs(self) -> Option<Format> {
+        match self {
+            Self::Wide => None,
+            Self::Json => Some(Format::Json),
+            Self::Yaml => Some(Format::Yaml),
+            Self::Name => Some(Format::Name),
+        }
+    }
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Result<Exit, CliError> {
+    let hub = hub_client(global).await?;
+    let found = list(&hub, global, args).await?;
+    if args.watch {
+        return watch(ui, &hub, args, &found).await;
+    }
+    let text = match args.output.map(|view| (view, view.for_programs())) {
+        Some((_, Some(format))) => match (&args.name, found.as_slice()) {
+            (Some(_), [one]) => formatted_alone(format, one, RESOURCE),
+            _ => formatted(format, &found, RESOURCE),
+        },
+        _ if found.is_empty() => {
+            ui.out("No workload clusters are registered.\n")?;
+            ui.note(&format!("Register one with `{} install agent NAME --context CONTEXT`", ui.program));
+            return Ok(Exit::Ok);
+        }
+        Some(_) => {
+            let rows: Vec<Vec<String>> = std::iter::once(titles()).chain(found.iter().map(wide)).collect();
+            Columns::of(&rows).lines(&rows)
+        }
+        None => {
+            let whole = stream::iter(found).map(|cluster| with_nodes(ui, &hub, cluster)).buffered(AT_ONCE);
+            whole.map(|cluster| block(&cluster)).collect().await
+        }
+    };
+    ui.out(&text)?;
+    Ok(Exit::Ok)
+}
+
+async fn list(hub: &Client, global: &Global, args: &GetClustersArgs) -> Result<Vec<Cluster>, CliError> {
+    let api: Api<Lenient<Cluster>> = Api::all(hub.clone());
+    let Some(name) = &args.name else {
+        let found = api.list(&selection(args.selector.as_deref())).await;
+        let found = found.map_err(|error| list_failed("clusters", &error))?;
+        return Ok(found.into_iter().map(whole).collect());
+    };
+    match registered(&api, name).await? {
+        Some(cluster) => Ok(vec![whole(cluster)]),
+        None => {
+            Err(CliError::new(Exit::Failed, "NoSuchCluster", format!("no workload cluster `{name}` is registered"))
+                .hint(format!("list them all with `fleetctl get clusters{}`", global.tail())))
+        }
+    }
+}
+
+/// A cluster as it is shown: as kubectl does, without managed fields.
+fn whole(read: Lenient<Cluster>) -> Cluster {
+    let mut cluster = read.0;
+    cluster.metadata.managed_fields = None;
+    cluster
+}
+
+fn titles() -> Vec<String> {
+    row([
+        "NAME",
+        "K8S-VERSION",
+        "K8S-CLUSTER",
+        "REGION",
+        "ZONE",
+        "READY",
+        "IDLE",
+        "STANDBY",
+        "PROVIDER",
+        "NODES",
+        "AGENT",
+        "STATUS",
+    ])
+}
+
+/// The columns of the plain listing, then those that are worth a wide line.
+fn wide(cluster: &Cluster) -> Vec<String> {
+    let spec = &cluster.spec;
+    let status = cluster.status.as_ref();
+    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let flag = |type_: &str| find(conditions, type_).map_or("Unknown", |condition| condition.status.as_str());
+    let observed = status.and_then(|status| status.observed.as_ref());
+    let nodes = observed.and_then(|observed| observed.node_count).map(|count| count.to_string()).unwrap_or_default();
+    let agent = observed.map(|observed| observed.agent_version.as_str()).unwrap_or_default();
+    row([
+        &cluster.name_any(),
+        &spec.kubernetesversion,
+        &spec.kubernetescluster,
+        &spec.region,
+        &spec.zone,
+        flag(READY),
+        flag(IDLE),
+        flag(STANDBY),
+        &spec.provider,
+        &nodes,
+        agent,
+        state(cluster),
+    ])
+}
+
+/// What is there first, then each cluster as it changes. Ends only with an error or by a signal.
+async fn watch(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster]) -> Result<Exit, CliError> {
+    let rows: Vec<Vec<String>> = std::iter::once(titles()).chain(found.iter().map(wide)).collect();
+    let columns = Columns::of(&rows);
+    if args.output == Some(View::Wide) {
+        ui.out(&columns.line(&titles()))?;
+    }
+    let show = async |cluster: Cluster| match args.output {
+        None => block(&with_nodes(ui, hub, cluster).await),
+        Some(View::Wide) => columns.line(&wide(&cluster)),
+        Some(View::Json) => output::json(&cluster),
+        Some(View::Yaml) => format!("---\n{}", output::yaml(&cluster)),
+        Some(View::Name) => formatted(Format::Name, &[cluster], RESOURCE),
+    };
+    let api: Api<Lenient<Cluster>> = Api::all(hub.clone());
+    let mut config = watcher::Config::default();
+    if let Some(name) = &args.name {
+        config = config.fields(&format!("metadata.name={name}"));
+    }
+    if let Some(selector) = &args.selector {
+        config = config.labels(selector);
+    }
+    // A watch that breaks begins anew by itself, and lists everything again; what was shown is not shown twice.
+    let mut shown: std::collections::BTreeMap<String, Option<String>> = std::collections::BTreeMap::new();
+    let mut stream = pin!(watcher::watcher(api, config).default_backoff());
+    while let Some(event) = stream.try_next().await.transpose() {
+        match event {
+            Ok(Event::InitApply(cluster) | Event::Apply(cluster)) => {
+                let version = cluster.resource_version();
+                if shown.insert(cluster.name_any(), version.clone()) != Some(version) {
+                    ui.out(&show(whole(cluster)).await)?;
+                }
+            }
+            Ok(Event::Delete(cluster)) => {
+                shown.remove(&cluster.name_any());
+                ui.note(&format!("{} is no longer registered", visible_cell(&cluster.name_any())));
+            }
+            Ok(Event::Init | Event::InitDone) => {}
+            Err(error) => ui.warn(&format!("the watch broke and begins anew: {}", chain(&error))),
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wide_line_begins_with_the_columns_of_the_plain_listing() {
+        let cluster: Cluster = serde_json::from_value(serde_json::json!({
+            "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "west"},
+            "spec": {"name": "west", "kubernetesversion": "1.29", "kubernetescluster": "w", "region": "r"},
+            "status": {"observed": {"nodeCount": 3}, "conditions": [
+                {"type": "Ready", "status": "False", "reason": "ClusterHeartbeatLost", "message": ""},
+                {"type": "Idle", "status": "True", "reason": "x", "message": ""}]}
+        }))
+        .unwrap();
+        let mut bad = cluster.clone();
+        bad.spec.zone = "z\u{1b}[2J\n".to_owned();
+        let shown = Columns::of(&[titles()]).line(&wide(&bad));
+        assert!(shown.contains(r" z\u{1b}[2J\n ") && shown.lines().count() == 1, "{shown}");
+        let rows = [titles(), wide(&cluster)];
+        insta::assert_snapshot!(Columns::of(&rows).lines(&rows));
+    }
+}

@@ -1,0 +1,109 @@
+//! `get schedulegroups`: what is placed together, in which cluster, and by which policy.
+
+use clap::Args;
+use kube::ResourceExt;
+use kube::api::Api;
+
+use super::{Format, formatted, selection};
+use crate::api::ScheduleGroup;
+use crate::api::keys::LABEL_TARGET_CLUSTER;
+use crate::api::text::visible_cell;
+use crate::cli::args::global::Global;
+use crate::cli::connect::{hub_client, list_failed};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::table::{length, padded};
+use crate::cli::output::terminal::Ui;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  fleetctl get schedulegroups --context demo
+  fleetctl get schedulegroups --context demo -o json";
+
+const TITLES: [&str; 3] = ["NAME", "FLEET WORKLOAD CLUSTER", "FLEET POLICY NAME"];
+const WIDTHS: [usize; 3] = [22, 40, 20];
+
+/// List schedule groups: what is placed together, where, and by which policy
+#[derive(Debug, Args)]
+pub(crate) struct GetGroupsArgs {
+    /// Show only groups with these labels
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<String>,
+
+    /// Output format [default: a table]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, args: &GetGroupsArgs) -> Result<Exit, CliError> {
+    let groups: Api<ScheduleGroup> = Api::all(hub_client(global).await?);
+    let found = groups.list(&selection(args.selector.as_deref())).await;
+    let found = found.map_err(|error| list_failed("schedulegroups", &error))?.items;
+    let text = match args.output {
+        Some(format) => formatted(format, &found, "schedulegroup.policy.fleet-scheduler.io"),
+        None if found.is_empty() => "There are no schedule groups.\n".to_owned(),
+        None => table(&found),
+    };
+    ui.out(&text)?;
+    Ok(Exit::Ok)
+}
+
+fn cells(group: &ScheduleGroup) -> [String; 3] {
+    let cluster = group.labels().get(LABEL_TARGET_CLUSTER);
+    let cluster = cluster.cloned().unwrap_or_else(|| "Not assigned yet.".to_owned());
+    [&group.name_any(), &cluster, &group.spec.policy.name].map(|cell| visible_cell(cell).into_owned())
+}
+
+/// A rule below the titles and at the end, a blank line between two groups.
+fn table(groups: &[ScheduleGroup]) -> String {
+    let rows: Vec<[String; 3]> = groups.iter().map(cells).collect();
+    let width = |i: usize| rows.iter().map(|row| length(&row[i]) + 2).fold(WIDTHS[i], usize::max);
+    let widths: [usize; 3] = std::array::from_fn(width);
+    let line = |cells: &[String; 3]| {
+        let mut line = String::from(" ");
+        for (cell, width) in cells.iter().zip(widths) {
+            line.push_str(&padded(cell, width));
+        }
+        line.trim_end().to_owned() + "\n"
+    };
+    let rule = format!(" {}\n", widths.map(|width| "-".repeat(width - 2)).join("  "));
+    let body = rows.iter().map(line).collect::<Vec<_>>().join("\n");
+    format!("{}{rule}{body}{rule}", line(&TITLES.map(str::to_owned)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_without_a_cluster_says_so_and_long_names_keep_the_columns() {
+        let group = |name: &str, labels: serde_json::Value| -> ScheduleGroup {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
+                "metadata": {"name": name, "labels": labels}, "spec": {"policy": {"name": "spread"}},
+            }))
+            .unwrap()
+        };
+        let placed = serde_json::json!({LABEL_TARGET_CLUSTER: "west"});
+        let shown = table(&[
+            group("spread-0011aabb", placed),
+            group("a-policy-with-a-long-name-0011aabb", serde_json::json!({})),
+        ]);
+        insta::assert_snapshot!(shown);
+    }
+
+    #[test]
+    fn names_of_any_length_keep_the_columns() {
+        let group = |length: usize| -> ScheduleGroup {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
+                "metadata": {"name": "g".repeat(length), "labels": {LABEL_TARGET_CLUSTER: "\u{1b}".repeat(length)}},
+                "spec": {"policy": {"name": "p\n".repeat(length)}},
+            }))
+            .unwrap()
+        };
+        let shown = table(&[0, 65_535, 65_536, 70_000].map(group));
+        assert_eq!(shown.lines().count(), 10, "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() < 3 * 260), "{shown}");
+        let many = table(&vec![group(300); 20_000]);
+        assert!(many.len() < 20_000 * 3 * 300, "{}", many.len());
+    }
+}

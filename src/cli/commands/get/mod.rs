@@ -1,0 +1,79 @@
+//! `get`: lists what a control plane manages; talks to the control plane's own API.
+
+mod blocks;
+mod clusters;
+mod deployments;
+mod groups;
+mod node_reports;
+
+use clap::{Subcommand, ValueEnum};
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde::Serialize;
+
+use crate::api::text::visible_cell;
+use crate::chart::output;
+use crate::cli::args::global::Global;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+
+/// List what a control plane manages
+#[derive(Debug, Subcommand)]
+pub(crate) enum GetCommand {
+    /// List registered workload clusters with their nodes
+    #[command(visible_alias = "cluster", after_help = clusters::EXAMPLES)]
+    Clusters(clusters::GetClustersArgs),
+    /// List schedule groups: what is placed together, where, and by which policy
+    #[command(visible_aliases = ["schedulegroup", "sg"], after_help = groups::EXAMPLES)]
+    Schedulegroups(groups::GetGroupsArgs),
+    /// List the deployments of the control plane's API with the cluster that runs each
+    #[command(visible_aliases = ["deployment", "deploy"], after_help = deployments::EXAMPLES)]
+    Deployments(deployments::GetDeploymentsArgs),
+}
+
+/// Formats for programs, which every list has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Json,
+    Yaml,
+    Name,
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, command: GetCommand) -> Result<Exit, CliError> {
+    match command {
+        GetCommand::Clusters(args) => clusters::run(ui, global, &args).await,
+        GetCommand::Schedulegroups(args) => groups::run(ui, global, &args).await,
+        GetCommand::Deployments(args) => deployments::run(ui, global, &args).await,
+    }
+}
+
+/// Objects in a format for programs; `resource` is the prefix of `-o name`, such as `deployment.apps`.
+fn formatted<K: Serialize + ResourceExt>(format: Format, objects: &[K], resource: &str) -> String {
+    let list = || {
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "List",
+            "items": objects.iter().map(|object| serde_json::json!(object)).collect::<Vec<_>>(),
+        })
+    };
+    match format {
+        Format::Json => output::json(&list()),
+        Format::Yaml => output::yaml(&list()),
+        Format::Name => objects
+            .iter()
+            .fold(String::new(), |text, object| text + resource + "/" + &visible_cell(&object.name_any()) + "\n"),
+    }
+}
+
+/// One object in a format for programs, not as a list of one.
+fn formatted_alone<K: Serialize + ResourceExt>(format: Format, object: &K, resource: &str) -> String {
+    match format {
+        Format::Json => output::json(object),
+        Format::Yaml => output::yaml(object),
+        Format::Name => formatted(format, std::slice::from_ref(object), resource),
+    }
+}
+
+fn selection(selector: Option<&str>) -> ListParams {
+    selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector))
+}

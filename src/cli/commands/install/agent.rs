@@ -1,0 +1,197 @@
+//! `install agent`: an agent into the cluster of `--context`, which registers that cluster with a control plane.
+
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{Done, DryRun, DryRunArgs, WriteArgs, check_ids};
+use crate::check::workload::CHECKS;
+use crate::cli::args::agent::AgentPlanArgs;
+use crate::cli::args::global::Global;
+use crate::cli::args::package::auto_needs_cluster;
+use crate::cli::commands::diff;
+use crate::cli::connect;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::format::Format;
+use crate::cli::output::install_error::agent_failed;
+use crate::cli::output::manifests;
+use crate::cli::output::progress::Display;
+use crate::cli::output::terminal::Ui;
+use crate::cli::signals::interrupted;
+use crate::install::home::Home;
+use crate::install::progress::Progress;
+use crate::k8s::Connected;
+use crate::workload_cluster::hub::Hub;
+use crate::workload_cluster::install::{Installed, PROBE, Place, install};
+use crate::workload_cluster::plan::Plan;
+
+pub(super) const EXAMPLES: &str = "\
+Before it, by hand, or by this command with --control-plane:
+  kubectl --context west create namespace fleet
+  kubectl --context demo -n fleet get secret fleet-cluster-init-kubeconfig -o yaml |
+    kubectl --context west apply -f -
+
+Examples:
+  fleetctl install agent west --context west
+  fleetctl install agent west --context west --control-plane demo
+  fleetctl install agent west --context west --version auto --set cluster.region=eu-1
+  fleetctl install agent west --dry-run";
+pub(super) const REPOSITORY_HELP: &str = "Image repository of the agent [default: fleetscheduler/fleet-agent]";
+pub(super) const TAG_HELP: &str = "Image tag of the agent [default: the service version, v0.6.1]";
+pub(super) const SET_HELP: &str = "Set a value, e.g. `cluster.region=eu-1`; may be repeated";
+
+/// What is installed, and from which control plane.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct AgentArgs {
+    #[command(flatten)]
+    plan: AgentPlanArgs,
+
+    /// Control plane (its kubectl context) to copy the init Secret from; the namespace is created too
+    #[arg(long, value_name = "CONTROL_PLANE_NAME")]
+    control_plane: Option<String>,
+}
+
+/// A plan with everything that it is carried out with.
+pub(in crate::cli) struct PreparedAgent {
+    pub(in crate::cli) plan: Plan,
+    pub(in crate::cli) workload: Connected,
+    pub(in crate::cli) hub: Option<Hub>,
+    pub(in crate::cli) home: Home,
+}
+
+impl PreparedAgent {
+    /// Where the agent goes.
+    pub(in crate::cli) fn place<'p>(&'p self, global: &'p Global) -> Place<'p> {
+        Place { cluster: global.cluster(), hub: self.hub.as_ref(), home: &self.home }
+    }
+}
+
+/// Reads the arguments and connects to the clusters.
+pub(in crate::cli) async fn prepare(
+    ui: &Ui,
+    global: &Global,
+    what: &AgentArgs,
+    write: &WriteArgs,
+) -> Result<PreparedAgent, CliError> {
+    // What is wrong on the command line is said before any cluster is asked.
+    let early = if what.plan.package.asks_cluster() { None } else { Some(what.plan.plan(ui, global, None)?) };
+    check_ids(&write.skip_preflight, CHECKS.iter().map(|check| check.id).chain([PROBE]))?;
+    let home = connect::home()?;
+    let workload = connect::connect(global).await?;
+    let hub = match &what.control_plane {
+        Some(name) => Some(control_plane(global, name).await?),
+        None => None,
+    };
+    let plan = match early {
+        Some(plan) => plan,
+        None => what.plan.plan(ui, global, Some(connect::server_version(&workload.client).await?))?,
+    };
+    Ok(PreparedAgent { plan, workload, hub, home })
+}
+
+/// Install the agent in the cluster of `--context` and register that cluster
+#[derive(Debug, Args)]
+pub(crate) struct InstallAgentArgs {
+    #[command(flatten)]
+    what: AgentArgs,
+
+    #[command(flatten)]
+    dry_run: DryRunArgs,
+
+    #[command(flatten)]
+    write: WriteArgs,
+
+    /// Output format [default: text, YAML with `--dry-run`]; with `json` the progress on stderr is JSON too
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
+    match args.dry_run.dry_run {
+        Some(DryRun::Client) => dry_run(ui, global, args),
+        Some(DryRun::Server) => {
+            let comparison = diff::agent_comparison(ui, global, &args.what, &args.write).await?;
+            ui.out(&diff::shown(args.output, &comparison))?;
+            Ok(Exit::Ok)
+        }
+        None => agent(ui, global, args).await,
+    }
+}
+
+async fn agent(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
+    let prepared = prepare(ui, global, &args.what, &args.write).await?;
+    let (plan, workload) = (&prepared.plan, &prepared.workload);
+    let context = workload.context.as_deref();
+    ui.note(&format!(
+        "Installing the agent of workload cluster {} (service version {}) in namespace {} of {}",
+        plan.name,
+        plan.package.version,
+        plan.package.namespace,
+        context.unwrap_or("in-cluster")
+    ));
+    let place = prepared.place(global);
+    let options = args.write.options(global.rollback);
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    // On the heap: the whole flow is one large state machine.
+    let run = install(plan, &workload.client, &place, &options, &progress, interrupted(ui, &display, None));
+    let outcome = Box::pin(run).await;
+    display.close(outcome.is_ok());
+    match outcome {
+        Ok(installed) => finished(ui, args.output, plan, &installed),
+        Err(failure) => Err(agent_failed(ui, plan, failure, global, prepared.hub.as_ref())),
+    }
+}
+
+async fn control_plane(global: &Global, name: &str) -> Result<Hub, CliError> {
+    let there = Global { context: Some(name.to_owned()), ..global.clone() };
+    let (connected, flags) = connect::way_to_hub(&there).await?;
+    Ok(Hub { name: name.to_owned(), flags, client: connected.client })
+}
+
+/// An install as programs read it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'r> {
+    #[serde(flatten)]
+    done: Done<'r>,
+    /// Its name, where it is known.
+    control_plane: Option<&'r str>,
+    /// Its address, as the agent uses it.
+    server: &'r str,
+}
+
+fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
+    let name = &plan.name;
+    if let Some(format) = format {
+        ui.out(&format.of(&Document {
+            done: Done::of(name.as_str(), &plan.package, installed.unchanged),
+            control_plane: installed.control_plane.as_ref().map(|hub| hub.name.as_str()),
+            server: &installed.server,
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
+    let hub = installed.control_plane.as_ref();
+    let there = Hub::flags_to(hub);
+    let of = match hub {
+        Some(hub) => format!("control plane {}", hub.name),
+        None => format!("the control plane at {}", installed.server),
+    };
+    ui.out(&format!(
+        "\n{unchanged}Workload cluster {name} is registered with {of} and Ready.\nAsk the control plane for its \
+         clusters:\n\n  kubectl get clusters{there}\n  {} get clusters{there}\n",
+        ui.program
+    ))?;
+    Ok(Exit::Ok)
+}
+
+fn dry_run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
+    if args.what.plan.package.asks_cluster() {
+        return Err(auto_needs_cluster());
+    }
+    let plan = args.what.plan.plan(ui, global, None)?;
+    manifests::print(ui, args.output.unwrap_or(Format::Yaml), || plan.manifests(), || plan.render())?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,132 @@
+//! `kubeconfig --merge` and `--remove`: the entries of a control plane in the file that kubectl reads.
+
+use std::path::PathBuf;
+
+use crate::api::names::ControlPlaneName;
+use crate::cli::args::global::Global;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::kubeconfig_file::{self, Changed, FileError, Readers, change};
+use crate::install::home::Home;
+use crate::pki::{self, EditError, Kubeconfig};
+
+/// Puts the entries into the file.
+pub(crate) fn merge(
+    ui: &Ui,
+    global: &Global,
+    home: &Home,
+    name: &ControlPlaneName,
+    kubeconfig: &Kubeconfig,
+    make_current: bool,
+) -> Result<Exit, CliError> {
+    let files = files(global, home, name)?;
+    let file = place(&files, name, kubeconfig).map_err(|error| refused(&error))?;
+    let mut current = false;
+    let changed = change(&file, Readers::OwnerOnly, |before| {
+        let edited = pki::merge_kubeconfig(before, kubeconfig, name.as_str(), make_current)?;
+        current = edited.current;
+        Ok(Some(edited.text))
+    });
+    let changed = changed.map_err(|error| refused(&error))?;
+    let mut said = format!("The context {name} is in {}\n", file.display());
+    if let Some(backup) = changed.backup {
+        said.push_str(&format!("What the file was before is in {}\n", backup.display()));
+    }
+    if changed.closed {
+        said.push_str("It holds a private key now, so nobody but its owner can read it any more\n");
+    }
+    let context = if current { String::new() } else { format!(" --context {name}") };
+    said.push_str(&format!("\n  kubectl get clusters{context}\n"));
+    ui.out(&said)?;
+    Ok(Exit::Ok)
+}
+
+/// The file of the list that has the entries, else the one that gets new ones. kubectl takes each name from the first
+/// file that has it, so none of the others may have one of ours.
+fn place(files: &[PathBuf], name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<PathBuf, FileError> {
+    let mut texts = Vec::with_capacity(files.len());
+    for file in files {
+        texts.push((file, kubeconfig_file::text(file)?));
+    }
+    let has = |text: &str| matches!(pki::remove_from_kubeconfig(text, name.as_str()), Ok(Some(_)));
+    let known = texts.iter().find(|(_, text)| has(text)).map(|(file, _)| *file);
+    let place = known.or_else(|| kubeconfig_file::target(files)).cloned().unwrap_or_default();
+    for (file, before) in texts.into_iter().filter(|(file, _)| **file != place) {
+        // Whether such a file could be edited does not matter.
+        if let Err(source @ EditError::Taken { .. }) = pki::merge_kubeconfig(&before, kubeconfig, name.as_str(), false)
+        {
+            return Err(FileError::Edit { file: file.clone(), source });
+        }
+    }
+    Ok(place)
+}
+
+/// Takes the entries out of every file of the list that has them.
+pub(crate) fn remove(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Exit, CliError> {
+    let files = files(global, home, name)?;
+    let (mut found, mut current, mut foreign) = (false, false, None);
+    for file in files.iter().filter(|file| file.is_file()) {
+        let changed = change(file, Readers::AsBefore, |before| {
+            let Some(edited) = pki::remove_from_kubeconfig(before, name.as_str())? else { return Ok(None) };
+            current |= edited.current;
+            Ok(Some(edited.text))
+        });
+        match changed {
+            Ok(Changed { backup: None, .. }) => {}
+            Ok(_) => {
+                found = true;
+                ui.out(&format!("The context {name} is no longer in {}\n", file.display()))?;
+            }
+            // Another file may have ours all the same.
+            Err(error @ FileError::Edit { source: EditError::Taken { .. }, .. }) => foreign = foreign.or(Some(error)),
+            Err(error) => return Err(refused(&error)),
+        }
+    }
+    match foreign {
+        Some(error) if !found => return Err(refused(&error)),
+        None if !found => {
+            let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+            ui.out(&format!("There is no context {name} in {}; nothing to remove.\n", files.join(", ")))?;
+        }
+        _ => {}
+    }
+    if current {
+        ui.warn("it was the current one; choose another with `kubectl config use-context CONTEXT`");
+    }
+    Ok(Exit::Ok)
+}
+
+/// The files that kubectl reads.
+fn files(global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Vec<PathBuf>, CliError> {
+    let files = kubeconfig_file::listed(global.kubeconfig.as_deref(), &home.kubeconfig(name));
+    if files.is_empty() {
+        return Err(
+            CliError::usage("NoKubeconfig", "there is no kubeconfig to change").hint("name it with `--kubeconfig`")
+        );
+    }
+    Ok(files)
+}
+
+fn refused(error: &FileError) -> CliError {
+    let shown = |exit, reason| CliError::new(exit, reason, error.to_string());
+    match error {
+        FileError::Locked { lock, .. } => shown(Exit::Refused, "KubeconfigLocked")
+            .hint(format!("run it again when the other program is done; if there is none, remove {}", lock.display())),
+        FileError::Edit { source, .. } => {
+            let error = shown(Exit::Refused, "KubeconfigRefused").because(source);
+            match source {
+                EditError::Taken { .. } => error.hint(
+                    "rename or remove that entry (`kubectl config rename-context`, `delete-cluster`, `delete-user`), or use \
+                     the file of the control plane beside it, in KUBECONFIG",
+                ),
+                EditError::Unusable(_) => {
+                    error.hint("name another file with `--kubeconfig`, or use the file of the control plane in KUBECONFIG")
+                }
+            }
+        }
+        FileError::NotReplaceable(_) => {
+            shown(Exit::Refused, "KubeconfigRefused").hint("name another file with `--kubeconfig`")
+        }
+        FileError::Io { source, .. } => shown(Exit::Failed, "Io").because(source),
+    }
+}

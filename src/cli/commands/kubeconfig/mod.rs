@@ -1,0 +1,117 @@
+//! `kubeconfig`: writes the kubeconfig of a control plane again.
+
+mod merge;
+use clap::Args;
+
+use crate::api::names::ControlPlaneName;
+use crate::cli::args::global::Global;
+use crate::cli::args::package::wrong_name;
+use crate::cli::connect::{connect, home};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::engine_error;
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::kubeconfig::{self, KubeconfigError, Source};
+
+/// Write the kubeconfig of a control plane again, from the keys in its hosting cluster or on this machine
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  fleetctl kubeconfig demo --context hosting\n  fleetctl kubeconfig demo --show > demo.kubeconfig\n  fleetctl kubeconfig demo --merge --use\n  fleetctl kubeconfig demo --remove"
+)]
+pub(crate) struct KubeconfigArgs {
+    /// Name of the control plane
+    #[arg(value_name = "CONTROL_PLANE_NAME")]
+    name: String,
+
+    /// Print it instead of writing the file; it holds a private key
+    #[arg(long)]
+    show: bool,
+
+    /// Put it into the kubeconfig that kubectl reads (`--kubeconfig`, else KUBECONFIG, else ~/.kube/config); every other
+    /// entry stays to the byte, and so does the current context
+    #[arg(long, conflicts_with = "show")]
+    merge: bool,
+
+    /// Make it the current context
+    #[arg(long = "use", requires = "merge")]
+    make_current: bool,
+
+    /// Take what `--merge` put there out again
+    #[arg(long, conflicts_with_all = ["merge", "show"])]
+    remove: bool,
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Result<Exit, CliError> {
+    let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let home = home()?;
+    if args.remove {
+        return merge::remove(ui, global, &home, &name);
+    }
+    // The local folder does without a cluster, but a context that was named must exist.
+    let hosting = match connect(global).await {
+        Ok(connected) => Some(connected),
+        Err(error) if error.reason == "NoKubeconfig" => None,
+        Err(error) if global.context.is_none() && error.reason == "NoSuchContext" => None,
+        Err(error) => return Err(error),
+    };
+    let client = hosting.as_ref().map(|hosting| &hosting.client);
+    let found = match kubeconfig::find(client, &home, &name, &global.namespace).await {
+        // A cluster that does not answer must not hide what is on this machine.
+        Err(KubeconfigError::Cluster(error)) => {
+            ui.warn(&format!(
+                "the hosting cluster could not be asked: {}",
+                crate::control_plane::health::chain(&error)
+            ));
+            kubeconfig::find(None, &home, &name, &global.namespace).await
+        }
+        found => found,
+    };
+    let (kubeconfig, source) = found.map_err(|error| failed(&error))?;
+    let from = match source {
+        Source::Cluster => "from the hosting cluster",
+        Source::Issued => "issued by the authority in the hosting cluster, which had none left",
+        Source::Folder => "from the folder on this machine",
+    };
+    if args.merge {
+        return merge::merge(ui, global, &home, &name, &kubeconfig, args.make_current);
+    }
+    if args.show {
+        ui.note(&format!("The output holds a private key ({from})"));
+        let text = kubeconfig.to_yaml("fleet-kubeconfig").map_err(|error| failed(&error.into()))?;
+        ui.out(text.expose())?;
+        return Ok(Exit::Ok);
+    }
+    let placed = kubeconfig::write(&home, &name, &kubeconfig).map_err(|error| failed(&error.into()))?;
+    if let Some(warning) = placed.warning() {
+        ui.warn(&warning);
+    }
+    ui.note(&format!("Taken {from}"));
+    ui.out(&format!(
+        "The kubeconfig of {name} is {0}\n\n  export KUBECONFIG=\"${{KUBECONFIG:-$HOME/.kube/config}}:{0}\"\n  kubectl get clusters --context {name}\n",
+        placed.file.display()
+    ))?;
+    Ok(Exit::Ok)
+}
+
+fn failed(error: &KubeconfigError) -> CliError {
+    let source = std::error::Error::source(error);
+    let shown = |reason| {
+        let shown = CliError::new(Exit::Failed, reason, error.to_string());
+        match source {
+            Some(source) => shown.because(source),
+            None => shown,
+        }
+    };
+    match error {
+        KubeconfigError::NotFound { name, .. } => shown("NoKubeconfigFound").hint(format!(
+            "install it with `fleetctl install control-plane {name}`, or choose another cluster or namespace with `--context` and `--namespace`"
+        )),
+        KubeconfigError::Cluster(error) => crate::cli::connect::request_failed("cannot read the hosting cluster", error),
+        KubeconfigError::Record(error) => engine_error("cannot read the record of the control plane", error),
+        KubeconfigError::Changed(_) => shown("KubeconfigChanged").hint(
+            "see who has changed it; then `fleetctl install control-plane` with the values of before writes it anew",
+        ),
+        KubeconfigError::Keys(_) => shown("BadKeys")
+            .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
+        KubeconfigError::Local(_) => shown("LocalFile"),
+    }
+}

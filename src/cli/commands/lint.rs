@@ -1,0 +1,136 @@
+//! `lint`: everything that can be known about values without a cluster, for one service version or all of them.
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::api::version::{KubeMinor, ServiceLine};
+use crate::chart::lint::lint;
+use crate::chart::select::{self, Request, Selection};
+use crate::chart::{self, Diagnostic, Kind, Severity, output};
+use crate::cli::args::chart_choice::ChartArgs;
+use crate::cli::args::global::Global;
+use crate::cli::args::images::ImageArgs;
+use crate::cli::args::values::{ValuesArgs, with_precedence};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::{Mark, Ui};
+use crate::cli::render_offline::{NoPreview, preview};
+
+/// Check values, and what they make of a chart, without a cluster
+#[derive(Debug, Args)]
+#[command(after_help = with_precedence!("Examples:
+  fleetctl lint --values my.yaml
+  fleetctl lint agent --values agent.yaml --version v1.1
+  fleetctl lint --values my.yaml --all-versions -o json"))]
+pub(crate) struct LintArgs {
+    #[command(flatten)]
+    chart: ChartArgs,
+
+    /// Check against every service version that has the chart
+    #[arg(long, conflicts_with = "version")]
+    all_versions: bool,
+
+    /// Kubernetes version that the service version has to support
+    #[arg(long, value_name = "VERSION")]
+    kube_version: Option<KubeMinor>,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+
+    #[command(flatten)]
+    images: ImageArgs,
+
+    #[command(flatten)]
+    values: ValuesArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Yaml,
+}
+
+/// What was found with one service version.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    chart: Kind,
+    version: ServiceLine,
+    objects: usize,
+    problems: Vec<Diagnostic>,
+}
+
+impl Outcome {
+    fn count(&self, severity: Severity) -> usize {
+        self.problems.iter().filter(|problem| problem.severity == severity).count()
+    }
+}
+
+pub(crate) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, CliError> {
+    let kind = args.chart.kind();
+    let values = args.values.read();
+    let mut outcomes = Vec::new();
+    for selection in selections(args, kind)? {
+        let add = |builder| Ok(args.images.apply(values.apply(builder)));
+        let (objects, mut problems) = match preview(kind, &selection, &global.namespace, add) {
+            Ok(preview) => {
+                let found = lint(&preview.chart, &preview.rendered, selection.row);
+                (preview.rendered.objects.len(), [preview.warnings, found].concat())
+            }
+            Err(NoPreview::Values(problems)) => (0, problems.0),
+            Err(NoPreview::Other(error)) if error.exit == Exit::Usage => {
+                (0, vec![Diagnostic::error("invalid-name", error.headline)])
+            }
+            Err(NoPreview::Other(error)) => return Err(error),
+        };
+        if let Some(minor) = args.kube_version.filter(|minor| !selection.row.supports(*minor)) {
+            let range = selection.row.range();
+            let text = format!("service version {} supports Kubernetes {range}, not {minor}", selection.row.version);
+            problems.push(Diagnostic::error("kubernetes-version", text));
+        }
+        outcomes.push(Outcome { chart: kind, version: selection.row.version, objects, problems });
+    }
+    ui.out(&match args.output {
+        Format::Json => output::json(&outcomes),
+        Format::Yaml => output::yaml(&outcomes),
+        Format::Text => outcomes.iter().map(|outcome| text(ui, outcome)).collect(),
+    })?;
+    let clean = outcomes.iter().all(|outcome| outcome.count(Severity::Error) == 0);
+    Ok(if clean { Exit::Ok } else { Exit::Usage })
+}
+
+fn selections(args: &LintArgs, kind: Kind) -> Result<Vec<Selection<'static>>, CliError> {
+    if !args.all_versions {
+        return Ok(vec![args.chart.selection()?]);
+    }
+    let rows = chart::versions().rows().iter().filter(|row| row.charts.contains_key(&kind));
+    rows.map(|row| {
+        let version = row.version.to_string();
+        let request = Request { version: Some(&version), image_tag: None, server: None };
+        select::select(chart::versions(), request).map_err(|error| crate::cli::args::chart_choice::no_version(&error))
+    })
+    .collect()
+}
+
+fn text(ui: &Ui, outcome: &Outcome) -> String {
+    let counted = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    };
+    let (errors, warnings) = (outcome.count(Severity::Error), outcome.count(Severity::Warning));
+    let (mark, summary) = match (errors, warnings) {
+        (0, 0) => (Mark::Good, counted(outcome.objects, "object")),
+        (0, n) => (Mark::Warning, counted(n, "warning")),
+        (n, _) => (Mark::Bad, counted(n, "error")),
+    };
+    let mut text = format!("{} {} {}: {summary}\n", ui.mark(mark), outcome.chart, outcome.version);
+    for problem in &outcome.problems {
+        text.push('\n');
+        text.push_str(problem.render(false).trim_end());
+        text.push('\n');
+    }
+    if !outcome.problems.is_empty() {
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,389 @@
+//! `rollback`: undoes a run that was cut off.
+
+use crate::inventory;
+use std::fmt::Write as _;
+use std::io;
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::api::names::ControlPlaneName;
+use crate::api::shell::foreign_word;
+use crate::api::text::{visible, visible_cell};
+use crate::apply;
+use crate::apply::{Deed, Kept, PlannedUndo, Source, UndoPlan};
+use crate::check::installed::VALUES;
+use crate::cli::args::global::Global;
+use crate::cli::args::package::wrong_name;
+use crate::cli::args::run::{RunArgs, goes_on, until_stopped};
+use crate::cli::connect;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::format::Format;
+use crate::cli::output::install_error::engine_error;
+use crate::cli::output::progress::Display;
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::rollback::{Outcome, Prospect, Undo};
+use crate::control_plane::uninstall::Target;
+use crate::install::progress::Progress;
+use crate::inventory::Release;
+use crate::k8s::ObjectRef;
+
+/// Undo an install or upgrade that was cut off
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What the run made is deleted, what it changed gets its former fields back, and what was there \
+before stays.\nWhat will be done is shown, and asked for; give `--yes` where nobody can be asked.\n\
+A run that has ended well is not undone: install what you want instead.\n\nExamples:\n  \
+fleetctl rollback demo\n  fleetctl rollback demo --context hosting --yes"
+)]
+pub(crate) struct RollbackArgs {
+    /// Name of the control plane
+    #[arg(value_name = "CONTROL_PLANE_NAME")]
+    name: String,
+
+    /// Do not ask before anything is undone
+    #[arg(long, short)]
+    yes: bool,
+
+    #[command(flatten)]
+    run: RunArgs,
+
+    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<Exit, CliError> {
+    let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let home = connect::home()?;
+    let hosting = connect::connect(global).await?;
+    let target = Target {
+        name: &name,
+        namespace: &global.namespace,
+        client: &hosting.client,
+        home: &home,
+        timeout: args.run.timeout,
+        lock_wait: args.run.lock_wait,
+    };
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    let mut outdated = false;
+    let outcome = loop {
+        let undo = match target.plan_rollback(&progress).await.map_err(|error| stopped(ui, &name, global, &error))? {
+            Prospect::Ends(outcome) => break outcome,
+            Prospect::Undo(undo) => *undo,
+        };
+        confirm(ui, &args, &undo)?;
+        progress.step(&format!("Undoing what an interrupted run of control plane {name} left"));
+        match until_stopped(ui, &display, "the rollback", target.undo(undo, &progress)).await? {
+            // A run that held the lock until now has gone on since: what there is to undo by now is another plan.
+            Err(apply::Error::Inventory(inventory::Error::PlanOutdated)) if !outdated => outdated = true,
+            done => break done.map_err(|error| stopped(ui, &name, global, &error))?,
+        }
+    };
+    told(ui, &name, global, args.output, outcome)
+}
+
+/// Shows what will be undone, and asks unless `--yes` is given: by a question, so on a terminal only.
+fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo) -> Result<(), CliError> {
+    if undo.plan.is_empty() {
+        return Ok(());
+    }
+    ui.err(&shown(&args.name, &undo.started, &undo.plan));
+    if args.yes {
+        return Ok(());
+    }
+    ui.confirm_by_name("undoing a run", "control plane", &args.name).map_err(|mut refused| {
+        if refused.headline.starts_with("not confirmed") {
+            "not confirmed; nothing was undone".clone_into(&mut refused.headline);
+        }
+        refused.hints = vec!["give `--yes` to undo it without being asked".to_owned()];
+        refused
+    })
+}
+
+/// The plan of an undo, a line an object.
+fn shown(name: &str, started: &str, plan: &UndoPlan) -> String {
+    let begun = if started.is_empty() { String::new() } else { format!(" begun {}", visible(started)) };
+    let mut text = format!("This undoes the run of control plane {name}{begun}:");
+    for PlannedUndo { object, deed, source } in &plan.steps {
+        let deed = match deed {
+            Deed::Delete => "delete",
+            Deed::Restore => "restore",
+            Deed::Recreate => "recreate",
+            Deed::GiveBack => "give back",
+        };
+        let source = match source {
+            None => "",
+            Some(Source::Journal) => ", from the journal",
+            Some(Source::Release) => ", from the recorded release",
+            Some(Source::Nothing) => ", without its former fields",
+        };
+        let _ = write!(text, "\n  {deed} {object}{source}");
+    }
+    for claim in &plan.claims {
+        let _ = write!(text, "\n  delete {claim}, with its data");
+    }
+    for claim in &plan.kept {
+        let _ = write!(text, "\n  keep {claim}: this machine does not know that the run made its data");
+    }
+    if let Some(namespace) = &plan.namespace {
+        let _ = write!(text, "\n  delete {namespace}, unless something else is in it");
+    }
+    if let Some(Release { version, values, .. }) = &plan.release {
+        let values = values.as_ref().map_or_else(|| "values that are not known".to_owned(), values_of);
+        let _ = write!(text, "\nThe recorded release is service version {}, with {values}", visible(version));
+    }
+    text
+}
+
+/// What a record has of values, which decide what is run: as `--set` has them, a line each.
+fn values_of(values: &Value) -> String {
+    let mut lines = Vec::new();
+    leaves(values, &mut String::new(), &mut lines);
+    if lines.is_empty() {
+        "the values of its chart".to_owned()
+    } else {
+        format!("these values:\n  {}", lines.join("\n  "))
+    }
+}
+
+fn leaves(value: &Value, path: &mut String, lines: &mut Vec<String>) {
+    match value.as_object().filter(|map| !map.is_empty() || path.is_empty()) {
+        Some(map) => {
+            let length = path.len();
+            for (key, below) in map {
+                if length > 0 {
+                    path.push('.');
+                }
+                path.push_str(key);
+                leaves(below, path, lines);
+                path.truncate(length);
+            }
+        }
+        None => lines.push(visible(&format!("{path}={value}")).into_owned()),
+    }
+}
+
+/// A rollback that came to no end; or to no beginning, where the copy of the journal on this machine is of no use.
+fn stopped(ui: &Ui, name: &ControlPlaneName, global: &Global, error: &apply::Error) -> CliError {
+    if let apply::Error::JournalRefused { .. } = error {
+        let install = format!("`{} install control-plane {name}{}`", ui.program, global.tail());
+        return engine_error("nothing is undone: the journal is not believed", error)
+            .hint(format!("or go on from what there is: {install}, {VALUES}, drops what is not believed of it"));
+    }
+    let apply::Error::Inventory(inventory::Error::File { source, .. }) = error else {
+        return goes_on(engine_error("the rollback stopped", error));
+    };
+    if source.kind() != io::ErrorKind::InvalidData {
+        return goes_on(engine_error("the rollback stopped", error));
+    }
+    let command = |what: &str| format!("`{} {what} control-plane {name}{}`", ui.program, global.tail());
+    let mut refused = engine_error(
+        "nothing is undone: the cluster has lost the journal, and its copy on this machine cannot be used",
+        error,
+    );
+    refused.exit = Exit::Refused;
+    refused
+        .hint(format!(
+            "to go on from what there is: {}, {VALUES}; to remove it: {}",
+            command("install"),
+            command("uninstall")
+        ))
+        .hint("nothing was written to the cluster")
+}
+
+/// A rollback as programs read it.
+#[derive(Debug, Serialize)]
+struct Document<'r> {
+    name: &'r str,
+    /// When the run began that was cut off, where there was one.
+    started: Option<&'r str>,
+    undone: &'r [ObjectRef],
+    /// Data and keys that stay; left out where none do.
+    #[serde(skip_serializing_if = "<[Kept]>::is_empty")]
+    kept: &'r [Kept],
+    /// The service version that is installed now.
+    installed: Option<&'r str>,
+}
+
+pub(crate) fn told(
+    ui: &Ui,
+    name: &ControlPlaneName,
+    global: &Global,
+    format: Option<Format>,
+    outcome: Outcome,
+) -> Result<Exit, CliError> {
+    let state = |installed: Option<&str>| match installed {
+        Some(version) => format!("Installed is service version {}.", visible_cell(version)),
+        None => "Nothing is installed.".to_owned(),
+    };
+    match outcome {
+        Outcome::NothingToUndo { installed, recorded } => {
+            let installed = installed.as_deref();
+            let state = match installed {
+                Some(version) if !recorded => format!(
+                    "By its labels service version {} is installed; its record is lost, and `{} install \
+                     control-plane {name}{} --version {}`, {VALUES}, makes it again.",
+                    visible_cell(version),
+                    ui.program,
+                    global.tail(),
+                    foreign_word(version)
+                ),
+                installed => state(installed),
+            };
+            ui.out(&match format {
+                Some(format) => format.of(&Document { name: name.as_str(), started: None, undone: &[], kept: &[], installed }),
+                None => format!(
+                    "No run of control plane {name} in namespace {} was cut off; nothing to undo. {}\n",
+                    global.namespace,
+                    state
+                ),
+            })?;
+            Ok(Exit::Ok)
+        }
+        Outcome::WasUninstall { started, version } => Err(CliError::new(
+            Exit::Refused,
+            "UninstallCutOff",
+            format!("the run that was cut off, begun {}, was an uninstall; what it deleted cannot be brought back", visible_cell(&started)),
+        )
+        .hint(format!(
+            "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane \
+             {name}{tail}{}`, {VALUES}",
+            version.filter(|version| !version.is_empty()).map(|version| format!(" --version {}", foreign_word(&version))).unwrap_or_default(),
+            tail = global.tail(),
+        ))),
+        Outcome::Barred(refused) => {
+            let command = format!("{} install control-plane {name}{}", ui.program, global.tail());
+            Err(CliError::new(Exit::Refused, "VersionChangeRefused", "the run that was cut off cannot be undone")
+                .because(&refused)
+                .hint(refused.remedy(&command, None))
+                .hint("nothing was written to the cluster"))
+        }
+        Outcome::Undone { started, result, installed } => {
+            let installed = installed.as_deref();
+            let document = || Document {
+                name: name.as_str(),
+                started: Some(&started),
+                undone: &result.undone,
+                kept: &result.kept,
+                installed,
+            };
+            let begun = if started.is_empty() { String::new() } else { format!(" begun {}", visible_cell(&started)) };
+            let mut text = format!("Undone: the run of control plane {name}{begun}.\n");
+            for object in &result.undone {
+                let _ = writeln!(text, "  {object}");
+            }
+            text.push_str(&kept(ui, name, global, &result.kept));
+            let _ = writeln!(text, "{}", state(installed));
+            if result.problems.is_empty() {
+                ui.out(&format.map_or(text, |format| format.of(&document())))?;
+                return Ok(Exit::Ok);
+            }
+            match format {
+                Some(format) => ui.out(&format.of(&document()))?,
+                None => ui.err(text.trim_end()),
+            }
+            let count = result.problems.len();
+            let mut error = CliError::new(
+                Exit::PartDone,
+                "RollbackIncomplete",
+                if count == 1 { "1 object could not be undone".to_owned() } else { format!("{count} objects could not be undone") },
+            );
+            for problem in &result.problems {
+                error = error.because(problem);
+            }
+            let release = result.problems.iter().find(|problem| matches!(problem, apply::Error::NotRendered { .. }));
+            if let Some(remedy) = release.and_then(apply::Error::remedy) {
+                error = error.hint(remedy);
+            }
+            Err(error.hint("run the same command again; what is undone stays undone").hint(format!(
+                "or go on with the install that was cut off, or remove what there is: `{} uninstall control-plane {name}{}`",
+                ui.program,
+                global.tail()
+            )))
+        }
+    }
+}
+
+/// What stays of data and keys, and how it is deleted.
+fn kept(ui: &Ui, name: &ControlPlaneName, global: &Global, kept: &[Kept]) -> String {
+    if kept.is_empty() {
+        return String::new();
+    }
+    let lines: String = kept.iter().map(|kept| format!("  {}: {}\n", kept.object, visible(&kept.why))).collect();
+    format!(
+        "Kept, for it is not known to be of that run alone:\n{lines}\
+         To delete data for good: `{} uninstall control-plane {name}{} --delete-data`\n",
+        ui.program,
+        global.tail()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, FromArgMatches as _};
+
+    use super::*;
+    use crate::api::kinds::Kind;
+    use crate::cli::Cli;
+
+    fn global() -> Global {
+        let arguments =
+            Cli::command().version("v0.6.1").get_matches_from(["fleetctl", "versions", "--context", "west"]);
+        Cli::from_arg_matches(&arguments).unwrap().global
+    }
+
+    #[test]
+    fn what_is_kept_of_an_undone_run_is_told_with_the_command_that_deletes_it() {
+        let (ui, name) = (Ui::plain(), "demo".parse().unwrap());
+        let claim = ObjectRef::new(&Kind::known("", "PersistentVolumeClaim"), Some("fleet"), "data-etcd-0");
+        let told = kept(&ui, &name, &global(), &[Kept { object: claim, why: "it may hold data".to_owned() }]);
+        assert!(told.contains("\n  PersistentVolumeClaim fleet/data-etcd-0: it may hold data\n"), "{told}");
+        assert!(told.contains("`fleetctl uninstall control-plane demo --context west --delete-data`"), "{told}");
+        assert_eq!(kept(&ui, &name, &global(), &[]), "");
+    }
+
+    #[test]
+    fn the_plan_of_an_undo_shows_where_former_states_come_from_and_the_values_that_decide_them() {
+        let object = |kind: &str, name: &str| ObjectRef::new(&Kind::known("apps", kind), Some("fleet"), name);
+        let step = |object: ObjectRef, deed, source| PlannedUndo { object, deed, source };
+        let values = serde_json::json!({"nodeSelector": {"disk": "fast"}, "apiserver": {"image": {"repository": "a\u{1b}b"}, "extraArgs": []}});
+        let mut plan = UndoPlan {
+            steps: vec![
+                step(object("Deployment", "apiserver"), Deed::Restore, Some(Source::Release)),
+                step(object("StatefulSet", "etcd"), Deed::GiveBack, Some(Source::Nothing)),
+            ],
+            release: Some(Release { version: "v0.6.1".to_owned(), values: Some(values), ..Release::default() }),
+            ..UndoPlan::default()
+        };
+        let text = shown("demo", "then", &plan);
+        let lines = "  restore Deployment fleet/apiserver, from the recorded release\n  \
+            give back StatefulSet fleet/etcd, without its former fields\n\
+            The recorded release is service version v0.6.1, with these values:\n  \
+            apiserver.extraArgs=[]\n  apiserver.image.repository=\"a\\u001bb\"\n  nodeSelector.disk=\"fast\"";
+        assert_eq!(text, format!("This undoes the run of control plane demo begun then:\n{lines}"));
+        plan.release.as_mut().unwrap().values = Some(serde_json::json!({}));
+        assert!(shown("demo", "", &plan).ends_with("with the values of its chart"));
+    }
+
+    #[test]
+    fn a_copy_that_nothing_can_be_undone_by_leads_to_install_and_uninstall() {
+        let (ui, name) = (Ui::plain(), "demo".parse().unwrap());
+        let error = |kind| -> apply::Error {
+            let source = io::Error::new(kind, "StatefulSet fleet/etcd has been ready since");
+            inventory::Error::File { path: "/home/ann/.fleet/demo/journal".into(), source }.into()
+        };
+        let refused = stopped(&ui, &name, &global(), &error(io::ErrorKind::InvalidData));
+        assert_eq!(refused.exit, Exit::Refused);
+        let shown = refused.render();
+        assert!(shown.contains("StatefulSet fleet/etcd has been ready since"), "{shown}");
+        for command in ["install", "uninstall"] {
+            assert!(shown.contains(&format!("`fleetctl {command} control-plane demo --context west`")), "{shown}");
+        }
+        assert!(!shown.contains("run the same command again"), "{shown}");
+        assert_eq!(stopped(&ui, &name, &global(), &error(io::ErrorKind::PermissionDenied)).exit, Exit::Failed);
+    }
+}

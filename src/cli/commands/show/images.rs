@@ -1,0 +1,117 @@
+//! `show images`: every image that a service version runs, for a mirror or an air gap.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use crate::chart::show::{UsedImage, images};
+use crate::chart::{Kind, output};
+use crate::cli::args::chart_choice::ChartArgs;
+use crate::cli::args::global::Global;
+use crate::cli::args::images::ImageArgs;
+use crate::cli::args::package::wrong_values;
+use crate::cli::args::values::{ValuesArgs, with_precedence};
+use crate::cli::output::error::CliError;
+use crate::cli::output::error::Exit;
+use crate::cli::output::terminal::Ui;
+use crate::cli::render_offline::{NoPreview, preview};
+
+/// List every image, for a mirror
+#[derive(Debug, Args)]
+#[command(after_help = with_precedence!("Examples:
+  fleetctl show images --version v1.1
+  fleetctl show images -o name | sort -u
+  fleetctl show images cp --values my.yaml --image-registry mirror.example:5000 -o json"))]
+pub(crate) struct ShowImagesArgs {
+    #[command(flatten)]
+    chart: ChartArgs,
+
+    /// Output format [default: a table]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+
+    #[command(flatten)]
+    images: ImageArgs,
+
+    #[command(flatten)]
+    values: ValuesArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Yaml,
+    /// The images alone, each once.
+    Name,
+}
+
+/// An image and what runs it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    image: String,
+    used_by: Vec<User>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct User {
+    chart: Kind,
+    object: String,
+    container: String,
+    pull_policy: Option<String>,
+    pull_secrets: Vec<String>,
+}
+
+pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exit, CliError> {
+    let selection = args.chart.selection()?;
+    let kinds = match args.chart.chart {
+        Some(kind) => vec![kind],
+        // Values are of one chart; without any, a mirror wants the images of all.
+        None if args.values.is_empty() => selection.row.charts.keys().copied().collect(),
+        None => {
+            return Err(CliError::usage("ChartMissing", "values are of one chart, and none is named")
+                .hint("name it: `fleetctl show images control-plane …` or `fleetctl show images agent …`"));
+        }
+    };
+    let mut listed: BTreeMap<String, Vec<User>> = BTreeMap::new();
+    for kind in kinds {
+        let add = |builder| Ok(args.images.apply(args.values.apply(builder)));
+        let preview = preview(kind, &selection, &global.namespace, add).map_err(|why| match why {
+            NoPreview::Values(problems) => wrong_values(&problems),
+            NoPreview::Other(error) => error,
+        })?;
+        for UsedImage { image, object, container, pull_policy, pull_secrets } in images(&preview.rendered) {
+            listed.entry(image).or_default().push(User { chart: kind, object, container, pull_policy, pull_secrets });
+        }
+    }
+    let listed: Vec<Listed> = listed.into_iter().map(|(image, used_by)| Listed { image, used_by }).collect();
+    ui.out(&match args.output.unwrap_or(Format::Table) {
+        Format::Json => output::json(&listed),
+        Format::Yaml => output::yaml(&listed),
+        Format::Name => listed.iter().map(|listed| format!("{}\n", listed.image)).collect(),
+        Format::Table => table(&listed),
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn table(listed: &[Listed]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["IMAGE", "USED BY", "PULL POLICY", "PULL SECRETS"]);
+    for Listed { image, used_by } in listed {
+        for user in used_by {
+            let secrets = if user.pull_secrets.is_empty() { "-".to_owned() } else { user.pull_secrets.join(", ") };
+            table.add_row([
+                image.clone(),
+                format!("{} {}", user.object, user.container),
+                user.pull_policy.clone().unwrap_or_else(|| "-".to_owned()),
+                secrets,
+            ]);
+        }
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
+    lines.join("\n") + "\n"
+}

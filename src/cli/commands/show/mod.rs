@@ -1,0 +1,45 @@
+//! `show`: what the charts of a service version are made of and need, without any cluster.
+
+mod images;
+mod presets;
+mod rbac;
+pub(in crate::cli) mod readme;
+mod schema;
+mod values;
+use clap::Subcommand;
+
+use super::versions;
+use crate::cli::args::global::Global;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+
+/// Show what a chart takes, needs and holds
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShowCommand {
+    /// Print the default values as commented YAML, ready to be edited and given to `--values`
+    Values(values::ShowValuesArgs),
+    /// Print the JSON Schema of the values, for editors
+    Schema(schema::ShowSchemaArgs),
+    /// Print the documentation of a chart as Markdown
+    Readme(readme::ShowReadmeArgs),
+    /// List every image, for a mirror
+    Images(Box<images::ShowImagesArgs>),
+    /// List service versions and the Kubernetes versions they support
+    Versions(versions::VersionsArgs),
+    /// List the values that come with the program, or print one of them
+    Presets(presets::ShowPresetsArgs),
+    /// Print the rights that installing, checking and removing a control plane, or an agent, needs
+    Rbac(Box<rbac::ShowRbacArgs>),
+}
+
+pub(crate) fn run(ui: &Ui, global: &Global, command: ShowCommand) -> Result<Exit, CliError> {
+    match command {
+        ShowCommand::Rbac(args) => rbac::run(ui, global, &args),
+        ShowCommand::Values(args) => values::run(ui, &args),
+        ShowCommand::Schema(args) => schema::run(ui, &args),
+        ShowCommand::Readme(args) => readme::run(ui, &args),
+        ShowCommand::Images(args) => images::run(ui, global, &args),
+        ShowCommand::Versions(args) => versions::run(ui, &args),
+        ShowCommand::Presets(args) => presets::run(ui, &args),
+    }
+}

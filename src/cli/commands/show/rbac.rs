@@ -1,0 +1,72 @@
+//! `show rbac`: the ClusterRole and the Roles that a user needs who installs, checks and removes a control plane, or an
+//! agent.
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use crate::chart::output;
+use crate::cli::args::agent::AgentPlanArgs;
+use crate::cli::args::control_plane::PlanArgs;
+use crate::cli::args::global::Global;
+use crate::cli::args::package::wrong_values;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+use crate::install::package::Package;
+use crate::{control_plane, workload_cluster};
+
+/// Print the rights that installing, checking and removing a control plane needs
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "The rights are those of the requests that the commands \
+make for these values; without `list` on everything in the\nnamespace an uninstall leaves the namespace where it is.\n\n\
+Examples:\n  fleetctl show rbac demo | kubectl apply -f -\n  \
+kubectl create clusterrolebinding fleetctl-demo --clusterrole fleetctl-demo --user jane\n  \
+kubectl -n fleet create rolebinding fleetctl-demo --role fleetctl-demo --user jane\n  \
+fleetctl show rbac agent west"
+)]
+pub(crate) struct ShowRbacArgs {
+    #[command(subcommand)]
+    of: Option<Other>,
+
+    #[command(flatten)]
+    plan: PlanArgs,
+}
+
+/// What else there are rights for.
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Print the rights that installing and removing an agent needs in the workload cluster
+    #[command(after_help = AGENT_HELP)]
+    Agent(Box<AgentPlanArgs>),
+}
+
+const AGENT_HELP: &str = "Nobody can grant what he may not do himself, so all that the agent may do is among the rights. What \
+`--control-plane`\nneeds in the control plane, to read the init Secret, is not.\n\nExamples:\n  \
+fleetctl show rbac agent west | kubectl --context west apply -f -\n  \
+kubectl --context west create clusterrolebinding fleetctl-agent-west \\\n    \
+--clusterrole fleetctl-agent-west --user jane\n  \
+kubectl --context west -n fleet create rolebinding fleetctl-agent-west \\\n    \
+--role fleetctl-agent-west --user jane\n  \
+kubectl --context west -n kube-system create rolebinding fleetctl-agent-west \\\n    \
+--role fleetctl-agent-west --user jane";
+
+pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit, CliError> {
+    if let Some(Other::Agent(args)) = &args.of {
+        let plan = args.plan(ui, global, None)?;
+        let rights = workload_cluster::rights::rights(&plan).map_err(|problems| wrong_values(&problems))?;
+        return print(ui, &plan.package, &workload_cluster::rights::roles(&plan, &rights));
+    }
+    let plan = args.plan.plan(ui, global, None)?;
+    let rights = control_plane::rights::rights(&plan).map_err(|problems| wrong_values(&problems))?;
+    print(ui, &plan.package, &control_plane::rights::roles(&plan, &rights))
+}
+
+fn print(ui: &Ui, package: &Package, roles: &[Value]) -> Result<Exit, CliError> {
+    ui.out(&output::yaml_stream(roles.iter()))?;
+    ui.note(&format!(
+        "The Role needs its namespace: `kubectl create namespace {0}`; an install leaves a namespace that is there as it is",
+        package.namespace
+    ));
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,168 @@
+//! `status`: the health of an installed control plane; once, for ever, or until it is healthy.
+
+mod observe;
+mod print;
+mod watch;
+
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::args::global::Global;
+use crate::cli::args::run::duration;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::progress::Display;
+use crate::cli::output::terminal::Ui;
+use crate::install::progress::Progress as _;
+pub(crate) use observe::{Seen, look, look_telling};
+use watch::{Changes, POLL};
+
+const EXAMPLES: &str = "\
+Reads only. Exit code 7 when something is wrong, 0 when there are only warnings. Where the hosting cluster does not answer,
+the control plane is looked at by its own API (and the other way round); what was not seen is said.
+
+Examples:
+  fleetctl status
+  fleetctl status demo --context hosting
+  fleetctl status demo -o json
+  fleetctl status demo --watch
+  fleetctl status demo --wait --timeout 10m";
+
+/// Check the status of a control plane installation
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct StatusArgs {
+    /// Name of the control plane [default: the one in the namespace]
+    #[arg(value_name = "CONTROL_PLANE_NAME")]
+    name: Option<String>,
+
+    /// Output format [default: the components, the definitions, and what else is wrong]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+
+    /// Go on looking, and show what changes, until interrupted
+    #[arg(short, long, conflicts_with = "wait")]
+    watch: bool,
+
+    /// Wait until the control plane is healthy
+    #[arg(long)]
+    wait: bool,
+
+    /// How long to wait at most
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration, requires = "wait")]
+    timeout: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Every check with its id, and every workload cluster
+    Wide,
+    Json,
+    Yaml,
+}
+
+/// Time between two looks of `--wait`.
+const SOON: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(ui: &Ui, global: &Global, args: StatusArgs) -> Result<Exit, CliError> {
+    if args.watch {
+        return watch(ui, global, &args).await;
+    }
+    if args.wait {
+        return wait(ui, global, &args).await;
+    }
+    let seen = look(ui, global, args.name.as_deref()).await?;
+    ui.end(&print::text(ui, global, args.output, &seen), exit(&seen))
+}
+
+fn exit(seen: &Seen) -> Exit {
+    if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy }
+}
+
+/// On a terminal the block in its place, else a new one whenever something changed. Ends only by a signal, or when there
+/// is nothing to look at to begin with.
+async fn watch(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
+    let mut shown = String::new();
+    let mut changes = Changes::default();
+    let began = Instant::now();
+    let mut seen = look(ui, global, args.name.as_deref()).await?;
+    let mut took = began.elapsed();
+    loop {
+        let text = print::text(ui, global, args.output, &seen);
+        if text != shown {
+            let for_people = matches!(args.output, None | Some(Format::Wide));
+            let alone = for_people && ui.clear()? || shown.is_empty();
+            ui.out(&print::one_of_many(args.output, &text, alone))?;
+            shown = text;
+        }
+        changes.next(seen.hosting.as_ref(), seen.inside.as_ref(), global.namespace.as_str(), took).await;
+        (seen, took) = next(ui, global, args).await?;
+    }
+}
+
+/// The next look that sees anything, and how long it took; what keeps one from it is said once.
+async fn next(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<(Seen, Duration), CliError> {
+    let mut said = String::new();
+    loop {
+        let began = Instant::now();
+        match look(ui, global, args.name.as_deref()).await {
+            Ok(seen) => return Ok((seen, began.elapsed())),
+            Err(error) if error.exit == Exit::Usage => return Err(error),
+            Err(error) => {
+                let why = in_a_line(&error);
+                if why != said {
+                    ui.warn(&why);
+                    said = why;
+                }
+            }
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+fn in_a_line(error: &CliError) -> String {
+    std::iter::once(&error.headline).chain(&error.causes).map(String::as_str).collect::<Vec<_>>().join(": ")
+}
+
+/// Looks until the control plane is healthy or the time is up. One that is not there yet, or does not answer yet, is
+/// waited for like one that is not healthy yet.
+async fn wait(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
+    let end = Instant::now() + args.timeout;
+    let display = Display::new(ui);
+    display.step("Waiting until the control plane is healthy");
+    let mut last: Option<Result<Seen, CliError>> = None;
+    // A look that began in time counts, but one that hangs is not waited for beyond the end.
+    while let Ok(looked) = tokio::time::timeout_at(end.into(), look(ui, global, args.name.as_deref())).await {
+        match &looked {
+            Ok(seen) if seen.is_sound() => {
+                display.done("healthy");
+                ui.out(&print::text(ui, global, args.output, seen))?;
+                return Ok(Exit::Ok);
+            }
+            Ok(seen) => display.update(&print::first_failure(seen)),
+            Err(error) if error.exit == Exit::Usage => {
+                display.close(false);
+                return looked.map(|_| Exit::Usage);
+            }
+            Err(error) => display.update(&in_a_line(error)),
+        }
+        last = Some(looked);
+        if Instant::now() + SOON > end {
+            break;
+        }
+        tokio::time::sleep(SOON).await;
+    }
+    display.close(false);
+    let seconds = args.timeout.as_secs();
+    match last {
+        Some(Ok(seen)) => {
+            ui.end(&print::text(ui, global, args.output, &seen), Exit::Unhealthy)?;
+            Err(print::still_wrong(&seen, seconds))
+        }
+        Some(Err(error)) => {
+            Err(CliError { exit: Exit::Unhealthy, ..error }.cause(format!("and it was waited for {seconds} s")))
+        }
+        None => Err(CliError::new(Exit::Unhealthy, "Unhealthy", format!("nothing answered within {seconds} s"))
+            .hint("give more time with `--timeout`")),
+    }
+}

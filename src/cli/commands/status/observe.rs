@@ -1,0 +1,270 @@
+//! From a name and the global flags to what can be seen of a control plane, from wherever it can be seen.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams};
+use kube::config::Kubeconfig;
+use kube::{Client, CustomResourceExt, ResourceExt};
+
+use crate::api::Cluster;
+use crate::api::keys::{INIT_SECRET, LABEL_INSTANCE};
+use crate::api::names::ControlPlaneName;
+use crate::api::text::visible_cell;
+use crate::check::inside::View;
+use crate::check::{Judged, Report};
+use crate::cli::args::global::Global;
+use crate::cli::args::package::wrong_name;
+use crate::cli::connect::{hub as connect, request_failed};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::health::{self, Health, chain};
+use crate::control_plane::installation::{self, Installation};
+use crate::control_plane::keys::{self, AdminKubeconfigError};
+use crate::diagnose::Diagnosis;
+use crate::install::admin_access;
+use crate::install::home::Home;
+use crate::k8s::Connected;
+
+/// A control plane, as far as it can be seen.
+pub(crate) struct Seen {
+    pub(crate) name: ControlPlaneName,
+    pub(crate) health: Health,
+    /// The verdicts about the installation itself.
+    pub(crate) installation: Installation,
+    /// Why components do not run, the root first.
+    pub(super) causes: Vec<Diagnosis>,
+    /// The hosting cluster, where it answers.
+    pub(super) hosting: Option<Client>,
+    /// The control plane's own API, where it answers.
+    pub(super) inside: Option<Client>,
+}
+
+impl Seen {
+    /// Nothing but warnings.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.health.is_healthy() && self.installation.report.failures().next().is_none()
+    }
+
+    /// Every verdict, those about its health first.
+    pub(crate) fn report(&self) -> Report {
+        let all = self.health.report.judged.iter().chain(&self.installation.report.judged);
+        Report { judged: all.cloned().collect() }
+    }
+
+    /// From where it is seen.
+    pub(super) fn view(&self) -> View {
+        self.health.facts.view()
+    }
+}
+
+/// Looks once at the control plane that is named, or at the one that is there.
+///
+/// The hosting cluster is asked first. Where it does not answer, or not to us, and where `--context` is the control
+/// plane's own, only what is inside is judged.
+pub(crate) async fn look(ui: &Ui, global: &Global, name: Option<&str>) -> Result<Seen, CliError> {
+    look_telling(ui, global, name, &mut |_| ()).await
+}
+
+/// As [`look`]; `tell` gets the first verdicts while others are still being found.
+pub(crate) async fn look_telling(
+    ui: &Ui,
+    global: &Global,
+    name: Option<&str>,
+    tell: &mut dyn FnMut(&[Judged]),
+) -> Result<Seen, CliError> {
+    let wanted = name.map(str::parse::<ControlPlaneName>).transpose().map_err(|e| wrong_name(&e))?;
+    let namespace = global.namespace.as_str();
+    let there = match connect(global).await {
+        Ok(there) => there,
+        Err(error) if is_mistaken(&error, global) => return Err(error),
+        Err(error) => return by_file(global, wanted, error).await,
+    };
+    let installed = match installed(&there.client, namespace).await {
+        Ok(installed) => installed,
+        Err(error) => {
+            let error = request_failed("cannot read the hosting cluster", &error);
+            return by_file(global, wanted, error).await;
+        }
+    };
+    let is_there = |name: &ControlPlaneName| installed.iter().any(|other| other == name.as_str());
+    let installed = if wanted.as_ref().map_or(installed.is_empty(), |name| !is_there(name)) {
+        let begun = installation::begun(&there.client, &global.namespace, wanted.as_ref()).await;
+        begun.iter().map(ToString::to_string).chain(installed).collect()
+    } else {
+        installed
+    };
+    let named = wanted.as_ref().map(|name| installed.iter().any(|other| other == name.as_str()));
+    if named.unwrap_or(!installed.is_empty()) {
+        let name = wanted.or_else(|| installed.first().and_then(|name| name.parse().ok()));
+        return match name {
+            Some(name) => from_hosting(global, &there.client, name, tell).await,
+            None => Err(not_installed(None, global)),
+        };
+    }
+    let Some(own) = own_api(&there, namespace).await else {
+        return Err(match (wanted, installed.first()) {
+            (None, _) => not_installed(None, global),
+            (Some(name), Some(other)) => {
+                not_installed(Some(&name), global).hint(format!("there is `{}`", visible_cell(other)))
+            }
+            (Some(name), None) => not_installed(Some(&name), global).hint(format!(
+                "install it with `{} install control-plane {name}{}`",
+                ui.program,
+                global.tail()
+            )),
+        });
+    };
+    let context = there.context.as_deref().unwrap_or_default();
+    match (wanted, own) {
+        (Some(wanted), Some(own)) if wanted != own => Err(not_installed(Some(&wanted), global)
+            .cause(format!("`{context}` is the context of control plane `{own}`"))
+            .hint(format!(
+                "name that one, or give the context of `{wanted}` or of its hosting cluster with `--context`"
+            ))),
+        (wanted, own) => match own.or(wanted).or_else(|| context.parse().ok()) {
+            Some(name) => {
+                let why = format!("`{context}` is the control plane's own context");
+                from_inside(global, name, &there.client, why).await
+            }
+            None => Err(not_installed(None, global)),
+        },
+    }
+}
+
+/// Whether the user has to change the command line: looking elsewhere instead would answer another question.
+fn is_mistaken(error: &CliError, global: &Global) -> bool {
+    error.reason == "BadKubeconfig" || error.exit == Exit::Usage && global.context.is_some()
+}
+
+/// Names of the control planes whose components are in the namespace.
+async fn installed(client: &Client, namespace: &str) -> Result<Vec<String>, kube::Error> {
+    let sets: Api<k8s_openapi::api::apps::v1::StatefulSet> = Api::namespaced(client.clone(), namespace);
+    let ours = ListParams::default().labels("app.kubernetes.io/part-of=fleet");
+    let list = sets.list(&ours).await?;
+    Ok(list.iter().filter_map(|set| set.labels().get("app.kubernetes.io/instance").cloned()).collect())
+}
+
+/// Whether an API server is a control plane's own, and of which, as far as it can be known.
+///
+/// It is one when it has the definition that only control planes have; its name is on the Secret that its scheduler
+/// made. Where neither may be read, a control plane's kubeconfig on this machine that leads there tells both.
+async fn own_api(there: &Connected, namespace: &str) -> Option<Option<ControlPlaneName>> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(there.client.clone());
+    let secrets: Api<Secret> = Api::namespaced(there.client.clone(), namespace);
+    let (definition, secret) =
+        tokio::join!(definitions.get_metadata_opt(Cluster::crd_name()), secrets.get_metadata_opt(INIT_SECRET));
+    let by_file = || {
+        let home = Home::of_user().ok()?;
+        known(&home).into_iter().find(|name| leads_to(&home.kubeconfig(name), &there.server))
+    };
+    match definition {
+        // A copy of the Secret is in every workload cluster, too, so it counts only beside the definition.
+        Ok(Some(_)) => {
+            let secret = secret.ok().flatten();
+            let label = secret.and_then(|secret| secret.labels().get(LABEL_INSTANCE)?.parse().ok());
+            Some(label.or_else(by_file))
+        }
+        _ => by_file().map(Some),
+    }
+}
+
+/// Whether a kubeconfig leads to an API server.
+fn leads_to(file: &Path, server: &str) -> bool {
+    let config = Kubeconfig::read_from(file).unwrap_or_default();
+    let mut servers = config.clusters.into_iter().filter_map(|cluster| cluster.cluster?.server);
+    servers.any(|other| other.trim_end_matches('/') == server)
+}
+
+async fn from_hosting(
+    global: &Global,
+    hosting: &Client,
+    name: ControlPlaneName,
+    tell: &mut dyn FnMut(&[Judged]),
+) -> Result<Seen, CliError> {
+    let namespace = global.namespace.as_str();
+    let hub = hub(hosting, namespace, &name).await;
+    let health = health::look(Ok(hosting), hub.as_ref().map_err(Clone::clone), namespace, None).await;
+    let health = match (health, &hub) {
+        (Ok(health), _) => health,
+        // What may be listed may still not be read.
+        (Err(error), Ok(hub)) => return from_inside(global, name, hub, chain(&error)).await,
+        (Err(error), Err(_)) => return Err(request_failed("cannot read the hosting cluster", &error)),
+    };
+    tell(&health.report.judged);
+    let flags = global.tail();
+    let (installation, causes) = tokio::join!(
+        installation::look(hosting, &name, &global.namespace, &flags),
+        installation::causes(hosting, &name, &global.namespace, &health.facts)
+    );
+    let inside = hub.ok().filter(|_| health.facts.inside.is_ok());
+    Ok(Seen { name, health, installation, causes, hosting: Some(hosting.clone()), inside })
+}
+
+/// What can be judged from inside; `why` says why the hosting cluster was not looked at.
+async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why: String) -> Result<Seen, CliError> {
+    let health = health::look(Err(why), Ok(hub), global.namespace.as_str(), None).await;
+    let health = health.map_err(|error| request_failed("cannot read the control plane", &error))?;
+    let inside = Some(hub.clone()).filter(|_| health.facts.inside.is_ok());
+    Ok(Seen { name, health, installation: Installation::unseen(), causes: Vec::new(), hosting: None, inside })
+}
+
+/// The control plane by its kubeconfig on this machine, for `error` kept the hosting cluster from being looked at.
+async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliError) -> Result<Seen, CliError> {
+    let Ok(home) = Home::of_user() else { return Err(error) };
+    // A context that was named may host another control plane than the one of this machine.
+    let name = wanted.or_else(|| match &known(&home)[..] {
+        [only] if global.context.is_none() => Some(only.clone()),
+        _ => None,
+    });
+    let Some(name) = name else { return Err(error) };
+    let file = home.kubeconfig(&name);
+    let kubeconfig = match admin_access::written(&home, &name) {
+        Ok(Some(kubeconfig)) => kubeconfig,
+        Ok(None) => return Err(error),
+        Err(why) => return Err(error.cause(format!("and its own API is not asked: {why}"))),
+    };
+    let way = format!("by {}", file.display());
+    let failed = |why: &str| format!("and its own API, {way}, does not answer: {why}");
+    let hub = match health::hub(&kubeconfig).await {
+        Ok(hub) => hub,
+        Err(why) => return Err(error.cause(failed(&why))),
+    };
+    let why = error.causes.last().unwrap_or(&error.headline).clone();
+    let seen = from_inside(global, name, &hub, why).await?;
+    match &seen.health.facts.inside {
+        Ok(_) => Ok(seen),
+        Err(why) => Err(error.cause(failed(why))),
+    }
+}
+
+/// The control planes of which this machine has a kubeconfig.
+fn known(home: &Home) -> Vec<ControlPlaneName> {
+    let folders = fs_err::read_dir(home.path()).into_iter().flatten().flatten();
+    let names = folders.filter_map(|entry| entry.file_name().to_str()?.parse::<ControlPlaneName>().ok());
+    names.filter(|name| home.kubeconfig(name).is_file()).collect()
+}
+
+/// The control plane's API: by the kubeconfig in the hosting cluster, else by the local file.
+async fn hub(hosting: &Client, namespace: &str, name: &ControlPlaneName) -> Result<Client, String> {
+    let kubeconfig = match keys::admin_kubeconfig(hosting, namespace, name.as_str()).await {
+        Ok(Some(kubeconfig)) => Some(kubeconfig),
+        Err(error @ AdminKubeconfigError::Refused { .. }) => return Err(error.to_string()),
+        Ok(None) | Err(AdminKubeconfigError::Api(_)) => match Home::of_user() {
+            Ok(home) => admin_access::written(&home, name).map_err(|error| error.to_string())?,
+            Err(_) => None,
+        },
+    };
+    match kubeconfig {
+        Some(kubeconfig) => health::hub(&kubeconfig).await,
+        None => Err("its kubeconfig is neither in the hosting cluster nor on this machine".to_owned()),
+    }
+}
+
+fn not_installed(name: Option<&ControlPlaneName>, global: &Global) -> CliError {
+    let which = name.map_or_else(|| "no control plane".to_owned(), |name| format!("control plane `{name}`"));
+    let verb = if name.is_some() { "is not installed" } else { "is installed" };
+    CliError::new(Exit::Unhealthy, "NotInstalled", format!("{which} {verb} in namespace {}", global.namespace))
+        .hint("choose another namespace with `--namespace`, or another cluster with `--context`")
+}

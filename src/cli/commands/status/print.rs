@@ -1,0 +1,238 @@
+//! How a control plane's status looks: the blocks of the specification, every check with its id, documents for programs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::Format;
+use super::observe::Seen;
+use crate::api::text::{visible_cell, visible_lines, visible_list};
+use crate::chart::output;
+use crate::check::inside::{COMPONENTS, Component, Member, View};
+use crate::check::{Judged, Problem};
+use crate::cli::args::global::Global;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::table::{Columns, row};
+use crate::cli::output::terminal::{Mark, Ui};
+use crate::cli::output::{check_report, check_table};
+use crate::diagnose::Diagnosis;
+
+/// What is known of a control plane, as programs read it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'s> {
+    name: &'s str,
+    namespace: &'s str,
+    /// `both`, `hosting-cluster` or `control-plane`.
+    view: &'static str,
+    healthy: bool,
+    exit_code: u8,
+    /// The service version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'s str>,
+    /// The version of the control plane's API server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kubernetes_version: Option<&'s str>,
+    /// None where the hosting cluster was not looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    components: Option<Vec<ComponentEntry>>,
+    /// None where the control plane's API was not looked at, as is `policies`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clusters: Option<Vec<ClusterEntry<'s>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policies: Option<usize>,
+    checks: Vec<check_table::Entry<'s>>,
+    causes: &'s [Diagnosis],
+}
+
+#[derive(Debug, Serialize)]
+struct ComponentEntry {
+    name: &'static str,
+    state: String,
+    wanted: i32,
+    ready: i32,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClusterEntry<'s> {
+    name: &'s str,
+    ready: bool,
+    reason: &'s str,
+    kubernetes_version: &'s str,
+    agent_version: &'s str,
+}
+
+/// The status in a format; without one the blocks of the specification.
+pub(super) fn text(ui: &Ui, global: &Global, format: Option<Format>, seen: &Seen) -> String {
+    match format {
+        None => blocks(ui, seen),
+        Some(Format::Wide) => wide(ui, global, seen),
+        Some(format @ (Format::Json | Format::Yaml)) => {
+            let report = seen.report();
+            let document = document(global, seen, check_table::entries(&report));
+            if format == Format::Json { output::json(&document) } else { output::yaml(&document) }
+        }
+    }
+}
+
+/// A text of a row of them, kept apart from the one before it; `alone` where none is seen before it.
+pub(super) fn one_of_many(format: Option<Format>, text: &str, alone: bool) -> String {
+    match format {
+        Some(Format::Json) => text.to_owned(),
+        Some(Format::Yaml) => format!("---\n{text}"),
+        _ if alone => text.to_owned(),
+        _ => format!("\n{text}"),
+    }
+}
+
+fn document<'s>(global: &'s Global, seen: &'s Seen, checks: Vec<check_table::Entry<'s>>) -> Document<'s> {
+    let facts = &seen.health.facts;
+    let inside = facts.inside.as_ref().ok();
+    let components = facts.components.as_ref().ok();
+    let component = |found: &BTreeMap<&'static str, Component>| {
+        let known = COMPONENTS.iter().filter_map(|(name, _)| Some((*name, found.get(name)?)));
+        known
+            .map(|(name, found)| ComponentEntry {
+                name,
+                state: found.state(),
+                wanted: found.wanted,
+                ready: found.ready,
+            })
+            .collect()
+    };
+    let sound = seen.is_sound();
+    Document {
+        name: seen.name.as_str(),
+        namespace: global.namespace.as_str(),
+        view: match seen.view() {
+            View::Both => "both",
+            View::HostingCluster => "hosting-cluster",
+            View::ControlPlane => "control-plane",
+            View::Nothing => "nothing",
+        },
+        healthy: sound,
+        exit_code: if sound { Exit::Ok } else { Exit::Unhealthy } as u8,
+        version: seen.installation.version.as_deref(),
+        kubernetes_version: inside.and_then(|inside| inside.kubernetes_version.as_deref()),
+        components: components.map(component),
+        clusters: inside.map(|inside| {
+            let entry = |member: &'s Member| ClusterEntry {
+                name: &member.name,
+                ready: member.ready,
+                reason: &member.reason,
+                kubernetes_version: &member.kubernetes_version,
+                agent_version: &member.agent_version,
+            };
+            inside.members.iter().map(entry).collect()
+        }),
+        policies: inside.map(|inside| inside.policies),
+        checks,
+        causes: &seen.causes,
+    }
+}
+
+/// What was seen from where; in the plain status only where something was not seen.
+fn view(ui: &Ui, seen: &Seen) -> String {
+    let facts = &seen.health.facts;
+    let why = |missing: Option<&String>| missing.map(|why| visible_list(why).into_owned()).unwrap_or_default();
+    match seen.view() {
+        View::Both => "Seen from both sides: the hosting cluster and the control plane's API\n".to_owned(),
+        View::HostingCluster => format!(
+            "Seen from the hosting cluster only, for the control plane's API does not answer: {} {}\n",
+            why(facts.inside.as_ref().err()),
+            ui.mark(Mark::Warning)
+        ),
+        View::ControlPlane | View::Nothing => format!(
+            "Seen from inside the control plane only, without the hosting cluster: {} {}\n",
+            why(facts.components.as_ref().err()),
+            ui.mark(Mark::Warning)
+        ),
+    }
+}
+
+/// The blocks of the specification, then what else is wrong, the worst first.
+fn blocks(ui: &Ui, seen: &Seen) -> String {
+    let view = if seen.view() == View::Both { String::new() } else { view(ui, seen) + "\n" };
+    let health = check_report::health(ui, seen.name.as_str(), &seen.health.report, &seen.health.facts);
+    view + &health + &causes(ui, &seen.causes) + &check_report::installation(ui, &seen.installation.report)
+}
+
+/// Every check with its id, and a line a workload cluster.
+fn wide(ui: &Ui, global: &Global, seen: &Seen) -> String {
+    let inside = seen.health.facts.inside.as_ref().ok();
+    let version = seen.installation.version.as_ref();
+    let version = version.map(|version| format!(", service version {}", visible_cell(version)));
+    let kubernetes = inside.and_then(|inside| inside.kubernetes_version.as_ref());
+    let kubernetes = kubernetes.map(|version| format!(", Kubernetes {}", visible_cell(version)));
+    let mut text = format!(
+        "Control plane {} in namespace {}{}{}\n{}\n",
+        seen.name,
+        global.namespace,
+        version.unwrap_or_default(),
+        kubernetes.unwrap_or_default(),
+        view(ui, seen)
+    );
+    text += &check_table::table(ui, &format!("control plane {}", seen.name), &seen.report());
+    text += &causes(ui, &seen.causes);
+    let members = inside.map(|inside| inside.members.as_slice()).unwrap_or_default();
+    if !members.is_empty() {
+        let titles = row(["CLUSTER", "READY", "STATUS", "K8S-VERSION", "AGENT"]);
+        let line = |member: &Member| {
+            let ready = if member.ready { "True" } else { "False" };
+            let cells: [&str; 5] =
+                [&member.name, ready, &member.reason, &member.kubernetes_version, &member.agent_version];
+            row(cells)
+        };
+        let rows: Vec<Vec<String>> = std::iter::once(titles).chain(members.iter().map(line)).collect();
+        text += &format!("\n{}", Columns::of(&rows).lines(&rows));
+    }
+    text
+}
+
+/// Why components do not run: the chain from the component to the root, the last words of its log, and what to do.
+fn causes(ui: &Ui, causes: &[Diagnosis]) -> String {
+    let mut text = String::new();
+    for cause in causes {
+        if text.is_empty() {
+            text.push_str("\nWhat keeps components from running\n\n");
+        }
+        let _ = writeln!(text, "* {cause} {}", ui.mark(Mark::Bad));
+        for line in &cause.logs {
+            let _ = writeln!(text, "    log: {}", visible_lines(line));
+        }
+        let _ = writeln!(text, "    {} (`{} explain {}`)", ui.named(&cause.remedy), ui.program, cause.cause);
+    }
+    text
+}
+
+/// Everything that fails, health first.
+fn failures(seen: &Seen) -> impl Iterator<Item = (&Judged, &Problem)> {
+    seen.health.report.failures().chain(seen.installation.report.failures())
+}
+
+/// The first thing that is wrong, in a line.
+pub(super) fn first_failure(seen: &Seen) -> String {
+    let line = |(judged, problem): (&Judged, &Problem)| format!("{}: {}", judged.title, problem.what);
+    let cause = seen.causes.first().map(ToString::to_string);
+    cause.or_else(|| failures(seen).next().map(line)).unwrap_or_default()
+}
+
+/// The error of a wait whose time is up.
+pub(super) fn still_wrong(seen: &Seen, seconds: u64) -> CliError {
+    let headline = format!("control plane {} is not healthy after {seconds} s", seen.name);
+    let mut error = CliError::new(Exit::Unhealthy, "Unhealthy", headline);
+    for (judged, problem) in failures(seen) {
+        error = error.cause(format!("{} ({}): {}", judged.title, judged.id, problem.what));
+    }
+    for cause in &seen.causes {
+        error = error.cause(cause.to_string());
+    }
+    let remedies =
+        seen.causes.iter().map(|cause| &cause.remedy).chain(failures(seen).map(|(_, problem)| &problem.remedy));
+    match remedies.into_iter().next() {
+        Some(remedy) => error.hint(remedy.clone()),
+        None => error,
+    }
+}

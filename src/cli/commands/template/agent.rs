@@ -1,0 +1,44 @@
+//! `template agent`: the manifests of an agent; the init Secret is not among them.
+
+use clap::Args;
+
+use super::output::OutputArgs;
+use super::outside_row;
+use crate::api::version::KubeMinor;
+use crate::cli::args::agent::AgentPlanArgs;
+use crate::cli::args::global::Global;
+use crate::cli::args::values::with_precedence;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+
+pub(super) const EXAMPLES: &str = with_precedence!(
+    "The namespace and the Secret `fleet-cluster-init-kubeconfig` in it are the operator's, as with `install agent`.
+
+Examples:
+  fleetctl template agent west | kubectl --context west apply -f -
+  fleetctl template agent west --version v1.1 -o json"
+);
+
+/// Print the manifests of an agent
+#[derive(Debug, Args)]
+pub(crate) struct TemplateAgentArgs {
+    #[command(flatten)]
+    plan: AgentPlanArgs,
+
+    /// Kubernetes version of the workload cluster, checked against the table, and asked by `--version auto`
+    #[arg(long, value_name = "VERSION")]
+    kube_version: Option<KubeMinor>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateAgentArgs) -> Result<Exit, CliError> {
+    args.output.check()?;
+    let plan = args.plan.plan(ui, global, args.kube_version)?;
+    outside_row(&plan.package, args.kube_version)?;
+    if let Some(field) = &args.output.explain {
+        return args.output.explained(ui, plan.explain(field));
+    }
+    args.output.print(ui, || plan.manifests(), || plan.render()).map(|_| Exit::Ok)
+}

@@ -1,0 +1,105 @@
+//! `template control-plane`: the manifests of a control plane, with keys of its own.
+
+use clap::Args;
+use jiff::Timestamp;
+
+use super::output::OutputArgs;
+use super::outside_row;
+use crate::api::version::KubeMinor;
+use crate::cli::args::control_plane::PlanArgs;
+use crate::cli::args::global::Global;
+use crate::cli::args::values::with_precedence;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::local_keys;
+use crate::cli::output::terminal::Ui;
+use crate::cli::{connect, render_offline};
+use crate::control_plane::exposure;
+use crate::control_plane::keys;
+use crate::control_plane::plan::Plan;
+use crate::install::home::Home;
+use crate::pki;
+
+pub(super) const EXAMPLES: &str = with_precedence!(
+    "Examples:
+  fleetctl template cp demo --values values/nodeport.yaml --set exposure.host=192.0.2.10 |
+    kubectl apply -f -
+  fleetctl template cp demo -o json \\
+    --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com
+  fleetctl template cp demo \\
+    --explain 'statefulset/etcd#spec.template.spec.containers[0].image'",
+    environment
+);
+
+/// Print the manifests of a control plane
+#[derive(Debug, Args)]
+pub(crate) struct TemplateControlPlaneArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+
+    /// Kubernetes version of the hosting cluster, checked against the table, and asked by `--version auto`
+    #[arg(long, value_name = "VERSION")]
+    kube_version: Option<KubeMinor>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> Result<Exit, CliError> {
+    args.output.check()?;
+    let plan = args.plan.plan(ui, global, args.kube_version)?;
+    outside_row(&plan.package, args.kube_version)?;
+    if let Some(field) = &args.output.explain {
+        // Keys are placeholders, so that asking makes none.
+        let endpoint = render_offline::endpoint(&plan.values.exposure);
+        return args.output.explained(ui, plan.explain(&endpoint, &pki::placeholders(), field));
+    }
+    let endpoint = exposure::endpoint_from_values(&plan.values.exposure).map_err(|missing| {
+        CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
+            .cause("certificates and kubeconfigs carry the address of the API server, and only a cluster knows it by itself")
+            .hint(
+                "for a node port: `--set exposure.type=NodePort --set exposure.host=NODE-ADDRESS --set exposure.port=32222`\n\
+                 for a load balancer: `--set exposure.type=LoadBalancer --set exposure.host=NAME`",
+            )
+    })?;
+    let home = connect::home()?;
+    let folder = home.keys(&plan.name);
+    if keys::are_elsewhere(&home, &plan.name).map_err(|error| local(&error))? {
+        return Err(other_keys(&home, &plan));
+    }
+    let completed = keys::complete_in(&folder, &plan, &endpoint, Timestamp::now()).map_err(|error| match &error {
+        pki::KeptError::Folder(error) => local(error),
+        pki::KeptError::Keys(error) => local_keys(&folder, error),
+    })?;
+    let kubeconfig = completed.files.get(keys::ADMIN_KUBECONFIG).unwrap_or_default();
+    let file =
+        pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", kubeconfig).map_err(|e| local(&e))?;
+    let keys = &completed.files;
+    let printed = args.output.print(ui, || plan.manifests(&endpoint, keys), || plan.render(&endpoint, keys))?;
+    let keys = if printed.secrets { "The output holds private keys; they" } else { "The private keys" };
+    ui.note(&format!("{keys} are kept in {}. The kubeconfig of {} is {}", folder.display(), plan.name, file.display()));
+    Ok(Exit::Ok)
+}
+
+/// With new keys, whoever uses the control plane that has the others would be locked out, here and there.
+fn other_keys(home: &Home, plan: &Plan) -> CliError {
+    let (name, flags) = (&plan.name, &plan.flags);
+    let (file, folder) = (home.kubeconfig(name), home.control_plane(name));
+    CliError::new(Exit::Refused, "OtherKeys", format!("control plane {name} was installed from here with other keys"))
+        .cause(format!(
+            "{} does not come from keys in {}: it would be overwritten, and the manifests would not fit that control plane",
+            file.display(),
+            home.keys(name).display()
+        ))
+        .hint(format!(
+            "choose another name, or see the objects of this one: `fleetctl install control-plane {name}{flags} --dry-run \
+             --version {}`, with the same values",
+            plan.package.version
+        ))
+        .hint(format!("if it is to go: `fleetctl uninstall control-plane {name}{flags} --delete-data`"))
+        .hint(format!("if it is gone: move {} away", folder.display()))
+        .hint("nothing was written")
+}
+
+fn local(error: &pki::FolderError) -> CliError {
+    CliError::new(Exit::Failed, "LocalFile", "a local file cannot be used").because(error)
+}

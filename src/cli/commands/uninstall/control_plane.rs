@@ -1,0 +1,229 @@
+//! `uninstall control-plane`: removes a control plane; its data and keys only on request.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{elsewhere, leftovers};
+use crate::api::names::ControlPlaneName;
+use crate::api::text::{visible, visible_cell, visible_list};
+use crate::apply::{Removal, Removed};
+use crate::cli::args::global::Global;
+use crate::cli::args::package::wrong_name;
+use crate::cli::args::run::{RunArgs, goes_on, until_stopped};
+use crate::cli::connect;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::format::Format;
+use crate::cli::output::install_error::engine_error;
+use crate::cli::output::progress::Display;
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::local_folder::Folder;
+use crate::control_plane::uninstall::{Planned, Target};
+use crate::install::progress::Progress;
+
+pub(super) const EXAMPLES: &str =
+    "Without --delete-data the data (PersistentVolumeClaims) and its keys stay, and a later install of
+the same name resumes the same control plane.
+
+Examples:
+  fleetctl uninstall control-plane demo
+  fleetctl uninstall cp demo --delete-data --yes";
+
+/// Remove the control plane from the cluster of `--context`
+#[derive(Debug, Args)]
+pub(crate) struct UninstallControlPlaneArgs {
+    /// Name of the control plane
+    #[arg(value_name = "CONTROL_PLANE_NAME")]
+    name: String,
+
+    /// Delete the data, its keys and the local folder too; cannot be undone
+    #[arg(long)]
+    delete_data: bool,
+
+    /// Do not ask before data is deleted
+    #[arg(long, short)]
+    yes: bool,
+
+    /// Delete data although workload clusters are registered
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    run: RunArgs,
+
+    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneArgs) -> Result<Exit, CliError> {
+    let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let home = connect::home()?;
+    let hosting = connect::connect(global).await?;
+    let target = Target {
+        name: &name,
+        namespace: &global.namespace,
+        client: &hosting.client,
+        home: &home,
+        timeout: args.run.timeout,
+        lock_wait: args.run.lock_wait,
+    };
+    let removal = Removal { delete_data: args.delete_data, ..Removal::default() };
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+
+    // What cannot be removed at all is said before what `--force` would orphan.
+    let planned = if args.delete_data {
+        let planned = target.plan(removal.clone(), &progress).await;
+        Some(planned.map_err(|error| engine_error("cannot plan the removal", &error))?)
+    } else {
+        None
+    };
+    registered(ui, args, &target).await?;
+    if let Some(planned) = &planned {
+        confirm(ui, args, planned)?;
+    }
+    progress.step(&format!("Removing control plane {name} from namespace {}", global.namespace));
+    let work = target.remove(removal, &progress);
+    let outcome = until_stopped(ui, &display, "the removal", work).await?;
+    let removed = outcome.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?;
+    elsewhere("control-plane", name.as_str(), global, &removed)?;
+    let folder = planned.map_or(Folder::None, |planned| planned.folder);
+    let (folder, stays) = match folder {
+        Folder::Goes { .. } if !removed.nothing_found => (target.remove_folder()?, None),
+        Folder::Goes { path, .. } | Folder::Stays(path) => (None, Some(path)),
+        Folder::None => (None, None),
+    };
+    let stays = stays.map(|path| {
+        format!(
+            "The folder {} stays: its control plane may be in another cluster. Delete it if it is not.",
+            path.display()
+        )
+    });
+    ui.out(&match args.output {
+        Some(format) => format.of(&Document { name: name.as_str(), folder: folder.as_deref(), removed: &removed }),
+        None => {
+            let mut text = summary(&name, global, &removed, hosting.context.as_deref());
+            if let Some(folder) = &folder {
+                let _ = writeln!(text, "Removed the folder {}", folder.display());
+            }
+            if let Some(stays) = &stays {
+                let _ = writeln!(text, "{stays}");
+            }
+            text
+        }
+    })?;
+    if let Some(stays) = stays.filter(|_| args.output.is_some()) {
+        ui.note(&stays);
+    }
+    if !removed.unsearched.is_empty() {
+        ui.warn(&format!(
+            "the search for left-overs got no answer about {}; with more rights it would",
+            visible_list(&removed.unsearched.join(", "))
+        ));
+    }
+    leftovers(&removed)
+}
+
+/// A removal as programs read it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'r> {
+    name: &'r str,
+    /// The local folder, when it was removed too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    folder: Option<&'r Path>,
+    #[serde(flatten)]
+    removed: &'r Removed,
+}
+
+/// Workload clusters that are registered: a warning, and with `--delete-data` a reason to refuse.
+async fn registered(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'_>) -> Result<(), CliError> {
+    match target.members().await {
+        Ok(members) if members.is_empty() => Ok(()),
+        Ok(members) => {
+            let names: Vec<_> = members.iter().map(|member| visible_cell(&member.name)).collect();
+            let names = visible_list(&names.join(", ")).into_owned();
+            if args.delete_data && !args.force {
+                return Err(CliError::new(
+                    Exit::Refused,
+                    "ClustersRegistered",
+                    format!("workload clusters are registered: {names}"),
+                )
+                .hint(
+                    "remove their agents first (`fleetctl uninstall agent NAME`), or give `--force` to orphan them",
+                ));
+            }
+            ui.warn(&format!("workload clusters are registered and lose their control plane: {names}"));
+            Ok(())
+        }
+        Err(why) if args.delete_data && !args.force && target.is_complete().await => Err(unknown(why)),
+        Err(why) if args.delete_data => {
+            ui.warn(&format!("could not ask the control plane which workload clusters are registered: {why}"));
+            Ok(())
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// The error of a removal that would orphan nobody knows whom.
+pub(in crate::cli) fn unknown(why: String) -> CliError {
+    let headline = "whether workload clusters are registered could not be found out";
+    CliError::new(Exit::Refused, "ClustersUnknown", headline)
+        .cause(why)
+        .hint("make the API of the control plane reachable from here, or give `--force` to orphan what is registered")
+}
+
+/// Says what will be deleted for good, and asks unless `--yes` is given: by a question, so on a terminal only.
+fn confirm(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Planned) -> Result<(), CliError> {
+    let plan = plan(planned);
+    if plan.is_empty() {
+        return Ok(());
+    }
+    ui.err(&format!("This deletes for good:\n  {}", plan.join("\n  ")));
+    let volumes: Vec<String> = planned.retained.iter().map(ToString::to_string).collect();
+    if !volumes.is_empty() {
+        ui.err(&format!("By their policy Retain these stay, and hold the data:\n  {}", volumes.join("\n  ")));
+    }
+    if args.yes { Ok(()) } else { ui.confirm_by_name("deleting data", "control plane", &args.name) }
+}
+
+/// Everything that will be deleted, a line each.
+fn plan(planned: &Planned) -> Vec<String> {
+    let objects = planned.objects.iter().map(ToString::to_string);
+    let namespace = planned.namespace.iter().map(|object| format!("{object}, unless something else is in it"));
+    let folder = match &planned.folder {
+        Folder::Goes { path, keys: true } => {
+            Some(format!("the folder {}, with the keys that `template` keeps in it", path.display()))
+        }
+        Folder::Goes { path, keys: false } => Some(format!("the folder {}", path.display())),
+        Folder::None | Folder::Stays(_) => None,
+    };
+    objects.chain(namespace).chain(folder).collect()
+}
+
+fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context: Option<&str>) -> String {
+    if removed.nothing_found {
+        return format!("There is no control plane {name} in namespace {}; nothing to remove.\n", global.namespace);
+    }
+    let mut text = format!("Removed control plane {name}: {} objects are gone.\n", removed.deleted.len());
+    if !removed.kept.is_empty() {
+        text.push_str("\nKept:\n");
+        for kept in &removed.kept {
+            let _ = writeln!(text, "  {}: {}", kept.object, visible(&kept.why));
+        }
+    }
+    let data = removed.kept.iter().any(|kept| matches!(kept.object.kind.as_str(), "PersistentVolumeClaim" | "Secret"));
+    if data {
+        // The context by its name, for the current one may be another by then.
+        let tail = Global { context: context.map(str::to_owned), ..global.clone() }.tail();
+        let _ = writeln!(
+            text,
+            "\nAn install of {name} resumes with this data. To delete it for good:\n  fleetctl uninstall control-plane {name}{tail} --delete-data"
+        );
+    }
+    text
+}

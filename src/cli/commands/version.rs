@@ -1,0 +1,181 @@
+//! `version`: of this program, of the control planes in the cluster, and of the agents, and how far they are apart.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+use serde::Serialize;
+
+use crate::api::Cluster;
+use crate::api::text::{visible_cell, visible_list};
+use crate::api::version::ServiceVersion;
+use crate::chart::{self, select};
+use crate::cli::args::global::Global;
+use crate::cli::connect::connect;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::format::Format;
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::{health, keys};
+
+/// How long each cluster may take: a version is asked for when something is wrong, too.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Print the versions of this program, of control planes and of agents
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  fleetctl version\n  fleetctl version --client -o json")]
+pub(crate) struct VersionArgs {
+    /// Ask no cluster
+    #[arg(long)]
+    client: bool,
+
+    /// Output format [default: text]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClientVersion {
+    version: &'static str,
+    git_commit: &'static str,
+    built: &'static str,
+}
+
+/// A control plane or an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Installed {
+    name: String,
+    version: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    client: ClientVersion,
+    control_planes: Vec<Installed>,
+    agents: Vec<Installed>,
+    /// What does not fit together.
+    skew: Vec<String>,
+    /// Why something is missing above.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_asked: Vec<String>,
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, args: &VersionArgs) -> Result<Exit, CliError> {
+    let client = ClientVersion {
+        version: concat!("v", env!("CARGO_PKG_VERSION")),
+        git_commit: env!("FLEETCTL_GIT"),
+        built: env!("FLEETCTL_BUILT"),
+    };
+    let mut found =
+        Document { client, control_planes: Vec::new(), agents: Vec::new(), skew: Vec::new(), not_asked: Vec::new() };
+    if !args.client {
+        let asked = tokio::time::timeout(2 * PATIENCE, ask(global, &mut found)).await;
+        match asked {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => found.not_asked.push(why),
+            Err(_) => found.not_asked.push(format!("no answer within {} s", 2 * PATIENCE.as_secs())),
+        }
+        found.skew = skew(&found.control_planes, &found.agents);
+    }
+    ui.out(&match args.output {
+        Some(format) => format.of(&found),
+        None => text(ui, &found),
+    })?;
+    Ok(Exit::Ok)
+}
+
+async fn ask(global: &Global, found: &mut Document) -> Result<(), String> {
+    let hosting = connect(global).await.map_err(|error| error.headline)?;
+    let namespace = global.namespace.as_str();
+    let deployments: Api<Deployment> = Api::namespaced(hosting.client.clone(), namespace);
+    let ours = ListParams::default().labels("app.kubernetes.io/part-of=fleet");
+    let listed = tokio::time::timeout(PATIENCE, deployments.list(&ours)).await;
+    let listed = listed.map_err(|_| "the cluster does not answer".to_owned())?;
+    let listed = listed.map_err(|error| format!("the cluster cannot be read: {}", health::chain(&error)))?;
+    let of = |component: &str| -> Vec<Installed> {
+        let label = |object: &Deployment, key: &str| object.labels().get(key).cloned().unwrap_or_default();
+        let named = listed.iter().filter(|object| label(object, "app.kubernetes.io/name") == component);
+        named
+            .map(|object| Installed {
+                name: label(object, "app.kubernetes.io/instance"),
+                version: label(object, "app.kubernetes.io/version"),
+            })
+            .collect()
+    };
+    found.control_planes = of("fleet-scheduler");
+    found.agents = of("fleet-agent");
+    if let Some(control_plane) = found.control_planes.first() {
+        let agents = tokio::time::timeout(PATIENCE, registered(&hosting.client, namespace, &control_plane.name)).await;
+        match agents.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+            Ok(agents) => found.agents.extend(agents),
+            Err(why) => found.not_asked.push(format!("control plane {}: {why}", visible_cell(&control_plane.name))),
+        }
+    }
+    Ok(())
+}
+
+/// The agents that the control plane in this namespace knows.
+async fn registered(hosting: &Client, namespace: &str, name: &str) -> Result<Vec<Installed>, String> {
+    let kubeconfig = keys::admin_kubeconfig(hosting, namespace, name).await.map_err(|error| health::chain(&error))?;
+    let kubeconfig = kubeconfig.ok_or("its kubeconfig is not in the cluster")?;
+    let hub = health::hub(&kubeconfig).await?;
+    let clusters = Api::<Cluster>::all(hub).list(&ListParams::default()).await;
+    let clusters = clusters.map_err(|error| health::chain(&error))?;
+    let version = |cluster: &Cluster| Some(cluster.status.as_ref()?.observed.as_ref()?.agent_version.clone());
+    let known = clusters
+        .iter()
+        .map(|cluster| Installed { name: cluster.name_any(), version: version(cluster).unwrap_or_default() });
+    Ok(known.filter(|agent| !agent.version.is_empty()).collect())
+}
+
+/// What does not fit: an agent is of its control plane's line or of a neighbouring one.
+fn skew(control_planes: &[Installed], agents: &[Installed]) -> Vec<String> {
+    let line = |installed: &Installed| installed.version.parse::<ServiceVersion>().ok().map(|version| version.line());
+    let mut found = Vec::new();
+    for control_plane in control_planes {
+        for agent in agents {
+            let (Some(ours), Some(theirs)) = (line(control_plane), line(agent)) else { continue };
+            if let Err(apart) = select::check_skew(chart::versions(), ours, theirs) {
+                let (agent, control_plane) = (visible_cell(&agent.name), visible_cell(&control_plane.name));
+                found.push(format!("agent {agent} and control plane {control_plane}: {apart}"));
+            }
+        }
+    }
+    found
+}
+
+fn text(ui: &Ui, found: &Document) -> String {
+    let client = &found.client;
+    let mut text = format!("{} {} (git: {}) built: {}\n", ui.program, client.version, client.git_commit, client.built);
+    for (what, installed) in [("control plane", &found.control_planes), ("agent", &found.agents)] {
+        for one in installed {
+            let version = if one.version.is_empty() { "of an unknown version" } else { &one.version };
+            let _ = writeln!(text, "{what} {} {}", visible_cell(&one.name), visible_cell(version));
+        }
+    }
+    for apart in &found.skew {
+        let _ = writeln!(text, "{} {apart}", ui.mark(crate::cli::output::terminal::Mark::Warning));
+    }
+    for why in &found.not_asked {
+        let _ = writeln!(text, "not known: {}", visible_list(why));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_that_are_more_than_one_line_away_are_named() {
+        let one = |name: &str, version: &str| Installed { name: name.to_owned(), version: version.to_owned() };
+        let agents = [one("near", "v1.0.0"), one("far", "v0.7.1"), one("odd", "main")];
+        let found = skew(&[one("demo", "v1.1.0")], &agents);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("agent far and control plane demo: "), "{found:?}");
+    }
+}

@@ -1,0 +1,131 @@
+//! From the global flags to a client: of the hosting or workload cluster, or of a control plane's own API.
+
+use std::fmt::Debug;
+
+use kube::Client;
+use kube::api::{Api, ListParams};
+use serde::de::DeserializeOwned;
+
+use super::output::error::{CliError, Exit};
+use crate::api::names::ControlPlaneName;
+use crate::api::shell::kubeconfig_flag;
+use crate::api::version::{KubeMinor, VersionError};
+use crate::cli::args::global::Global;
+use crate::install::admin_access;
+use crate::install::home::Home;
+use crate::k8s::{ClientError, Connected, Target};
+
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> Self {
+        let exit = if matches!(error, ClientError::Context { .. }) { Exit::Usage } else { Exit::Failed };
+        let headline = error.to_string();
+        let mut shown = Self::new(exit, error.reason(), headline).hint(error.remedy());
+        if let Some(source) = std::error::Error::source(&error) {
+            shown = shown.because(source);
+        }
+        shown
+    }
+}
+
+/// The cluster of `--context`.
+pub(super) async fn connect(global: &Global) -> Result<Connected, CliError> {
+    let target = Target { kubeconfig: global.kubeconfig.iter().cloned().collect(), context: global.context.clone() };
+    Ok(target.connect().await?)
+}
+
+/// The service's home directory.
+pub(super) fn home() -> Result<Home, CliError> {
+    Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))
+}
+
+/// The Kubernetes version of a cluster.
+pub(super) async fn server_version(client: &Client) -> Result<KubeMinor, CliError> {
+    let version = client.apiserver_version().await;
+    let version = version.map_err(|error| request_failed("cannot read the cluster's version", &error))?;
+    version
+        .git_version
+        .parse()
+        .map_err(|error: VersionError| CliError::new(Exit::Preflight, "UnknownVersion", error.to_string()))
+}
+
+/// The API of the control plane that `--context` names.
+pub(super) async fn hub_client(global: &Global) -> Result<Client, CliError> {
+    Ok(hub(global).await?.client)
+}
+
+/// The API of the control plane that `--context` names.
+pub(super) async fn hub(global: &Global) -> Result<Connected, CliError> {
+    Ok(way_to_hub(global).await?.0)
+}
+
+/// The API of the control plane that `--context` names, and the flags that lead this program and kubectl there.
+///
+/// The context is looked for in the kubeconfig first; a control plane that was installed from here is also found by
+/// the file that its install wrote, so that `get` works before anybody touched `KUBECONFIG`.
+pub(super) async fn way_to_hub(global: &Global) -> Result<(Connected, String), CliError> {
+    match connect(global).await {
+        Ok(connected) => Ok((connected, global.cluster())),
+        Err(error) if error.reason == "NoSuchContext" || error.reason == "NoKubeconfig" => {
+            let name: Option<ControlPlaneName> = global.context.as_deref().and_then(|context| context.parse().ok());
+            let Some((name, home)) = name.zip(Home::of_user().ok()) else { return Err(error) };
+            let file = home.kubeconfig(&name);
+            let bad = |why: String| {
+                CliError::new(Exit::Failed, "BadKubeconfig", format!("cannot use the kubeconfig {}", file.display()))
+                    .cause(why)
+                    .hint(format!("write it again with `fleetctl kubeconfig {name}`"))
+            };
+            match admin_access::written(&home, &name).map_err(|error| bad(error.to_string()))? {
+                Some(kubeconfig) => {
+                    let connected = admin_access::connect(&kubeconfig).await.map_err(bad)?;
+                    Ok((connected, kubeconfig_flag(&file)))
+                }
+                None => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A workload cluster by its name; none where the control plane knows none of it.
+///
+/// # Errors
+/// A request that failed; an API server that is no control plane's, for it says of one cluster, too, that it is not there.
+pub(super) async fn registered<K>(clusters: &Api<K>, name: &str) -> Result<Option<K>, CliError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let found = clusters.get_opt(name).await;
+    let found = found.map_err(|error| request_failed(&format!("cannot read Cluster {name}"), &error))?;
+    if found.is_none() {
+        let any = clusters.list_metadata(&ListParams::default().limit(1)).await;
+        any.map_err(|error| list_failed("clusters", &error))?;
+    }
+    Ok(found)
+}
+
+/// A list that failed; on an API server that is no control plane's, it says so.
+pub(super) fn list_failed(what: &str, error: &kube::Error) -> CliError {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => {
+            CliError::new(Exit::Failed, "NotAControlPlane", format!("this API server has no resource `{what}`"))
+                .hint("give the control plane's own context: `--context NAME`")
+        }
+        _ => request_failed(&format!("cannot list {what}"), error),
+    }
+}
+
+/// A request to an API server that failed, with what to look at.
+pub(super) fn request_failed(what: &str, error: &kube::Error) -> CliError {
+    let shown = CliError::new(Exit::Failed, "RequestFailed", what).because(error);
+    match error {
+        kube::Error::Api(status) if status.code == 403 => shown.hint("use a context that has the right (`--context`)"),
+        kube::Error::Api(status) if status.code == 401 => {
+            shown.hint("the credentials of this context are not accepted")
+        }
+        kube::Error::Api(status) if matches!(status.code, 429 | 503 | 504) => {
+            shown.hint("the API server is overloaded or starting; try again in a moment")
+        }
+        kube::Error::Api(_) => shown,
+        _ => shown.hint("check with `kubectl version` that the cluster answers in this context"),
+    }
+}

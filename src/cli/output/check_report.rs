@@ -1,0 +1,119 @@
+//! How reports of checks look: the preflight's problems, and the blocks of `status`.
+
+use std::fmt::Write as _;
+
+use super::error::{CliError, Exit};
+use super::terminal::{Mark, Ui};
+use crate::api::text::visible_cell;
+use crate::check::inside::HealthFacts;
+use crate::check::{Judged, Report, Verdict};
+
+/// The error of a refused preflight: every reason at once, each with its remedy; nothing was written.
+pub(crate) fn preflight_refused(report: &Report, lenient_flag: bool) -> CliError {
+    let failures: Vec<_> = report.failures().collect();
+    let mut error = CliError::new(
+        Exit::Preflight,
+        "PreflightRefused",
+        match failures.as_slice() {
+            [_] => "preflight refused the install; nothing was written".to_owned(),
+            many => format!("preflight refused the install for {} reasons; nothing was written", many.len()),
+        },
+    );
+    for (judged, problem) in &failures {
+        error = error.cause(format!("{} ({}): {}", judged.title, judged.id, problem.what)).hint(problem.remedy.clone());
+    }
+    error = error.hint(match failures.as_slice() {
+        [(judged, _)] => format!("explain it: `fleetctl explain {}`", judged.id),
+        _ => "explain them: `fleetctl explain ID`, with the ids in brackets".to_owned(),
+    });
+    if let ([(judged, _), ..], true) = (failures.as_slice(), lenient_flag) {
+        error = error.hint(format!("to go on all the same: `--skip-preflight {}`", judged.id));
+    }
+    error
+}
+
+fn find<'a>(report: &'a Report, id: &str) -> Option<&'a Judged> {
+    report.judged.iter().find(|judged| judged.id == id)
+}
+
+/// One line of a block: what, its state, its mark; a remedy below where something is wrong.
+fn line(text: &mut String, ui: &Ui, judged: &Judged, shown: &str) {
+    let (state, mark, remedy) = match &judged.verdict {
+        Verdict::Passed(state) => (state.clone(), Mark::Good, None),
+        Verdict::Failed(problem) => (problem.what.clone(), Mark::Bad, Some(problem.remedy.clone())),
+        Verdict::Warned(problem) => (problem.what.clone(), Mark::Warning, Some(problem.remedy.clone())),
+        Verdict::Skipped(needed) => (format!("not looked at, because of `{needed}`"), Mark::Warning, None),
+    };
+    // What was seen of it names itself; what was not seen must be named.
+    let shown = if shown.is_empty() && matches!(judged.verdict, Verdict::Skipped(_)) { judged.title } else { shown };
+    let shown = if shown.is_empty() { String::new() } else { format!("{shown}... ") };
+    let _ = writeln!(text, "* {shown}{state} {}", ui.mark(mark));
+    if let Some(remedy) = remedy {
+        let _ = writeln!(text, "    {}", ui.named(&remedy).replace('\n', "\n    "));
+    }
+}
+
+/// The two blocks of the specification: components and overall line; definitions, clusters and policies.
+pub(crate) fn health(ui: &Ui, name: &str, report: &Report, facts: &HealthFacts) -> String {
+    let mut text = String::from("Checking the components of the control plane\n\n");
+    let components = ["apiserver", "controller-manager", "etcd", "scheduler"];
+    for judged in components.iter().filter_map(|id| find(report, id)) {
+        line(&mut text, ui, judged, &format!("{} status", judged.title));
+    }
+    let seen = || report.judged.iter().filter(|judged| components.contains(&judged.id)).map(|judged| &judged.verdict);
+    let _ = if seen().all(|verdict| matches!(verdict, Verdict::Passed(_))) {
+        writeln!(text, "Control plane {name} is healthy {}", ui.mark(Mark::Good))
+    } else if seen().all(|verdict| matches!(verdict, Verdict::Skipped(_))) {
+        writeln!(text, "Control plane {name} answers; its components were not looked at {}", ui.mark(Mark::Warning))
+    } else {
+        writeln!(text, "Control plane {name} is not healthy {}", ui.mark(Mark::Bad))
+    };
+    text.push_str("\nChecking the custom resource definitions\n\n");
+    let definition = |text: &mut String, id: &str| {
+        if let Some(judged) = find(report, id) {
+            line(text, ui, judged, &format!("{} definition", judged.title));
+        }
+    };
+    definition(&mut text, "definition-cluster");
+    clusters(&mut text, ui, report, facts);
+    definition(&mut text, "definition-schedulepolicy");
+    if let Some(judged) = find(report, "policies") {
+        line(&mut text, ui, judged, "");
+    }
+    definition(&mut text, "definition-schedulegroup");
+    if let Some(judged) = find(report, "init-secret") {
+        line(&mut text, ui, judged, "");
+    }
+    let missing = report.failures().filter(|(judged, _)| judged.id.starts_with("definition-")).count();
+    let _ = match missing {
+        0 => writeln!(text, "All custom resource definitions are installed {}", ui.mark(Mark::Good)),
+        n => writeln!(text, "{n} of 3 custom resource definitions are missing or unknown {}", ui.mark(Mark::Bad)),
+    };
+    text
+}
+
+/// The block about the installation itself, the worst first.
+pub(crate) fn installation(ui: &Ui, report: &Report) -> String {
+    let mut text = String::from("\nChecking the installation\n\n");
+    for judged in report.worst_first() {
+        line(&mut text, ui, judged, judged.title);
+    }
+    text
+}
+
+/// One line a workload cluster, or the warning that there is none.
+fn clusters(text: &mut String, ui: &Ui, report: &Report, facts: &HealthFacts) {
+    let members = facts.inside.as_ref().map(|inside| inside.members.as_slice()).unwrap_or_default();
+    if members.is_empty() {
+        if let Some(judged) = find(report, "clusters") {
+            line(text, ui, judged, "");
+        }
+        return;
+    }
+    for member in members {
+        let (state, mark) =
+            if member.ready { ("connected and ready", Mark::Good) } else { (member.reason.as_str(), Mark::Warning) };
+        let (name, state) = (visible_cell(&member.name), visible_cell(state));
+        let _ = writeln!(text, "* Cluster {name} {state} {}", ui.mark(mark));
+    }
+}

@@ -1,0 +1,179 @@
+//! What a command can fail with: a headline, its causes, what to do next, and the exit code.
+
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+
+use crate::api::text::escaped;
+use crate::chart::Diagnostics;
+use crate::chart::values::suggest;
+use crate::k8s::sentences;
+
+/// The exit codes that are promised to scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Done.
+    Ok = 0,
+    /// It failed.
+    Failed = 1,
+    /// Wrong arguments or values.
+    Usage = 2,
+    /// Preflight refused; nothing was written.
+    Preflight = 3,
+    /// A wait ran out of time.
+    TimedOut = 4,
+    /// Left part-done, or left-overs were found.
+    PartDone = 5,
+    /// Refused because it could destroy something.
+    Refused = 6,
+    /// The installation is not healthy.
+    Unhealthy = 7,
+    /// Ended by a signal.
+    Interrupted = 130,
+}
+
+/// A failed command, as it is shown to the user.
+#[derive(Debug)]
+pub(crate) struct CliError {
+    /// The exit code of the program.
+    pub(crate) exit: Exit,
+    /// A stable identifier of the reason, for scripts.
+    pub(crate) reason: &'static str,
+    /// What failed, without a full stop.
+    pub(crate) headline: String,
+    /// Why, outermost first; each line adds something to the one before.
+    pub(crate) causes: Vec<String>,
+    /// What to do next; commands stand in backticks.
+    pub(crate) hints: Vec<String>,
+    /// What is wrong with values, each with its code and place; shown like a compiler's errors between causes and hints.
+    pub(crate) problems: Option<Box<Diagnostics>>,
+}
+
+impl CliError {
+    /// A failure with only a headline.
+    pub(crate) fn new(exit: Exit, reason: &'static str, headline: impl Into<String>) -> Self {
+        Self { exit, reason, headline: headline.into(), causes: Vec::new(), hints: Vec::new(), problems: None }
+    }
+
+    /// Wrong arguments.
+    pub(crate) fn usage(reason: &'static str, headline: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, reason, headline)
+    }
+
+    /// Wrong arguments, from what the parser says of them: the error, what was probably meant, the usage, where help is.
+    pub(crate) fn wrong_usage(text: &str) -> Self {
+        let mut paragraphs = text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+        let first = paragraphs.next().unwrap_or_default();
+        // Without arguments there is no error but the whole help.
+        let Some(headline) = first.strip_prefix("error: ") else {
+            return Self::usage("Usage", "a command is missing").hint("list the commands with `--help`");
+        };
+        let said = paragraphs.filter(|part| !part.is_empty());
+        said.fold(Self::usage("Usage", headline), |error, part| error.hint(part.trim_start_matches("tip: ")))
+    }
+
+    /// Adds the chain of `error` as causes, without repeating what an outer message already says.
+    pub(crate) fn because(mut self, error: &(dyn StdError + 'static)) -> Self {
+        for said in sentences(error) {
+            self.push_cause(said);
+        }
+        self
+    }
+
+    /// Adds one cause.
+    pub(crate) fn cause(mut self, text: impl Into<String>) -> Self {
+        self.push_cause(text.into());
+        self
+    }
+
+    /// Adds what to do next.
+    pub(crate) fn hint(mut self, text: impl Into<String>) -> Self {
+        self.hints.push(text.into());
+        self
+    }
+
+    /// Adds what was probably meant, if one of the candidates is near enough.
+    pub(crate) fn did_you_mean(self, word: &str, candidates: &[&str]) -> Self {
+        match suggest::nearest(word, candidates.iter().copied()) {
+            Some(meant) => self.hint(format!("did you mean `{meant}`?")),
+            None => self,
+        }
+    }
+
+    /// Adds where the reason is explained.
+    pub(crate) fn hint_of_reason(self) -> Self {
+        let hint = format!("explain it: `fleetctl explain {}`", self.reason);
+        self.hint(hint)
+    }
+
+    fn push_cause(&mut self, text: String) {
+        let said = self.headline.contains(&text) || self.causes.iter().any(|cause| cause.contains(&text));
+        if said || text.is_empty() {
+            return;
+        }
+        // An outer message that merely ends in the inner one says nothing that the inner one will not.
+        if let Some(last) = self.causes.last_mut()
+            && let Some(outer) = text.strip_suffix(last.as_str())
+        {
+            *last = format!("{outer}{last}");
+            return;
+        }
+        self.causes.push(text);
+    }
+
+    /// The error for a program, as fields of an event.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({"error": {
+            "reason": self.reason,
+            "exitCode": self.exit as u8,
+            "message": self.headline,
+            "causes": self.causes,
+            "hints": self.hints,
+            "problems": self.problems.as_ref().map(|problems| problems.0.as_slice()).unwrap_or_default(),
+        }})
+    }
+
+    /// The text for a person: headline, causes, hints; without colour it says the same.
+    pub(crate) fn render(&self) -> String {
+        // What others say is in there: their further lines are not to look like lines of ours.
+        let indented = |text: &str, by: &str| escaped(text.trim_end()).replace('\n', &format!("\n{by}"));
+        let mut text = format!("Error: {}\n", indented(&self.headline, "  "));
+        for cause in &self.causes {
+            let indented = indented(cause, "    ");
+            let _ = writeln!(text, "  Caused by: {indented}");
+        }
+        if let Some(problems) = &self.problems {
+            let _ = writeln!(text, "\n{}", problems.to_string().trim_end());
+        }
+        if !self.hints.is_empty() {
+            text.push('\n');
+        }
+        for hint in &self.hints {
+            let indented = indented(hint, "      ");
+            let _ = writeln!(text, "hint: {indented}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_parser_says_becomes_a_headline_and_hints() {
+        let text = "error: unexpected argument '--x' found\n\n  tip: a similar argument exists: '--xy'\n\nUsage: fleetctl a\n    [B]\n";
+        let error = CliError::wrong_usage(text);
+        assert_eq!(error.headline, "unexpected argument '--x' found");
+        assert_eq!(error.hints, ["a similar argument exists: '--xy'", "Usage: fleetctl a [B]"]);
+        assert_eq!(CliError::wrong_usage("Install, check\n\nUsage: x\n").headline, "a command is missing");
+    }
+
+    #[test]
+    fn causes_that_repeat_the_headline_are_left_out() {
+        let inner = std::io::Error::other("no route to host");
+        let error = CliError::new(Exit::Failed, "X", "cannot reach it: no route to host").because(&inner);
+        assert!(error.causes.is_empty());
+        assert_eq!(error.hint("try again").render(), "Error: cannot reach it: no route to host\n\nhint: try again\n");
+    }
+}

@@ -1,0 +1,23 @@
+//! `-o json|yaml`: a result as data instead of text.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::chart::output;
+
+/// How a result is printed for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Json,
+    Yaml,
+}
+
+impl Format {
+    /// A value in this format, ending with a line break.
+    pub(crate) fn of<T: Serialize>(self, value: &T) -> String {
+        match self {
+            Self::Json => output::json(value),
+            Self::Yaml => output::yaml(value),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! How an install ends badly: the first error as headline, its cause chain and remedy, then what became of the changes.
+
+use crate::inventory;
+use std::path::Path;
+
+use super::check_report;
+use super::error::{CliError, Exit};
+use super::terminal::Ui;
+use crate::api::registration::{Registration, state};
+use crate::api::text::{visible, visible_cell, visible_lines};
+use crate::apply;
+use crate::cli::args::global::Global;
+use crate::control_plane::exposure::NotYet;
+use crate::control_plane::install::InstallError;
+use crate::control_plane::plan::Plan;
+use crate::install::ending::{Aftermath, Failure};
+use crate::install::run::Stopped;
+use crate::pki::PkiError;
+use crate::workload_cluster;
+use crate::workload_cluster::hub::Hub;
+
+/// An error of the engine: headline, chain, remedy.
+pub(crate) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
+    let exit = match error {
+        apply::Error::Inventory(inventory::Error::Locked { .. })
+        | apply::Error::NotOurs { .. }
+        | apply::Error::MadeByOthers { .. }
+        | apply::Error::JournalRefused { .. }
+        | apply::Error::Conflicts { .. } => Exit::Refused,
+        apply::Error::Wait(_) => Exit::TimedOut,
+        _ if error.is_timeout() => Exit::TimedOut,
+        _ => Exit::Failed,
+    };
+    let mut shown = CliError::new(exit, error.reason(), headline).because(error);
+    if let apply::Error::Wait(failure) = error {
+        if let Some(cause) = failure.cause() {
+            shown = shown.cause(format!("the cause is `{cause}`"));
+        }
+        for diagnosis in &failure.diagnoses {
+            for line in &diagnosis.logs {
+                shown = shown.cause(format!("log: {}", visible_lines(line)));
+            }
+        }
+    }
+    if let Some(remedy) = error.remedy() {
+        shown = shown.hint(remedy);
+    }
+    match error {
+        apply::Error::Wait(failure) => match failure.cause() {
+            Some(cause) => shown.hint(format!("explain it: `fleetctl explain {cause}`")),
+            None => shown,
+        },
+        apply::Error::JournalRefused { .. } => shown.hint("nothing was written to the cluster"),
+        _ => shown,
+    }
+}
+
+/// The engine stopped in the middle of a step.
+pub(crate) fn stopped(stopped: &Stopped) -> CliError {
+    let Stopped { step, source } = stopped;
+    match source.as_ref() {
+        // Whether the time was up or nothing would have changed any more: the condition did not come true.
+        apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
+        _ => engine_error(&format!("{step} failed"), source),
+    }
+}
+
+/// A folder on this machine has keys that cannot be used.
+pub(crate) fn local_keys(folder: &Path, source: &PkiError) -> CliError {
+    CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display()))
+        .because(source)
+        .hint("restore that folder from a backup; or, if no control plane was made with these keys, move it away, and new ones are made")
+}
+
+/// The error of a failed install of a control plane.
+pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<InstallError>, global: &Global) -> CliError {
+    let Failure { error, aftermath } = failure;
+    let shown = match &error {
+        InstallError::Preflight(checks) => return check_report::preflight_refused(checks, true),
+        InstallError::Upgrade { refused, cluster } => {
+            let command = format!("{} install control-plane {}{}", ui.program, plan.name, plan.flags);
+            CliError::new(Exit::Refused, "VersionChangeRefused", error.to_string())
+                .because(refused)
+                .hint(refused.remedy(&command, *cluster))
+        }
+        InstallError::Engine(source) => stopped(source),
+        InstallError::Cluster(source) => {
+            crate::cli::connect::request_failed("cannot read the hosting cluster", source)
+        }
+        InstallError::Render(problems) => crate::cli::args::package::wrong_values(problems),
+        InstallError::NoAddress(NotYet::NoNodeAddress { .. }) => {
+            CliError::new(Exit::TimedOut, "NoAddress", error.to_string())
+                .hint("see which nodes are ready and take pods: `kubectl get nodes`")
+        }
+        InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string()).hint(
+            "check what gives Services of type LoadBalancer their address, or use `--set exposure.type=NodePort`",
+        ),
+        InstallError::Keys(source) => CliError::new(Exit::Failed, "BadKeys", error.to_string())
+            .because(source)
+            .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
+        InstallError::LocalKeys { folder, source } => local_keys(folder, source),
+        InstallError::Members { now, .. } => CliError::new(Exit::Refused, "EtcdMembersFixed", error.to_string())
+            .hint(format!("give the values of the install before, or `--set etcd.replicas={now}`"))
+            .hint("another number of members needs a new control plane"),
+        InstallError::KeysLost(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string())
+            .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor an agent could be used")
+            .hint(format!(
+                "to begin anew without the data: `{} uninstall control-plane {}{} --delete-data`",
+                ui.program, plan.name, plan.flags
+            )),
+        InstallError::Local(source) => CliError::new(Exit::Failed, "LocalFile", error.to_string()).because(source),
+        InstallError::Unreachable { why, .. } => CliError::new(Exit::Unhealthy, "Unreachable", error.to_string())
+            .cause(why.clone())
+            .hint("open the way to that address, or give one that is reached from here: `--set exposure.host=HOST`"),
+        InstallError::Unhealthy(health) => {
+            ui.err(&check_report::health(ui, plan.name.as_str(), &health.report, &health.facts));
+            CliError::new(Exit::Unhealthy, "Unhealthy", error.to_string())
+                .hint(format!("look again with `{} status {}{}`", ui.program, plan.name, plan.flags))
+        }
+        InstallError::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
+    };
+    after(shown, ui, &format!("control-plane {}", plan.name), &aftermath, global)
+}
+
+/// The error of a failed install of an agent.
+pub(crate) fn agent_failed(
+    ui: &Ui,
+    plan: &workload_cluster::plan::Plan,
+    failure: Failure<workload_cluster::install::InstallError>,
+    global: &Global,
+    hub: Option<&Hub>,
+) -> CliError {
+    use workload_cluster::install::InstallError as E;
+    let Failure { error, aftermath } = failure;
+    let logs = format!(
+        "read the agent's log: `kubectl{} -n {} logs -l app.kubernetes.io/name=fleet-agent`",
+        global.cluster(),
+        global.namespace
+    );
+    let shown = match &error {
+        E::Preflight(checks) => return check_report::preflight_refused(checks, true),
+        E::Engine(source) => stopped(source),
+        E::Cluster(source) => crate::cli::connect::request_failed("cannot read the workload cluster", source),
+        E::Hub { source, .. } => crate::cli::connect::request_failed(&error.to_string(), source),
+        E::NoInitSecret(_) => CliError::new(Exit::Preflight, "NoInitSecret", error.to_string())
+            .hint("the scheduler there makes it once it is up: `fleetctl status` on the hosting cluster says how it stands"),
+        E::Render(problems) => crate::cli::args::package::wrong_values(problems),
+        E::NotConnected { stopped: source, said } => heard(stopped(source), said.as_ref(), plan, hub).hint(logs),
+        E::NotReady(said) => {
+            heard(CliError::new(Exit::TimedOut, "NotReady", error.to_string()), said.as_ref(), plan, hub).hint(logs)
+        }
+        E::Probe(outcome) => CliError::new(Exit::Preflight, "NotReached", error.to_string())
+            .cause(format!("{}: {}", visible_cell(&outcome.hop), visible(&outcome.message)))
+            .hint("open that way for the pods of this cluster, or install the control plane with an address that they reach")
+            .hint("to go on all the same: `--skip-preflight probe`"),
+        E::Refused(said) => CliError::new(Exit::Failed, "RegistrationRefused", error.to_string())
+            .cause(visible(&said.message))
+            .hint(logs),
+        E::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
+    };
+    after(shown, ui, &format!("agent {}", plan.name), &aftermath, global)
+}
+
+/// Adds what the agent says of itself.
+fn heard(
+    shown: CliError,
+    said: Option<&Registration>,
+    plan: &workload_cluster::plan::Plan,
+    hub: Option<&Hub>,
+) -> CliError {
+    let Some(said) = said else { return shown };
+    let shown = shown.cause(format!("the agent says {}", workload_cluster::install::shown(said)));
+    if said.is(state::REGISTERING) {
+        let there = Hub::flags_to(hub);
+        let accept = format!("`fleetctl accept {}{there}`", plan.name);
+        return shown.hint(format!("if the control plane lets in by hand, accept the cluster: {accept}"));
+    }
+    shown
+}
+
+/// What became of the changes comes second, after the error itself.
+///
+/// `what` is what an uninstall would be told: `agent NAME`.
+pub(crate) fn after(shown: CliError, ui: &Ui, what: &str, aftermath: &Aftermath, global: &Global) -> CliError {
+    let program = ui.program;
+    let tail = global.tail();
+    let go_on = format!("to go on, run the same install again; to remove it, `{program} uninstall {what}{tail}`");
+    match aftermath {
+        Aftermath::NothingWritten => shown.hint("nothing was written to the cluster"),
+        Aftermath::Left => shown.hint(format!("what was made so far stays; {go_on}")),
+        Aftermath::Recorded => shown.hint(format!("the whole install was recorded by then, and stays; {go_on}")),
+        Aftermath::NotUndone(why) => {
+            let mut shown = shown.cause(format!("and nothing was undone: {why}"));
+            shown.exit = Exit::PartDone;
+            shown.hint(format!("what was changed stays; {go_on}"))
+        }
+        Aftermath::RolledBack => shown.hint("everything that this run had changed was undone"),
+        Aftermath::RollbackFailed(error) => {
+            let mut shown = shown.cause(format!("and the rollback failed: {error}"));
+            shown.exit = Exit::PartDone;
+            shown.hint(format!("to remove what is left: `{program} uninstall {what}{tail}`"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, FromArgMatches as _};
+
+    use super::*;
+    use crate::api::kinds::Kind;
+    use crate::chart;
+    use crate::chart::select::{Request, select};
+    use crate::cli::Cli;
+    use crate::cli::args::chart_choice;
+    use crate::control_plane::upgrade;
+    use crate::k8s::ObjectRef;
+
+    fn global(arguments: &str) -> Global {
+        let words = format!("fleetctl versions{arguments}");
+        let arguments = Cli::command().version("v0.6.1").get_matches_from(words.split(' '));
+        Cli::from_arg_matches(&arguments).unwrap().global
+    }
+
+    #[test]
+    fn the_commands_that_a_failed_install_tells_lead_to_the_same_place() {
+        let flags = " --context west --namespace two";
+        let global = global(flags);
+        let selection = |version| select(chart::versions(), Request { version, ..Request::default() }).unwrap();
+        let chosen = selection(None);
+        let chart = chart_choice::load(chart::Kind::ControlPlane, &chosen).unwrap();
+        let values = chart.values_of(&chosen.version);
+        let name = "demo".parse().unwrap();
+        let mut plan = Plan::new(name, global.namespace.clone(), &chosen, chart, values).unwrap();
+        plan.flags = global.tail();
+        let claim = ObjectRef::new(&Kind::known("", "PersistentVolumeClaim"), Some("two"), "etcd-data-etcd-0");
+        let refused = upgrade::check(chart::versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
+        for (error, command) in [
+            (InstallError::KeysLost(claim), format!("uninstall control-plane demo{flags} --delete-data")),
+            (
+                InstallError::Upgrade { refused, cluster: None },
+                format!("install control-plane demo{flags} --version v0.7"),
+            ),
+        ] {
+            let failure = Failure { error, aftermath: Aftermath::NothingWritten };
+            let shown = control_plane_failed(&Ui::plain(), &plan, failure, &global).render();
+            assert!(shown.contains(&format!("`fleetctl {command}`")), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_rollback_that_fails_comes_after_the_error_that_it_was_for() {
+        let gone = || Box::new(apply::Error::Input("the registry is gone".to_owned()));
+        let failed = Stopped { step: "Installing the scheduler".to_owned(), source: gone() };
+        let aftermath = Aftermath::RollbackFailed(Box::new(apply::Error::Input("the server is gone".to_owned())));
+        let shown = after(stopped(&failed), &Ui::plain(), "control-plane demo", &aftermath, &global(""));
+        assert_eq!(shown.exit, Exit::PartDone);
+        assert_eq!(shown.headline, "Installing the scheduler failed");
+        let [first, second] = shown.causes.as_slice() else { panic!("{shown:?}") };
+        assert!(first.contains("the registry is gone"), "{first}");
+        assert!(second.starts_with("and the rollback failed: ") && second.contains("the server is gone"), "{second}");
+        assert!(shown.hints.last().unwrap().contains("`fleetctl uninstall control-plane demo`"), "{shown:?}");
+    }
+
+    #[test]
+    fn an_install_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
+        let error = CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted");
+        let shown = after(error, &Ui::plain(), "control-plane demo", &Aftermath::Recorded, &global("")).render();
+        assert!(shown.contains("was recorded by then, and stays") && !shown.contains("undone"), "{shown}");
+    }
+}

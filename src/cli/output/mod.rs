@@ -1,0 +1,13 @@
+//! Everything that is printed: the terminal, progress, errors, tables and documents.
+
+pub(in crate::cli) mod check_report;
+pub(in crate::cli) mod check_table;
+pub(in crate::cli) mod error;
+pub(in crate::cli) mod format;
+pub(in crate::cli) mod install_error;
+pub(in crate::cli) mod log;
+pub(in crate::cli) mod manifests;
+pub(in crate::cli) mod progress;
+pub(in crate::cli) mod style;
+pub(in crate::cli) mod table;
+pub(in crate::cli) mod terminal;

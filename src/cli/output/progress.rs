@@ -1,0 +1,225 @@
+//! How a run is shown as it goes: a live view on a terminal, plain lines elsewhere, events under `-o json`.
+//!
+//! What is awaited tells of itself in words of API servers and pods, so every line is made visible here.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::terminal::{Mark, Ui};
+use crate::api::text::{visible_lines, visible_list};
+use crate::install::progress::{Progress, tell};
+use crate::k8s::{Event, ObjectRef};
+
+/// How often a line is drawn again for the time that it shows.
+const TICK: Duration = Duration::from_millis(120);
+
+/// Shows the steps of a run: on a terminal the step under way, and below it a line for each object that is still waited
+/// for; elsewhere a line a change. A step ends with a mark.
+#[derive(Debug)]
+pub(crate) struct Display {
+    ui: Ui,
+    step: Mutex<Option<Step>>,
+    waiting: Mutex<Vec<(ObjectRef, ProgressBar)>>,
+}
+
+#[derive(Debug)]
+struct Step {
+    title: String,
+    bar: ProgressBar,
+    started: Instant,
+    last: String,
+    /// It undoes what the steps before it did.
+    undoes: bool,
+}
+
+impl Display {
+    /// A display without a step yet.
+    pub(crate) fn new(ui: &Ui) -> Self {
+        Self { ui: ui.clone(), step: Mutex::default(), waiting: Mutex::default() }
+    }
+
+    /// Ends the step under way, well or not.
+    pub(crate) fn close(&self, well: bool) {
+        for (_, bar) in locked(&self.waiting).drain(..) {
+            self.take_away(&bar);
+        }
+        self.finish(if well { Mark::Good } else { Mark::Bad }, "");
+    }
+
+    /// Whether the step under way undoes the run.
+    pub(crate) fn undoes(&self) -> bool {
+        locked(&self.step).as_ref().is_some_and(|step| step.undoes)
+    }
+
+    fn begin(&self, title: &str, undoes: bool) {
+        let title = &*visible_list(title);
+        let told = self.ui.event("step", false, || json!({"step": title}));
+        // Other steps are told as they end, and by what they wait for; this one may be silent for minutes.
+        if undoes && !told && !self.ui.live {
+            self.ui.note(title);
+        }
+        // Above what has been waited for since before it began.
+        let bar = self.ui.lines.insert(0, ProgressBar::no_length());
+        let bar = self.draw(bar, "{spinner} {wide_msg} {elapsed:.dim}", title.to_owned());
+        let step = Step { title: title.to_owned(), bar, started: Instant::now(), last: String::new(), undoes };
+        *locked(&self.step) = Some(step);
+    }
+
+    /// Draws a line, which has its place among the others already.
+    fn draw(&self, bar: ProgressBar, template: &str, message: String) -> ProgressBar {
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(message);
+        if self.ui.live {
+            bar.enable_steady_tick(TICK);
+        }
+        bar
+    }
+
+    fn take_away(&self, bar: &ProgressBar) {
+        bar.finish_and_clear();
+        self.ui.lines.remove(bar);
+    }
+
+    fn finish(&self, mark: Mark, detail: &str) {
+        let Some(step) = locked(&self.step).take() else { return };
+        self.take_away(&step.bar);
+        let seconds = step.started.elapsed().as_secs_f64();
+        let ended = || json!({"step": step.title, "ok": mark != Mark::Bad, "detail": detail, "seconds": seconds});
+        if self.ui.event("step-ended", false, ended) {
+            return;
+        }
+        let took = if seconds >= 0.95 { format!(" ({seconds:.0} s)") } else { String::new() };
+        let detail = if detail.is_empty() { String::new() } else { format!(": {}", visible_list(detail)) };
+        let line = format!("{} {}{detail}{took}", self.ui.mark(mark), step.title);
+        self.ui.note(&line);
+    }
+
+    /// What an object that is waited for is like now.
+    fn waiting(&self, object: &ObjectRef, message: &str) {
+        let text = format!("{object}: {message}");
+        if !self.ui.live {
+            return self.update(&text);
+        }
+        let mut waiting = locked(&self.waiting);
+        match waiting.iter().find(|(known, _)| known == object) {
+            Some((_, bar)) => bar.set_message(visible_list(&text).into_owned()),
+            None => {
+                let bar = self.ui.lines.add(ProgressBar::no_length());
+                waiting.push((
+                    object.clone(),
+                    self.draw(bar, "    {wide_msg} {elapsed:.dim}", visible_list(&text).into_owned()),
+                ));
+            }
+        }
+    }
+
+    fn ready(&self, object: &ObjectRef) {
+        for (_, bar) in locked(&self.waiting).extract_if(.., |(known, _)| known == object) {
+            self.take_away(&bar);
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Progress for Display {
+    fn step(&self, title: &str) {
+        self.finish(Mark::Good, "");
+        self.begin(title, false);
+    }
+
+    fn update(&self, text: &str) {
+        let mut current = locked(&self.step);
+        let Some(step) = current.as_mut().filter(|step| step.last != text) else { return };
+        text.clone_into(&mut step.last);
+        if self.ui.event("update", false, || json!({"message": text})) {
+            return;
+        }
+        let text = visible_list(text);
+        if self.ui.live {
+            step.bar.set_message(format!("{}: {text}", step.title));
+        } else {
+            self.ui.note(&format!("  {text}"));
+        }
+    }
+
+    fn done(&self, detail: &str) {
+        self.finish(Mark::Good, detail);
+    }
+
+    fn undo(&self, title: &str) {
+        self.close(false);
+        self.begin(title, true);
+    }
+
+    fn warn(&self, text: &str) {
+        self.ui.warn(&visible_lines(text));
+    }
+
+    fn event(&self, event: &Event) {
+        if self.ui.event("", event.is_warning(), || json!(event)) {
+            return;
+        }
+        match event {
+            Event::Waiting { object, message, .. } => self.waiting(object, message),
+            Event::Ready { object, .. } => {
+                self.ready(object);
+                tell(self, event);
+            }
+            _ => tell(self, event),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::k8s::Done;
+
+    /// Whether it was warned.
+    #[derive(Default)]
+    struct Warned(AtomicBool);
+
+    impl Progress for Warned {
+        fn step(&self, _: &str) {}
+        fn update(&self, _: &str) {}
+        fn done(&self, _: &str) {}
+        fn undo(&self, _: &str) {}
+        fn warn(&self, _: &str) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_is_a_warning_in_words_is_one_as_an_event() {
+        let object = || ObjectRef { group: String::new(), kind: "Pod".into(), namespace: None, name: "p".into() };
+        let text = || "t".to_owned();
+        let lock = |taken_over| Event::Lock { holder: text(), taken_over };
+        let ready = |note| Event::Ready { object: object(), seconds: 0, note };
+        for (event, warns) in [
+            (Event::Object { object: object(), done: Done::Created }, false),
+            (Event::Warning { object: object(), message: text() }, true),
+            (Event::Waiting { object: object(), message: text(), seconds: 0 }, false),
+            (ready(None), false),
+            (ready(Some(text())), true),
+            (Event::Retrying { request: text(), tries: 2, error: text() }, false),
+            (lock(false), false),
+            (lock(true), true),
+            (Event::RecordLost { found: 2 }, true),
+            (Event::Stuck { object: object(), message: text() }, true),
+        ] {
+            let warned = Warned::default();
+            tell(&warned, &event);
+            assert_eq!((event.is_warning(), warned.0.into_inner()), (warns, warns), "{event:?}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The terminal: results go to stdout, everything else to stderr; colour and marks as the terminal can show them.
+//!
+//! Whatever is printed goes through here, and nothing on which a terminal would act passes, but for our own styles.
+
+use std::borrow::Cow;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use indicatif::{MultiProgress, ProgressDrawTarget};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::error::{CliError, Exit};
+use super::style::{BAD, CAUTION, DOUBTFUL, END, GOOD, painted, plain};
+use crate::api::text::{escaped, escaped_json};
+
+/// How a line of a report is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// As it should be.
+    Good,
+    /// Works, but wants attention.
+    Warning,
+    /// Broken.
+    Bad,
+}
+
+/// Where a command writes, and how much.
+#[derive(Debug, Clone)]
+pub(crate) struct Ui {
+    /// The name under which the user started the program.
+    pub(crate) program: &'static str,
+    /// The number of the last event, where stderr is a stream of JSON events instead of text.
+    events: Option<Arc<AtomicU64>>,
+    quiet: bool,
+    unicode: bool,
+    /// Whether stderr is a terminal on which lines can be drawn again.
+    pub(crate) live: bool,
+    /// The lines that are drawn again, which whatever else is written to stderr stays above.
+    pub(crate) lines: MultiProgress,
+}
+
+/// An event as it is written: what every one has, then its own fields.
+#[derive(Debug, Serialize)]
+struct Line {
+    sequence: u64,
+    time: String,
+    #[serde(rename = "type")]
+    kind: Value,
+    #[serde(flatten)]
+    fields: Value,
+}
+
+fn locale_is_unicode() -> bool {
+    let locale =
+        ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    // Without any locale set (containers, CI) UTF-8 is the safer guess today; only a named other charset says no.
+    locale.is_none_or(|l| {
+        let l = l.to_ascii_lowercase();
+        l.contains("utf-8") || l.contains("utf8")
+    })
+}
+
+fn dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+impl Ui {
+    /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors, `json` makes
+    /// each line of stderr a JSON event.
+    pub(crate) fn new(quiet: bool, program: &'static str, json: bool) -> Self {
+        let live = io::stderr().is_terminal() && !dumb() && !json && !quiet;
+        let events = json.then(Arc::default);
+        let target = if live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let lines = MultiProgress::with_draw_target(target);
+        Self { program, events, quiet, unicode: locale_is_unicode(), live, lines }
+    }
+
+    /// Writes a result to stdout.
+    pub(crate) fn out(&self, text: &str) -> io::Result<()> {
+        let mut plain = io::stdout().lock();
+        let written = match painted(text, self.unicode) {
+            // Manifests hold no colours, and to look for some takes as long as to make them.
+            Cow::Borrowed(text) => plain.write_all(text.as_bytes()).and_then(|()| plain.flush()),
+            Cow::Owned(text) => {
+                let mut stdout = anstream::AutoStream::auto(plain);
+                stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+            }
+        };
+        written.map_err(|error| io::Error::new(error.kind(), format!("cannot write to standard output: {error}")))
+    }
+
+    /// Writes the last result of a command that ends with `exit`: whoever reads no further has not changed that.
+    pub(crate) fn end(&self, text: &str, exit: Exit) -> Result<Exit, CliError> {
+        match self.out(text) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(exit),
+        }
+    }
+
+    /// Clears the terminal, so that the next result takes the place of the last; false where stdout is none that can.
+    #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
+    pub(crate) fn clear(&self) -> io::Result<bool> {
+        let can = io::stdout().is_terminal() && !dumb();
+        if can {
+            // No matter of colour, so past what NO_COLOR takes away.
+            io::stdout().write_all(b"\x1b[2J\x1b[H")?;
+        }
+        Ok(can)
+    }
+
+    /// Says on stderr what goes on; silent under `--quiet`.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            self.err(text);
+        }
+    }
+
+    /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
+    pub(crate) fn err(&self, text: &str) {
+        if !self.event("message", true, || json!({"message": plain(text, self.unicode)})) {
+            self.lines.suspend(|| {
+                let _ = writeln!(anstream::stderr().lock(), "{}", painted(text, self.unicode));
+            });
+        }
+    }
+
+    /// Warns on stderr.
+    pub(crate) fn warn(&self, text: &str) {
+        if !self.event("warning", true, || json!({"message": text})) {
+            // Further lines of what others say are not to look like lines of ours.
+            let text = escaped(text).replace('\n', "\n  ");
+            self.err(&format!("{CAUTION}warning{END}: {text}"));
+        }
+    }
+
+    /// Writes an error: as text, or as the last event.
+    pub(crate) fn error(&self, error: &CliError) {
+        // Hints name the program as the user started it.
+        if !self.event("error", true, || error.to_json()) {
+            self.err(self.named(&error.render()).trim_end());
+        }
+    }
+
+    /// One line of JSON on stderr with the next number, where somebody asked for that; else nothing, and false. Under
+    /// `--quiet` only what is `urgent`: what would be text then.
+    pub(crate) fn event(&self, kind: &str, urgent: bool, fields: impl FnOnce() -> Value) -> bool {
+        let Some(last) = &self.events else { return false };
+        if let Some(line) = self.line(last, kind, urgent, fields) {
+            let _ = writeln!(anstream::stderr().lock(), "{line}");
+        }
+        true
+    }
+
+    fn line(&self, last: &AtomicU64, kind: &str, urgent: bool, fields: impl FnOnce() -> Value) -> Option<String> {
+        if self.quiet && !urgent {
+            return None;
+        }
+        let mut fields = fields();
+        // The engine's events bring a type of their own.
+        let kind = fields.as_object_mut().and_then(|fields| fields.remove("type")).unwrap_or_else(|| json!(kind));
+        let sequence = last.fetch_add(1, Ordering::Relaxed) + 1;
+        let time = jiff::Timestamp::now().round(jiff::Unit::Millisecond).unwrap_or_default().to_string();
+        let line = serde_json::to_string(&Line { sequence, time, kind, fields }).unwrap_or_default();
+        Some(escaped_json(&self.named(&line)).into_owned())
+    }
+
+    /// Asks for the name of what is to be deleted; `deed` is what has to be confirmed, such as `deleting data`.
+    ///
+    /// # Errors
+    /// Another answer, or nobody who could be asked.
+    pub(crate) fn confirm_by_name(&self, deed: &str, what: &str, name: &str) -> Result<(), CliError> {
+        if !io::stdin().is_terminal() {
+            return Err(nobody_asked(deed));
+        }
+        self.err(&format!("Type the name of the {what} to go on:"));
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        if answer.trim() == name { Ok(()) } else { Err(not_confirmed("not confirmed; nothing was deleted")) }
+    }
+
+    /// A text whose commands name the program as the user started it.
+    pub(crate) fn named(&self, text: &str) -> String {
+        text.replace("`fleetctl ", &format!("`{} ", self.program))
+    }
+
+    /// A mark, coloured where the terminal allows it, ASCII where the locale demands it.
+    #[expect(clippy::unused_self, reason = "a mark is for what is printed here")]
+    pub(crate) const fn mark(&self, mark: Mark) -> char {
+        match mark {
+            Mark::Good => GOOD,
+            Mark::Warning => DOUBTFUL,
+            Mark::Bad => BAD,
+        }
+    }
+}
+
+fn not_confirmed(headline: &str) -> CliError {
+    CliError::new(Exit::Refused, "NotConfirmed", headline).hint("give `--yes` to delete without being asked")
+}
+
+/// The error of a deed that has to be confirmed where nobody can be asked.
+pub(crate) fn nobody_asked(deed: &str) -> CliError {
+    not_confirmed(&format!("{deed} has to be confirmed, and nobody can be asked"))
+}
+
+#[cfg(test)]
+impl Ui {
+    /// The same wherever tests run.
+    pub(crate) fn plain() -> Self {
+        let lines = MultiProgress::with_draw_target(ProgressDrawTarget::hidden());
+        Self { program: "fleetctl", events: None, quiet: false, unicode: true, live: false, lines }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_urgent_is_an_event_under_quiet_too_whatever_its_type() {
+        for (quiet, expected) in [(false, "1 update, 2 stuck, 3 waiting, 4 warning"), (true, "1 stuck, 2 warning")] {
+            let ui = Ui { quiet, ..Ui::plain() };
+            let last = AtomicU64::new(0);
+            let lines = [
+                ui.line(&last, "update", false, || json!({})),
+                ui.line(&last, "", true, || json!({"type": "stuck"})),
+                ui.line(&last, "", false, || json!({"type": "waiting"})),
+                ui.line(&last, "warning", true, || json!({})),
+            ];
+            let told = lines.into_iter().flatten().map(|line| {
+                let line: Value = serde_json::from_str(&line).unwrap();
+                format!("{} {}", line["sequence"], line["type"].as_str().unwrap())
+            });
+            assert_eq!(told.collect::<Vec<_>>().join(", "), expected);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What was meant by a word that is no command here: a command that stands elsewhere in the tree, or what other programs
+//! call it.
+
+use std::ffi::OsString;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
+
+/// What Helm, kubectl and others call what is done here by another command.
+const ELSEWHERE: [(&str, &str); 18] = [
+    ("apply", "install"),
+    ("create", "install"),
+    ("delete agent", "uninstall agent"),
+    ("delete control-plane", "uninstall control-plane"),
+    ("describe", "status"),
+    ("doctor", "check"),
+    ("history", "status"),
+    ("init", "install control-plane"),
+    ("join", "install agent"),
+    ("list", "get clusters"),
+    ("ls", "get clusters"),
+    ("preflight", "check --pre"),
+    ("register", "install agent"),
+    ("remove", "uninstall"),
+    ("render", "template"),
+    ("rm", "uninstall"),
+    ("update", "install"),
+    ("upgrade", "install"),
+];
+
+/// How many commands of the same name are named.
+const NAMED: usize = 5;
+
+/// The error with the command that was meant, where that is known better than by the spelling.
+pub(crate) fn told(mut error: Error, argv: &[OsString], tree: &Command, name: &str) -> Error {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return error;
+    }
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let before = argv.iter().take_while(|given| *given != word.as_str()).last().and_then(|given| given.to_str());
+    let meant = meant(before.unwrap_or_default(), word, tree);
+    if meant.is_empty() {
+        return error;
+    }
+    let commands: Vec<String> = meant.iter().map(|path| format!("'{name} {path}'")).collect();
+    let tip = match commands.as_slice() {
+        [one] => format!("the command for it is {one}"),
+        many => format!("the commands for it are {}", many.join(", ")),
+    };
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    error
+}
+
+/// The commands that do what `word`, given behind `before`, asks for.
+fn meant(before: &str, word: &str, tree: &Command) -> Vec<String> {
+    let both = format!("{before} {word}");
+    let known = |asked: &str| ELSEWHERE.iter().find(|(theirs, _)| *theirs == asked).map(|(_, ours)| *ours);
+    if let Some(ours) = known(&both).or_else(|| known(word)) {
+        return vec![ours.to_owned()];
+    }
+    let mut found = Vec::new();
+    below(tree, "", word, &mut found);
+    if found.len() > NAMED { Vec::new() } else { found }
+}
+
+/// The paths of the commands of this name, as they are typed.
+fn below(tree: &Command, path: &str, word: &str, found: &mut Vec<String>) {
+    for command in tree.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let path = format!("{path}{}", command.get_name());
+        if command.get_name() == word || command.get_all_aliases().any(|alias| alias == word) {
+            found.push(path.clone());
+        }
+        below(command, &format!("{path} "), word, found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_call_it_leads_to_a_command_that_there_is_and_is_none_itself() {
+        let tree = crate::cli::tree();
+        for (theirs, ours) in ELSEWHERE {
+            let mut command = &tree;
+            for word in ours.split(' ').take_while(|word| !word.starts_with('-')) {
+                command = command.find_subcommand(word).unwrap_or_else(|| panic!("{theirs}: no command {ours}"));
+            }
+            let there = theirs.split(' ').try_fold(&tree, |command, word| command.find_subcommand(word));
+            assert!(there.is_none(), "{theirs} is a command itself");
+        }
+    }
+
+    #[test]
+    fn a_command_that_stands_elsewhere_is_found_by_its_name() {
+        let tree = crate::cli::tree();
+        assert_eq!(meant("fleetctl", "images", &tree), ["show images"]);
+        assert_eq!(meant("fleetctl", "clusters", &tree), ["get clusters"]);
+        assert_eq!(meant("delete", "control-plane", &tree), ["uninstall control-plane"]);
+        assert!(meant("fleetctl", "instal", &tree).is_empty());
+    }
+
+    #[test]
+    fn the_tip_takes_the_place_of_a_guess_by_spelling() {
+        let argv = ["fleetctl", "rbac"].map(OsString::from);
+        let tree = crate::cli::tree();
+        let error = tree.clone().try_get_matches_from(&argv).unwrap_err();
+        let text = told(error, &argv, &tree, "kubectl fleet").render().to_string();
+        assert!(text.contains("tip: the command for it is 'kubectl fleet show rbac'\n"), "{text}");
+        assert!(!text.contains("rollback"), "{text}");
+    }
+}

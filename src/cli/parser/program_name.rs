@@ -1,0 +1,75 @@
+//! Help under the name that the user typed: examples are copied from it.
+
+use clap::builder::StyledStr;
+use clap::{Arg, Command};
+
+/// How the texts of the tree are written.
+const WRITTEN: &str = "fleetctl";
+
+/// The tree with its texts as the user of `name` has to type what they show.
+pub(crate) fn tree(tree: Command, name: &'static str) -> Command {
+    if name == WRITTEN { tree } else { renamed(tree, name) }
+}
+
+fn renamed(mut command: Command, name: &'static str) -> Command {
+    let text = |text: Option<&StyledStr>| text.map(|text| StyledStr::from(typed(&text.ansi().to_string(), name)));
+    if let Some(about) = text(command.get_about()) {
+        command = command.about(about);
+    }
+    if let Some(after) = text(command.get_after_help()) {
+        command = command.after_help(after);
+    }
+    let arg = |arg: Arg| match text(arg.get_help()) {
+        Some(help) => arg.help(help),
+        None => arg,
+    };
+    command.mut_args(arg).mut_subcommands(|sub| renamed(sub, name))
+}
+
+/// A text with another name wherever the program is run: where its name is a word of its own, with something behind it.
+fn typed(text: &str, name: &str) -> String {
+    let mut parts = text.split("fleetctl ");
+    let mut typed = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let starts = typed.chars().next_back().is_none_or(|c| c.is_whitespace() || "`(\"'".contains(c));
+        typed.push_str(if starts { name } else { WRITTEN });
+        typed.push(' ');
+        typed.push_str(part);
+    }
+    typed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli;
+
+    #[test]
+    fn the_name_is_put_in_where_the_program_is_run() {
+        let text = "fleetctl a | `fleetctl b`, <(fleetctl c) > fleetctl.fish, _fleetctl  # x";
+        let expected = "kubectl fleet a | `kubectl fleet b`, <(kubectl fleet c) > fleetctl.fish, _fleetctl  # x";
+        assert_eq!(typed(text, "kubectl fleet"), expected);
+    }
+
+    /// Every command below `command` with its path.
+    fn all(command: &Command, path: &str, found: &mut Vec<(String, String)>) {
+        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        found.push((path.to_owned(), after));
+        for sub in command.get_subcommands() {
+            all(sub, &format!("{path} {}", sub.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn no_line_of_an_example_is_so_long_that_it_is_wrapped() {
+        let mut found = Vec::new();
+        all(&cli::tree(), "", &mut found);
+        let runs = |line: &str| ["kubectl ", "fleetctl "].iter().any(|word| line.trim_start().starts_with(word));
+        let long: Vec<(&String, &str)> = found
+            .iter()
+            .flat_map(|(path, after)| after.lines().map(move |line| (path, line)))
+            .filter(|(_, line)| line.chars().count() > 100 && (runs(line) || line.starts_with("    ")))
+            .collect();
+        assert_eq!(long, Vec::new());
+    }
+}

@@ -1,0 +1,98 @@
+//! What a chart renders to without a cluster and without keys: placeholders stand for what only those have.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::args::chart_choice;
+use super::args::package::wrong_name;
+use super::output::error::CliError;
+use crate::api::names::{ClusterName, ControlPlaneName, NamespaceName};
+use crate::chart::select::Selection;
+use crate::chart::{Chart, Diagnostic, Diagnostics, Kind, Rendered, ValuesBuilder, ValuesTree};
+use crate::control_plane::exposure::{self, Endpoint};
+use crate::control_plane::install::unknown;
+use crate::control_plane::values::{ControlPlaneValues, ExposureType, ExposureValues};
+use crate::workload_cluster::values::AgentValues;
+use crate::{control_plane, pki, workload_cluster};
+
+/// The name of what is installed where the values give none.
+const NAME: &str = "demo";
+
+/// A chart, its values and its objects.
+#[derive(Debug)]
+pub(super) struct Preview {
+    pub(super) chart: Chart,
+    pub(super) rendered: Rendered,
+    /// What is worth a word about the values, though they are right.
+    pub(super) warnings: Vec<Diagnostic>,
+}
+
+/// Why there is no preview: what is wrong with the values, or with the name in them.
+#[derive(Debug)]
+pub(super) enum NoPreview {
+    Values(Diagnostics),
+    Other(CliError),
+}
+
+impl From<Diagnostics> for NoPreview {
+    fn from(problems: Diagnostics) -> Self {
+        Self::Values(problems)
+    }
+}
+
+impl From<CliError> for NoPreview {
+    fn from(error: CliError) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// Checks the values that `add` lays over the chart's, and renders.
+pub(super) fn preview(
+    kind: Kind,
+    selection: &Selection<'_>,
+    namespace: &NamespaceName,
+    add: impl FnOnce(ValuesBuilder) -> Result<ValuesBuilder, CliError>,
+) -> Result<Preview, NoPreview> {
+    let chart = chart_choice::load(kind, selection)?;
+    let builder = add(chart.values_of(&selection.version))?;
+    let (rendered, warnings) = match kind {
+        Kind::ControlPlane => {
+            let name: ControlPlaneName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;
+            let plan = control_plane::plan::Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
+            let rendered = plan.render(&endpoint(&plan.values.exposure), &pki::placeholders())?;
+            (rendered, plan.package.value_warnings().to_vec())
+        }
+        Kind::Agent => {
+            let name: ClusterName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;
+            let plan = workload_cluster::plan::Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
+            (plan.render()?, plan.package.value_warnings().to_vec())
+        }
+    };
+    Ok(Preview { chart, rendered, warnings })
+}
+
+fn name_in(builder: &ValuesBuilder) -> Result<String, Diagnostics> {
+    Ok(builder.peek_text("name")?.unwrap_or_else(|| NAME.to_owned()))
+}
+
+/// The checked values, and the same as JSON in which every optional one is there as null.
+pub(super) fn typed(kind: Kind, builder: ValuesBuilder) -> Result<(ValuesTree, Value), Diagnostics> {
+    fn through<T: Serialize + DeserializeOwned>(tree: &ValuesTree) -> Result<Value, Diagnostics> {
+        Ok(serde_json::to_value(tree.deserialize::<T>()?).unwrap_or_default())
+    }
+    let tree = builder.build(|| chart_choice::schema(kind))?;
+    let values = match kind {
+        Kind::ControlPlane => through::<ControlPlaneValues>(&tree)?,
+        Kind::Agent => through::<AgentValues>(&tree)?,
+    };
+    Ok((tree, values))
+}
+
+/// Where the values leave the exposure to the cluster, the shape of a node port with a name that no DNS has.
+pub(super) fn endpoint(wanted: &ExposureValues) -> Endpoint {
+    exposure::endpoint_from_values(wanted).unwrap_or_else(|_| {
+        let kind = if wanted.kind == ExposureType::Auto { ExposureType::NodePort } else { wanted.kind };
+        Endpoint { node_port: exposure::wanted_node_port(kind, wanted), ..unknown(kind) }
+    })
+}

@@ -1,0 +1,38 @@
+//! Ctrl-C and SIGTERM while a run is at work.
+
+use std::sync::Arc;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::output::error::Exit;
+use crate::cli::output::progress::Display;
+use crate::cli::output::terminal::Ui;
+
+/// Ends when SIGINT or SIGTERM comes, or tells that what is being undone is undone to its end; a second one ends the program
+/// at once. `way_back` is the command that would undo the rest: `rollback NAME`.
+pub(in crate::cli) async fn interrupted(ui: &Ui, display: &Arc<Display>, way_back: Option<String>) {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    let then = if display.undoes() { "still undoing what this run has changed" } else { "letting go of the cluster" };
+    ui.err(&format!("Interrupted; {then} (once more to stop at once)"));
+    let (ui, display) = (ui.clone(), Arc::clone(display));
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        let way_back = way_back.filter(|_| display.undoes());
+        let rest =
+            way_back.map(|command| format!(", and `{} {command}` undoes the rest", ui.program)).unwrap_or_default();
+        display.close(false);
+        ui.err(&format!("Stopped at once; the same command goes on from here{rest}"));
+        #[allow(clippy::exit)] // The user asked twice; nothing that is still under way is worth waiting for.
+        std::process::exit(Exit::Interrupted as i32);
+    });
+}
