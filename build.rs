@@ -12,7 +12,7 @@ use std::{env, fs};
 use granit_parser::{Event, Parser};
 
 #[path = "src/api/kinds.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the library uses the rest of it")]
+#[allow(dead_code, unreachable_pub, clippy::struct_field_names, reason = "the library uses the rest of it")]
 mod kinds;
 
 /// The folders that are compiled in, and the extensions that each may hold.

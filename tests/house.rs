@@ -8,43 +8,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What each room may import, besides itself.
-fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
-    BTreeMap::from([
-        ("api", &[][..]),
-        ("k8s", &["api"]),
-        ("chart", &["api"]),
-        ("pki", &["api"]),
-        ("inventory", &["k8s", "api"]),
-        ("diagnose", &["k8s", "api"]),
-        ("apply", &["diagnose", "inventory", "k8s", "api"]),
-        ("check", &["k8s", "api"]),
-        // What the two kinds of installation share.
-        ("install", &["check", "apply", "diagnose", "inventory", "chart", "pki", "k8s", "api"]),
-        ("control_plane", &["install", "check", "apply", "diagnose", "inventory", "chart", "pki", "k8s", "api"]),
-        ("workload_cluster", &["install", "check", "apply", "diagnose", "inventory", "chart", "pki", "k8s", "api"]),
-        (
-            "cli",
-            &[
-                "control_plane",
-                "workload_cluster",
-                "install",
-                "check",
-                "apply",
-                "diagnose",
-                "inventory",
-                "chart",
-                "pki",
-                "k8s",
-                "api",
-            ],
-        ),
-        // What the two long-running programs share.
-        ("daemon", &["k8s", "api"]),
-        ("scheduler", &["daemon", "k8s", "api"]),
-        ("agent", &["daemon", "k8s", "api"]),
-        ("bin", &["cli", "scheduler", "agent"]),
-    ])
+/// What each room may import, besides itself: the table of CONTRIBUTING.md.
+fn allowed() -> BTreeMap<String, Vec<String>> {
+    let text = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let table = text.split("\n## ").find(|section| section.starts_with("Rooms")).expect("the section on rooms");
+    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    rows.map(|(room, imports)| (room.to_owned(), names(imports))).collect()
 }
 
 fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -94,7 +64,7 @@ fn forbidden(files: &[(String, String)]) -> Vec<String> {
             continue;
         };
         for named in named_rooms(text) {
-            if allowed.contains_key(named.as_str()) && named != room && !may.contains(&named.as_str()) {
+            if allowed.contains_key(&named) && named != room && !may.contains(&named) {
                 found.push(format!("{path}: {named}"));
             }
         }
@@ -113,6 +83,21 @@ fn rooms_import_only_what_stands_below_them() {
         .filter(|(path, _)| path != "src/lib.rs")
         .collect();
     assert_eq!(forbidden(&files), Vec::<String>::new());
+}
+
+#[test]
+fn contributing_names_every_room_and_only_files_that_are_there() {
+    let folders = fs::read_dir(root().join("src")).unwrap().map(|entry| entry.unwrap());
+    let mut rooms: Vec<String> = folders
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    rooms.sort();
+    assert_eq!(allowed().into_keys().collect::<Vec<_>>(), rooms);
+    let text = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let paths = text.split('`').skip(1).step_by(2).filter(|code| code.starts_with("src/") && !code.contains(['{', ' ']));
+    let missing: Vec<&str> = paths.filter(|path| !root().join(path).exists()).collect();
+    assert_eq!(missing, Vec::<&str>::new());
 }
 
 #[test]
@@ -141,6 +126,7 @@ fn the_top_level_holds_only_what_the_design_names() {
         "README.md",
         "LICENSE",
         "CHANGELOG.md",
+        "CONTRIBUTING.md",
         "build.rs",
     ];
     let tracked = std::process::Command::new("git").args(["ls-files"]).current_dir(root()).output().unwrap();

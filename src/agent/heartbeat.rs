@@ -17,7 +17,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::keys::{AGENT_LEASE, cluster_namespace};
+use crate::api::labels::{AGENT_LEASE, cluster_namespace};
 use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;

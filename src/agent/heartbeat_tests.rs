@@ -7,7 +7,7 @@ use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::fake;
+use crate::agent::test_api;
 
 fn held_by(identity: &str) -> Lease {
     let spec = LeaseSpec { holder_identity: Some(identity.to_owned()), ..LeaseSpec::default() };
@@ -54,19 +54,19 @@ impl Hub {
             return now;
         }
         if brought["metadata"]["resourceVersion"] != now["metadata"]["resourceVersion"] {
-            return fake::failure(409);
+            return test_api::failure(409);
         }
         match self.fault.take() {
             None => {}
             Some(Fault::Lost) => {
                 self.write(brought["spec"].take());
-                return fake::failure(504);
+                return test_api::failure(504);
             }
             Some(Fault::Late) => {
                 self.late = Some(brought);
-                return fake::failure(504);
+                return test_api::failure(504);
             }
-            Some(Fault::Refused) => return fake::failure(403),
+            Some(Fault::Refused) => return test_api::failure(403),
         }
         self.write(brought["spec"].take());
         self.lease()
@@ -85,7 +85,7 @@ impl Hub {
 
 fn hub(there: &Arc<Mutex<Hub>>) -> Client {
     let there = Arc::clone(there);
-    fake::api(move |_, brought| there.lock().unwrap().answer(brought))
+    test_api::api(move |_, brought| there.lock().unwrap().answer(brought))
 }
 
 #[test]
@@ -178,7 +178,7 @@ async fn a_look_that_fails_does_not_make_a_fast_clock_believed() {
     // The holder's clock is ten minutes behind ours; every second answer is an error.
     let asked = AtomicUsize::new(0);
     let renewed = Timestamp::now().checked_sub(SignedDuration::from_secs(600)).unwrap();
-    let client = fake::api(move |_, brought| {
+    let client = test_api::api(move |_, brought| {
         assert!(brought.is_null(), "it takes over");
         let count = asked.fetch_add(1, Ordering::Relaxed);
         if count % 2 == 1 {

@@ -17,7 +17,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 use x509_parser::prelude::FromDer as _;
 
-use crate::api::keys::{AGENT_MANAGER, AGENTS_GROUP};
+use crate::api::labels::{AGENT_MANAGER, AGENTS_GROUP};
 use crate::api::registration::{
     ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as HUB, Registration,
 };
@@ -267,7 +267,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::agent::fake;
+    use crate::agent::test_api;
 
     #[test]
     fn a_certificate_is_renewed_between_seven_and_eight_tenths_of_its_life() {
@@ -286,7 +286,7 @@ mod tests {
             (json!({ "metadata": { "annotations": { "other": "true" } } }), true),
             (json!("no Secret"), false),
         ] {
-            let keeper = Keeper::new(fake::api(move |_, _| secret.clone()), "fleet", "fleet-agent-identity");
+            let keeper = Keeper::new(test_api::api(move |_, _| secret.clone()), "fleet", "fleet-agent-identity");
             assert_eq!(keeper.may_stay().await, stays);
         }
     }
@@ -307,7 +307,7 @@ mod tests {
     async fn a_key_that_was_refused_is_replaced_once_whoever_of_the_replicas_comes_first() {
         let saved = Arc::new(Mutex::new(json!({})));
         let there = Arc::clone(&saved);
-        let local = fake::api(move |_, brought| {
+        let local = test_api::api(move |_, brought| {
             if brought.get("data").is_some() {
                 *there.lock().unwrap() = brought;
             }
@@ -342,7 +342,7 @@ mod tests {
     async fn a_certificate_is_saved_with_the_key_that_it_is_of() {
         let saved = Arc::new(Mutex::new(serde_json::Value::Null));
         let there = Arc::clone(&saved);
-        let local = fake::api(move |_, brought| {
+        let local = test_api::api(move |_, brought| {
             *there.lock().unwrap() = brought["data"].clone();
             json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "fleet-agent-identity" } })
         });

@@ -10,19 +10,18 @@
 //! What it says of its registration stands in an annotation of that Secret, see [`crate::api::registration`]; an
 //! uninstall sets the annotation `fleet-scheduler.io/leave: "true"` there and waits for the state `Left`.
 
-#[cfg(test)]
-mod fake;
-pub mod health;
+pub mod api_health;
 pub mod heartbeat;
 pub mod identity;
 pub mod inventory;
-pub mod node_reports;
 pub mod probe;
+pub mod readyz;
 pub mod register;
-pub mod report;
+mod session;
 pub mod settings;
-pub mod state;
-mod term;
+pub mod status_writer;
+#[cfg(test)]
+mod test_api;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +34,7 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use rand::RngExt as _;
 
 use crate::api::init_kubeconfig::Init;
-use crate::api::keys::{AGENT_LEASE, cluster_namespace};
+use crate::api::labels::{AGENT_LEASE, cluster_namespace};
 use crate::api::protocol::NEW_KEY_NEEDED;
 use crate::api::registration::{LEAVE_FAILED, Registration, gone, state as said};
 use crate::daemon::admin::Admin;
@@ -49,10 +48,10 @@ use crate::k8s::daemon_client;
 use crate::k8s::daemon_client::{CallError, call};
 use identity::{Certificate, Identity, Keeper};
 use inventory::watch::Observed;
+use readyz::State;
 use register::{Life, RegisterError};
+use session::{End, Term};
 use settings::{Args, Cli, Command};
-use state::State;
-use term::{End, Term};
 
 /// The reason with which an agent is blocked whose init token is not accepted.
 const TOKEN_EXPIRED: &str = "InitTokenExpired";
@@ -391,7 +390,7 @@ mod tests {
             let by_token = request.headers().contains_key(header::AUTHORIZATION);
             let code = if reads && !by_token { code } else { 401 };
             let lease = json!({ "apiVersion": "v1", "kind": "Lease", "metadata": { "name": "fleet-agent" } });
-            let body = if code == 200 { lease } else { fake::failure(code) };
+            let body = if code == 200 { lease } else { test_api::failure(code) };
             let response = Response::builder().status(code).header(header::CONTENT_TYPE, "application/json");
             std::future::ready(response.body(Full::new(Bytes::from(body.to_string()))))
         };
@@ -410,7 +409,7 @@ mod tests {
     fn agent() -> (Agent, Arc<Mutex<Value>>) {
         let saved: Arc<Mutex<Value>> = Arc::default();
         let there = Arc::clone(&saved);
-        let local = fake::api(move |_, brought| {
+        let local = test_api::api(move |_, brought| {
             *there.lock().unwrap() = brought["data"].clone();
             json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "fleet-agent-identity" } })
         });

@@ -13,7 +13,7 @@ use rcgen::{KeyPair, PublicKeyData as _};
 
 use super::identity::{Certificate, signing_request};
 use super::settings::Args;
-use crate::api::keys::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
+use crate::api::labels::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, key_fingerprint, user_name};
 use crate::api::registration::{ANNOTATION_LEAVE, gone, life};
 use crate::k8s::backoff::jittered;
@@ -234,8 +234,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::agent::fake;
     use crate::agent::settings::Cli;
+    use crate::agent::test_api;
 
     const WANTED: i32 = 90 * 86_400;
     const ALLOWED: i32 = 2 * 86_400;
@@ -245,7 +245,7 @@ mod tests {
     fn hub(longest: i32, otherwise: Value) -> (Client, Arc<Mutex<Vec<i64>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let lives = Arc::clone(&asked);
-        let client = fake::api(move |_, brought| {
+        let client = test_api::api(move |_, brought| {
             let mut lives = lives.lock().unwrap();
             lives.extend(brought["spec"]["expirationSeconds"].as_i64());
             let too_long = lives.last().is_none_or(|seconds| *seconds > i64::from(longest));

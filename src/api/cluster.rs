@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::condition::Condition;
-use super::{schema, shape};
+use super::crd_schema;
+use super::lenient::field;
 
 /// What the control plane holds about a workload cluster.
 ///
@@ -92,7 +93,7 @@ pub struct Taint {
     #[schemars(length(max = 63))]
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
-    #[schemars(schema_with = "schema::taint_effect")]
+    #[schemars(schema_with = "crd_schema::taint_effect")]
     pub effect: String,
 }
 
@@ -102,29 +103,29 @@ pub struct Taint {
 pub struct ClusterStatus {
     /// `Ready`, `Idle`, `Standby`, `Accepted`, `ClockSkew` by the scheduler; `ClusterHealthy` by the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::conditions")]
+    #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
     /// Facts about the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Observed>,
     /// What is free, by node and resource, as quantities.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
-    #[schemars(schema_with = "schema::opaque_map")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
     pub available_resources: Option<NodeResources>,
     /// What there is, by node and resource, as quantities.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
-    #[schemars(schema_with = "schema::opaque_map")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
     pub capacity_resources: Option<NodeResources>,
     /// Taints by node; nodes without taints are left out.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
-    #[schemars(schema_with = "schema::opaque_map")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
     pub node_taints: Option<BTreeMap<String, Vec<Taint>>>,
     /// Whether an autoscaler adds nodes there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaled: Option<bool>,
     /// When the agent last wrote the inventory.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
-    #[schemars(schema_with = "schema::time")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::time")]
     pub last_update_time: Option<Time>,
     /// Set by an agent that is being uninstalled: the control plane then forgets the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,11 +168,11 @@ pub struct Observed {
     #[schemars(length(max = 128))]
     pub agent_build: String,
     /// Nodes in all.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     pub node_count: Option<i32>,
     /// Sums over all nodes, when the maps by node are left out because the cluster is large.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
-    #[schemars(schema_with = "schema::opaque_map")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
     pub totals: Option<Map<String, Value>>,
 }
 

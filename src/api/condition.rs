@@ -5,7 +5,8 @@ use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{schema, shape};
+use super::crd_schema;
+use super::lenient::field;
 
 /// One observed aspect of an object. Readers select by `type`, never by position.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Condition {
     #[schemars(length(min = 1, max = 316))]
     pub type_: String,
     /// Whether it holds: `True`, `False` or `Unknown`.
-    #[schemars(schema_with = "schema::condition_status")]
+    #[schemars(schema_with = "crd_schema::condition_status")]
     pub status: String,
     /// Why, as one word.
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"))]
@@ -27,15 +28,15 @@ pub struct Condition {
     pub message: String,
     /// The generation of the object that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::generation")]
+    #[schemars(schema_with = "crd_schema::generation")]
     pub observed_generation: Option<i64>,
     /// When the observed thing last gave a sign of life.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
-    #[schemars(schema_with = "schema::time")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::time")]
     pub last_heartbeat_time: Option<Time>,
     /// When `status` last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
-    #[schemars(schema_with = "schema::time")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::time")]
     pub last_transition_time: Option<Time>,
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::condition::Condition;
-use super::schema;
+use super::crd_schema;
 
 /// Whose group it is.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -52,7 +52,7 @@ pub struct PolicyRef {
 pub struct ScheduleGroupStatus {
     /// What happened, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::conditions")]
+    #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
     /// The members.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -63,7 +63,7 @@ pub struct ScheduleGroupStatus {
     pub scheduled: bool,
     /// When the status was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::time")]
+    #[schemars(schema_with = "crd_schema::time")]
     pub last_status_update: Option<Time>,
     /// The chosen clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -71,7 +71,7 @@ pub struct ScheduleGroupStatus {
     pub target_clusters: Vec<String>,
     /// What the members request in sum, as quantities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::opaque_map")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
     pub requests: Option<Map<String, Value>>,
 }
 

@@ -10,8 +10,8 @@ use kube::{Client, Config};
 use serde::Deserialize;
 
 use super::digest;
-use super::keys::INIT_SECRET_KEY;
 use super::kubeconfig_check;
+use super::labels::INIT_SECRET_KEY;
 
 /// Where the control plane is, and the token to ask it for a certificate with. `Debug` shows neither token nor CA.
 #[derive(Clone, PartialEq, Eq)]

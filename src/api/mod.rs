@@ -7,30 +7,29 @@
 // Each printer column of a kind is one more attribute with the same keys.
 #![allow(clippy::duplicated_attributes)]
 
-pub mod brief;
 pub mod cluster;
 pub mod condition;
+mod crd_schema;
 pub mod crds;
 pub mod digest;
 pub mod file;
 pub mod group;
 pub mod init_kubeconfig;
-pub mod keys;
 pub mod kinds;
 pub mod kubeconfig_check;
+pub mod labels;
 pub mod lenient;
 pub mod lifetime;
 pub mod names;
+pub mod partial_list;
 pub mod pod_values;
 pub mod policy;
 pub mod probe;
 pub mod protocol;
 pub mod quantity;
+pub mod rbac;
 pub mod registration;
-pub mod rights;
 pub mod schedule;
-mod schema;
-mod shape;
 pub mod shell;
 pub mod text;
 pub mod version;

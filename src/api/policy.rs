@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::condition::Condition;
-use super::keys::LABEL_NAME;
-use super::schema;
+use super::crd_schema;
+use super::labels::LABEL_NAME;
 
 /// What is placed where.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -27,17 +27,17 @@ use super::schema;
 #[serde(rename_all = "camelCase")]
 pub struct SchedulePolicySpec {
     /// Namespaces whose objects are placed; `{}` is all. Objects without a namespace are picked by labels alone.
-    #[schemars(schema_with = "schema::label_selector")]
+    #[schemars(schema_with = "crd_schema::label_selector")]
     pub namespace_selector: LabelSelector,
     /// Objects that are placed.
     pub resource_selectors: ResourceSelectors,
     /// Clusters that may be chosen; absent is all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::label_selector")]
+    #[schemars(schema_with = "crd_schema::label_selector")]
     pub cluster_selector: Option<LabelSelector>,
     /// Clusters in order of preference: the first with room gets the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::ordered_selector")]
+    #[schemars(schema_with = "crd_schema::ordered_selector")]
     pub ordered_cluster_selector: Option<LabelSelector>,
     /// Keeps objects together; absent places each object alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub struct SchedulePolicySpec {
 #[serde(rename_all = "camelCase")]
 pub struct ResourceSelectors {
     /// One of these has to match; an empty selector matches everything.
-    #[schemars(schema_with = "schema::label_selectors")]
+    #[schemars(schema_with = "crd_schema::label_selectors")]
     pub label_selectors: Vec<LabelSelector>,
     /// Only these kinds; absent is every kind that can be placed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -97,7 +97,7 @@ pub struct GroupBy {
 pub struct SpreadConstraints {
     /// `Divide` splits the replicas of pod controllers and copies the rest; `Duplicate` copies everything.
     #[serde(default = "divide")]
-    #[schemars(schema_with = "schema::spread_mode")]
+    #[schemars(schema_with = "crd_schema::spread_mode")]
     pub spread_mode: String,
     /// Cluster label; clusters with the same value are one domain.
     #[serde(default = "by_name")]
@@ -202,7 +202,7 @@ pub struct FieldOverride {
 #[serde(rename_all = "camelCase")]
 pub struct OverrideValue {
     /// The value itself.
-    #[schemars(schema_with = "schema::anything")]
+    #[schemars(schema_with = "crd_schema::anything")]
     pub static_value: Value,
 }
 
@@ -229,7 +229,7 @@ fn five_minutes() -> i32 {
 pub struct SchedulePolicyStatus {
     /// `Valid` and `Scheduled`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::conditions")]
+    #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
     /// Objects that the policy decides about.
     #[serde(default, skip_serializing_if = "Option::is_none")]

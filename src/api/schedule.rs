@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use super::cluster::{NodeResources, Taint};
 use super::condition::Condition;
-use super::{schema, shape};
+use super::crd_schema;
+use super::lenient::field;
 
 /// One object that one cluster has to hold.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -37,7 +38,7 @@ use super::{schema, shape};
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleSpec {
     /// The object, as it has to be applied.
-    #[schemars(schema_with = "schema::embedded_object")]
+    #[schemars(schema_with = "crd_schema::embedded_object")]
     pub manifest: Map<String, Value>,
     /// Digest of `manifest`.
     #[schemars(length(min = 1, max = 128))]
@@ -87,7 +88,7 @@ pub struct ApplyPolicy {
 pub struct ScheduleStatus {
     /// `Applied` and `Available`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::conditions")]
+    #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
     /// `spec.hash` of what was last applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +96,7 @@ pub struct ScheduleStatus {
     pub observed_hash: Option<String>,
     /// The part of the copy's status that its kind calls for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::opaque_map")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
     pub resource: Option<Map<String, Value>>,
     /// For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,19 +118,19 @@ pub struct ScheduleStatus {
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReportSpec {
     /// What is free, by node and resource.
-    #[serde(deserialize_with = "shape::or_empty")]
-    #[schemars(schema_with = "schema::opaque_map")]
+    #[serde(deserialize_with = "field::or_empty")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
     pub available_resources: NodeResources,
     /// What there is, by node and resource.
-    #[serde(deserialize_with = "shape::or_empty")]
-    #[schemars(schema_with = "schema::opaque_map")]
+    #[serde(deserialize_with = "field::or_empty")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
     pub capacity_resources: NodeResources,
     /// Taints by node; nodes without taints are left out.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "shape::or_empty")]
-    #[schemars(schema_with = "schema::opaque_map")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "field::or_empty")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
     pub node_taints: BTreeMap<String, Vec<Taint>>,
     /// When the agent wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "shape::field")]
-    #[schemars(schema_with = "schema::time")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::time")]
     pub last_update_time: Option<Time>,
 }

@@ -3,7 +3,7 @@
 //! A test sends the engine's requests past a proxy and compares: a request that is not stated here fails it.
 
 use crate::api::kinds::Kind;
-use crate::api::rights::{Right, Scope};
+use crate::api::rbac::{Right, Scope};
 
 /// Planning, applying, waiting for, undoing and removing objects of `kinds`, of which `awaited` become ready.
 pub fn rights<'k>(kinds: impl IntoIterator<Item = &'k Kind>, awaited: impl Fn(&Kind) -> bool) -> Vec<Right> {

@@ -2,7 +2,7 @@
 //! or drops a tree calls itself once for each level of it.
 
 use super::diagnostic::{Diagnostic, Place};
-use super::node::{Data, Node, Origin};
+use super::yaml::node::{Data, Node, Origin};
 
 /// How many mappings and lists may lie in one another.
 pub(super) const MAX_DEPTH: usize = 64;

@@ -15,11 +15,12 @@ use crate::api::version::{ServiceLine, ServiceVersion};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::files::Documents;
-use super::node::{Data, Node, Origin, Sources, merge};
 use super::render::{Part, Renderer};
 use super::values::ValuesBuilder;
 use super::versions::{Row, Versions, VersionsError};
-use super::{Files, read, render};
+use super::yaml::node::{Data, Node, Origin, Sources, merge};
+use super::yaml::read;
+use super::{Files, render};
 
 /// What a chart installs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

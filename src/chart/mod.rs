@@ -82,26 +82,16 @@
 // make the code that fills it longer.
 #![allow(clippy::result_large_err)]
 
-pub mod coverage;
 mod depth;
 mod diagnostic;
-pub mod explain;
+mod fast;
 mod files;
-#[cfg(test)]
-pub(crate) mod golden;
-mod json;
-pub mod lint;
+pub mod inspect;
 mod load;
-mod node;
 pub mod output;
-mod read;
-pub mod readme;
 pub mod render;
-mod scalar;
-mod secret_line;
-pub mod select;
-pub mod show;
-pub mod usage;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod values;
 pub mod versions;
 mod yaml;

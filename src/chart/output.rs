@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::values::MASK;
-use super::yaml;
+use super::yaml::write;
 use crate::api::text::{escaped_json, is_clean};
 
 /// One value of any type as YAML, its fields in their own order, ending with a line break.
@@ -35,7 +35,7 @@ pub fn yaml<T: Serialize>(value: &T) -> String {
 /// A Kubernetes object, or any other JSON, as YAML as kubectl writes it; ten times faster than [`yaml`].
 pub fn object_yaml(value: &Value) -> String {
     let mut text = String::new();
-    yaml::write(&mut text, value);
+    write::write(&mut text, value);
     text
 }
 
@@ -44,7 +44,7 @@ pub fn yaml_stream<'v>(values: impl IntoIterator<Item = &'v Value>) -> String {
     let mut text = String::new();
     for value in values {
         text.push_str("---\n");
-        yaml::write(&mut text, value);
+        write::write(&mut text, value);
     }
     text
 }

@@ -12,7 +12,7 @@ use crate::api::shell::kubeconfig_flag;
 use crate::api::version::{KubeMinor, VersionError};
 use crate::cli::args::global::Global;
 use crate::install::admin_access;
-use crate::install::home::Home;
+use crate::install::fleet_home::Home;
 use crate::k8s::{ClientError, Connected, Target};
 
 impl From<ClientError> for CliError {

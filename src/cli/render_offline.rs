@@ -8,7 +8,7 @@ use super::args::chart_choice;
 use super::args::package::wrong_name;
 use super::output::error::CliError;
 use crate::api::names::{ClusterName, ControlPlaneName, NamespaceName};
-use crate::chart::select::Selection;
+use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostic, Diagnostics, Kind, Rendered, ValuesBuilder, ValuesTree};
 use crate::control_plane::exposure::{self, Endpoint};
 use crate::control_plane::install::unknown;

@@ -7,17 +7,18 @@ use kube::Client;
 use serde_json::json;
 
 use super::exposure::Endpoint;
+use super::find_keys;
 use super::install::unknown;
-use super::keys;
 use super::plan::Plan;
 use super::values::ExposureType;
-use crate::api::keys::LABEL_INSTANCE;
+use crate::api::labels::LABEL_INSTANCE;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::pod_values::SecretValue;
 use crate::api::text::visible;
 use crate::apply::{Charts, Renderable, Rendering};
 use crate::chart::{self, Row};
-use crate::install::package::{self, planned};
+use crate::install::release_spec;
+use crate::install::release_spec::planned;
 use crate::install::renderable::{SecretEntry, objects_of, secret_values};
 use crate::inventory::Release;
 use crate::pki;
@@ -63,10 +64,11 @@ impl Charts for ControlPlaneCharts {
             let secrets =
                 secret_values(&self.client, namespace.as_str(), (LABEL_INSTANCE, name.as_str()), &SECRET_VALUES);
             let secrets = secrets.await.map_err(|error| format!("its secret values cannot be read: {error}"))?;
-            let plan = package::recorded(chart::Kind::ControlPlane, release, secrets, |selection, chart, values| {
-                Plan::new(name, namespace, selection, chart, values)
-            })?;
-            let found = keys::from_cluster(&self.client, self.namespace.as_str(), self.name.as_str()).await;
+            let plan =
+                release_spec::recorded(chart::Kind::ControlPlane, release, secrets, |selection, chart, values| {
+                    Plan::new(name, namespace, selection, chart, values)
+                })?;
+            let found = find_keys::from_cluster(&self.client, self.namespace.as_str(), self.name.as_str()).await;
             let found = found.map_err(|error| format!("its keys cannot be read: {error}"))?;
             // What is not there makes another object than was applied, which its digest tells.
             let mut keys = pki::placeholders();
@@ -123,7 +125,7 @@ mod tests {
     use super::super::chart_tests::{charts as lines, real_pki};
     use super::*;
     use crate::chart::SetKind;
-    use crate::chart::select::{Request, select};
+    use crate::chart::versions::select::{Request, select};
     use crate::k8s::ObjectRef;
 
     const FULL: &str = include_str!("../../tests/packager/fixtures/control-plane-full.yaml");
@@ -147,7 +149,7 @@ mod tests {
     fn plan(version: &str, values: &str, sets: &[&str]) -> Plan {
         let request = Request { version: Some(version), ..Request::default() };
         let selection = select(chart::versions(), request).unwrap();
-        let chart = package::load_chart(chart::Kind::ControlPlane, &selection).unwrap();
+        let chart = release_spec::load_chart(chart::Kind::ControlPlane, &selection).unwrap();
         let builder = chart.values_of(&selection.version).file("values.yaml", values.as_bytes());
         let builder = sets.iter().fold(builder, |builder, set| builder.set(SetKind::Value, set));
         let plan = Plan::new("demo".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, builder);

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde::Serialize;
 
 use super::values::{ExposureType, ExposureValues};
-use crate::chart::explain::DecidedBy;
+use crate::chart::inspect::explain::DecidedBy;
 use crate::check::hosting::{NodeFacts, USUAL_NODE_PORTS, is_cloud};
 
 /// The decision behind `exposure.type`, with the reason that is printed.

@@ -10,26 +10,27 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 
+use super::etcd_members;
 use super::exposure::{self, Decision, Endpoint, Known, NotYet};
+use super::find_keys;
+use super::find_keys::ADMIN_KUBECONFIG;
 use super::health::{self, Health};
-use super::keys::{self, ADMIN_KUBECONFIG};
 use super::kubeconfig;
-use super::members;
+use super::kubernetes_downgrade;
 use super::plan::{FIRST_STAGES, Plan};
-use super::survey::{Survey, survey};
+use super::precheck::{Survey, survey};
 use super::upgrade::UpgradeRefused;
 use super::values::ExposureType;
-use super::way_back;
 use crate::api::text::visible_cell;
 use crate::api::version::KubeMinor;
 use crate::chart::Diagnostics;
 use crate::check::Report;
 use crate::check::hosting::HostingFacts;
-use crate::install::ending::{Aftermath, Failure, heeding};
-use crate::install::home::Home;
-use crate::install::package::planned;
+use crate::install::failure::{Aftermath, Failure, heeding};
+use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
-use crate::install::run::{Course, InstallOptions, Stopped};
+use crate::install::release_spec::planned;
+use crate::install::session::{Course, InstallOptions, Stopped};
 use crate::inventory::{Phase, State};
 use crate::k8s::ObjectRef;
 use crate::pki::{self, Files, FolderError, Kubeconfig, PkiError};
@@ -180,7 +181,7 @@ impl Flow<'_> {
         ));
 
         let stopped = self.course.stopped();
-        let found = keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into());
+        let found = find_keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into());
         let found = self.course.in_time(found).await?;
         let endpoint = self.expose(&decision, &facts, &state, &known).await?;
         if let Some(moved) = self.plan.moved(&state, &endpoint) {
@@ -191,7 +192,7 @@ impl Flow<'_> {
         let objects = planned(&rendered.objects);
         let release = self.plan.release(&endpoint);
         let whole = self.course.engine.plan(&release, &objects).await.map_err(self.course.stopped())?;
-        if let Some(refused) = members::changed(self.course.engine, &whole).await.map_err(self.course.stopped())? {
+        if let Some(refused) = etcd_members::changed(self.course.engine, &whole).await.map_err(self.course.stopped())? {
             return Err(refused);
         }
         let (unchanged, found_by_labels) = (whole.is_noop() && self.course.run.is_none(), whole.found_by_labels());
@@ -219,7 +220,9 @@ impl Flow<'_> {
     async fn barred(&self) -> Option<Aftermath> {
         let engine = self.course.engine.with_deadline(None);
         let found = match engine.state().await {
-            Ok(state) => way_back::from_journal(&engine, &self.plan.package.namespace, &engine.believed(state)).await,
+            Ok(state) => {
+                kubernetes_downgrade::from_journal(&engine, &self.plan.package.namespace, &engine.believed(state)).await
+            }
             Err(error) => Err(error),
         };
         match found {
@@ -294,7 +297,7 @@ impl Flow<'_> {
 
     /// Completes the keys that were found.
     fn keys(&mut self, found: &Files, endpoint: &Endpoint) -> Result<Files, InstallError> {
-        let completed = keys::complete(found, self.plan, endpoint, Timestamp::now())?;
+        let completed = find_keys::complete(found, self.plan, endpoint, Timestamp::now())?;
         if !completed.issued.is_empty() {
             self.course.step(if completed.new_authorities {
                 "Generating certificates"

@@ -1,28 +1,27 @@
 //! What it means to install, check and remove a control plane.
 
-mod address;
 pub mod charts;
-pub mod compare;
+pub mod diff;
+mod etcd_members;
 pub mod exposure;
+pub mod find_keys;
 pub mod health;
 pub mod install;
-pub mod installation;
-pub mod keys;
+pub mod installed_status;
 pub mod kubeconfig;
-pub mod kubeconfig_file;
-pub mod local_folder;
-mod members;
+mod kubernetes_downgrade;
+pub mod local_files;
 pub mod plan;
+mod precheck;
 pub mod preflight;
-pub mod rights;
+pub mod rbac;
+mod recorded_endpoint;
 pub mod rollback;
 pub mod secrets;
-mod sound;
-mod survey;
 pub mod uninstall;
 pub mod upgrade;
+mod validate;
 pub mod values;
-mod way_back;
 
 #[cfg(test)]
 mod chart_tests;

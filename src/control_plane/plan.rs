@@ -5,17 +5,17 @@ use std::sync::Arc;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::address;
 use super::exposure::{self, Endpoint};
-use super::sound;
+use super::recorded_endpoint;
+use super::validate;
 use super::values::{ControlPlaneValues, ExposureType};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::Charts;
-use crate::chart::explain::{ExplainError, Explanation};
-use crate::chart::select::Selection;
+use crate::chart::inspect::explain::{ExplainError, Explanation};
+use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::hosting::{Wanted, needs};
-use crate::install::package::{Package, writes};
+use crate::install::release_spec::{Package, writes};
 use crate::inventory::{Release, State};
 use crate::pki;
 
@@ -61,7 +61,7 @@ impl Plan {
     ) -> Result<Self, Diagnostics> {
         let tree = values.build(ControlPlaneValues::schema)?;
         let values: ControlPlaneValues = tree.deserialize()?;
-        sound::check(&values, &tree)?;
+        validate::check(&values, &tree)?;
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values, flags: String::new() })
     }
@@ -102,7 +102,7 @@ impl Plan {
 
     /// What the record says about this install.
     pub fn release(&self, endpoint: &Endpoint) -> Release {
-        let mut facts = address::facts(endpoint);
+        let mut facts = recorded_endpoint::facts(endpoint);
         facts.insert(MEMBERS.to_owned(), self.values.etcd.replicas.to_string());
         self.package.release(facts)
     }
@@ -115,7 +115,7 @@ impl Plan {
     /// What to tell, before anything follows from it, where what is installed or kept is reached elsewhere from now on.
     pub(super) fn moved(&self, state: &State, endpoint: &Endpoint) -> Option<String> {
         let recorded = &state.record.as_ref()?.release.facts;
-        address::moved(recorded, endpoint, &self.values.exposure, self.name.as_str(), &self.flags)
+        recorded_endpoint::moved(recorded, endpoint, &self.values.exposure, self.name.as_str(), &self.flags)
     }
 
     /// What the plan asks of the hosting cluster; `objects` are any rendering of the chart.

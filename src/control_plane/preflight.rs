@@ -4,15 +4,15 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 use kube::api::Api;
 
-use super::address;
 use super::exposure;
 use super::plan::Plan;
+use super::recorded_endpoint;
 use super::values::ExposureType;
 use crate::apply;
 use crate::apply::{Engine, Foreign};
 use crate::chart::Object;
 use crate::check::hosting::{Collision, HostingFacts, read};
-use crate::install::package;
+use crate::install::release_spec;
 use crate::inventory::State;
 
 /// What the cluster holds of the plan.
@@ -45,7 +45,7 @@ pub async fn examine(
         let state = engine.state().await;
         return Ok((facts, state.map(|state| Compared { state, adopted: Vec::new(), found: 0 })));
     }
-    let compared = engine.plan_part(&package::planned(objects)).await.map(|compared| {
+    let compared = engine.plan_part(&release_spec::planned(objects)).await.map(|compared| {
         facts.collisions = compared.foreign.iter().map(collision).collect();
         Compared { found: compared.found_by_labels(), adopted: compared.adopted, state: compared.state }
     });
@@ -62,10 +62,10 @@ async fn former_node_port(plan: &Plan, client: &Client, engine: &Engine) -> Opti
     if exposure::expected(&plan.values.exposure) != ExposureType::NodePort {
         return None;
     }
-    let recorded = address::recorded_node_port(&engine.state().await.ok()?.record?.release.facts)?;
+    let recorded = recorded_endpoint::recorded_node_port(&engine.state().await.ok()?.record?.release.facts)?;
     let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let service = services.get_opt("apiserver").await.ok()?;
-    address::former_node_port(service.as_ref(), recorded)
+    recorded_endpoint::former_node_port(service.as_ref(), recorded)
 }
 
 fn collision(foreign: &Foreign) -> Collision {

@@ -3,10 +3,10 @@
 use crate::inventory;
 use std::sync::Arc;
 
-use super::installation;
+use super::installed_status;
+use super::kubernetes_downgrade;
 use super::uninstall::Target;
 use super::upgrade::UpgradeRefused;
-use super::way_back;
 use crate::apply;
 use crate::apply::{RolledBack, UndoPlan};
 use crate::install::progress::Progress;
@@ -88,7 +88,7 @@ impl Target<'_> {
         }
         undo.plan = engine.plan_undo(&undo.seen, undo.copy.as_ref()).await?;
         let known = engine.believed(known);
-        if let Some(refused) = way_back::from_journal(&engine, self.namespace, &known).await? {
+        if let Some(refused) = kubernetes_downgrade::from_journal(&engine, self.namespace, &known).await? {
             return Ok(Prospect::Ends(Outcome::Barred(refused)));
         }
         undo.started = known.journal.map(|journal| journal.started).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Target<'_> {
         let record = known.record.filter(|record| record.phase == inventory::Phase::Installed);
         let recorded = record.is_some();
         let installed = match record {
-            None => installation::labelled(self.client, self.name, self.namespace).await,
+            None => installed_status::labelled(self.client, self.name, self.namespace).await,
             Some(record) => Some(record.release.version),
         };
         if known.journal.is_none() && result.undone.is_empty() && result.problems.is_empty() {
@@ -131,8 +131,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::keys::{LABEL_APP_VERSION, LABEL_INSTANCE};
-    use crate::install::home::Home;
+    use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
+    use crate::install::fleet_home::Home;
 
     struct Silent;
 

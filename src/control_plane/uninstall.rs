@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::find_keys;
 use super::health;
-use super::keys;
-use super::local_folder::{self, Folder};
+use super::kubernetes_downgrade;
+use super::local_files;
+use super::local_files::Folder;
 use super::plan::OWNER_KIND;
 use super::secrets::ADMIN_SECRET;
-use super::way_back;
-use crate::api::brief::Age;
 use crate::api::names::ControlPlaneName;
+use crate::api::partial_list::Age;
 use crate::apply;
 use crate::apply::{Engine, Removal, Removed};
 use crate::check::inside::{self, Member};
@@ -70,7 +71,7 @@ impl Stage {
 }
 
 /// A control plane that is to go.
-pub type Target<'a> = install::target::Target<'a, ControlPlaneName>;
+pub type Target<'a> = install::installed::Target<'a, ControlPlaneName>;
 
 impl Target<'_> {
     pub(super) fn worker(&self, progress: &Arc<dyn Progress>) -> Engine {
@@ -80,7 +81,7 @@ impl Target<'_> {
 
     /// The workload clusters that are registered, or why they could not be asked for.
     pub async fn members(&self) -> Result<Vec<Member>, String> {
-        let kubeconfig = keys::admin_kubeconfig(self.client, self.namespace.as_str(), self.name.as_str()).await;
+        let kubeconfig = find_keys::admin_kubeconfig(self.client, self.namespace.as_str(), self.name.as_str()).await;
         let kubeconfig = kubeconfig.map_err(|error| health::chain(&error))?;
         let Some(kubeconfig) = kubeconfig else {
             // Its data may know some all the same.
@@ -132,9 +133,9 @@ impl Target<'_> {
             return stays();
         }
         let server = state.record.as_ref().and_then(|record| record.release.facts.get("server"));
-        match keys::from_cluster(self.client, self.namespace.as_str(), self.name.as_str()).await {
+        match find_keys::from_cluster(self.client, self.namespace.as_str(), self.name.as_str()).await {
             Ok(files) => {
-                let authority = local_folder::authority(&files);
+                let authority = local_files::authority(&files);
                 Folder::of(self.home, self.name, authority.as_deref(), server.map(String::as_str))
             }
             Err(_) => stays(),
@@ -146,7 +147,8 @@ impl Target<'_> {
         let engine = self.worker(progress);
         let state = engine.state().await?;
         // What cannot be seen keeps nothing from being removed.
-        let data_version = way_back::version_of_data(&engine, self.namespace, &state).await.unwrap_or_default();
+        let data_version =
+            kubernetes_downgrade::version_of_data(&engine, self.namespace, &state).await.unwrap_or_default();
         engine.uninstall(Removal { data_version, ..removal }).await
     }
 

@@ -3,7 +3,7 @@
 //! That kubeconfig comes out of a Secret of the hosting cluster or out of a file that may be a copy of one, so only what
 //! [`Kubeconfig::parse`] takes is ever used to connect.
 
-use super::home::Home;
+use super::fleet_home::Home;
 use crate::api::names::ControlPlaneName;
 use crate::k8s::kubeconfig::connect_with;
 use crate::k8s::{Connected, sentences};

@@ -2,12 +2,12 @@
 //! containers ask for, how a run tells what it does, how it goes through its stages and how it ends.
 
 pub mod admin_access;
-pub mod compare;
-pub mod ending;
-pub mod home;
-pub mod package;
+pub mod diff;
+pub mod failure;
+pub mod fleet_home;
+pub mod installed;
 pub mod progress;
+pub mod release_spec;
 pub mod renderable;
-pub mod resources;
-pub mod run;
-pub mod target;
+pub mod session;
+pub mod validate_resources;

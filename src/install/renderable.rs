@@ -5,8 +5,8 @@ use kube::Client;
 use kube::api::{Api, ResourceExt as _};
 use serde_json::{Map, Value};
 
-use super::package::load_chart;
-use crate::chart::select::{Request, Selection, select};
+use super::release_spec::load_chart;
+use crate::chart::versions::select::{Request, Selection, select};
 use crate::chart::{self, Chart, Diagnostics, Object, Row, ValuesBuilder};
 use crate::k8s::ObjectRef;
 

@@ -6,22 +6,16 @@
 //!
 //! Its client certificate is in `system:masters`: it makes the first RBAC binding, so none can have been made for it.
 
+pub mod agent_clock;
 pub mod bootstrap;
-pub mod clock;
-pub mod init_secret;
-pub mod inputs;
-pub mod lead;
-pub mod leader;
-pub mod membership;
+pub mod cluster_rbac;
+pub mod election;
+mod events;
+pub mod index;
 pub mod monitor;
-mod note;
-pub mod objects;
-pub mod registrar;
-pub mod report;
+pub mod readyz;
+pub mod registration;
 pub mod settings;
-pub mod state;
-pub mod token;
-pub mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,10 +29,10 @@ use crate::daemon::log;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
 use crate::k8s::daemon_client;
-use lead::Leader;
-use leader::Role;
+use bootstrap::Leader;
+use election::Role;
+use readyz::State;
 use settings::Args;
-use state::State;
 
 /// Runs until SIGTERM or SIGINT.
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -65,11 +59,11 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         args.identity.clone().unwrap_or_else(|| format!("fleet-scheduler-{:08x}", rand::rng().random::<u32>()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, admin = %address, "starting");
     let args = Arc::new(args);
-    let started_with = inputs::kubeconfig_digest(&args);
+    let started_with = bootstrap::inputs::kubeconfig_digest(&args);
     let client = daemon_client::client(&args.kubeconfig).await?;
-    let heartbeats = daemon_client::client_that_tires(&args.kubeconfig, view::LEASES_SILENT).await?;
+    let heartbeats = daemon_client::client_that_tires(&args.kubeconfig, index::LEASES_SILENT).await?;
     let (role_sender, role) = watch::channel(Role::Starting);
-    let election = tokio::spawn(leader::run(client.clone(), identity, role_sender, stop.clone()));
+    let election = tokio::spawn(election::run(client.clone(), identity, role_sender, stop.clone()));
     let leader = Leader { client, heartbeats, args: args.clone(), state: state.clone(), metrics };
     tokio::select! {
         () = follow(leader, role) => {}
@@ -98,7 +92,7 @@ async fn follow(leader: Leader, mut role: watch::Receiver<Role>) {
         leader.state.set_role(now);
         if leads && term.is_none() {
             let mut tasks = tokio::task::JoinSet::new();
-            tasks.spawn(lead::run(leader.clone()));
+            tasks.spawn(bootstrap::run(leader.clone()));
             term = Some(tasks);
         }
         if role.changed().await.is_err() {
@@ -111,7 +105,7 @@ async fn follow(leader: Leader, mut role: watch::Receiver<Role>) {
 async fn new_kubeconfig(args: &Args, started_with: Option<String>) {
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let now = inputs::kubeconfig_digest(args);
+        let now = bootstrap::inputs::kubeconfig_digest(args);
         // A file that is gone for a moment is being replaced.
         if now.is_some() && now != started_with {
             return;

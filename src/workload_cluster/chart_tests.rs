@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::values::AgentValues;
 use crate::api::pod_values::current;
-use crate::chart::coverage::{Coverage, constant_values};
-use crate::chart::golden;
-use crate::chart::usage::usage;
+use crate::chart::testing::coverage::{Coverage, constant_values};
+use crate::chart::testing::golden;
+use crate::chart::testing::usage::usage;
 use crate::chart::{Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, presets, versions};
 use crate::k8s::ObjectRef;
 
@@ -189,7 +189,7 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
     for chart in charts() {
         for (name, input) in inputs(&chart) {
             let rendered = chart.render(&input).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(crate::chart::lint::lint(&chart, &rendered, chart.row().unwrap()), [], "{name}");
+            assert_eq!(crate::chart::inspect::lint::lint(&chart, &rendered, chart.row().unwrap()), [], "{name}");
         }
     }
 }

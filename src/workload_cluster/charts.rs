@@ -8,13 +8,13 @@ use serde_json::json;
 
 use super::install::namespace;
 use super::plan::Plan;
-use crate::api::keys::{INIT_SECRET, LABEL_INSTANCE};
+use crate::api::labels::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::{ClusterName, NamespaceName};
 use crate::api::pod_values::SecretValue;
 use crate::api::text::visible;
 use crate::apply::{Charts, Renderable, Rendering};
 use crate::chart::{self, Row};
-use crate::install::package;
+use crate::install::release_spec;
 use crate::install::renderable::{SecretEntry, objects_of, secret_values};
 use crate::inventory::Release;
 use crate::k8s::ObjectRef;
@@ -57,7 +57,7 @@ impl Charts for AgentCharts {
             let (name, place) = (self.name.clone(), self.namespace.clone());
             let secrets = secret_values(&self.client, place.as_str(), (LABEL_INSTANCE, name.as_str()), &SECRET_VALUES);
             let secrets = secrets.await.map_err(|error| format!("its secret values cannot be read: {error}"))?;
-            let plan = package::recorded(chart::Kind::Agent, release, secrets, |selection, chart, values| {
+            let plan = release_spec::recorded(chart::Kind::Agent, release, secrets, |selection, chart, values| {
                 Plan::new(name, place, selection, chart, values)
             })?;
             let rendered = plan.render().map_err(|problems| visible(&problems.to_string()).into_owned())?;

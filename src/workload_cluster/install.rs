@@ -10,13 +10,13 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::{Value, json};
 
-use super::hub::Hub;
+use super::control_plane_api::Hub;
 use super::plan::{FIRST_STAGE, Plan};
 use super::probe::{self, Probed};
 use super::registration::{Identity, Seen};
 use super::uninstall::{LEAVING, Leave, leave};
 use crate::api::init_kubeconfig::Init;
-use crate::api::keys::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
+use crate::api::labels::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::api::text::{visible, visible_cell};
@@ -25,11 +25,11 @@ use crate::apply::Planned;
 use crate::chart::{Diagnostics, Object};
 use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
 use crate::check::{self, Report};
-use crate::install::compare::Comparison;
-use crate::install::ending::{Aftermath, Failure, heeding};
-use crate::install::home::Home;
+use crate::install::diff::Comparison;
+use crate::install::failure::{Aftermath, Failure, heeding};
+use crate::install::fleet_home::Home;
 use crate::install::progress::{Progress, preview_adoption, record_lost};
-use crate::install::run::{Course, InstallOptions, Stopped};
+use crate::install::session::{Course, InstallOptions, Stopped};
 use crate::k8s::ObjectRef;
 
 /// The identifier by which `--skip-preflight` leaves the probe out.

@@ -1,12 +1,12 @@
 //! What it means to install, check and remove an agent in a workload cluster.
 
 pub mod charts;
-pub mod hub;
+pub mod control_plane_api;
 pub mod install;
 pub mod plan;
 pub mod probe;
+pub mod rbac;
 pub mod registration;
-pub mod rights;
 pub mod uninstall;
 pub mod values;
 

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::values::AgentValues;
 use crate::api::names::{ClusterName, NamespaceName};
 use crate::apply::{Charts, Planned};
-use crate::chart::explain::{ExplainError, Explanation};
-use crate::chart::select::{Selection, check_skew};
+use crate::chart::inspect::explain::{ExplainError, Explanation};
+use crate::chart::versions::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::workload::Wanted;
-use crate::install::package::{Package, planned, writes};
-use crate::install::resources;
+use crate::install::release_spec::{Package, planned, writes};
+use crate::install::validate_resources;
 use crate::inventory::Release;
 use crate::pki;
 
@@ -49,7 +49,7 @@ impl Plan {
     ) -> Result<Self, Diagnostics> {
         let tree = values.build(AgentValues::schema)?;
         let values: AgentValues = tree.deserialize()?;
-        let wrong = resources::check(&[], &values.resources, &tree);
+        let wrong = validate_resources::check(&[], &values.resources, &tree);
         if !wrong.is_empty() {
             return Err(Diagnostics(wrong));
         }

@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt as _};
 use super::plan::OWNER_KIND;
 use super::probe;
 use super::registration::Identity;
-use crate::api::keys::LABEL_INSTANCE;
+use crate::api::labels::LABEL_INSTANCE;
 use crate::api::names::ClusterName;
 use crate::api::registration::{LEAVE_FAILED, Registration, state};
 use crate::api::text::visible;
@@ -22,7 +22,7 @@ use crate::install::progress::Progress;
 pub const LEAVING: Duration = Duration::from_secs(60);
 
 /// An agent that is to go.
-pub type Target<'a> = install::target::Target<'a, ClusterName>;
+pub type Target<'a> = install::installed::Target<'a, ClusterName>;
 
 /// How the cluster stands with its control plane after it was asked to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]

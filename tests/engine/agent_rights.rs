@@ -4,19 +4,19 @@
 
 use std::time::{Duration, Instant};
 
-use fleetctl::api::keys::{INIT_SECRET, INIT_SECRET_KEY};
+use fleetctl::api::labels::{INIT_SECRET, INIT_SECRET_KEY};
+use fleetctl::api::rbac::{Right, Scope, rules};
 use fleetctl::api::registration::{ANNOTATION_STATE, IDENTITY_SECRET, Registration, state};
-use fleetctl::api::rights::{Right, Scope, rules};
 use fleetctl::apply::{Engine, Options, Removal};
-use fleetctl::chart::select::{Request, select};
+use fleetctl::chart::versions::select::{Request, select};
 use fleetctl::chart::{Kind, versions};
 use fleetctl::check::workload::{InitFacts, WorkloadFacts};
-use fleetctl::install::package::load_chart;
+use fleetctl::install::release_spec::load_chart;
 use fleetctl::k8s::Events;
 use fleetctl::workload_cluster::plan::Plan;
 use fleetctl::workload_cluster::probe::{self, Probed};
+use fleetctl::workload_cluster::rbac::{Rights, rights, roles};
 use fleetctl::workload_cluster::registration::Identity;
-use fleetctl::workload_cluster::rights::{Rights, rights, roles};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};

@@ -262,7 +262,7 @@ async fn a_namespace_with_something_else_in_it_stays_and_says_what() {
 async fn two_installations_share_a_namespace_without_touching_each_other() {
     let one = Case::new("shared").await;
     one.install(&objects(&one)).await.unwrap();
-    let owner = fleetctl::apply::Owner::new("agent", &format!("{}-b", one.namespace), &one.namespace);
+    let owner = fleetctl::inventory::Owner::new("agent", &format!("{}-b", one.namespace), &one.namespace);
     let engine = fleetctl::apply::Engine::new(
         super::support::client().await.0,
         owner,

@@ -4,17 +4,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bed::Bed;
-use fleetctl::api::rights::{Right, Scope, rules};
+use fleetctl::api::rbac::{Right, Scope, rules};
 use fleetctl::apply::{Engine, Options, Planned, Removal};
-use fleetctl::chart::select::{Request, select};
+use fleetctl::chart::versions::select::{Request, select};
 use fleetctl::chart::{Kind, SetKind, versions};
 use fleetctl::check::inside;
 use fleetctl::control_plane::exposure::Endpoint;
 use fleetctl::control_plane::plan::Plan;
-use fleetctl::control_plane::rights::{rights, roles};
+use fleetctl::control_plane::rbac::{rights, roles};
 use fleetctl::control_plane::values::ExposureType;
-use fleetctl::control_plane::{installation, keys, preflight};
-use fleetctl::install::package::{load_chart, planned};
+use fleetctl::control_plane::{find_keys, installed_status, preflight};
+use fleetctl::install::release_spec::{load_chart, planned};
 use fleetctl::inventory::Owner;
 use fleetctl::k8s::{Event, Events};
 use fleetctl::pki;
@@ -114,12 +114,12 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     let namespace = plan.package.namespace.as_str();
     let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::namespaced(client.clone(), namespace);
     services.get("apiserver").await.map_err(|e| chain(&e))?;
-    keys::from_cluster(client, namespace, plan.name.as_str()).await.map_err(|e| chain(&e))?;
-    keys::admin_kubeconfig(client, namespace, namespace).await.map_err(|e| chain(&e))?;
+    find_keys::from_cluster(client, namespace, plan.name.as_str()).await.map_err(|e| chain(&e))?;
+    find_keys::admin_kubeconfig(client, namespace, namespace).await.map_err(|e| chain(&e))?;
     inside::components(client, namespace).await.map_err(|e| chain(&e))?;
     let sets: kube::Api<k8s_openapi::api::apps::v1::StatefulSet> = kube::Api::namespaced(client.clone(), namespace);
     sets.list(&kube::api::ListParams::default()).await.map_err(|e| chain(&e))?;
-    let report = installation::look(client, &plan.name, &plan.package.namespace, "").await.report;
+    let report = installed_status::look(client, &plan.name, &plan.package.namespace, "").await.report;
     let objects = report.judged.iter().find(|judged| judged.id == "objects").unwrap();
     if !matches!(objects.verdict, fleetctl::check::Verdict::Passed(_)) {
         return Err(format!("{:?}", objects.verdict));

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use fleetctl::api::version::KubeMinor;
-use fleetctl::chart::select::{Request, Selection, select};
+use fleetctl::chart::versions::select::{Request, Selection, select};
 use fleetctl::chart::{Chart, Kind, Object, RenderInput, Rendered, Row, ValuesBuilder, presets, versions};
 use fleetctl::control_plane::exposure::{Endpoint, endpoint_from_values};
 use fleetctl::control_plane::install::unknown;
 use fleetctl::control_plane::plan::Plan;
 use fleetctl::control_plane::values::{ControlPlaneValues, ExposureType};
-use fleetctl::install::package::load_chart;
+use fleetctl::install::release_spec::load_chart;
 use fleetctl::pki::placeholders;
 use fleetctl::workload_cluster::values::AgentValues;
 use serde_json::{Value, json};

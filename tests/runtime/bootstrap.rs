@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fleetctl::api::condition::find;
-use fleetctl::api::keys::{BOOTSTRAP_STATUS, INIT_SECRET};
-use fleetctl::scheduler::report;
+use fleetctl::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
+use fleetctl::scheduler::bootstrap::status;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -109,7 +109,7 @@ async fn the_init_secret_follows_the_address_and_comes_back_when_deleted() {
     wait("the missing address is reported", async || {
         let (code, body) = scheduler.ask("/readyz").await;
         let Some(map) = maps.get_opt(BOOTSTRAP_STATUS).await.unwrap() else { return false };
-        let conditions = report::conditions(&map);
+        let conditions = status::conditions(&map);
         let secret = find(&conditions, "InitSecretReady").map(|c| (c.status.clone(), c.reason.clone()));
         code == 503
             && body.contains("AgentEndpointUnknown")

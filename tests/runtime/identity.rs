@@ -6,7 +6,7 @@ use clap::Parser as _;
 use fleetctl::agent::register::{Life, RegisterError, rejoin};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::init_kubeconfig::Init;
-use fleetctl::api::keys::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
+use fleetctl::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
 use fleetctl::api::{Cluster, ClusterSpec};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use fleetctl::api::Cluster;
-use fleetctl::api::keys::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, CLUSTER_GROUP, INIT_SECRET};
+use fleetctl::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, CLUSTER_GROUP, INIT_SECRET};
 use futures::StreamExt as _;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SelfSubjectRulesReview,

@@ -9,10 +9,11 @@ use fleetctl::api::cluster::Observed;
 use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::api::{Cluster, ClusterSpec, ClusterStatus};
 use fleetctl::daemon::metrics::Metrics;
+use fleetctl::scheduler::index;
+use fleetctl::scheduler::index::View;
 use fleetctl::scheduler::monitor::Monitor;
-use fleetctl::scheduler::registrar::Registrar;
+use fleetctl::scheduler::registration::Registrar;
 use fleetctl::scheduler::settings::Settings;
-use fleetctl::scheduler::view::{self, View};
 use futures::StreamExt as _;
 use http::Response;
 use http_body_util::{BodyExt as _, BodyStream, StreamBody};
@@ -68,7 +69,7 @@ impl Parts {
     fn of(hub: &Client) -> Self {
         let view = Arc::new(View::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(view::watch(hub.clone(), hub.clone(), view.clone()));
+        tasks.spawn(index::watch(hub.clone(), hub.clone(), view.clone()));
         let reporter = Reporter { controller: "fleet-scheduler".to_owned(), instance: None };
         Self { view, recorder: Recorder::new(hub.clone(), reporter), tasks }
     }

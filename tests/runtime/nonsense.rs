@@ -2,7 +2,7 @@
 
 use fleetctl::api::Cluster;
 use fleetctl::api::condition::find;
-use fleetctl::api::keys::LABEL_CLUSTER;
+use fleetctl::api::labels::LABEL_CLUSTER;
 use fleetctl::api::lenient::Lenient;
 use fleetctl::daemon::metrics::Metrics;
 use k8s_openapi::api::coordination::v1::Lease;

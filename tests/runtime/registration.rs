@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fleetctl::agent::identity::Certificate;
-use fleetctl::api::keys::ANNOTATION_ALLOW_NEW_KEY;
+use fleetctl::api::labels::ANNOTATION_ALLOW_NEW_KEY;
 use fleetctl::api::{Cluster, ClusterReport, ClusterReportSpec};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -7,7 +7,7 @@ use fleetctl::agent::heartbeat::{Heart, Pulse};
 use fleetctl::agent::inventory::facts::Overrides;
 use fleetctl::agent::inventory::nodes::{NodeFacts, PodFacts};
 use fleetctl::agent::inventory::watch::Observed;
-use fleetctl::agent::report::Reporter;
+use fleetctl::agent::status_writer::Reporter;
 use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::daemon::metrics::Metrics;
 use kube::Client;

@@ -1,6 +1,6 @@
 //! Requests for certificates with every wrong subject, sent to the real thing: all refused, each with a reason.
 
-use fleetctl::api::keys::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
+use fleetctl::api::labels::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
 use fleetctl::api::{Cluster, digest};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};

@@ -9,9 +9,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use fleetctl::api::condition::find;
 use fleetctl::api::init_kubeconfig::Init;
-use fleetctl::api::keys::BOOTSTRAP_STATUS;
+use fleetctl::api::labels::BOOTSTRAP_STATUS;
 use fleetctl::api::{Cluster, digest, registration};
-use fleetctl::scheduler::report;
+use fleetctl::scheduler::bootstrap::status;
 use futures::FutureExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -146,7 +146,7 @@ async fn follow(stage: &Stage, kubeconfig: &Path, script: &str) {
 async fn report_of(hub: &Client) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(hub.clone(), "fleet");
     let map = maps.get(BOOTSTRAP_STATUS).await.unwrap();
-    find(&report::conditions(&map), "Bootstrapped").unwrap().message.clone()
+    find(&status::conditions(&map), "Bootstrapped").unwrap().message.clone()
 }
 
 /// Makes the scheduler apply its objects anew, by a change of one of them that changes nothing, and waits until it has.

@@ -4,7 +4,7 @@ use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 use serde_json::{Map, Value};
 
 use crate::chart::diagnostic::Diagnostic;
-use crate::chart::scalar::{Meaning, plain, shorten};
+use crate::chart::yaml::scalar::{Meaning, plain, shorten};
 
 use super::engine::Renderer;
 use super::filters::scalar_text;
@@ -90,7 +90,7 @@ impl<'t> Binder<'t> {
         let site = self.text.slots.get(slot).and_then(|slot| slot.1);
         Diagnostic::error(code, message)
             .at(site.map(|site| self.renderer.site_place(site)))
-            .path(crate::chart::node::show_path(&self.path))
+            .path(crate::chart::yaml::node::show_path(&self.path))
     }
 
     fn next(&mut self) -> Step<(Event<'t>, Span)> {

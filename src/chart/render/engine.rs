@@ -19,10 +19,10 @@ use crate::chart::load::File;
 
 use super::bind::{self, Bound, Leaf};
 use super::filters::{self, MARKS_IN_INPUT, NoData};
-use super::skeleton;
-use super::template::{END, Marks, Prepared, SITE, SLOT, Site, has_mark, prepare};
+use super::template::{END, Marks, Prepared, SLOT, Site, has_mark, prepare};
 use super::text::{Text, clean};
 use super::{Object, RenderInput, Rendered};
+use crate::chart::fast::render;
 
 /// How many steps of the engine one template may take. The largest of ours takes some thousand.
 const FUEL: u64 = 5_000_000;
@@ -140,6 +140,7 @@ impl Renderer {
     ///
     /// # Errors
     /// Everything that is wrong in their syntax.
+    #[cfg(test)]
     pub(in crate::chart) fn of_branches(&self) -> Result<Self, Diagnostics> {
         Self::marked(self.0.files.clone(), self.0.parts.clone(), Marks::Branches)
     }
@@ -186,6 +187,7 @@ impl Renderer {
     }
 
     /// The names that the templates use without setting them, as dotted paths: `values.etcd.image`.
+    #[cfg(test)]
     pub(in crate::chart) fn variables(&self) -> BTreeSet<String> {
         self.0.env.templates().flat_map(|(_, template)| template.undeclared_variables(true)).collect()
     }
@@ -297,9 +299,9 @@ impl Renderer {
             objects.into_iter().zip(lines.iter()).for_each(|(json, line)| take(json, Some((template, *line))));
         } else {
             // The engine's own copy of the output is gone before the objects are made.
-            let plain = |output: &str, values| Some((skeleton::Plain::of(output)?, values));
+            let plain = |output: &str, values| Some((render::Plain::of(output)?, values));
             let (output, values) = self.captured(&part.file, context, plain).ok()??;
-            skeleton::objects(output, values, take)?;
+            render::objects(output, values, take)?;
         }
         Some(made)
     }
@@ -323,11 +325,13 @@ impl Renderer {
     }
 
     /// The number of all sites: expressions, and branches if it was made for those.
+    #[cfg(test)]
     pub(in crate::chart) fn sites(&self) -> usize {
         self.0.sites.len()
     }
 
     /// The sites that an input reaches. `bootstrap` stands for the files that templates embed.
+    #[cfg(test)]
     pub(in crate::chart) fn reached(
         &self,
         input: &RenderInput,
@@ -339,7 +343,7 @@ impl Renderer {
         for part in &self.0.parts {
             let number = |rest: &str| rest.split(END).next()?.parse::<usize>().ok();
             self.captured(&part.file, &context, |output, _| {
-                reached.extend(output.split(SITE).skip(1).filter_map(number));
+                reached.extend(output.split(super::template::SITE).skip(1).filter_map(number));
             })?;
         }
         Ok(reached)

@@ -23,7 +23,7 @@ fn refuse(message: impl Into<String>) -> Error {
 
 /// Why a value of a template is no data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoData {
+pub(in crate::chart) enum NoData {
     Undefined,
     Function,
     Token,
@@ -113,7 +113,7 @@ fn text(state: &State<'_, '_>, value: &Value) -> Result<String, Error> {
 }
 
 /// How a scalar reads inside other text; nothing for null, lists and mappings.
-pub(super) fn scalar_text(value: &Json) -> Option<String> {
+pub(in crate::chart) fn scalar_text(value: &Json) -> Option<String> {
     match value {
         Json::String(text) => Some(text.clone()),
         Json::Number(number) => Some(number.to_string()),

@@ -3,10 +3,9 @@
 
 mod bind;
 mod engine;
-mod filters;
+pub(in crate::chart) mod filters;
 mod object;
-mod skeleton;
-mod template;
+pub(in crate::chart) mod template;
 mod text;
 
 pub use object::{Object, Rendered};

@@ -5,10 +5,10 @@ use crate::chart::diagnostic::{Diagnostic, Place};
 
 /// The characters that marks and tokens are made of. They are for private use in Unicode; templates may not hold them,
 /// and values may, since values never become text that is parsed.
-pub(super) const SLOT: char = '\u{e000}';
-pub(super) const END: char = '\u{e001}';
+pub(in crate::chart) const SLOT: char = '\u{e000}';
+pub(in crate::chart) const END: char = '\u{e001}';
 pub(super) const SITE: char = '\u{e002}';
-pub(super) const LINE: char = '\u{e003}';
+pub(in crate::chart) const LINE: char = '\u{e003}';
 
 /// Whether a character is one of ours.
 pub(super) fn is_mark(c: char) -> bool {

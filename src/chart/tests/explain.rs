@@ -1,7 +1,7 @@
 //! Explaining fields: what is said about where they come from.
 
 use super::*;
-use crate::chart::explain::{ExplainError, Explanation, explain, parse_path, render, render_json, replace};
+use crate::chart::inspect::explain::{ExplainError, Explanation, explain, parse_path, render, render_json, replace};
 
 fn explained(
     build: impl FnOnce(ValuesBuilder) -> ValuesBuilder,

@@ -5,7 +5,7 @@ use proptest::test_runner::Config;
 
 use super::hostile::hostile;
 use super::*;
-use crate::chart::node::{Node, Origin, Sources, merge};
+use crate::chart::yaml::node::{Node, Origin, Sources, merge};
 
 /// How many strings one render takes: most of a render's cost is the same for one and for many.
 const BATCH: u32 = 50;
@@ -120,7 +120,8 @@ fn objects_read_back_as_they_were_written() {
             );
             let mut sources = Sources::default();
             let source = sources.add("x", text);
-            let node = read::read(&sources, source).map_err(|errors| TestCaseError::fail(format!("{errors:?}")))?;
+            let node = crate::chart::yaml::read::read(&sources, source)
+                .map_err(|errors| TestCaseError::fail(format!("{errors:?}")))?;
             prop_assert_eq!(node.unwrap().to_json(), value);
             Ok(())
         })

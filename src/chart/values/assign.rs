@@ -2,9 +2,9 @@
 
 use crate::chart::depth::{self, MAX_DEPTH};
 use crate::chart::diagnostic::{Diagnostic, Place};
-use crate::chart::json::Json;
-use crate::chart::node::{Data, Entry, Mapping, Node, Origin, merge, show_path};
-use crate::chart::scalar::shorten;
+use crate::chart::yaml::json::Json;
+use crate::chart::yaml::node::{Data, Entry, Mapping, Node, Origin, merge, show_path};
+use crate::chart::yaml::scalar::shorten;
 
 use super::SetKind;
 
@@ -51,7 +51,7 @@ impl Argument<'_> {
 
     fn place(&self, start: usize, end: usize) -> Place {
         let mut place = Place::in_text(self.flag, self.text, start, end);
-        crate::chart::secret_line::hide_behind_secret_key(&mut place);
+        crate::chart::yaml::redact::hide_behind_secret_key(&mut place);
         place
     }
 

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::api::version::ServiceLine;
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
-use crate::chart::node::{Data, Entry, Node, Origin, Sources, merge};
-use crate::chart::read;
-use crate::chart::secret_line::hide_behind_secret_key;
+use crate::chart::yaml::node::{Data, Entry, Node, Origin, Sources, merge};
+use crate::chart::yaml::read;
+use crate::chart::yaml::redact::hide_behind_secret_key;
 
 use super::assign::{self, Assignment};
 use super::tree::ValuesTree;

@@ -11,7 +11,6 @@
 
 mod assign;
 mod builder;
-mod fits;
 mod schema;
 pub mod suggest;
 mod tree;

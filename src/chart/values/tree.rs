@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
-use crate::chart::node::{Data, Node, Origin, Sources, show_path};
+use crate::chart::yaml::node::{Data, Node, Origin, Sources, show_path};
 
 use super::Schema;
 use crate::api::digest::full;

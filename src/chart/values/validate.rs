@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use crate::api::version::ServiceLine;
 use crate::chart::diagnostic::Diagnostic;
-use crate::chart::node::{Data, Entry, Node, Origin, Sources, show_path};
-use crate::chart::scalar::{Unclear, shorten};
+use crate::chart::yaml::node::{Data, Entry, Node, Origin, Sources, show_path};
+use crate::chart::yaml::scalar::{Unclear, shorten};
 
 use super::assign::Assignment;
-use super::fits::fits;
 use super::schema::{Schema, Views, plain_json};
 use super::suggest::nearest;
+use crate::chart::fast::schema::fits;
 
 /// How many errors are shown in one run.
 const MAX_SHOWN: usize = 50;

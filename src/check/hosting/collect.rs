@@ -12,7 +12,7 @@ use kube::{Client, Resource, ResourceExt};
 use super::needs::canonical;
 use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, QuotaFacts, Wanted, read};
 use crate::api::quantity::{self, Milli};
-use crate::api::rights::{Right, Scope};
+use crate::api::rbac::{Right, Scope};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
 

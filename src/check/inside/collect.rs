@@ -12,11 +12,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{COMPONENTS, Component, DEFINITIONS, Inside, Member};
-use crate::api::brief::{self, Age};
 use crate::api::cluster::conditions::READY;
 use crate::api::init_kubeconfig::Init;
-use crate::api::keys::{BOOTSTRAP_STATUS, INIT_SECRET};
-use crate::api::rights::{Right, Scope};
+use crate::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
+use crate::api::partial_list;
+use crate::api::partial_list::Age;
+use crate::api::rbac::{Right, Scope};
 use crate::api::{Cluster, SchedulePolicy};
 
 /// How the names of the API groups end that an install brings.
@@ -195,7 +196,7 @@ fn if_defined<T>(answer: Result<Vec<T>, kube::Error>) -> Result<Vec<T>, kube::Er
 /// # Errors
 /// Whatever the server refuses.
 pub async fn members(hub: &Client, age: Age) -> Result<Vec<Member>, kube::Error> {
-    let found = brief::list::<Cluster, Registered>(hub, age).await;
+    let found = partial_list::list::<Cluster, Registered>(hub, age).await;
     let mut members: Vec<Member> = if_defined(found)?.into_iter().map(member).collect();
     members.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(members)
@@ -206,9 +207,9 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
     let reports: Api<ConfigMap> = Api::namespaced(hub.clone(), namespace);
     let (definitions, members, policies, secret, report, version) = tokio::join!(
-        brief::list::<CustomResourceDefinition, Definition>(hub, Age::Now),
+        partial_list::list::<CustomResourceDefinition, Definition>(hub, Age::Now),
         members(hub, Age::InMemory),
-        brief::list::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
+        partial_list::list::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
         secrets.get_opt(INIT_SECRET),
         reports.get_opt(BOOTSTRAP_STATUS),
         hub.apiserver_version(),

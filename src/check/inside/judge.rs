@@ -1,7 +1,7 @@
 //! The health checks: pure judgements over what was read of a control plane.
 
 use super::{HOSTING, HealthFacts};
-use crate::api::keys::INIT_SECRET;
+use crate::api::labels::INIT_SECRET;
 use crate::check::{Check, Finding};
 
 fn component_check(facts: &HealthFacts, name: &str) -> Finding {

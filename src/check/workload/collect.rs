@@ -11,10 +11,10 @@ use kube::{Client, ResourceExt};
 use super::{AgentFacts, InitFacts, MemberFacts, TokenFacts, Wanted, WorkloadFacts};
 use crate::api::Cluster;
 use crate::api::init_kubeconfig::Init;
-use crate::api::keys::{LABEL_APP_VERSION, LABEL_INSTANCE};
+use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::lenient::Lenient;
+use crate::api::rbac::{Right, Scope};
 use crate::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET};
-use crate::api::rights::{Right, Scope};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
 

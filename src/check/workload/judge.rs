@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{InitFacts, SOME_CONTROL_PLANE, TokenFacts, Wanted, WorkloadFacts};
-use crate::api::keys::INIT_SECRET;
+use crate::api::labels::INIT_SECRET;
 use crate::api::shell::{self, foreign_word};
 use crate::api::version::ServiceLine;
 use crate::check::{Check, Finding, access, autopilot};

@@ -2,7 +2,8 @@
 
 use clap::Args;
 
-use crate::chart::select::{self, Request, SelectError, Selection};
+use crate::chart::versions::select;
+use crate::chart::versions::select::{Request, SelectError, Selection};
 use crate::chart::{self, Chart, Kind};
 use crate::cli::output::error::{CliError, Exit};
 use crate::control_plane::values::ControlPlaneValues;

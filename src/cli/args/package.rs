@@ -7,11 +7,12 @@ use super::images::ImageArgs;
 use super::values::ValuesArgs;
 use crate::api::names::NameError;
 use crate::api::version::KubeMinor;
-use crate::chart::select::{self, Request, Selection};
+use crate::chart::versions::select;
+use crate::chart::versions::select::{Request, Selection};
 use crate::chart::{self, Chart, Diagnostics, ValuesBuilder};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::install::package::{Package, PackageError, load_chart};
+use crate::install::release_spec::{Package, PackageError, load_chart};
 
 /// Flags that decide what is installed; help texts that differ by command are put in there.
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::api::Cluster;
 use crate::api::cluster::conditions::READY;
 use crate::api::condition::find;
-use crate::api::keys::cluster_namespace;
+use crate::api::labels::cluster_namespace;
 use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
 use crate::cli::args::global::Global;

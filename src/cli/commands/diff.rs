@@ -17,9 +17,9 @@ use crate::cli::output::format::Format;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::compare::compare;
-use crate::install::compare::Comparison;
-use crate::install::ending::{Aftermath, Failure};
+use crate::control_plane::diff::compare;
+use crate::install::diff::Comparison;
+use crate::install::failure::{Aftermath, Failure};
 use crate::install::progress::Progress;
 use crate::workload_cluster;
 

@@ -4,8 +4,9 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::api::version::{KubeMinor, ServiceLine};
-use crate::chart::lint::lint;
-use crate::chart::select::{self, Request, Selection};
+use crate::chart::inspect::lint::lint;
+use crate::chart::versions::select;
+use crate::chart::versions::select::{Request, Selection};
 use crate::chart::{self, Diagnostic, Kind, Severity, output};
 use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::args::global::Global;

@@ -12,13 +12,14 @@ use serde::Serialize;
 use crate::api::Cluster;
 use crate::api::text::{visible_cell, visible_list};
 use crate::api::version::ServiceVersion;
-use crate::chart::{self, select};
+use crate::chart;
+use crate::chart::versions::select;
 use crate::cli::args::global::Global;
 use crate::cli::connect::connect;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::{health, keys};
+use crate::control_plane::{find_keys, health};
 
 /// How long each cluster may take: a version is asked for when something is wrong, too.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -120,7 +121,8 @@ async fn ask(global: &Global, found: &mut Document) -> Result<(), String> {
 
 /// The agents that the control plane in this namespace knows.
 async fn registered(hosting: &Client, namespace: &str, name: &str) -> Result<Vec<Installed>, String> {
-    let kubeconfig = keys::admin_kubeconfig(hosting, namespace, name).await.map_err(|error| health::chain(&error))?;
+    let kubeconfig =
+        find_keys::admin_kubeconfig(hosting, namespace, name).await.map_err(|error| health::chain(&error))?;
     let kubeconfig = kubeconfig.ok_or("its kubeconfig is not in the cluster")?;
     let hub = health::hub(&kubeconfig).await?;
     let clusters = Api::<Cluster>::all(hub).list(&ListParams::default()).await;

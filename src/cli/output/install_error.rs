@@ -13,11 +13,11 @@ use crate::cli::args::global::Global;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
-use crate::install::ending::{Aftermath, Failure};
-use crate::install::run::Stopped;
+use crate::install::failure::{Aftermath, Failure};
+use crate::install::session::Stopped;
 use crate::pki::PkiError;
 use crate::workload_cluster;
-use crate::workload_cluster::hub::Hub;
+use crate::workload_cluster::control_plane_api::Hub;
 
 /// An error of the engine: headline, chain, remedy.
 pub(crate) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::api::kinds::Kind;
     use crate::chart;
-    use crate::chart::select::{Request, select};
+    use crate::chart::versions::select::{Request, select};
     use crate::cli::Cli;
     use crate::cli::args::chart_choice;
     use crate::control_plane::upgrade;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::chart::coverage::{Coverage, constant_values};
+use crate::chart::testing::coverage::{Coverage, constant_values};
 use crate::k8s::ObjectRef;
 
 const FULL: &str = include_str!("../../../tests/packager/fixtures/control-plane-full.yaml");
@@ -65,7 +65,7 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
     for chart in charts() {
         for input in inputs(chart) {
             let rendered = chart.render(&input).unwrap_or_else(|error| panic!("{error}"));
-            let found = crate::chart::lint::lint(chart, &rendered, chart.row().unwrap());
+            let found = crate::chart::inspect::lint::lint(chart, &rendered, chart.row().unwrap());
             assert_eq!(found, [], "{}", chart.line());
         }
     }

@@ -1,7 +1,7 @@
 //! Golden files: every line flattened, and what each preset changes in it. `cargo bed goldens` writes them anew.
 
 use super::*;
-use crate::chart::golden::{changes, snapshot, yaml};
+use crate::chart::testing::golden::{changes, snapshot, yaml};
 
 #[test]
 fn every_flattened_line_is_the_golden_one() {

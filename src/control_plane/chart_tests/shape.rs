@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::pod_values::current;
-use crate::chart::usage::usage;
+use crate::chart::testing::usage::usage;
 use crate::control_plane::secrets::{KEPT_SECRET, SECRET_ENTRIES};
 
 #[test]

@@ -1,8 +1,8 @@
 //! The monitor: says of every cluster whether it is ready, idle, asleep, accepted; and lets go of those that leave.
 
-pub mod brake;
-pub mod mirror;
-pub mod readiness;
+pub mod cluster_conditions;
+pub mod cluster_labels;
+pub mod mass_loss;
 mod rights;
 
 use std::collections::BTreeSet;
@@ -18,18 +18,18 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::membership;
-use super::note::{Note, publish};
-use super::view::{View, cluster_of_namespace};
+use super::cluster_rbac;
+use super::events::{Note, publish};
+use super::index::{View, cluster_of_namespace};
 use crate::api::cluster::conditions;
 use crate::api::condition::find;
-use crate::api::keys::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER};
+use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER};
 use crate::api::lenient::Lenient;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, Condition};
 use crate::daemon::metrics::Metrics;
 use crate::k8s::daemon_client::{CallError, call};
-use brake::Brake;
+use mass_loss::Brake;
 
 /// How often all clusters are judged; a look costs no request.
 const TICK: Duration = Duration::from_secs(1);
@@ -86,9 +86,9 @@ impl Monitor {
         for cluster in &clusters {
             let was = is_ready(cluster);
             let pulse = self.pulse(&cluster.name_any(), now);
-            if was && pulse == readiness::Pulse::Lost {
+            if was && pulse == cluster_conditions::Pulse::Lost {
                 brake.lost(&cluster.name_any(), now);
-            } else if pulse == readiness::Pulse::Fresh {
+            } else if pulse == cluster_conditions::Pulse::Fresh {
                 brake.back(&cluster.name_any());
                 ready += usize::from(was);
             }
@@ -133,8 +133,8 @@ impl Monitor {
         Ok(call(api.get_opt(name)).await?.map(|read| read.0))
     }
 
-    fn pulse(&self, name: &str, now: Instant) -> readiness::Pulse {
-        readiness::pulse(self.view.beat(name).as_ref(), self.view.known_since(name), now)
+    fn pulse(&self, name: &str, now: Instant) -> cluster_conditions::Pulse {
+        cluster_conditions::pulse(self.view.beat(name).as_ref(), self.view.known_since(name), now)
     }
 
     async fn judge(&self, cluster: Arc<Cluster>, now: Instant) -> Result<(), CallError> {
@@ -146,7 +146,7 @@ impl Monitor {
         if leaves(&cluster) {
             return self.let_go(&cluster).await;
         }
-        let cluster = match mirror::update(&cluster) {
+        let cluster = match cluster_labels::update(&cluster) {
             Some(update) => {
                 let params = PatchParams::apply(SCHEDULER_MANAGER).force();
                 match call(api.patch(&name, &params, &Patch::Apply(&update))).await {
@@ -164,12 +164,12 @@ impl Monitor {
             }
             None => cluster,
         };
-        let evidence = readiness::Evidence {
+        let evidence = cluster_conditions::Evidence {
             pulse: self.pulse(&name, now),
             clock: self.view.beat(&name).and_then(|beat| beat.clock.told()),
             has_work: self.view.has_work(&name),
         };
-        let all = readiness::evaluate(&cluster, evidence, Timestamp::now());
+        let all = cluster_conditions::evaluate(&cluster, evidence, Timestamp::now());
         let before = cluster.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
         if !differ(&before, &all) {
             return Ok(());
@@ -196,7 +196,7 @@ impl Monitor {
             Some(now) if now.metadata.uid == cluster.metadata.uid && leaves(&now) => {
                 tracing::info!(cluster = name, "the cluster leaves");
                 self.note(&now, EventType::Normal, CLUSTER_LEFT, "the agent asked to be forgotten").await;
-                membership::remove(&self.client, &now).await?;
+                cluster_rbac::remove(&self.client, &now).await?;
             }
             Some(now) => self.view.put(now),
             None => self.view.forget(cluster),
@@ -302,7 +302,7 @@ mod tests {
     use kube::runtime::events::Reporter;
 
     use super::*;
-    use crate::api::keys::ANNOTATION_KEY_FINGERPRINT;
+    use crate::api::labels::ANNOTATION_KEY_FINGERPRINT;
     use crate::api::{ClusterSpec, ClusterStatus};
 
     /// A monitor of a hub that has this cluster or none, and what else than reading it asked for.

@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use super::Monitor;
 use crate::api::Cluster;
-use crate::scheduler::membership::{self, EnsureError};
-use crate::scheduler::view::View;
+use crate::scheduler::cluster_rbac;
+use crate::scheduler::cluster_rbac::EnsureError;
+use crate::scheduler::index::View;
 
 /// Time between two comparisons of rights and clusters, which cost no request.
 const TICK: Duration = Duration::from_millis(500);
@@ -105,8 +106,8 @@ impl Monitor {
         if is_reconciled(&self.view, &now) {
             return Ok(None);
         }
-        membership::reconcile(&self.client, &self.view, &now).await?;
-        Ok(Some(membership::holder(&now)))
+        cluster_rbac::reconcile(&self.client, &self.view, &now).await?;
+        Ok(Some(cluster_rbac::holder(&now)))
     }
 
     /// Revokes the rights of clusters that were deleted: at once, not when the garbage collector comes by.
@@ -120,7 +121,7 @@ impl Monitor {
             // The list that it was missing in may have been an old one.
             let cleared = match self.find(&name).await {
                 Ok(Some(_)) => continue,
-                Ok(None) => membership::clear(&self.client, &name).await,
+                Ok(None) => cluster_rbac::clear(&self.client, &name).await,
                 Err(error) => Err(error),
             };
             match cleared {
@@ -147,13 +148,13 @@ enum Due {
 fn due(view: &View, kind: Due) -> Vec<Arc<Cluster>> {
     let mut clusters = view.clusters();
     clusters.retain(|cluster| {
-        let what = if membership::holder(cluster).is_some() { Due::Grant } else { Due::Revoke };
+        let what = if cluster_rbac::holder(cluster).is_some() { Due::Grant } else { Due::Revoke };
         what == kind && !is_reconciled(view, cluster)
     });
     clusters
 }
 
 pub(super) fn is_reconciled(view: &View, cluster: &Cluster) -> bool {
-    let holder = membership::holder(cluster);
+    let holder = cluster_rbac::holder(cluster);
     view.rights(&cluster.name_any()).is_some_and(|rights| rights.are(cluster, holder.as_deref()))
 }

@@ -14,14 +14,14 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::Value;
 
 use crate::api::text::is_harmful;
-use crate::api::{Cluster, brief};
+use crate::api::{Cluster, partial_list};
 use crate::chart;
 use crate::check::{hosting, workload};
 use crate::cli::args::global::Global;
 use crate::cli::commands::explain::pages;
 use crate::cli::connect::{connect, hub_client};
 use crate::cli::output::log::LogFormat;
-use crate::install::home::Home;
+use crate::install::fleet_home::Home;
 use crate::k8s::Target;
 use crate::workload_cluster::install::PROBE;
 
@@ -202,11 +202,11 @@ where
 }
 
 async fn namespaces(global: Global) -> Option<Vec<String>> {
-    brief::names::<Namespace>(&connect(&global).await.ok()?.client).await.ok()
+    partial_list::names::<Namespace>(&connect(&global).await.ok()?.client).await.ok()
 }
 
 async fn clusters(global: Global) -> Option<Vec<String>> {
-    brief::names::<Cluster>(&hub_client(&global).await.ok()?).await.ok()
+    partial_list::names::<Cluster>(&hub_client(&global).await.ok()?).await.ok()
 }
 
 #[cfg(test)]

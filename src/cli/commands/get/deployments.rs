@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kube::api::Api;
 
 use super::{Format, formatted, selection};
-use crate::api::keys::LABEL_TARGET_CLUSTER;
+use crate::api::labels::LABEL_TARGET_CLUSTER;
 use crate::cli::args::global::Global;
 use crate::cli::connect::{hub, list_failed};
 use crate::cli::output::error::{CliError, Exit};

@@ -6,7 +6,7 @@ use kube::api::Api;
 
 use super::{Format, formatted, selection};
 use crate::api::ScheduleGroup;
-use crate::api::keys::LABEL_TARGET_CLUSTER;
+use crate::api::labels::LABEL_TARGET_CLUSTER;
 use crate::api::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::connect::{hub_client, list_failed};

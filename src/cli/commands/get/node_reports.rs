@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
-use crate::api::keys::cluster_namespace;
+use crate::api::labels::cluster_namespace;
 use crate::api::text::visible_cell;
 use crate::api::{Cluster, ClusterReport};
 use crate::cli::output::terminal::Ui;

@@ -19,10 +19,10 @@ use crate::cli::output::manifests;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::cli::signals::interrupted;
-use crate::install::home::Home;
+use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::k8s::Connected;
-use crate::workload_cluster::hub::Hub;
+use crate::workload_cluster::control_plane_api::Hub;
 use crate::workload_cluster::install::{Installed, PROBE, Place, install};
 use crate::workload_cluster::plan::Plan;
 

@@ -24,9 +24,9 @@ use crate::cli::{connect, render_offline};
 use crate::control_plane::exposure::Endpoint;
 use crate::control_plane::install::{Installed, install};
 use crate::control_plane::plan::Plan;
-use crate::install::home::Home;
+use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
-use crate::install::run::InstallOptions;
+use crate::install::session::InstallOptions;
 use crate::k8s::Connected;
 use crate::pki;
 

@@ -10,8 +10,8 @@ use crate::cli::args::global::Global;
 use crate::cli::args::run::RunArgs;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::install::package::Package;
-use crate::install::run::InstallOptions;
+use crate::install::release_spec::Package;
+use crate::install::session::InstallOptions;
 
 pub(in crate::cli) use agent::{AgentArgs, PreparedAgent, prepare as prepare_agent};
 pub(crate) use control_plane::{Prepared, prepare};

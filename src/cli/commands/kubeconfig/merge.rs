@@ -6,8 +6,9 @@ use crate::api::names::ControlPlaneName;
 use crate::cli::args::global::Global;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::kubeconfig_file::{self, Changed, FileError, Readers, change};
-use crate::install::home::Home;
+use crate::control_plane::kubeconfig::write_shared;
+use crate::control_plane::kubeconfig::write_shared::{Changed, FileError, Readers, change};
+use crate::install::fleet_home::Home;
 use crate::pki::{self, EditError, Kubeconfig};
 
 /// Puts the entries into the file.
@@ -46,11 +47,11 @@ pub(crate) fn merge(
 fn place(files: &[PathBuf], name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<PathBuf, FileError> {
     let mut texts = Vec::with_capacity(files.len());
     for file in files {
-        texts.push((file, kubeconfig_file::text(file)?));
+        texts.push((file, write_shared::text(file)?));
     }
     let has = |text: &str| matches!(pki::remove_from_kubeconfig(text, name.as_str()), Ok(Some(_)));
     let known = texts.iter().find(|(_, text)| has(text)).map(|(file, _)| *file);
-    let place = known.or_else(|| kubeconfig_file::target(files)).cloned().unwrap_or_default();
+    let place = known.or_else(|| write_shared::target(files)).cloned().unwrap_or_default();
     for (file, before) in texts.into_iter().filter(|(file, _)| **file != place) {
         // Whether such a file could be edited does not matter.
         if let Err(source @ EditError::Taken { .. }) = pki::merge_kubeconfig(&before, kubeconfig, name.as_str(), false)
@@ -98,7 +99,7 @@ pub(crate) fn remove(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneN
 
 /// The files that kubectl reads.
 fn files(global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Vec<PathBuf>, CliError> {
-    let files = kubeconfig_file::listed(global.kubeconfig.as_deref(), &home.kubeconfig(name));
+    let files = write_shared::listed(global.kubeconfig.as_deref(), &home.kubeconfig(name));
     if files.is_empty() {
         return Err(
             CliError::usage("NoKubeconfig", "there is no kubeconfig to change").hint("name it with `--kubeconfig`")

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use crate::chart::show::{UsedImage, images};
+use crate::chart::inspect::show::{UsedImage, images};
 use crate::chart::{Kind, output};
 use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::args::global::Global;

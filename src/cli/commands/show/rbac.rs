@@ -11,7 +11,7 @@ use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_values;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::install::package::Package;
+use crate::install::release_spec::Package;
 use crate::{control_plane, workload_cluster};
 
 /// Print the rights that installing, checking and removing a control plane needs
@@ -54,12 +54,12 @@ kubectl --context west -n kube-system create rolebinding fleetctl-agent-west \\\
 pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit, CliError> {
     if let Some(Other::Agent(args)) = &args.of {
         let plan = args.plan(ui, global, None)?;
-        let rights = workload_cluster::rights::rights(&plan).map_err(|problems| wrong_values(&problems))?;
-        return print(ui, &plan.package, &workload_cluster::rights::roles(&plan, &rights));
+        let rights = workload_cluster::rbac::rights(&plan).map_err(|problems| wrong_values(&problems))?;
+        return print(ui, &plan.package, &workload_cluster::rbac::roles(&plan, &rights));
     }
     let plan = args.plan.plan(ui, global, None)?;
-    let rights = control_plane::rights::rights(&plan).map_err(|problems| wrong_values(&problems))?;
-    print(ui, &plan.package, &control_plane::rights::roles(&plan, &rights))
+    let rights = control_plane::rbac::rights(&plan).map_err(|problems| wrong_values(&problems))?;
+    print(ui, &plan.package, &control_plane::rbac::roles(&plan, &rights))
 }
 
 fn print(ui: &Ui, package: &Package, roles: &[Value]) -> Result<Exit, CliError> {

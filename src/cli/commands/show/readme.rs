@@ -3,8 +3,8 @@
 use clap::Args;
 
 use super::presets;
-use crate::chart::readme::{Readme, readme};
-use crate::chart::select::Selection;
+use crate::chart::inspect::readme::{Readme, readme};
+use crate::chart::versions::select::Selection;
 use crate::chart::{self, Kind};
 use crate::cli::args::chart_choice;
 use crate::cli::args::chart_choice::ChartArgs;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::chart::show::commented_values;
+use crate::chart::inspect::show::commented_values;
 use crate::cli::args::chart_choice;
 use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::args::package::wrong_values;

@@ -9,7 +9,7 @@ use kube::config::Kubeconfig;
 use kube::{Client, CustomResourceExt, ResourceExt};
 
 use crate::api::Cluster;
-use crate::api::keys::{INIT_SECRET, LABEL_INSTANCE};
+use crate::api::labels::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::ControlPlaneName;
 use crate::api::text::visible_cell;
 use crate::check::inside::View;
@@ -19,12 +19,14 @@ use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{hub as connect, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
+use crate::control_plane::find_keys;
+use crate::control_plane::find_keys::AdminKubeconfigError;
 use crate::control_plane::health::{self, Health, chain};
-use crate::control_plane::installation::{self, Installation};
-use crate::control_plane::keys::{self, AdminKubeconfigError};
+use crate::control_plane::installed_status;
+use crate::control_plane::installed_status::Installation;
 use crate::diagnose::Diagnosis;
 use crate::install::admin_access;
-use crate::install::home::Home;
+use crate::install::fleet_home::Home;
 use crate::k8s::Connected;
 
 /// A control plane, as far as it can be seen.
@@ -90,7 +92,7 @@ pub(crate) async fn look_telling(
     };
     let is_there = |name: &ControlPlaneName| installed.iter().any(|other| other == name.as_str());
     let installed = if wanted.as_ref().map_or(installed.is_empty(), |name| !is_there(name)) {
-        let begun = installation::begun(&there.client, &global.namespace, wanted.as_ref()).await;
+        let begun = installed_status::begun(&there.client, &global.namespace, wanted.as_ref()).await;
         begun.iter().map(ToString::to_string).chain(installed).collect()
     } else {
         installed
@@ -195,8 +197,8 @@ async fn from_hosting(
     tell(&health.report.judged);
     let flags = global.tail();
     let (installation, causes) = tokio::join!(
-        installation::look(hosting, &name, &global.namespace, &flags),
-        installation::causes(hosting, &name, &global.namespace, &health.facts)
+        installed_status::look(hosting, &name, &global.namespace, &flags),
+        installed_status::causes(hosting, &name, &global.namespace, &health.facts)
     );
     let inside = hub.ok().filter(|_| health.facts.inside.is_ok());
     Ok(Seen { name, health, installation, causes, hosting: Some(hosting.clone()), inside })
@@ -248,7 +250,7 @@ fn known(home: &Home) -> Vec<ControlPlaneName> {
 
 /// The control plane's API: by the kubeconfig in the hosting cluster, else by the local file.
 async fn hub(hosting: &Client, namespace: &str, name: &ControlPlaneName) -> Result<Client, String> {
-    let kubeconfig = match keys::admin_kubeconfig(hosting, namespace, name.as_str()).await {
+    let kubeconfig = match find_keys::admin_kubeconfig(hosting, namespace, name.as_str()).await {
         Ok(Some(kubeconfig)) => Some(kubeconfig),
         Err(error @ AdminKubeconfigError::Refused { .. }) => return Err(error.to_string()),
         Ok(None) | Err(AdminKubeconfigError::Api(_)) => match Home::of_user() {

@@ -14,9 +14,9 @@ use crate::cli::output::install_error::local_keys;
 use crate::cli::output::terminal::Ui;
 use crate::cli::{connect, render_offline};
 use crate::control_plane::exposure;
-use crate::control_plane::keys;
+use crate::control_plane::find_keys;
 use crate::control_plane::plan::Plan;
-use crate::install::home::Home;
+use crate::install::fleet_home::Home;
 use crate::pki;
 
 pub(super) const EXAMPLES: &str = with_precedence!(
@@ -63,14 +63,15 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     })?;
     let home = connect::home()?;
     let folder = home.keys(&plan.name);
-    if keys::are_elsewhere(&home, &plan.name).map_err(|error| local(&error))? {
+    if find_keys::are_elsewhere(&home, &plan.name).map_err(|error| local(&error))? {
         return Err(other_keys(&home, &plan));
     }
-    let completed = keys::complete_in(&folder, &plan, &endpoint, Timestamp::now()).map_err(|error| match &error {
-        pki::KeptError::Folder(error) => local(error),
-        pki::KeptError::Keys(error) => local_keys(&folder, error),
-    })?;
-    let kubeconfig = completed.files.get(keys::ADMIN_KUBECONFIG).unwrap_or_default();
+    let completed =
+        find_keys::complete_in(&folder, &plan, &endpoint, Timestamp::now()).map_err(|error| match &error {
+            pki::KeptError::Folder(error) => local(error),
+            pki::KeptError::Keys(error) => local_keys(&folder, error),
+        })?;
+    let kubeconfig = completed.files.get(find_keys::ADMIN_KUBECONFIG).unwrap_or_default();
     let file =
         pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", kubeconfig).map_err(|e| local(&e))?;
     let keys = &completed.files;

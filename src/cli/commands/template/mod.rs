@@ -10,7 +10,7 @@ use crate::api::version::KubeMinor;
 use crate::cli::args::global::Global;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::install::package::Package;
+use crate::install::release_spec::Package;
 
 /// Print the objects of an install as manifests that can be applied
 #[derive(Debug, Subcommand)]

@@ -8,7 +8,8 @@ use fs_err as fs;
 
 use crate::api::file::{self, FileError};
 use crate::api::kinds;
-use crate::chart::explain::{self, ExplainError, Explanation};
+use crate::chart::inspect::explain;
+use crate::chart::inspect::explain::{ExplainError, Explanation};
 use crate::chart::{Diagnostics, Object, Rendered, output};
 use crate::cli::args::package::wrong_values;
 use crate::cli::output::error::{CliError, Exit};

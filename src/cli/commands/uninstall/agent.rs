@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{elsewhere, leftovers};
-use crate::api::keys::cluster_namespace;
+use crate::api::labels::cluster_namespace;
 use crate::api::names::ClusterName;
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell};

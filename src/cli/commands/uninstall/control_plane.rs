@@ -20,7 +20,7 @@ use crate::cli::output::format::Format;
 use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::local_folder::Folder;
+use crate::control_plane::local_files::Folder;
 use crate::control_plane::uninstall::{Planned, Target};
 use crate::install::progress::Progress;
 

@@ -1,0 +1,104 @@
+//! The nodes of a large cluster, told in objects of their own beside the Cluster: see [`super::shards`].
+//!
+//! They lie in the cluster's own namespace of the control plane, which is all that this agent may write them in, and go
+//! with it when the cluster goes.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+
+use super::nodes::printed;
+use super::publish::Snapshot;
+use super::shards::{NODES, Shards};
+use crate::api::labels::{AGENT_MANAGER, cluster_namespace};
+use crate::api::{ClusterReport, ClusterReportSpec};
+use crate::k8s::daemon_client::{CallError, call};
+
+/// What the names of the reports begin with; a number follows.
+const PREFIX: &str = "nodes-";
+
+/// The reports of one cluster.
+pub struct NodeReports {
+    api: Api<ClusterReport>,
+    /// `None` until it is known what the control plane has.
+    shards: Option<Shards>,
+}
+
+impl NodeReports {
+    /// The reports of the cluster `name`.
+    pub fn new(hub: &Client, name: &str) -> Self {
+        Self { api: Api::namespaced(hub.clone(), &cluster_namespace(name)), shards: None }
+    }
+
+    /// Forgets what was told: another agent with our identity may have told something else since.
+    pub fn forget(&mut self) {
+        self.shards = None;
+    }
+
+    async fn found(&mut self) -> Result<&mut Shards, CallError> {
+        if self.shards.is_none() {
+            let mut shards = Shards::default();
+            for report in call(self.api.list(&ListParams::default())).await? {
+                let index = report.name_any().strip_prefix(PREFIX).and_then(|number| number.parse().ok());
+                if let Some(index) = index {
+                    shards.found(index, report.spec.available_resources.into_keys());
+                }
+            }
+            self.shards = Some(shards);
+        }
+        Ok(self.shards.get_or_insert_default())
+    }
+
+    /// Writes what is due of a cluster that is too large for its object, and nothing of another. Called before the
+    /// Cluster is written, so that a reader who is told to look for reports finds them.
+    ///
+    /// # Errors
+    /// The first report that could not be written; those before it are.
+    pub async fn write(&mut self, snapshot: &Snapshot, now: Duration, wall: Timestamp) -> Result<(), CallError> {
+        if snapshot.allocatable.len() <= NODES {
+            return Ok(());
+        }
+        let api = self.api.clone();
+        let shards = self.found().await?;
+        shards.assign(snapshot.allocatable.keys());
+        for (index, part) in shards.due(snapshot, now) {
+            let name = format!("{PREFIX}{index}");
+            let report = ClusterReport::new(&name, spec(&part, wall));
+            let params = PatchParams::apply(AGENT_MANAGER).force();
+            call(api.patch(&name, &params, &Patch::Apply(&report))).await?;
+            shards.told(index, part, now);
+        }
+        Ok(())
+    }
+
+    /// Deletes the reports that no node is in any more. Called after the Cluster is written.
+    ///
+    /// # Errors
+    /// The first that could not be deleted.
+    pub async fn tidy(&mut self, snapshot: &Snapshot) -> Result<(), CallError> {
+        let api = self.api.clone();
+        let shards = self.found().await?;
+        if snapshot.allocatable.len() <= NODES {
+            shards.assign([].iter());
+        }
+        for index in shards.left_over() {
+            match call(api.delete(&format!("{PREFIX}{index}"), &DeleteParams::default())).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => shards.deleted(index),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn spec(part: &Snapshot, wall: Timestamp) -> ClusterReportSpec {
+    ClusterReportSpec {
+        available_resources: printed(&part.available),
+        capacity_resources: part.capacity.clone(),
+        node_taints: part.taints.clone(),
+        last_update_time: Some(Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))),
+    }
+}

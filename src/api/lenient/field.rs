@@ -1,0 +1,179 @@
+//! Fields that are read only if they have the right shape; anything else is read over and absent.
+//!
+//! Nothing is read into a [`Value`] first: of a deep value that alone is an error.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Number, Value};
+
+use crate::api::cluster::Taint;
+
+/// What is read only if it has the right shape.
+pub(crate) trait Shape: Sized {
+    fn text(_: &str) -> Option<Self> {
+        None
+    }
+
+    fn number(_: Number) -> Option<Self> {
+        None
+    }
+
+    fn list<'de, A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+
+    fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
+        while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+}
+
+impl Shape for String {
+    fn text(text: &str) -> Option<Self> {
+        Some(text.to_owned())
+    }
+}
+
+impl Shape for i32 {
+    fn number(number: Number) -> Option<Self> {
+        number.as_i64()?.try_into().ok()
+    }
+}
+
+impl Shape for Timestamp {
+    fn text(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Shape for Time {
+    fn text(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
+    }
+}
+
+/// A text or a number.
+impl Shape for Value {
+    fn text(text: &str) -> Option<Self> {
+        Some(Self::String(text.to_owned()))
+    }
+
+    fn number(number: Number) -> Option<Self> {
+        Some(Self::Number(number))
+    }
+}
+
+impl<T: Shape> Shape for Vec<T> {
+    fn list<'de, A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+        let mut found = Self::new();
+        while let Some(item) = items.next_element::<Maybe<T>>()? {
+            found.extend(item.0);
+        }
+        Ok(Some(found))
+    }
+}
+
+impl<T: Shape> Shape for BTreeMap<String, T> {
+    fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
+        let mut found = Self::new();
+        while let Some((key, value)) = entries.next_entry::<String, Maybe<T>>()? {
+            found.extend(value.0.map(|value| (key, value)));
+        }
+        Ok(Some(found))
+    }
+}
+
+impl Shape for Map<String, Value> {
+    fn map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
+        Ok(BTreeMap::map(entries)?.map(|found: BTreeMap<_, _>| found.into_iter().collect()))
+    }
+}
+
+impl Shape for Taint {
+    fn map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
+        let mut found: BTreeMap<String, String> = BTreeMap::map(entries)?.unwrap_or_default();
+        let mut take = |key| found.remove(key);
+        let (key, value, effect) = (take("key"), take("value").unwrap_or_default(), take("effect"));
+        Ok(key.zip(effect).map(|(key, effect)| Self { key, value, effect }))
+    }
+}
+
+/// The names in an object, without what is in them.
+pub(crate) struct Names(pub(crate) Vec<String>);
+
+impl Shape for Names {
+    fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
+        let mut found = Vec::new();
+        while let Some((name, IgnoredAny)) = entries.next_entry()? {
+            found.push(name);
+        }
+        Ok(Some(Self(found)))
+    }
+}
+
+struct Maybe<T>(Option<T>);
+
+impl<'de, T: Shape> Deserialize<'de> for Maybe<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Any(PhantomData)).map(Self)
+    }
+}
+
+struct Any<T>(PhantomData<T>);
+
+impl<'de, T: Shape> Visitor<'de> for Any<T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(T::number(number.into()))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(T::number(number.into()))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(Number::from_f64(number).and_then(T::number))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(T::text(text))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+        T::list(items)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Self::Value, A::Error> {
+        T::map(entries)
+    }
+}
+
+/// A field that is absent when it has the wrong shape.
+pub(crate) fn field<'de, T: Shape, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Maybe::deserialize(deserializer).map(|read| read.0)
+}
+
+/// A field that is empty when it has the wrong shape.
+pub(crate) fn or_empty<'de, T: Shape + Default, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Maybe::deserialize(deserializer).map(|read| read.0.unwrap_or_default())
+}

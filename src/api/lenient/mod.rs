@@ -1,0 +1,319 @@
+//! Objects in which others than us can write, read so that nothing in one of them fails a list or a watch.
+//!
+//! One object that cannot be read fails the whole list or watch that it is in, so an agent could stop the scheduler for
+//! all others. The API server does not look into opaque maps, passes times that cannot be represented here, and lets
+//! whoever may write an object write its managed fields.
+
+pub(crate) mod field;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestSpec, CertificateSigningRequestStatus,
+};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, MicroTime, OwnerReference, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
+use kube::api::{ObjectMeta, PartialObjectMeta};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+use super::labels::SCHEDULER_MANAGER;
+use super::{Cluster, ClusterSpec, ClusterStatus};
+use field::{Names, field, or_empty};
+
+/// Names of fields as managed fields have them, as deep as labels are.
+type Fields = BTreeMap<String, BTreeMap<String, Names>>;
+
+/// What one manager set.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Managed {
+    #[serde(default)]
+    manager: String,
+    #[serde(default)]
+    operation: String,
+    #[serde(default)]
+    subresource: String,
+    #[serde(rename = "fieldsV1", default, deserialize_with = "or_empty")]
+    fields: Fields,
+}
+
+/// Of the managed fields, those that the scheduler applied.
+fn applied<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<ManagedFieldsEntry>>, D::Error> {
+    let all = Option::<Vec<Managed>>::deserialize(deserializer)?.unwrap_or_default();
+    let ours = all.into_iter().filter(|entry| {
+        entry.manager == SCHEDULER_MANAGER && entry.operation == "Apply" && entry.subresource.is_empty()
+    });
+    let names = |Names(names)| names.into_iter().map(|name| (name, json!({}))).collect::<Value>();
+    let inner =
+        |fields: BTreeMap<_, _>| fields.into_iter().map(|(name, below)| (name, names(below))).collect::<Value>();
+    let entry = |managed: Managed| ManagedFieldsEntry {
+        manager: Some(managed.manager),
+        operation: Some(managed.operation),
+        fields_v1: Some(FieldsV1(managed.fields.into_iter().map(|(name, below)| (name, inner(below))).collect())),
+        ..ManagedFieldsEntry::default()
+    };
+    let ours: Vec<_> = ours.map(entry).collect();
+    Ok((!ours.is_empty()).then_some(ours))
+}
+
+/// The metadata that is read.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    annotations: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "field")]
+    creation_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "applied")]
+    managed_fields: Option<Vec<ManagedFieldsEntry>>,
+    name: Option<String>,
+    namespace: Option<String>,
+    owner_references: Option<Vec<OwnerReference>>,
+    resource_version: Option<String>,
+    uid: Option<String>,
+}
+
+impl From<Meta> for ObjectMeta {
+    fn from(meta: Meta) -> Self {
+        Self {
+            annotations: meta.annotations,
+            creation_timestamp: meta.creation_timestamp,
+            deletion_grace_period_seconds: meta.deletion_grace_period_seconds,
+            deletion_timestamp: meta.deletion_timestamp,
+            finalizers: meta.finalizers,
+            generation: meta.generation,
+            labels: meta.labels,
+            managed_fields: meta.managed_fields,
+            name: meta.name,
+            namespace: meta.namespace,
+            owner_references: meta.owner_references,
+            resource_version: meta.resource_version,
+            uid: meta.uid,
+            ..Self::default()
+        }
+    }
+}
+
+/// A kind that is read so that nothing in one object fails a list.
+pub trait Readable: Sized {
+    /// Its `spec`.
+    type Spec: DeserializeOwned + Default;
+    /// Its `status`.
+    type Status: DeserializeOwned + Default;
+
+    /// Puts the object together.
+    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self;
+}
+
+impl Readable for Cluster {
+    type Spec = ClusterSpec;
+    type Status = Option<ClusterStatus>;
+
+    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
+        Self { metadata, spec, status }
+    }
+}
+
+/// All that is read of the `spec` of a Lease.
+#[derive(Debug, Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct Renewal {
+    #[serde(default, deserialize_with = "field")]
+    renew_time: Option<Timestamp>,
+}
+
+impl Readable for Lease {
+    type Spec = Renewal;
+    type Status = IgnoredAny;
+
+    fn assemble(metadata: ObjectMeta, spec: Self::Spec, _: Self::Status) -> Self {
+        let renew_time = spec.renew_time.map(MicroTime);
+        Self { metadata, spec: Some(LeaseSpec { renew_time, ..LeaseSpec::default() }) }
+    }
+}
+
+impl Readable for CertificateSigningRequest {
+    type Spec = CertificateSigningRequestSpec;
+    type Status = Option<CertificateSigningRequestStatus>;
+
+    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
+        Self { metadata, spec, status }
+    }
+}
+
+impl<K> Readable for PartialObjectMeta<K> {
+    type Spec = IgnoredAny;
+    type Status = IgnoredAny;
+
+    fn assemble(metadata: ObjectMeta, _: Self::Spec, _: Self::Status) -> Self {
+        Self { metadata, types: None, _phantom: PhantomData }
+    }
+}
+
+/// An object from a list or a watch that nothing in it can fail. Of its managed fields it keeps what the
+/// scheduler applied.
+#[derive(Debug, Clone)]
+pub struct Lenient<K>(pub K);
+
+#[derive(Deserialize)]
+struct Parts<S, T> {
+    #[serde(default)]
+    metadata: Meta,
+    #[serde(default)]
+    spec: S,
+    #[serde(default)]
+    status: T,
+}
+
+impl<'de, K: Readable> Deserialize<'de> for Lenient<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parts = Parts::<K::Spec, K::Status>::deserialize(deserializer)?;
+        Ok(Self(K::assemble(parts.metadata.into(), parts.spec, parts.status)))
+    }
+}
+
+impl<K: Resource> Resource for Lenient<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::kind(dt)
+    }
+
+    fn group(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::group(dt)
+    }
+
+    fn version(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::version(dt)
+    }
+
+    fn plural(dt: &Self::DynamicType) -> Cow<'_, str> {
+        K::plural(dt)
+    }
+
+    fn metadata_api() -> bool {
+        K::metadata_api()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.0.meta()
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.0.meta_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Schedule;
+    use kube::core::{ObjectList, WatchEvent};
+    /// Deeper than any reader follows.
+    fn deep() -> String {
+        format!("{}{}", r#"{"x":"#.repeat(200), "1".to_owned() + &"}".repeat(200))
+    }
+
+    /// A Cluster with `status`, and with managed fields that cannot be read.
+    fn cluster(name: &str, status: &str) -> String {
+        format!(
+            r#"{{"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+            "metadata": {{"name": "{name}", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields":
+                [{{"manager": "x", "time": "9999-12-31T23:59:59Z", "fieldsV1": {}}}]}},
+            "spec": {{"name": "{name}", "region": "r"}}, "status": {status}}}"#,
+            deep()
+        )
+    }
+
+    #[test]
+    fn what_an_agent_writes_into_its_own_status_fails_neither_a_list_nor_a_watch() {
+        let good = r#"{"availableResources": {"n": {"cpu": "1"}}}"#;
+        let far = r#"{"lastUpdateTime": "9999-12-31T23:59:59Z", "conditions": [{"type": "Ready", "status": "True",
+            "reason": "R", "lastTransitionTime": "9999-12-31T23:59:59Z"}], "observed": {"nodeCount": 5000000000}}"#;
+        let mut bad = vec![far.to_owned()];
+        for map in ["availableResources", "capacityResources", "nodeTaints"] {
+            for value in [r#"{"n": 5}"#, r#"{"n": [true, null, 1.5]}"#, r#"{"n": {"cpu": {"a": []}}}"#, "7", &deep()] {
+                bad.push(format!(r#"{{"{map}": {value}}}"#));
+            }
+        }
+        bad.push(format!(r#"{{"observed": {{"totals": {}}}}}"#, deep()));
+        for status in bad {
+            let (bad, good) = (cluster("bad", &status), cluster("good", good));
+            let list = format!(r#"{{"apiVersion": "v1", "kind": "List", "metadata": {{}}, "items": [{bad}, {good}]}}"#);
+            let list: ObjectList<Lenient<Cluster>> = serde_json::from_str(&list).unwrap();
+            let [bad, good] = list.items.try_into().unwrap();
+            assert_eq!(good.0.status.unwrap().available_resources.unwrap()["n"]["cpu"], "1");
+            let read = bad.0;
+            assert_eq!((read.metadata.name.as_deref(), read.spec.region.as_str()), (Some("bad"), "r"));
+            assert_eq!(read.status.unwrap().last_update_time, None);
+            let event = format!(r#"{{"type": "MODIFIED", "object": {}}}"#, cluster("bad", &status));
+            let event: WatchEvent<Lenient<Cluster>> = serde_json::from_str(&event).unwrap();
+            assert!(matches!(event, WatchEvent::Modified(read) if read.0.spec.name == "bad"));
+        }
+    }
+
+    #[test]
+    fn of_a_map_only_what_has_the_wrong_shape_is_absent() {
+        let status = json!({
+            "availableResources": {"a": {"cpu": "1", "memory": 5}, "b": 5},
+            "nodeTaints": {"a": [{"key": "k", "effect": "NoSchedule"}, {"key": "k"}, 5]},
+            "observed": {"nodeCount": 3, "totals": {"cpu": "1", "pods": 2, "x": {}}},
+            "lastUpdateTime": "2026-01-01T00:00:00Z",
+        });
+        let status: ClusterStatus = serde_json::from_value(status).unwrap();
+        assert_eq!(json!(status.available_resources), json!({"a": {"cpu": "1"}}));
+        assert_eq!(json!(status.node_taints), json!({"a": [{"key": "k", "effect": "NoSchedule"}]}));
+        let observed = status.observed.unwrap();
+        assert_eq!((observed.node_count, json!(observed.totals)), (Some(3), json!({"cpu": "1", "pods": 2})));
+        assert!(status.last_update_time.is_some());
+    }
+
+    #[test]
+    fn of_the_managed_fields_those_are_kept_that_the_scheduler_applied() {
+        let entry = |manager: &str, operation: &str, subresource: &str| {
+            json!({"manager": manager, "operation": operation, "subresource": subresource, "fieldsV1": {
+                "f:metadata": {"f:labels": {"f:fleet-scheduler.io/cluster.region": {}}}, "f:spec": {"f:region": {}}}})
+        };
+        let all = [("fleet-scheduler", "Apply", ""), ("fleet-scheduler", "Apply", "status"), ("x", "Apply", "")];
+        let all: Vec<_> = all.iter().map(|(manager, operation, part)| entry(manager, operation, part)).collect();
+        let cluster = json!({"metadata": {"name": "a", "managedFields": all}, "spec": {"name": "a"}}).to_string();
+        let cluster: Lenient<Cluster> = serde_json::from_str(&cluster).unwrap();
+        let [kept] = cluster.0.metadata.managed_fields.unwrap().try_into().unwrap();
+        assert_eq!(kept.fields_v1.unwrap().0, all[0]["fieldsV1"]);
+    }
+
+    #[test]
+    fn a_lease_with_a_time_that_cannot_be_is_one_that_was_never_renewed() {
+        let lease = |time: &str| -> Lease {
+            let lease = json!({"metadata": {"name": "fleet-agent", "namespace": "fleet-c-a"},
+                "spec": {"acquireTime": "9999-12-31T23:59:59Z", "renewTime": time}});
+            serde_json::from_str::<Lenient<Lease>>(&lease.to_string()).unwrap().0
+        };
+        let renewed = |time| lease(time).spec.unwrap().renew_time;
+        assert_eq!(renewed("9999-12-31T23:59:59.000000Z"), None);
+        assert!(renewed("2026-01-01T00:00:00.000000Z").is_some());
+    }
+
+    #[test]
+    fn requests_and_schedules_are_read_whatever_their_managed_fields_say() {
+        let managed = r#""managedFields": [{"manager": "x", "time": "9999-12-31T23:59:59Z"}]"#;
+        let request = format!(
+            r#"{{"metadata": {{"name": "r", {managed}}}, "spec": {{"request": "", "signerName": "s"}}, "status": {{}}}}"#
+        );
+        let request: Lenient<CertificateSigningRequest> = serde_json::from_str(&request).unwrap();
+        assert_eq!(request.0.spec.signer_name, "s");
+        let schedule = format!(r#"{{"metadata": {{"name": "s", {managed}}}}}"#);
+        let schedule: Lenient<PartialObjectMeta<Schedule>> = serde_json::from_str(&schedule).unwrap();
+        assert_eq!(schedule.meta().name.as_deref(), Some("s"));
+    }
+}

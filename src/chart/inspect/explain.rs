@@ -1,0 +1,404 @@
+//! Where a field of an object comes from: the template's place, and for each part of it the values that decide it.
+//!
+//! Which values decide a part is not guessed from the template's text. Rendering is pure, so every input is changed once
+//! and what changes with it is seen: through macros, loops and conditions alike.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::chart::diagnostic::{Diagnostics, Place};
+use crate::chart::load::Chart;
+use crate::chart::output;
+use crate::chart::render::{Leaf, Piece, RenderInput, Trace};
+use crate::chart::values::{MASK, OriginOf, ValuesTree, plain_json};
+use crate::chart::yaml::node::show_path;
+
+/// What cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// Not `kind/name#path`.
+    #[error("`{0}` is no field: write `kind/name#path`, such as `deployment/fleet-scheduler#spec.replicas`")]
+    Syntax(String),
+    /// No object of that name.
+    #[error("nothing rendered is called `{asked}`; there are {known}")]
+    NoObject {
+        /// What was asked for.
+        asked: String,
+        /// All objects, for people.
+        known: String,
+    },
+    /// The object has no such field.
+    #[error("`{object}` has no `{path}`; `{above}` has {known}")]
+    NoField {
+        /// The object.
+        object: String,
+        /// The path that was asked for.
+        path: String,
+        /// The deepest part of the path that exists.
+        above: String,
+        /// What there is below that, for people.
+        known: String,
+    },
+    /// The chart does not render.
+    #[error(transparent)]
+    Render(#[from] Diagnostics),
+}
+
+/// An input that decides something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Input {
+    /// Its name in templates: `values.images.etcd.tag`, `release.namespace`.
+    pub name: String,
+    /// Where it was given, for values.
+    pub origin: Option<OriginOf>,
+    /// The values that decide it, for facts; a cluster may have a say in them too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decided_by: Vec<Self>,
+}
+
+/// Which values decide a fact: its path below `facts`, and theirs below `values`, both as written: `exposure.host`.
+pub type DecidedBy = (&'static str, &'static [&'static str]);
+
+/// A part of a field: text of the template, or an expression.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PartOf {
+    /// The text that it gives, masked if it comes from a secret.
+    pub text: String,
+    /// The expression as written, and where; nothing for text of the template.
+    pub expression: Option<(String, Place)>,
+    /// The inputs that decide it.
+    pub inputs: Vec<Input>,
+}
+
+/// Where one field comes from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// `deployment/fleet-scheduler`.
+    pub object: String,
+    /// `spec.replicas`.
+    pub path: String,
+    /// Its value, masked if it comes from a secret.
+    pub value: Value,
+    /// The line of the template that it stands on.
+    pub template: Option<Place>,
+    /// What it is made of.
+    pub parts: Vec<PartOf>,
+    /// The inputs that decide whether it is there at all.
+    pub presence: Vec<Input>,
+}
+
+impl Explanation {
+    /// The text for people, ending with a line break.
+    pub fn render(&self) -> String {
+        let mut text = format!("{}#{} = {}\n", self.object, self.path, plain_json(&self.value));
+        if let Some(place) = &self.template {
+            let _ = writeln!(text, "  template {}", place.short());
+        }
+        for part in &self.parts {
+            if let Some((expression, place)) = &part.expression {
+                let _ = writeln!(text, "  {expression} = {} at {}", part.text, place.short());
+                describe(&mut text, &part.inputs, 4);
+            } else if self.parts.len() > 1 {
+                let _ = writeln!(text, "  {:?}: text of the template", part.text);
+            }
+        }
+        if !self.presence.is_empty() {
+            text.push_str("  is there because of\n");
+            describe(&mut text, &self.presence, 4);
+        }
+        text
+    }
+}
+
+fn describe(text: &mut String, inputs: &[Input], indent: usize) {
+    for input in inputs {
+        let _ = write!(text, "{:indent$}{}", "", input.name);
+        match &input.origin {
+            Some(origin) => {
+                let _ = writeln!(text, " from {}: {}", origin.place.short(), origin.place.text.trim());
+                for place in &origin.overrode {
+                    let _ = writeln!(text, "{:indent$}  instead of {}: {}", "", place.short(), place.text.trim());
+                }
+            }
+            None if input.decided_by.is_empty() => text.push('\n'),
+            None => text.push_str(", decided by these and by the cluster:\n"),
+        }
+        describe(text, &input.decided_by, indent + 2);
+    }
+}
+
+/// Reads `spec.containers[0].image` and `metadata.labels["a.b/c"]`.
+pub(crate) fn parse_path(text: &str) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        if let Some(quoted) = rest.strip_prefix("[\"") {
+            let (key, after) = quoted.split_once("\"]")?;
+            parts.push(key.to_owned());
+            rest = after;
+        } else if let Some(inner) = rest.strip_prefix('[') {
+            let (index, after) = inner.split_once(']')?;
+            index.parse::<usize>().ok()?;
+            parts.push(index.to_owned());
+            rest = after;
+        } else {
+            let end = rest.find(['.', '[']).unwrap_or(rest.len());
+            if end == 0 {
+                return None;
+            }
+            parts.push(rest[..end].to_owned());
+            rest = &rest[end..];
+        }
+        rest = match rest.strip_prefix('.') {
+            Some("") => return None,
+            Some(after) => after,
+            None => rest,
+        };
+    }
+    Some(parts)
+}
+
+fn get<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, part| match value {
+        Value::Object(map) => map.get(part),
+        Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
+/// The object of that name; what is applied to the cluster comes before what is applied inside the control plane.
+fn find<'t>(traces: &'t [Trace], id: &str) -> Option<&'t Trace> {
+    let mut named = traces.iter().filter(|trace| trace.object.id().eq_ignore_ascii_case(id));
+    named.clone().find(|trace| !trace.object.stage_name.is_empty()).or_else(|| named.next())
+}
+
+/// The leaves that make up a field: the leaf itself, those below it, or the one above whose value holds it.
+fn leaves<'t>(trace: &'t Trace, path: &[String]) -> Vec<&'t Leaf> {
+    let below: Vec<&Leaf> = trace.leaves.iter().filter(|leaf| leaf.path.starts_with(path)).collect();
+    if !below.is_empty() {
+        return below;
+    }
+    let holds = |leaf: &&Leaf| match leaf.path.split_last() {
+        Some((last, above)) if last == "<<" => {
+            path.starts_with(above)
+                && leaf
+                    .pieces
+                    .iter()
+                    .any(|piece| matches!(piece, Piece::Value(value, _) if get(value, &path[above.len()..]).is_some()))
+        }
+        _ => path.starts_with(&leaf.path),
+    };
+    trace.leaves.iter().filter(holds).max_by_key(|leaf| leaf.path.len()).into_iter().collect()
+}
+
+/// One changed input: its name, whether it is secret, and the origin of a value.
+struct Change {
+    input: Input,
+    secret: bool,
+    changed: RenderInput,
+}
+
+/// The value, but different; text stays text, a number a number.
+fn different(value: &Value) -> Value {
+    match value {
+        Value::Null => Value::String("changed".to_owned()),
+        Value::Bool(value) => Value::Bool(!value),
+        Value::Number(number) => {
+            number.as_i64().map_or_else(|| Value::from(0), |number| Value::from(number.wrapping_add(1)))
+        }
+        Value::String(text) => Value::String(format!("{text}-changed")),
+        Value::Array(_) => serde_json::json!(["changed"]),
+        Value::Object(_) => serde_json::json!({"changed": "changed"}),
+    }
+}
+
+fn each_leaf(value: &Value, path: &mut Vec<String>, visit: &mut impl FnMut(&[String], &Value)) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (key, below) in map {
+                path.push(key.clone());
+                each_leaf(below, path, visit);
+                path.pop();
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for (index, below) in items.iter().enumerate() {
+                path.push(index.to_string());
+                each_leaf(below, path, visit);
+                path.pop();
+            }
+        }
+        leaf => visit(path, leaf),
+    }
+}
+
+pub(crate) fn replace(value: &mut Value, path: &[String], with: Value) {
+    let slot = path.iter().try_fold(value, |value, part| match value {
+        Value::Object(map) => map.get_mut(part),
+        Value::Array(items) => items.get_mut(part.parse::<usize>().ok()?),
+        _ => None,
+    });
+    if let Some(slot) = slot {
+        *slot = with;
+    }
+}
+
+/// The values that decide a fact, those that were given.
+fn deciding(fact: &[String], decided_by: &[DecidedBy], values: &ValuesTree) -> Vec<Input> {
+    let named = |path: &str| parse_path(path).unwrap_or_default();
+    let rules = decided_by.iter().filter(|(name, _)| fact.starts_with(&named(name)));
+    let inputs = rules.flat_map(|(_, paths)| paths.iter()).filter_map(|path| {
+        let origin = values.origin(&named(path))?;
+        Some(Input { name: format!("values.{path}"), origin: Some(origin), decided_by: Vec::new() })
+    });
+    inputs.collect()
+}
+
+fn changes(input: &RenderInput, values: &ValuesTree, decided_by: &[DecidedBy]) -> Vec<Change> {
+    type Pick = fn(&mut RenderInput) -> &mut Value;
+    let roots: [(&str, &Value, Pick); 3] = [
+        ("values", &input.values, |input| &mut input.values),
+        ("release", &input.release, |input| &mut input.release),
+        ("facts", &input.facts, |input| &mut input.facts),
+    ];
+    let mut found = Vec::new();
+    for (name, root, pick) in roots {
+        each_leaf(root, &mut Vec::new(), &mut |path, leaf| {
+            let mut changed = input.clone();
+            replace(pick(&mut changed), path, different(leaf));
+            let is_value = name == "values";
+            let mut full = vec![name.to_owned()];
+            full.extend_from_slice(path);
+            let origin = if is_value { values.origin(path) } else { None };
+            let decided_by = if name == "facts" { deciding(path, decided_by, values) } else { Vec::new() };
+            let secret = is_value && values.is_secret(path);
+            found.push(Change { input: Input { name: show_path(&full), origin, decided_by }, secret, changed });
+        });
+    }
+    for name in input.pki.keys() {
+        let mut changed = input.clone();
+        changed.pki.insert(name.clone(), "changed".to_owned());
+        let name = show_path(&["pki".to_owned(), name.clone()]);
+        found.push(Change { input: Input { name, origin: None, decided_by: Vec::new() }, secret: true, changed });
+    }
+    found
+}
+
+fn known_below(value: &Value) -> String {
+    match value {
+        Value::Object(map) => map.keys().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", "),
+        Value::Array(items) => format!("{} entries", items.len()),
+        _ => "nothing below it".to_owned(),
+    }
+}
+
+/// Explains a field, `deployment/fleet-scheduler#spec.replicas`; for a mapping or list, every leaf of it.
+///
+/// `values` must be what `input.values` was made of; build it with
+/// [`ValuesBuilder::build_checked`](crate::chart::ValuesBuilder::build_checked), so that secrets are known. `decided_by` says for
+/// facts what templates cannot show: which values they were made of.
+///
+/// # Errors
+/// [`ExplainError`].
+pub fn explain(
+    chart: &Chart,
+    input: &RenderInput,
+    values: &ValuesTree,
+    decided_by: &[DecidedBy],
+    field: &str,
+) -> Result<Vec<Explanation>, ExplainError> {
+    let syntax = || ExplainError::Syntax(field.to_owned());
+    let (id, path_text) = field.split_once('#').ok_or_else(syntax)?;
+    let path = parse_path(path_text).filter(|_| id.contains('/')).ok_or_else(syntax)?;
+    let renderer = chart.renderer()?;
+    let traces = renderer.trace(input)?;
+    let Some(trace) = find(&traces, id) else {
+        let known: Vec<String> = traces.iter().map(|trace| trace.object.id()).collect();
+        return Err(ExplainError::NoObject { asked: id.to_owned(), known: known.join(", ") });
+    };
+    if get(&trace.object.json, &path).is_none() {
+        let depth = (0..path.len()).rev().find(|&depth| get(&trace.object.json, &path[..depth]).is_some()).unwrap_or(0);
+        let above = get(&trace.object.json, &path[..depth]).unwrap_or(&Value::Null);
+        return Err(ExplainError::NoField {
+            object: trace.object.id(),
+            path: show_path(&path),
+            above: if depth == 0 { "the object".to_owned() } else { show_path(&path[..depth]) },
+            known: known_below(above),
+        });
+    }
+    let asked = leaves(trace, &path);
+    let is_secret_data = trace.object.kind() == "Secret";
+    let field_of = |leaf: &Leaf| -> Vec<String> {
+        match leaf.path.split_last() {
+            // What is merged into a mapping is explained as that mapping.
+            Some((last, above)) if last == "<<" && above.starts_with(&path) => above.to_vec(),
+            _ if leaf.path.starts_with(&path) => leaf.path.clone(),
+            _ => path.clone(),
+        }
+    };
+    let mut explained: Vec<Explanation> = asked
+        .iter()
+        .map(|leaf| {
+            let field = field_of(leaf);
+            let part = |piece: &Piece| match piece {
+                Piece::Text(text) => PartOf { text: text.clone(), expression: None, inputs: Vec::new() },
+                Piece::Value(value, site) => PartOf {
+                    text: plain_json(value),
+                    expression: site.map(|site| (renderer.site_text(site).to_owned(), renderer.site_place(site))),
+                    inputs: Vec::new(),
+                },
+            };
+            Explanation {
+                object: trace.object.id(),
+                path: show_path(&field),
+                value: get(&trace.object.json, &field).cloned().unwrap_or_default(),
+                template: leaf.origin.map(|(template, line)| renderer.line_place(template, line)),
+                parts: leaf.pieces.iter().map(part).collect(),
+                presence: Vec::new(),
+            }
+        })
+        .collect();
+    for change in changes(input, values, decided_by) {
+        // A change that a template does not understand says nothing.
+        let Ok(changed) = renderer.trace(&change.changed) else { continue };
+        let changed = find(&changed, id);
+        for (leaf, explained) in asked.iter().zip(&mut explained) {
+            let now = changed.and_then(|trace| trace.leaves.iter().find(|now| now.path == leaf.path));
+            let Some(now) = now.filter(|now| now.pieces.len() == leaf.pieces.len()) else {
+                explained.presence.push(change.input.clone());
+                continue;
+            };
+            for ((before, after), part) in leaf.pieces.iter().zip(&now.pieces).zip(&mut explained.parts) {
+                if before != after {
+                    part.inputs.push(change.input.clone());
+                    if change.secret {
+                        MASK.clone_into(&mut part.text);
+                        explained.value = Value::String(MASK.to_owned());
+                    }
+                }
+            }
+        }
+    }
+    for (leaf, explained) in asked.iter().zip(&mut explained) {
+        if is_secret_data && leaf.path.first().is_some_and(|first| first == "data" || first == "stringData") {
+            explained.value = Value::String(MASK.to_owned());
+            for part in &mut explained.parts {
+                MASK.clone_into(&mut part.text);
+            }
+        }
+    }
+    Ok(explained)
+}
+
+/// Explanations as text for people, an empty line between two.
+pub fn render(explanations: &[Explanation]) -> String {
+    let texts: Vec<String> = explanations.iter().map(Explanation::render).collect();
+    texts.join("\n")
+}
+
+/// Explanations as JSON for programs.
+pub fn render_json(explanations: &[Explanation]) -> String {
+    output::json(&explanations)
+}

@@ -1,0 +1,201 @@
+//! What can be known about rendered objects without a cluster: kinds that a server would refuse, objects that collide,
+//! names and labels that are not allowed, selectors that match nothing.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::api::kinds;
+use crate::chart::diagnostic::{Diagnostic, Place};
+use crate::chart::render::{Object, Rendered};
+use crate::chart::{Chart, Row};
+
+/// Checks everything that a chart rendered. `row` says which Kubernetes minors it is for; what is in `bootstrap/` is for
+/// the control plane's own API server, whose version is that of its image.
+pub fn lint(chart: &Chart, rendered: &Rendered, row: &Row) -> Vec<Diagnostic> {
+    let hosting: Vec<u32> = row.kubernetes.iter().map(|minor| minor.minor).collect();
+    let own: Vec<u32> = row
+        .images
+        .get("apiserver")
+        .and_then(|image| image.tag.parse::<crate::api::version::KubeMinor>().ok())
+        .map(|minor| minor.minor)
+        .into_iter()
+        .collect();
+    let mut found = Vec::new();
+    for (objects, minors) in [(&rendered.objects, &hosting), (&rendered.bootstrap, &own)] {
+        let mut seen: BTreeMap<[&str; 4], &Object> = BTreeMap::new();
+        for object in objects {
+            let mut report = |code, message: String| {
+                let message = format!("{}: {message}", object.id());
+                found.push(Diagnostic::error(code, message).at(place(chart, object)));
+            };
+            let identity = [object.group(), object.kind(), object.namespace().unwrap_or_default(), object.name()];
+            if let Some(first) = seen.insert(identity, object) {
+                report("duplicate-object", format!("it is already in {}", first.source));
+            }
+            for problem in
+                minors.iter().filter_map(|&minor| kinds::check(object.api_version(), object.kind(), minor).err())
+            {
+                report("not-served", problem);
+            }
+            for (code, message) in scope(object).into_iter().chain(metadata(&object.json)).chain(selector(&object.json))
+            {
+                report(code, message);
+            }
+        }
+    }
+    found
+}
+
+/// The line of the template at which an object begins.
+fn place(chart: &Chart, object: &Object) -> Option<Place> {
+    let (_, path, text) = chart.files().find(|(_, path, _)| *path == object.source)?;
+    let start: usize = text.split_inclusive('\n').take(object.line.saturating_sub(1)).map(str::len).sum();
+    let length = text[start..].lines().next().map_or(0, str::len);
+    Some(Place::in_text(&format!("charts/{path}"), text, start, start + length))
+}
+
+type Problem = (&'static str, String);
+
+fn scope(object: &Object) -> Vec<Problem> {
+    let Some(served) = kinds::find(object.api_version(), object.kind()) else { return Vec::new() };
+    match (served.namespaced, object.namespace()) {
+        (true, None) => {
+            vec![("no-namespace", "it has no `metadata.namespace`, so it lands wherever the user is".to_owned())]
+        }
+        (false, Some(namespace)) => {
+            vec![("no-namespace", format!("a {} is in no namespace, but it says `{namespace}`", object.kind()))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit.
+fn is_label_text(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && edge(text.chars().next())
+        && edge(text.chars().last())
+}
+
+/// Lower-case labels with dots between them.
+fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253
+        && text
+            .split('.')
+            .all(|part| !part.is_empty() && is_label_text(part) && !part.contains(['_']) && part == part.to_lowercase())
+}
+
+fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    prefix.is_none_or(is_subdomain) && !name.is_empty() && is_label_text(name)
+}
+
+/// Names and labels, also those of pods that it makes.
+fn metadata(object: &Value) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    // Kinds of RBAC may have any name that fits into a path.
+    let group = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if !group.starts_with("rbac.") && !is_subdomain(name) {
+        found.push(("bad-name", "its name is not a lower-case DNS name of at most 253 characters".to_owned()));
+    }
+    for pointer in ["/metadata/labels", "/spec/template/metadata/labels", "/spec/selector/matchLabels"] {
+        for (key, value) in object.pointer(pointer).and_then(Value::as_object).into_iter().flatten() {
+            match value.as_str() {
+                _ if !is_label_key(key) => found.push(("bad-label", format!("`{key}` cannot be the key of a label"))),
+                Some(text) if is_label_text(text) => {}
+                Some(_) => found.push(("bad-label", format!("the label `{key}` has a value that is not allowed: at most 63 letters, digits, `-`, `_` and `.`"))),
+                None => found.push(("bad-label", format!("the label `{key}` is not text"))),
+            }
+        }
+    }
+    for (key, value) in object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten() {
+        if !is_label_key(key) || !value.is_string() {
+            found.push((
+                "bad-annotation",
+                format!("the annotation `{key}` has a key that is not allowed or is not text"),
+            ));
+        }
+    }
+    found
+}
+
+/// A workload's selector has to match the pods that it makes.
+fn selector(object: &Value) -> Vec<Problem> {
+    let empty = Map::new();
+    let labels = |pointer: &str| object.pointer(pointer).and_then(Value::as_object);
+    let Some(selected) = labels("/spec/selector/matchLabels").filter(|_| object.pointer("/spec/template").is_some())
+    else {
+        return Vec::new();
+    };
+    let made = labels("/spec/template/metadata/labels").unwrap_or(&empty);
+    let missing: Vec<&str> =
+        selected.iter().filter(|(key, value)| made.get(*key) != Some(value)).map(|(key, _)| key.as_str()).collect();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    vec![("selector", format!("its selector wants labels that its pods do not have: {}", missing.join(", ")))]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::chart::tests::{chart, input, schema};
+
+    fn of(json: Value) -> Object {
+        Object {
+            stage: 0,
+            stage_name: "all".to_owned(),
+            json,
+            source: "control-plane/v0.6/templates/etcd.yaml".to_owned(),
+            line: 3,
+        }
+    }
+
+    #[test]
+    fn what_a_server_would_refuse_is_found_without_one() {
+        let chart = chart("v0.6");
+        let row = chart.row().unwrap();
+        let good = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "x", "labels": {"a.b/c": "D-e_f"}}});
+        let mut renamed = good.clone();
+        renamed["metadata"]["name"] = json!("A_b");
+        let mut labelled = good.clone();
+        labelled["metadata"] =
+            json!({"name": "b", "namespace": "x", "labels": {"a b": "", "ok": "ä", "n": 1}, "annotations": {"": "x"}});
+        let objects = [
+            good.clone(),
+            good,
+            renamed,
+            labelled,
+            json!({"apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": {"name": "p", "namespace": "x"}}),
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "namespace": "x"}}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}),
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "system:x"}}),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "x"},
+                "spec": {"selector": {"matchLabels": {"a": "1", "b": "2"}}, "template": {"metadata": {"labels": {"a": "1", "b": "3"}}}}}),
+        ];
+        let rendered = Rendered { objects: objects.map(of).to_vec(), bootstrap: Vec::new() };
+        let found: Vec<String> = lint(&chart, &rendered, row)
+            .iter()
+            .map(|problem| format!("{} {}", problem.code, problem.message))
+            .collect();
+        insta::assert_snapshot!(found.join("\n"));
+    }
+
+    #[test]
+    fn a_right_chart_has_nothing_to_say_and_places_are_those_of_templates() {
+        let chart = chart("v0.6");
+        let rendered = chart.render(&input(chart.values().build(schema).unwrap().to_json())).unwrap();
+        assert_eq!(lint(&chart, &rendered, chart.row().unwrap()), []);
+        let wrong = Rendered {
+            objects: vec![of(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}))],
+            bootstrap: Vec::new(),
+        };
+        let found = lint(&chart, &wrong, chart.row().unwrap());
+        assert_eq!(found[0].place.as_ref().unwrap().short(), "charts/control-plane/v0.6/templates/etcd.yaml:3:1");
+    }
+}

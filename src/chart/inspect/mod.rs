@@ -1,0 +1,6 @@
+//! What can be said about a chart without a cluster: explanations, values as YAML, documentation, lint.
+
+pub mod explain;
+pub mod lint;
+pub mod readme;
+pub mod show;

@@ -1,0 +1,358 @@
+//! The table of service versions, `charts/versions.yaml`: Kubernetes minors, charts and component images of each line.
+//!
+//! ```yaml
+//! # A list, newest line first.
+//! - version: v0.6                      # the line
+//!   kubernetes: [v1.24, v1.25]         # hosting and workload clusters that it supports, oldest first
+//!   default: v0.6.1                    # the newest patch of the line, used when only the line is asked for
+//!   charts:                            # which chart line installs it; a kind is absent while it has none
+//!     control-plane: v0.6
+//!     agent: v0.6
+//!   images:                            # what the charts run, by component
+//!     etcd: {repository: registry.k8s.io/etcd, tag: 3.5.6-0}
+//!     apiserver: {repository: registry.k8s.io/kube-apiserver, tag: v1.25.16}
+//!     controllerManager: {repository: registry.k8s.io/kube-controller-manager, tag: v1.25.16}
+//!     scheduler: {repository: fleetscheduler/fleet-scheduler, tag: v0.6.1}
+//!     agent: {repository: fleetscheduler/fleet-agent, tag: v0.6.1}
+//!   deprecated: why, and what to use   # optional
+//!   notes: one sentence for people     # optional
+//! ```
+
+pub mod select;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
+
+use super::diagnostic::Diagnostics;
+use super::yaml::node::{Data, Node, Sources};
+use super::yaml::read;
+use super::{Files, Kind};
+
+/// The path of the table below `charts/`.
+const PATH: &str = "versions.yaml";
+
+/// An image by repository and tag.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Image {
+    /// Registry and name, without a tag: `registry.k8s.io/etcd`.
+    pub repository: String,
+    /// The tag: `3.5.6-0`.
+    pub tag: String,
+}
+
+/// One line of service versions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// The line: `v0.6`.
+    pub version: ServiceLine,
+    /// The Kubernetes minors that it supports, oldest first.
+    pub kubernetes: Vec<KubeMinor>,
+    /// The newest patch of the line: `v0.6.1`.
+    pub default: ServiceVersion,
+    /// The chart line that installs it, by kind; absent while there is none.
+    #[serde(default)]
+    pub charts: BTreeMap<Kind, ServiceLine>,
+    /// The images of its components: `etcd`, `apiserver`, `controllerManager`, `scheduler`, `agent`.
+    #[serde(default)]
+    pub images: BTreeMap<String, Image>,
+    /// Why it should no longer be used, and what to use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deprecated: Option<String>,
+    /// A note for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notes: Option<String>,
+}
+
+impl Row {
+    /// Whether this line supports a cluster of that Kubernetes minor.
+    pub fn supports(&self, minor: KubeMinor) -> bool {
+        self.kubernetes.contains(&minor)
+    }
+
+    /// The supported minors for people: `v1.26 to v1.29`, or `v1.24`.
+    pub fn range(&self) -> String {
+        match (self.kubernetes.iter().min(), self.kubernetes.iter().max()) {
+            (Some(oldest), Some(newest)) if oldest == newest => oldest.to_string(),
+            (Some(oldest), Some(newest)) => format!("{oldest} to {newest}"),
+            _ => "no Kubernetes version".to_owned(),
+        }
+    }
+}
+
+/// What is wrong with a table.
+#[derive(Debug, thiserror::Error)]
+pub enum VersionsError {
+    /// There is no file.
+    #[error("charts/versions.yaml is missing")]
+    Missing,
+    /// It cannot be read; the text has line and column.
+    #[error("charts/versions.yaml: {0}")]
+    Syntax(String),
+    /// It can be read but contradicts itself.
+    #[error("charts/versions.yaml: {line}: {problem}")]
+    Row {
+        /// The line of the row.
+        line: ServiceLine,
+        /// What is wrong, as a sentence without a full stop.
+        problem: String,
+    },
+    /// It has no rows.
+    #[error("charts/versions.yaml has no rows")]
+    Empty,
+}
+
+/// The table, newest line first.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Versions {
+    rows: Vec<Row>,
+    /// The text, and the images in it with their places, so that a value that comes from here can be traced; those of a
+    /// row are read when they are asked for.
+    #[serde(skip)]
+    text: String,
+    #[serde(skip)]
+    images: BTreeMap<ServiceLine, OnceLock<BTreeMap<String, Node>>>,
+}
+
+impl Versions {
+    /// Reads a table and checks that it does not contradict itself.
+    ///
+    /// # Errors
+    /// [`VersionsError`], naming the place or the row.
+    pub fn parse(text: &str) -> Result<Self, VersionsError> {
+        let mut sources = Sources::default();
+        let source = sources.add(format!("charts/{PATH}"), text);
+        let nodes = match read::read(&sources, source)
+            .map_err(|found| VersionsError::Syntax(Diagnostics(found).to_string()))?
+        {
+            Some(Node { data: Data::List(items), .. }) => items,
+            Some(_) => return Err(VersionsError::Syntax("a list of rows is expected".to_owned())),
+            None => Vec::new(),
+        };
+        let row = |node: Node| {
+            serde_json::from_value(node.to_json())
+                .map_err(|error| VersionsError::Syntax(format!("{}: {error}", sources.place(node.origin).short())))
+        };
+        Self::of_rows(nodes.into_iter().map(row).collect::<Result<_, _>>()?, text)
+    }
+
+    /// A table of rows that were read from `text`, checked.
+    fn of_rows(rows: Vec<Row>, text: &str) -> Result<Self, VersionsError> {
+        if rows.is_empty() {
+            return Err(VersionsError::Empty);
+        }
+        let wrong = |row: &Row, problem: String| Err(VersionsError::Row { line: row.version, problem });
+        for (index, row) in rows.iter().enumerate() {
+            if row.default.line() != row.version {
+                return wrong(row, format!("its default {} is of another line", row.default));
+            }
+            if row.kubernetes.is_empty() || !row.kubernetes.is_sorted_by(|a, b| a < b) {
+                return wrong(row, "its Kubernetes versions must be a list, oldest first, each once".to_owned());
+            }
+            if let Some(newer) = rows[..index].iter().find(|newer| newer.version <= row.version) {
+                return wrong(row, format!("it stands below {}, but rows are newest first, each once", newer.version));
+            }
+        }
+        let images = rows.iter().map(|row| (row.version, OnceLock::new())).collect();
+        Ok(Self { rows, text: text.to_owned(), images })
+    }
+
+    /// A table of one row, which has no text of its own.
+    pub(super) fn of(row: Row) -> Self {
+        let text = super::output::yaml(&[&row]);
+        Self::parse(&text).unwrap_or_else(|_| Self { rows: vec![row], text: String::new(), images: BTreeMap::new() })
+    }
+
+    /// Reads the table out of a set of chart files.
+    ///
+    /// # Errors
+    /// [`VersionsError`].
+    pub fn from_files(files: &Files) -> Result<Self, VersionsError> {
+        let text = files.get(PATH).ok_or(VersionsError::Missing)?;
+        let Some(read) = files.documents(PATH) else { return Self::parse(text) };
+        Self::of_rows(read.only().map_err(|error| VersionsError::Syntax(error.to_string()))?, text)
+    }
+
+    /// All rows, newest line first.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// An image of a line as it stands in the table, and the table's text, which its places point into.
+    pub(super) fn image_node(&self, line: ServiceLine, name: &str) -> Option<(&str, &Node)> {
+        let images = self.images.get(&line)?.get_or_init(|| self.images_of(line).unwrap_or_default());
+        Some((&self.text, images.get(name)?))
+    }
+
+    /// The images of a row with their places.
+    fn images_of(&self, line: ServiceLine) -> Option<BTreeMap<String, Node>> {
+        let index = self.rows.iter().position(|row| row.version == line)?;
+        let mut sources = Sources::default();
+        let source = sources.add(format!("charts/{PATH}"), alone(&self.text, index, self.rows.len()));
+        let Node { data: Data::List(rows), .. } = read::read(&sources, source).ok()?? else { return None };
+        let is_row =
+            |node: &&Node| node.at(&["version".to_owned()]).is_some_and(|text| text.to_json() == line.to_string());
+        let Data::Map(images) = &rows.iter().find(is_row)?.at(&["images".to_owned()])?.data else { return None };
+        Some(images.entries.iter().map(|(name, entry)| (name.clone(), entry.node.clone())).collect())
+    }
+
+    /// The row of a line.
+    pub fn row(&self, line: ServiceLine) -> Option<&Row> {
+        self.rows.iter().find(|row| row.version == line)
+    }
+
+    /// The newest line.
+    pub fn newest(&self) -> &Row {
+        &self.rows[0]
+    }
+
+    /// The newest line that supports a Kubernetes minor.
+    pub fn newest_for(&self, minor: KubeMinor) -> Option<&Row> {
+        self.rows.iter().find(|row| row.supports(minor))
+    }
+
+    /// How many lines lie between two lines, 0 for the same one; nothing if one of them is not in the table.
+    pub fn distance(&self, a: ServiceLine, b: ServiceLine) -> Option<usize> {
+        let place = |line| self.rows.iter().position(|row| row.version == line);
+        Some(place(a)?.abs_diff(place(b)?))
+    }
+
+    /// All lines for people, oldest first: `v0.6, v0.7, …`.
+    pub fn lines(&self) -> String {
+        let lines: Vec<String> = self.rows.iter().rev().map(|row| row.version.to_string()).collect();
+        lines.join(", ")
+    }
+}
+
+/// The text with blanks for all but one of its `count` rows, so that places in that one stay where they are. All of it,
+/// where the rows do not begin with a dash each.
+fn alone(text: &str, index: usize, count: usize) -> String {
+    let begins = |line: &&str| line.starts_with("- ");
+    if text.lines().filter(begins).count() != count {
+        return text.to_owned();
+    }
+    let mut row = 0;
+    let mut kept = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        row += usize::from(begins(&line));
+        if row == index + 1 {
+            kept.push_str(line);
+        } else {
+            kept.extend(line.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
+        }
+    }
+    kept
+}
+
+/// The table compiled into this program.
+///
+/// # Panics
+/// If `charts/versions.yaml` is missing or wrong; a test holds that it is not.
+pub fn versions() -> &'static Versions {
+    table()
+}
+
+fn table() -> &'static Arc<Versions> {
+    static TABLE: OnceLock<Arc<Versions>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let table = Versions::from_files(&Files::embedded());
+        Arc::new(table.expect("a test holds that the table is right"))
+    })
+}
+
+/// The same, for charts to keep.
+pub(super) fn shared() -> Arc<Versions> {
+    Arc::clone(table())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The six rows of the specification, without images.
+    pub(in crate::chart) const TABLE: &str = include_str!("../testdata/versions.yaml");
+
+    pub(in crate::chart) fn table() -> Versions {
+        Versions::parse(TABLE).unwrap()
+    }
+
+    fn line(text: &str) -> ServiceLine {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn rows_are_found_by_line_and_by_kubernetes_minor() {
+        let table = table();
+        assert_eq!(table.row(line("v0.6")).unwrap().default.to_string(), "v0.6.1");
+        assert_eq!(table.row(line("v0.6")).unwrap().range(), "v1.24 to v1.25");
+        assert!(table.row(line("v0.5")).is_none());
+        let newest = |minor| table.newest_for(KubeMinor::new(1, minor)).map(|row| row.version.to_string());
+        assert_eq!(newest(31).as_deref(), Some("v1.1"));
+        assert_eq!(newest(28).as_deref(), Some("v0.9"));
+        assert_eq!(newest(25).as_deref(), Some("v0.7"));
+        assert_eq!(newest(24).as_deref(), Some("v0.6"));
+        assert_eq!(newest(23), None);
+        assert_eq!(newest(32), None);
+        assert_eq!(table.newest().version, line("v1.1"));
+        assert_eq!(table.distance(line("v0.9"), line("v1.0")), Some(1));
+        assert_eq!(table.distance(line("v0.6"), line("v1.1")), Some(5));
+    }
+
+    #[test]
+    fn an_image_is_found_where_it_stands_in_whichever_style_the_rows_are_written() {
+        let rows = "# über\n- version: v0.7\n  kubernetes: [v1.25]\n  default: v0.7.0\n  images:\n    etcd: {repository: r, tag: a}\n\
+                    - {version: v0.6, kubernetes: [v1.24], default: v0.6.1, images: {etcd: {repository: r, tag: b}}}\n";
+        let flow = "[{version: v0.6, kubernetes: [v1.24], default: v0.6.1, images: {etcd: {repository: r, tag: b}}}]";
+        for (text, of, tag) in [(rows, "v0.7", "a"), (rows, "v0.6", "b"), (flow, "v0.6", "b")] {
+            let table = Versions::parse(text).unwrap();
+            let (found, node) = table.image_node(line(of), "etcd").unwrap();
+            assert_eq!(node.to_json(), serde_json::json!({"repository": "r", "tag": tag}));
+            let place = &found[node.origin.start as usize..node.origin.end as usize];
+            assert!(place.contains(&format!("tag: {tag}")), "{place}");
+            assert!(table.image_node(line(of), "none").is_none());
+        }
+    }
+
+    #[test]
+    fn a_table_that_contradicts_itself_is_refused_with_its_row() {
+        let cases = [
+            ("[]", "has no rows"),
+            ("- {version: v0.6, kubernetes: [v1.24], default: v0.7.0}", "v0.6: its default v0.7.0 is of another line"),
+            ("- {version: v0.6, kubernetes: [v1.25, v1.24], default: v0.6.1}", "oldest first"),
+            ("- {version: v0.6, kubernetes: [], default: v0.6.1}", "must be a list"),
+            (
+                "- {version: v0.6, kubernetes: [v1.24], default: v0.6.1}\n- {version: v0.7, kubernetes: [v1.24], default: v0.7.0}",
+                "v0.7: it stands below v0.6",
+            ),
+            ("- {version: v0.6, kubernetes: [v1.24], default: v0.6.1, image: {}}", "image"),
+            ("- {version: six, kubernetes: [v1.24], default: v0.6.1}", "`six` is not a service version"),
+        ];
+        for (text, part) in cases {
+            let error = Versions::parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_compiled_in_table_has_the_rows_of_the_specification() {
+        if Files::embedded().get(PATH).is_none() {
+            return;
+        }
+        let rows = |table: &Versions| -> Vec<(ServiceLine, Vec<KubeMinor>)> {
+            table.rows().iter().map(|row| (row.version, row.kubernetes.clone())).collect()
+        };
+        assert_eq!(rows(versions()), rows(&table()));
+        // What the build script has read of it is what stands there.
+        assert_eq!(versions().rows(), Versions::parse(Files::embedded().get(PATH).unwrap()).unwrap().rows());
+        for row in versions().rows() {
+            for (kind, line) in &row.charts {
+                assert!(super::super::Chart::load(*kind, *line).is_ok(), "{kind} {line} has no chart");
+            }
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Reads YAML (or JSON) into a tree with origins, strictly: duplicates, unknown tags and alias bombs are errors.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+
+use super::json::Json;
+use super::node::{Data, Entry, Mapping, Node, Origin, Sources, show_path};
+use super::redact::hide_behind_secret_key;
+use super::scalar::shorten;
+use crate::chart::depth;
+use crate::chart::depth::MAX_DEPTH;
+use crate::chart::diagnostic::{Diagnostic, Place};
+
+/// How many bytes a source may have. A Kubernetes object cannot hold more either.
+pub(crate) const MAX_BYTES: usize = 1 << 20;
+
+/// How many nodes aliases may add up to before the source is taken for a bomb.
+const MAX_ALIASED_NODES: usize = 20_000;
+
+/// How many errors are noted in one source.
+const MAX_PROBLEMS: usize = 50;
+
+struct Reader<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    text: &'t str,
+    name: &'t str,
+    source: u32,
+    /// How many collections the next node lies in.
+    depth: usize,
+    anchors: HashMap<usize, (Node, usize)>,
+    aliased: usize,
+    problems: Vec<Diagnostic>,
+}
+
+/// A syntax error, or an error after which reading on makes no sense.
+struct Stop(Diagnostic);
+
+type Step<T> = Result<T, Stop>;
+
+impl<'t> Reader<'t> {
+    fn place(&self, origin: Origin) -> Place {
+        self.place_in_text(origin.start as usize, origin.end as usize)
+    }
+
+    fn place_in_text(&self, start: usize, end: usize) -> Place {
+        let mut place = Place::in_text(self.name, self.text, start, end);
+        hide_behind_secret_key(&mut place);
+        place
+    }
+
+    /// Notes an error after which reading goes on. Beyond a number of them only that there are more matters.
+    fn report(&mut self, origin: Origin, diagnostic: impl FnOnce() -> Diagnostic) {
+        if self.problems.len() < MAX_PROBLEMS {
+            let place = self.place(origin);
+            self.problems.push(diagnostic().at(place));
+        }
+    }
+
+    fn origin(&self, span: Span) -> Origin {
+        let range = span.byte_range().unwrap_or_default();
+        let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        Origin { source: self.source, start: offset(range.start), end: offset(range.end) }
+    }
+
+    fn syntax(&self, error: &ScanError) -> Stop {
+        let at = error.marker().byte_offset().unwrap_or(0);
+        if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
+            return Stop(depth::too_deep(self.place_in_text(at, at + 1)));
+        }
+        let mut place = Place::in_text(self.name, self.text, at, at);
+        // A scanner stops behind what it could not read. A tab used for indentation is what people need to see.
+        let line_start = self.text[..at.min(self.text.len())].rfind('\n').map_or(0, |index| index + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or_default();
+        let indentation = line.len() - line.trim_start().len();
+        let mut diagnostic = Diagnostic::error("yaml-syntax", format!("this is not YAML: {}", error.info()));
+        if let Some(tab) = line[..indentation].find('\t') {
+            place = Place::in_text(self.name, self.text, line_start + tab, line_start + tab + 1);
+            diagnostic = Diagnostic::error("yaml-syntax", "this is not YAML: a tab is used for indentation");
+            diagnostic = diagnostic.help("indent with spaces");
+        }
+        hide_behind_secret_key(&mut place);
+        Stop(diagnostic.at(place))
+    }
+
+    fn too_deep(&self, origin: Origin) -> Stop {
+        Stop(depth::too_deep(self.place(origin)))
+    }
+
+    /// Goes one collection deeper.
+    fn descend(&mut self, origin: Origin) -> Step<()> {
+        if self.depth >= MAX_DEPTH {
+            return Err(self.too_deep(origin));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Step<(Event<'t>, Span)> {
+        match self.parser.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err(self.syntax(&error)),
+            None => Ok((Event::StreamEnd, Span::default())),
+        }
+    }
+
+    fn node(&mut self, event: Event<'t>, span: Span) -> Step<(Node, usize)> {
+        let origin = self.origin(span);
+        let (node, size, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => (self.scalar(&text, style, tag.as_deref(), origin), 1, anchor),
+            Event::SequenceStart(_, anchor, tag) => {
+                self.descend(origin)?;
+                self.collection_tag(tag, "seq", origin);
+                let mut items = Vec::new();
+                let mut size = 1;
+                let end = loop {
+                    let (event, span) = self.next()?;
+                    if event == Event::SequenceEnd {
+                        break self.origin(span).end;
+                    }
+                    let (item, items_size) = self.node(event, span)?;
+                    size += items_size;
+                    items.push(item);
+                };
+                self.depth -= 1;
+                (Node::new(Data::List(items), Origin { end, ..origin }), size, anchor)
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.descend(origin)?;
+                self.collection_tag(tag, "map", origin);
+                let (node, size) = self.mapping(origin)?;
+                self.depth -= 1;
+                (node, size, anchor)
+            }
+            Event::Alias(id) => {
+                let Some((node, size)) = self.anchors.get(&id).cloned() else {
+                    let place = self.place(origin);
+                    return Err(Stop(
+                        Diagnostic::error("alias-cycle", "an alias refers to the collection that it is in").at(place),
+                    ));
+                };
+                self.aliased += size;
+                if self.aliased > MAX_ALIASED_NODES {
+                    let place = self.place(origin);
+                    return Err(Stop(
+                        Diagnostic::error("alias-bomb", "aliases expand to too many values")
+                            .at(place)
+                            .label(format!("more than {MAX_ALIASED_NODES} values with this one")),
+                    ));
+                }
+                if depth::beyond(&node, self.depth).is_some() {
+                    return Err(self.too_deep(origin));
+                }
+                (node, size, 0)
+            }
+            _ => (Node::new(Data::Null, origin), 1, 0),
+        };
+        if anchor != 0 {
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        Ok((node, size))
+    }
+
+    fn collection_tag(&mut self, tag: Option<Cow<'t, Tag>>, expected: &str, origin: Origin) {
+        if let Some(tag) = tag
+            && !tag.is_yaml_core_schema_tag(expected)
+        {
+            self.unknown_tag(&tag, origin);
+        }
+    }
+
+    fn unknown_tag(&mut self, tag: &Tag, origin: Origin) {
+        self.report(origin, || {
+            Diagnostic::error("unknown-tag", format!("the tag `{}` does not fit here", shorten(&tag.original())))
+                .help("leave the tag out; quote the value if it is text")
+        });
+    }
+
+    fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, origin: Origin) -> Node {
+        let as_text = || Node::new(Data::Text(text.to_owned()), origin);
+        match tag {
+            None if style == ScalarStyle::Plain => Node::plain(text, origin),
+            None => as_text(),
+            Some(tag) if tag.is_yaml_core_schema_tag("str") || tag.original() == "!" => as_text(),
+            Some(tag) => {
+                let node = Node::plain(text, origin);
+                let fits = match &node.data {
+                    Data::Null => tag.is_yaml_core_schema_tag("null"),
+                    Data::Bool(_) => tag.is_yaml_core_schema_tag("bool"),
+                    Data::Number(number) => {
+                        tag.is_yaml_core_schema_tag("float") || (!number.is_f64() && tag.is_yaml_core_schema_tag("int"))
+                    }
+                    _ => false,
+                };
+                if !fits {
+                    self.unknown_tag(tag, origin);
+                }
+                node
+            }
+        }
+    }
+
+    fn mapping(&mut self, origin: Origin) -> Step<(Node, usize)> {
+        let mut map = Mapping::default();
+        let mut merged: Vec<Node> = Vec::new();
+        let mut size = 1;
+        let end = loop {
+            let (event, span) = self.next()?;
+            if event == Event::MappingEnd {
+                break self.origin(span).end;
+            }
+            let key_origin = self.origin(span);
+            let is_merge = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
+            let plain_text = match &event {
+                Event::Scalar(text, ..) => Some(text.clone().into_owned()),
+                _ => None,
+            };
+            let (key_node, key_size) = self.node(event, span)?;
+            let (event, span) = self.next()?;
+            let (value, value_size) = self.node(event, span)?;
+            size += key_size + value_size;
+            if is_merge {
+                merged.push(value);
+                continue;
+            }
+            let key = plain_text.or_else(|| match (&key_node.data, &key_node.raw) {
+                (Data::Text(text), _) => Some(text.clone()),
+                (_, Some(raw)) => Some(raw.clone().into_string()),
+                _ => None,
+            });
+            self.insert(&mut map, key, key_origin, value);
+        };
+        let origin = Origin { end: end.max(origin.start), ..origin };
+        for value in merged {
+            self.merge_key(&mut map, value);
+        }
+        Ok((Node::new(Data::Map(map), origin), size))
+    }
+
+    fn insert(&mut self, map: &mut Mapping, key: Option<String>, origin: Origin, value: Node) {
+        let Some(key) = key.filter(|key| !key.is_empty()) else {
+            return self.report(origin, || Diagnostic::error("bad-key", "a key must be text"));
+        };
+        if let Some(first) = map.entries.get(&key) {
+            let before = &self.text[..first.key.start as usize];
+            self.report(origin, || {
+                let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
+                Diagnostic::error("duplicate-key", format!("the key `{}` is given twice", shorten(&key)))
+                    .label("second time here")
+                    .note(format!("the first is on line {line}"))
+            });
+            return;
+        }
+        map.entries.insert(key, Entry { key: origin, node: value });
+    }
+
+    /// `<<: *defaults`: what the mapping does not say itself is taken from there.
+    fn merge_key(&mut self, map: &mut Mapping, value: Node) {
+        let origin = value.origin;
+        let sources = match value.data {
+            Data::List(items) => items,
+            data => vec![Node { data, ..value }],
+        };
+        for source in sources {
+            let Data::Map(from) = source.data else {
+                return self
+                    .report(origin, || Diagnostic::error("bad-merge", "`<<` takes a mapping or a list of mappings"));
+            };
+            for (key, entry) in from.entries {
+                map.entries.entry(key).or_insert(entry);
+            }
+        }
+    }
+
+    fn document(&mut self) -> Step<Option<Node>> {
+        let mut root = None;
+        loop {
+            let (event, span) = self.next()?;
+            match event {
+                Event::StreamEnd => return Ok(root),
+                Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd | Event::Comment(..) => {}
+                event if root.is_some() => {
+                    let empty = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, ..) if text.is_empty());
+                    if !empty {
+                        let place = self.place(self.origin(span));
+                        return Err(Stop(
+                            Diagnostic::error(
+                                "several-documents",
+                                "values are one YAML document, but this has several",
+                            )
+                            .at(place)
+                            .label("the second begins here")
+                            .help("give each as a file of its own"),
+                        ));
+                    }
+                }
+                event => {
+                    let (node, _) = self.node(event, span)?;
+                    if node.data != Data::Null {
+                        root = Some(node);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads bytes as text.
+///
+/// # Errors
+/// One diagnostic if there are too many, or if they are not UTF-8.
+pub(crate) fn text(name: &str, bytes: &[u8]) -> Result<String, Diagnostic> {
+    if bytes.len() > MAX_BYTES {
+        return Err(Diagnostic::error(
+            "too-large",
+            format!("{name} has {} bytes; at most {MAX_BYTES} are read", bytes.len()),
+        ));
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned()),
+        Err(error) => {
+            let shown = String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned() + "\u{fffd}";
+            let at = error.valid_up_to();
+            let mut place = Place::in_text(name, &shown, at, at + 3);
+            hide_behind_secret_key(&mut place);
+            Err(Diagnostic::error("not-utf8", "this is not text in UTF-8")
+                .at(place)
+                .label(format!("byte {at} does not belong there")))
+        }
+    }
+}
+
+/// Reads a source that has been added to `sources` as number `source`.
+///
+/// The root is nothing for an empty document.
+///
+/// # Errors
+/// Everything that is wrong, up to the first syntax error.
+pub(crate) fn read(sources: &Sources, source: u32) -> Result<Option<Node>, Vec<Diagnostic>> {
+    let (root, problems) = read_on(sources, source);
+    if problems.is_empty() { Ok(root) } else { Err(problems) }
+}
+
+/// The same for who wants to look at the rest too: what could be read, without what is wrong, and everything that is wrong.
+/// After a syntax error nothing could be read.
+pub(crate) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diagnostic>) {
+    let whole = Origin { source, start: 0, end: 0 };
+    let (name, text) = (sources.get(whole).name.as_str(), sources.get(whole).text.as_str());
+    let options = granit_parser::options! {
+        emit_comments: false,
+        block_nesting_limit: MAX_DEPTH,
+        flow_nesting_limit: MAX_DEPTH,
+    };
+    let parser = Parser::new_from_str_with_options(text, options);
+    let mut reader =
+        Reader { parser, text, name, source, depth: 0, anchors: HashMap::new(), aliased: 0, problems: Vec::new() };
+    match reader.document() {
+        Ok(root) => (root, reader.problems),
+        Err(Stop(first)) => {
+            // A few JSON texts are not YAML.
+            if text.trim_start().starts_with('{')
+                && let Ok(json) = serde_json::from_str::<Json>(text)
+            {
+                if json.is_too_deep {
+                    let known = Some(first).filter(|first| first.code == depth::CODE);
+                    return (None, vec![known.unwrap_or_else(|| depth::too_deep(reader.place(whole)))]);
+                }
+                let Some(path) = json.twice else { return (Some(Node::from_json(&json.value, whole)), Vec::new()) };
+                let message = format!("the key `{}` is given twice", shorten(&show_path(&path)));
+                return (None, vec![Diagnostic::error("duplicate-key", message).at(reader.place(whole))]);
+            }
+            reader.problems.push(first);
+            (None, reader.problems)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn value(text: &str) -> Result<Value, Vec<Diagnostic>> {
+        let mut sources = Sources::default();
+        let source = sources.add("f.yaml", text);
+        Ok(read(&sources, source)?.map_or(Value::Null, |node| node.to_json()))
+    }
+
+    fn code(text: &str) -> &'static str {
+        value(text).unwrap_err()[0].code
+    }
+
+    #[test]
+    fn yaml_and_json_are_read_with_anchors_and_merge_keys() {
+        assert_eq!(
+            value("a: 1\nb: [x, 'y', true]\nc: {d: ~}\n").unwrap(),
+            json!({"a": 1, "b": ["x", "y", true], "c": {}})
+        );
+        assert_eq!(
+            value("base: &b {x: 1, y: 2}\nother:\n  <<: *b\n  y: 3\n").unwrap(),
+            json!({"base": {"x": 1, "y": 2}, "other": {"x": 1, "y": 3}})
+        );
+        assert_eq!(value("{\"a\": \"\\ud83d\\ude00\", \"b\":\t[1]}").unwrap(), json!({"a": "😀", "b": [1]}));
+        assert_eq!(value("# nothing\n---\n").unwrap(), Value::Null);
+        assert_eq!(value("1: a\ntrue: b\n").unwrap(), json!({"1": "a", "true": "b"}));
+        assert_eq!(value("a: !!str 1\nb: !!int 2\n").unwrap(), json!({"a": "1", "b": 2}));
+    }
+
+    #[test]
+    fn what_readers_would_guess_at_is_an_error() {
+        assert_eq!(code("a: 1\nb: 2\na: 3\n"), "duplicate-key");
+        assert_eq!(code("{\"a\": \"\\ud83d\\ude00\", \"b\":\t[1], \"a\": 2}"), "duplicate-key");
+        assert_eq!(code("a: !custom 1\n"), "unknown-tag");
+        assert_eq!(code("a: !!int x\n"), "unknown-tag");
+        assert_eq!(code("a: 1\n---\nb: 2\n"), "several-documents");
+        assert_eq!(code("a:\n\t- b\n"), "yaml-syntax");
+        assert_eq!(code("? [a]\n: b\n"), "bad-key");
+        assert_eq!(code("a: &x [*x]\n"), "alias-cycle");
+        assert_eq!(code("<<: 1\n"), "bad-merge");
+        let levels = (0..30).map(|n| format!("a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1));
+        let bomb: Vec<String> = std::iter::once("a0: &a0 [x, x]\n".to_owned()).chain(levels).collect();
+        let bomb = bomb.concat();
+        assert_eq!(code(&bomb), "alias-bomb");
+        assert_eq!(code(&"[".repeat(5000)), "too-deep");
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_does_not_show_a_secret() {
+        let problems = value("password: \"hunter2\" x\n").unwrap_err();
+        let shown = problems[0].render(false);
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+}

@@ -1,0 +1,103 @@
+//! What an install would change, found out without changing anything: the same plan, compared by server-side dry run.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Service, ServicePort};
+use kube::Client;
+use kube::api::Api;
+
+use super::etcd_members;
+use super::exposure::{self, Endpoint};
+use super::find_keys;
+use super::install::{InstallError, unknown};
+use super::plan::Plan;
+use super::precheck::{Survey, survey};
+use crate::install::diff::Comparison;
+use crate::install::fleet_home::Home;
+use crate::install::progress::Progress;
+use crate::install::release_spec;
+use crate::install::session::{Course, InstallOptions};
+use crate::pki::{self, Files};
+
+/// Compares `plan` with the cluster, by reads and dry runs.
+///
+/// # Errors
+/// Whatever an install would refuse before its first write, and what the server refuses.
+pub async fn compare(
+    plan: &Plan,
+    client: &Client,
+    home: &Home,
+    options: &InstallOptions,
+    progress: &Arc<dyn Progress>,
+) -> Result<Comparison, InstallError> {
+    let deadline = Instant::now() + options.timeout;
+    let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, None, progress);
+    let mut course = Course::new(&engine, progress, deadline);
+    course.step("Checking the hosting cluster");
+    let stopped = course.stopped();
+    let seen = survey(plan, client, &engine, &options.skip_preflight, progress.as_ref(), |e| stopped(e).into());
+    let seen = course.in_time(seen).await?;
+    progress.done(&seen.facts.git_version);
+    course.step("Comparing with the hosting cluster");
+    let mut notes = Vec::new();
+    let endpoint = course.in_time(endpoint(plan, client, &seen, &mut notes)).await?;
+    let stopped = course.stopped();
+    let found = course.in_time(find_keys::find(client, plan, home, &engine, |e| stopped(e).into())).await?;
+    let keys = known_keys(plan, found, &endpoint, &mut notes)?;
+    let rendered = plan.render(&endpoint, &keys)?;
+    let whole = engine.plan(&plan.release(&endpoint), &release_spec::planned(&rendered.objects)).await;
+    let whole = whole.map_err(course.stopped())?;
+    if let Some(refused) = etcd_members::changed(&engine, &whole).await.map_err(course.stopped())? {
+        return Err(refused);
+    }
+    let differences = engine.diff(&whole).await.map_err(course.stopped())?;
+    progress.done("");
+    Ok(Comparison::new(whole, differences, notes))
+}
+
+/// Where the API is reached, or where it is not known yet a name that no DNS has.
+async fn endpoint(
+    plan: &Plan,
+    client: &Client,
+    seen: &Survey,
+    notes: &mut Vec<String>,
+) -> Result<Endpoint, InstallError> {
+    let wanted = &plan.values.exposure;
+    let (kind, known) = (seen.decision.kind, seen.known());
+    let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
+    let node_port = exposure::rendered_node_port(kind, wanted, &known);
+    let service = with_node_port(services.get_opt("apiserver").await?, node_port);
+    let found = service.and_then(|service| exposure::endpoint(kind, wanted, &service, &seen.facts.nodes, &known).ok());
+    notes.extend(found.as_ref().and_then(|endpoint| plan.moved(&seen.state, endpoint)));
+    Ok(found.unwrap_or_else(|| {
+        notes.push("the address of the API server is decided at install; it is shown as a name".to_owned());
+        Endpoint { node_port, ..unknown(kind) }
+    }))
+}
+
+/// The Service, as an install makes it before it looks for the address; none where only the cluster knows its port.
+fn with_node_port(service: Option<Service>, node_port: Option<u16>) -> Option<Service> {
+    let Some(node_port) = node_port else { return service };
+    let mut service = service.unwrap_or_default();
+    let ports = service.spec.get_or_insert_default().ports.get_or_insert_default();
+    if ports.is_empty() {
+        ports.push(ServicePort { port: 443, ..ServicePort::default() });
+    }
+    ports[0].node_port = Some(i32::from(node_port));
+    Some(service)
+}
+
+/// The keys that an install would find, completed as it would complete them; placeholders where it would make all.
+fn known_keys(plan: &Plan, found: Files, endpoint: &Endpoint, notes: &mut Vec<String>) -> Result<Files, InstallError> {
+    if !pki::Authorities::any_in(&found) {
+        notes.push("keys and certificates are made at install; they are shown as placeholders".to_owned());
+        return Ok(pki::placeholders());
+    }
+    let completed = find_keys::complete(&found, plan, endpoint, Timestamp::now())?;
+    if !completed.issued.is_empty() {
+        notes.push(format!("{} certificates would be issued anew", completed.issued.len()));
+    }
+    Ok(completed.files)
+}

@@ -1,0 +1,155 @@
+//! Where the keys and certificates of a control plane are found: in the cluster's Secrets first, then in `~/.fleet`.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+
+use super::exposure::Endpoint;
+use super::install::InstallError;
+use super::local_files;
+use super::local_files::Written;
+use super::plan::Plan;
+use super::secrets::{ADMIN_SECRET, SECRET_ENTRIES};
+use crate::api::labels::LABEL_INSTANCE;
+use crate::api::names::ControlPlaneName;
+use crate::apply::{self, Engine};
+use crate::install::fleet_home::Home;
+use crate::pki::{
+    self, AuthorityKind, Completed, Files, FolderError, KeptError, Kubeconfig, Lifetimes, PkiError, San, Subject,
+};
+
+/// The file of the key set that holds the operator's kubeconfig.
+pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
+
+/// Reads the key set of an installed (or kept) control plane from the Secrets of its namespace.
+///
+/// Only Secrets that carry the control plane's name are read; entries that are not there are left out.
+pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let ours =
+        ListParams::default().labels(&format!("app.kubernetes.io/instance={name},app.kubernetes.io/part-of=fleet"));
+    let list = secrets.list(&ours).await?;
+    let mut files = Files::new();
+    for entry in SECRET_ENTRIES {
+        let secret = list.iter().find(|secret| secret.name_any() == entry.secret);
+        let bytes = secret.and_then(|secret| secret.data.as_ref()?.get(entry.key));
+        if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()) {
+            files.insert(entry.file, text);
+        }
+    }
+    Ok(files)
+}
+
+/// Why the operator's kubeconfig cannot be had from the cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminKubeconfigError {
+    /// The API server refuses the read, or does not answer.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// It is not what an install writes. Whoever may write Secrets in the namespace can have changed it.
+    #[error(
+        "Secret {namespace}/{ADMIN_SECRET} is not used: {source}; `fleetctl install control-plane {name}` writes it anew"
+    )]
+    Refused {
+        /// The namespace of the control plane.
+        namespace: String,
+        /// The control plane.
+        name: String,
+        /// What is wrong with it.
+        source: PkiError,
+    },
+}
+
+/// Reads the operator's kubeconfig that an installed control plane keeps in its namespace.
+///
+/// # Errors
+/// [`AdminKubeconfigError`].
+pub async fn admin_kubeconfig(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Kubeconfig>, AdminKubeconfigError> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let secret = secrets.get_opt(ADMIN_SECRET).await?;
+    let secret = secret.filter(|secret| secret.labels().get(LABEL_INSTANCE).is_some_and(|whose| whose == name));
+    let bytes = secret.and_then(|secret| secret.data.and_then(|mut data| data.remove("kubeconfig")));
+    let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()) else { return Ok(None) };
+    let refused =
+        |source| AdminKubeconfigError::Refused { namespace: namespace.to_owned(), name: name.to_owned(), source };
+    Kubeconfig::parse("kubeconfig", &text).map(|read| Some(read.of_control_plane(name))).map_err(refused)
+}
+
+/// Reads the key set that `template` keeps in a local folder; empty where there is none.
+pub fn from_folder(folder: &Path) -> Result<Files, FolderError> {
+    if folder.is_dir() { pki::read_folder(folder) } else { Ok(Files::new()) }
+}
+
+/// Whether a kubeconfig of the control plane lies here that does not come from the keys that `template` keeps: an install
+/// has written it, whose keys only the cluster has. One that cannot be read may be such a one.
+pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, FolderError> {
+    let written = match Written::of(home, name) {
+        Written::Nothing => return Ok(false),
+        written => written,
+    };
+    let Some(own) = pki::read_file(&home.keys(name), AuthorityKind::Cluster.certificate_file())? else {
+        // Where a part of a set is left, its use tells what is missing.
+        return Ok(!pki::Authorities::any_in(&from_folder(&home.keys(name))?));
+    };
+    Ok(!written.trusts(own.expose()))
+}
+
+/// Finds the key set of a control plane: in the Secrets of its namespace, else in the folder where `template` keeps it,
+/// unless what is left in the cluster shows that those are of another. That of a new one is empty.
+///
+/// # Errors
+/// [`InstallError::KeysLost`] where there is none, and volumes hold what only the lost ones can read;
+/// [`InstallError::Keys`] or [`InstallError::LocalKeys`] where it is damaged, before anything is made that would need it.
+pub async fn find(
+    client: &Client,
+    plan: &Plan,
+    home: &Home,
+    engine: &Engine,
+    stopped: impl FnOnce(apply::Error) -> InstallError,
+) -> Result<Files, InstallError> {
+    let found = from_cluster(client, plan.package.namespace.as_str(), plan.name.as_str()).await?;
+    if pki::Authorities::any_in(&found) {
+        pki::Authorities::from_map(&found, Timestamp::now())?;
+        return Ok(found);
+    }
+    let folder = home.keys(&plan.name);
+    let in_cluster = local_files::authority(&found);
+    let found = from_folder(&folder)?;
+    // What runs under another authority than these keys have would be locked out by them.
+    if in_cluster.is_none_or(|authority| local_files::is_of(&folder, &authority)) && pki::Authorities::any_in(&found) {
+        let judged = pki::Authorities::from_map(&found, Timestamp::now());
+        return judged.map(|_| found).map_err(|source| InstallError::LocalKeys { folder, source });
+    }
+    match engine.data().await.map_err(stopped)?.into_iter().next() {
+        Some(claim) => Err(InstallError::KeysLost(claim)),
+        None => Ok(Files::new()),
+    }
+}
+
+/// Completes a key set for `endpoint`: what is good stays, what is missing or outlived is issued.
+pub fn complete(found: &Files, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, PkiError> {
+    pki::ensure(found, &subject(plan, endpoint)?, now, &Lifetimes::default())
+}
+
+/// The same for the key set that `template` keeps in a local folder, which is written there.
+pub fn complete_in(folder: &Path, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, KeptError> {
+    pki::ensure_kept(folder, &subject(plan, endpoint)?, now, &Lifetimes::default())
+}
+
+fn subject(plan: &Plan, endpoint: &Endpoint) -> Result<Subject, PkiError> {
+    let extra: Vec<San> = endpoint.sans.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    Ok(Subject {
+        control_plane: plan.name.to_string(),
+        namespace: plan.package.namespace.to_string(),
+        public: pki::Endpoint { host: endpoint.host.parse()?, port: endpoint.port },
+        internal: Subject::internal_endpoint(plan.package.namespace.as_str()),
+        extra_sans: extra,
+    })
+}

@@ -1,0 +1,154 @@
+//! What `status` says about the installation itself: read from the record, the objects' metadata and the key Secrets;
+//! and why components of it do not run.
+
+use crate::inventory;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt as _};
+
+use super::find_keys;
+use super::health::chain;
+use super::plan::OWNER_KIND;
+use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
+use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::apply::{Engine, WaitTarget};
+use crate::check::inside::{Component, HOSTING, HealthFacts};
+use crate::check::installed::{CHECKS, Expiry, InstalledFacts, WARN_DAYS};
+use crate::check::{self, Report};
+use crate::diagnose::Diagnosis;
+use crate::inventory::Owner;
+use crate::inventory::Phase;
+use crate::pki;
+
+// Who does what the warning says has to see it go.
+const _: () = assert!(WARN_DAYS.unsigned_abs() == pki::RENEW_DAYS);
+
+/// What was installed, and what the checks say about it.
+#[derive(Debug)]
+pub struct Installation {
+    /// The recorded service version; none where no record could be read.
+    pub version: Option<String>,
+    /// The verdicts.
+    pub report: Report,
+}
+
+impl Installation {
+    /// Of which nothing is known, for the hosting cluster was not looked at.
+    pub fn unseen() -> Self {
+        Self { version: None, report: check::unseen(&CHECKS, HOSTING) }
+    }
+}
+
+fn engine(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Engine {
+    let owner = Owner::new(OWNER_KIND, name.as_str(), namespace.as_str());
+    Engine::reader(client.clone(), owner)
+}
+
+/// The control planes of which an install or a removal was begun here and not undone: the one that is named, or all in the
+/// namespace. Of one that was cut off there may be nothing but its record.
+pub async fn begun(
+    client: &Client,
+    namespace: &NamespaceName,
+    name: Option<&ControlPlaneName>,
+) -> Vec<ControlPlaneName> {
+    let names: Vec<ControlPlaneName> = match name {
+        Some(name) => vec![name.clone()],
+        None => {
+            let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace.as_str());
+            let all = secrets.list_metadata(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+            let records = all.iter().filter_map(|secret| secret.name_any().strip_prefix("fleetctl.")?.parse().ok());
+            records.collect()
+        }
+    };
+    let mut begun = Vec::new();
+    for name in names {
+        let state = engine(client, &name, namespace).state().await.unwrap_or_default();
+        if state.journal.is_some() || state.record.is_some_and(|record| record.phase == Phase::Installed) {
+            begun.push(name);
+        }
+    }
+    begun
+}
+
+/// The service version by the labels of the API server, for an installation whose record is lost.
+pub async fn labelled(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Option<String> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
+    let found = deployments.get_metadata_opt("apiserver").await.ok()??;
+    let label = |key| found.labels().get(key).map(String::as_str);
+    (label(LABEL_INSTANCE) == Some(name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
+}
+
+/// Looks at an installed control plane. Reads only; what may not be read is said so by its check. `flags` are those that
+/// lead another command to the same place.
+pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName, flags: &str) -> Installation {
+    let engine = engine(client, name, namespace);
+    let (state, drift, files) = tokio::join!(
+        engine.state(),
+        engine.drift(),
+        find_keys::from_cluster(client, namespace.as_str(), name.as_str())
+    );
+    let (state, unread) = match state {
+        Ok(state) => (state, None),
+        Err(error) => (inventory::State::default(), Some(chain(&error))),
+    };
+    let at_work = state.lock.as_ref().filter(|lock| !engine.is_over(lock)).map(|lock| lock.holder.to_string());
+    let record = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
+    let version = record.map(|record| record.release.version.clone());
+    let known = match &version {
+        Some(version) => Some(version.clone()),
+        None => labelled(client, name, namespace).await,
+    };
+    // A first install under way has no record yet, which is no loss.
+    let recorded = record.map(|record| (record.release.version.clone(), record.inventory.len())).or_else(|| {
+        let of = |journal: &inventory::Journal| if journal.is_removal() { "removed" } else { "installed" };
+        state.journal.as_ref().map(|journal| (format!("that is being {}", of(journal)), 0))
+    });
+    let facts = InstalledFacts {
+        name: name.to_string(),
+        flags: flags.to_owned(),
+        version: known.and_then(|version| version.parse().ok()),
+        recorded: unread.map_or(Ok(recorded), Err),
+        drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
+        cut_off: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
+        at_work,
+        certificates: files.map(|files| expiries(&files, Timestamp::now())).unwrap_or_default(),
+    };
+    Installation { version, report: check::run(&CHECKS, &facts, &[]) }
+}
+
+/// The components with the objects that run them, roots before what depends on them.
+const WORKLOADS: [(&str, &str); 4] = [
+    ("StatefulSet", "etcd"),
+    ("Deployment", "apiserver"),
+    ("Deployment", "kube-controller-manager"),
+    ("Deployment", "fleet-scheduler"),
+];
+
+/// Why components are not running, the root first; nothing for those that run and those of which no cause is found.
+pub async fn causes(
+    client: &Client,
+    name: &ControlPlaneName,
+    namespace: &NamespaceName,
+    facts: &HealthFacts,
+) -> Vec<Diagnosis> {
+    let Ok(components) = &facts.components else { return Vec::new() };
+    let broken = |name: &str| components.get(name).is_some_and(|found: &Component| found.installed && !found.running());
+    let targets: Vec<WaitTarget> = WORKLOADS
+        .iter()
+        .filter(|(_, name)| broken(name))
+        .filter_map(|(kind, name)| WaitTarget::new("apps", kind, Some(namespace.as_str()), name))
+        .collect();
+    engine(client, name, namespace).diagnose(&targets).await
+}
+
+fn expiries(files: &pki::Files, now: Timestamp) -> Vec<Expiry> {
+    let read = pki::facts_of(files).into_iter().filter_map(|(file, facts)| Some((file, facts.ok()?.not_after)));
+    read.map(|(file, end)| Expiry {
+        file,
+        days: (end.as_second() - now.as_second()).div_euclid(24 * 60 * 60),
+        date: end.strftime("%F").to_string(),
+    })
+    .collect()
+}

@@ -1,0 +1,249 @@
+//! The operator's kubeconfig, written again: from the cluster's own Secrets, else from the local folder.
+
+pub mod write_shared;
+use crate::inventory;
+use std::io;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use kube::Client;
+
+use super::find_keys;
+use super::find_keys::ADMIN_KUBECONFIG;
+use super::local_files::Written;
+use super::plan::OWNER_KIND;
+use super::secrets::ADMIN_SECRET;
+use crate::api::file::failed;
+use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::apply::{self, Engine};
+use crate::install::admin_access;
+use crate::install::fleet_home::Home;
+use crate::inventory::Owner;
+use crate::pki::{self, FolderError, Kubeconfig, PkiError, SecretText, Subject};
+
+/// Where a kubeconfig came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The Secret in the hosting cluster.
+    Cluster,
+    /// Issued now, by the authority that the hosting cluster keeps.
+    Issued,
+    /// The folder in the home directory.
+    Folder,
+}
+
+/// Why there is no kubeconfig.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// Nothing was found, neither there nor here.
+    #[error("there is no kubeconfig of control plane {name}: neither in namespace {namespace} nor in {}", folder.display())]
+    NotFound {
+        /// The control plane.
+        name: ControlPlaneName,
+        /// Where it was looked in the cluster.
+        namespace: NamespaceName,
+        /// Where it was looked on this machine.
+        folder: PathBuf,
+    },
+    /// The hosting cluster refuses the read.
+    #[error("cannot read the Secrets of the control plane")]
+    Cluster(#[from] kube::Error),
+    /// The record cannot be read.
+    #[error(transparent)]
+    Record(#[from] apply::Error),
+    /// The kubeconfig is not what an install writes.
+    #[error("the kubeconfig of the control plane is not used")]
+    Changed(#[source] PkiError),
+    /// The keys are damaged.
+    #[error("the keys of the control plane cannot be used")]
+    Keys(#[from] PkiError),
+    /// A local file cannot be used.
+    #[error("a local file cannot be used")]
+    Local(#[from] FolderError),
+}
+
+/// Finds the kubeconfig. `hosting` is the hosting cluster, where it can be reached.
+///
+/// # Errors
+/// [`KubeconfigError`].
+pub async fn find(
+    hosting: Option<&Client>,
+    home: &Home,
+    name: &ControlPlaneName,
+    namespace: &NamespaceName,
+) -> Result<(Kubeconfig, Source), KubeconfigError> {
+    if let Some(client) = hosting {
+        let files = find_keys::from_cluster(client, namespace.as_str(), name.as_str()).await?;
+        if let Some(text) = files.get(ADMIN_KUBECONFIG) {
+            let entry = format!("Secret {namespace}/{ADMIN_SECRET}");
+            let read = Kubeconfig::parse(&entry, text).map_err(KubeconfigError::Changed)?;
+            return Ok((read.of_control_plane(name.as_str()), Source::Cluster));
+        }
+        if pki::Authorities::any_in(&files)
+            && let Some(endpoint) = recorded_endpoint(client, name, namespace).await?
+        {
+            let subject = Subject {
+                control_plane: name.to_string(),
+                namespace: namespace.to_string(),
+                public: endpoint,
+                internal: Subject::internal_endpoint(namespace.as_str()),
+                extra_sans: Vec::new(),
+            };
+            let completed = pki::ensure(&files, &subject, Timestamp::now(), &pki::Lifetimes::default())?;
+            if let Some(text) = completed.files.get(ADMIN_KUBECONFIG) {
+                return Ok((Kubeconfig::parse(ADMIN_KUBECONFIG, text)?, Source::Issued));
+            }
+        }
+    }
+    let kept = find_keys::from_folder(&home.keys(name))?;
+    let found = match kept.get(ADMIN_KUBECONFIG) {
+        Some(text) => {
+            let file = home.keys(name).join(ADMIN_KUBECONFIG);
+            Kubeconfig::parse(&file.to_string_lossy(), text).map(|read| Some(read.of_control_plane(name.as_str())))
+        }
+        None => admin_access::written(home, name),
+    };
+    let found = found.map_err(KubeconfigError::Changed)?.map(|kubeconfig| (kubeconfig, Source::Folder));
+    found.ok_or_else(|| KubeconfigError::NotFound {
+        name: name.clone(),
+        namespace: namespace.clone(),
+        folder: home.control_plane(name),
+    })
+}
+
+/// Where the record says that the API is reached; nothing when nothing is installed.
+async fn recorded_endpoint(
+    client: &Client,
+    name: &ControlPlaneName,
+    namespace: &NamespaceName,
+) -> Result<Option<pki::Endpoint>, KubeconfigError> {
+    let owner = Owner::new(OWNER_KIND, name.as_str(), namespace.as_str());
+    let state = Engine::reader(client.clone(), owner).state().await?;
+    let record = state.record.filter(|record| record.phase == inventory::Phase::Installed);
+    let Some(url) = record.and_then(|record| record.release.facts.get("server").cloned()) else { return Ok(None) };
+    let address = url.strip_prefix("https://").unwrap_or(&url);
+    let Some((host, port)) = address.rsplit_once(':') else { return Ok(None) };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Ok(port.parse().ok().map(|port| host.parse().map(|host| pki::Endpoint { host, port })).transpose()?)
+}
+
+/// A kubeconfig in its place.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The file.
+    pub file: PathBuf,
+    /// Where the one is kept that was there and is of another control plane.
+    pub aside: Option<PathBuf>,
+}
+
+impl Placed {
+    /// What is to be said of the one that was there.
+    pub fn warning(&self) -> Option<String> {
+        let kept = self.aside.as_ref()?.display();
+        Some(format!("{} was of another control plane; it is kept as {kept}", self.file.display()))
+    }
+}
+
+/// Writes it to the folder of the control plane. A file that trusts another authority is put aside: it is of a control
+/// plane of this name that is gone, or that is in another cluster.
+///
+/// # Errors
+/// A file that cannot be written or put aside; what was there is then there still.
+pub fn write(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<Placed, FolderError> {
+    let file = home.kubeconfig(name);
+    let text =
+        kubeconfig.to_yaml("fleet-kubeconfig").map_err(|error| failed("write", &file)(io::Error::other(error)))?;
+    let is_other = is_anothers(home, name, kubeconfig, &text);
+    let aside = is_other.then(|| write_shared::set_aside(&file)).transpose().map_err(failed("put aside", &file))?;
+    match pki::write_file(&home.control_plane(name), "fleet-kubeconfig", text.expose()) {
+        Ok(file) => Ok(Placed { file, aside }),
+        Err(error) => {
+            if let Some(aside) = aside {
+                let _ = fs_err::rename(aside, &file);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Whether the file that is there may be of another control plane than this kubeconfig.
+fn is_anothers(home: &Home, name: &ControlPlaneName, own: &Kubeconfig, text: &SecretText) -> bool {
+    let file = home.kubeconfig(name);
+    // What is no file is refused by what writes it, and the same text is no other's.
+    let is_file = fs_err::symlink_metadata(&file).is_ok_and(|found| found.is_file());
+    if !is_file || fs_err::read_to_string(&file).is_ok_and(|former| former == text.expose()) {
+        return false;
+    }
+    match Written::of(home, name) {
+        Written::Nothing => false,
+        former => !former.trusts(&own.authority),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::pki::KubeconfigUser;
+
+    /// A kubeconfig that trusts this authority.
+    fn trusting(authority: &str, server: &str) -> Kubeconfig {
+        Kubeconfig {
+            context: "demo".to_owned(),
+            server: server.to_owned(),
+            authority: authority.to_owned(),
+            user: "admin".to_owned(),
+            credential: KubeconfigUser::Token(SecretText::new("t".to_owned())),
+        }
+    }
+
+    /// Its text.
+    pub(crate) fn kubeconfig(authority: &str, server: &str) -> String {
+        trusting(authority, server).to_yaml(ADMIN_KUBECONFIG).unwrap().expose().to_owned()
+    }
+
+    #[test]
+    fn only_the_kubeconfig_of_another_control_plane_is_put_aside_and_none_takes_the_place_of_another() {
+        let root = tempfile::tempdir().unwrap();
+        let (home, name) = (Home::at(root.path()), "demo".parse().unwrap());
+        let file = home.kubeconfig(&name);
+        let read = |path: &std::path::Path| fs_err::read_to_string(path).unwrap();
+        let at = |authority: &str, host: &str| {
+            let server = format!("https://{host}:32222");
+            (trusting(authority, &server), kubeconfig(authority, &server))
+        };
+        let (own, own_text) = at("one", "192.0.2.10");
+        assert_eq!(write(&home, &name, &own).unwrap(), Placed { file: file.clone(), aside: None });
+        // The same control plane at another address.
+        let (moved, moved_text) = at("one", "192.0.2.11");
+        assert_eq!(write(&home, &name, &moved).unwrap(), Placed { file: file.clone(), aside: None });
+        let (other, other_text) = at("two", "192.0.2.10");
+        let placed = write(&home, &name, &other).unwrap();
+        let first = placed.aside.clone().unwrap();
+        assert_eq!((read(&file), read(&first)), (other_text, moved_text.clone()));
+        assert!(placed.warning().unwrap().ends_with(&format!("it is kept as {}", first.display())));
+        // One that cannot be read may be anybody's.
+        fs_err::write(&file, "clusters: [\n").unwrap();
+        let second = write(&home, &name, &own).unwrap().aside.unwrap();
+        assert_eq!((read(&file), read(&second), read(&first)), (own_text, "clusters: [\n".to_owned(), moved_text));
+    }
+
+    #[test]
+    fn a_kubeconfig_that_cannot_be_written_leaves_what_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let (home, name): (_, ControlPlaneName) = (Home::at(root.path()), "demo".parse().unwrap());
+        let text = trusting("one", "https://192.0.2.10:32222");
+        // What others could lead elsewhere is never written to.
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs_err::write(elsewhere.path().join("fleet-kubeconfig"), "theirs").unwrap();
+        fs_err::create_dir_all(home.control_plane(&name).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), home.control_plane(&name)).unwrap();
+        assert!(write(&home, &name, &text).is_err());
+        assert_eq!(fs_err::read_to_string(home.kubeconfig(&name)).unwrap(), "theirs");
+        assert_eq!(fs_err::read_dir(elsewhere.path()).unwrap().count(), 1);
+
+        let folder = home.kubeconfig(&"other".parse().unwrap());
+        fs_err::create_dir_all(folder.join("kept")).unwrap();
+        assert!(write(&home, &"other".parse().unwrap(), &text).is_err());
+        assert!(folder.join("kept").is_dir());
+    }
+}

@@ -1,0 +1,124 @@
+//! What is looked at before anything is decided: the hosting cluster, what is recorded there, and the way from it.
+//!
+//! An install and a comparison begin with the same reads and the same refusals.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+use kube::{Client, ResourceExt as _};
+
+use super::etcd_members;
+use super::exposure::{self, Decision, Known};
+use super::install::{InstallError, unknown};
+use super::kubernetes_downgrade;
+use super::plan::Plan;
+use super::preflight::{self, Compared};
+use super::secrets::KEPT_SECRET;
+use super::upgrade;
+use super::values::ExposureType;
+use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
+use crate::api::version::KubeMinor;
+use crate::apply;
+use crate::apply::Engine;
+use crate::chart::{self, Object};
+use crate::check;
+use crate::check::hosting::{CHECKS, HostingFacts};
+use crate::install::progress::{Progress, preview_adoption, record_lost};
+use crate::inventory::State;
+use crate::pki;
+
+/// What was seen.
+pub(super) struct Survey {
+    pub(super) facts: HostingFacts,
+    pub(super) state: State,
+    pub(super) decision: Decision,
+}
+
+impl Survey {
+    /// What an earlier install has told agents and kubeconfigs.
+    pub(super) fn known(&self) -> Known {
+        let host = self.state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned());
+        Known { host, node_port: self.facts.former_node_port }
+    }
+}
+
+/// Looks, and refuses what no install may do here. Warnings are told; nothing is written.
+pub(super) async fn survey(
+    plan: &Plan,
+    client: &Client,
+    engine: &Engine,
+    lenient: &[String],
+    progress: &dyn Progress,
+    stopped: impl FnOnce(apply::Error) -> InstallError,
+) -> Result<Survey, InstallError> {
+    let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
+    let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects, &mut |_| ()).await?;
+    let installed = match &compared {
+        Ok(compared) => installed_version(plan, client, &compared.state, &facts).await,
+        Err(_) => None,
+    };
+    if let Some(installed) = installed {
+        upgrade::check(chart::versions(), &installed, &plan.package.version).map_err(|refused| {
+            InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() }
+        })?;
+    }
+    let report = check::run(&CHECKS, &facts, lenient);
+    if report.failures().next().is_some() {
+        return Err(InstallError::Preflight(Box::new(report)));
+    }
+    let Compared { state, adopted, found } = match compared {
+        Ok(compared) => compared,
+        Err(error) => return Err(stopped(error)),
+    };
+    if let Some(refused) = refusal(plan, engine, &state, &facts, &provisional.objects).await.map_err(stopped)? {
+        return Err(refused);
+    }
+    for (judged, problem) in report.warnings() {
+        progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
+    }
+    record_lost(progress, found);
+    preview_adoption(progress, &adopted);
+    let decision = exposure::decide(&plan.values.exposure, &facts.nodes);
+    Ok(Survey { facts, state, decision })
+}
+
+/// Why what is there, or what an uninstall has kept of it, cannot become what is planned.
+async fn refusal(
+    plan: &Plan,
+    engine: &Engine,
+    state: &State,
+    facts: &HostingFacts,
+    objects: &[Object],
+) -> Result<Option<InstallError>, apply::Error> {
+    if state.record.is_some() || state.journal.is_some() {
+        let barred = kubernetes_downgrade::from_objects(engine, &plan.package.namespace, objects).await?;
+        if let Some(refused) = barred {
+            return Ok(Some(InstallError::Upgrade { refused, cluster: None }));
+        }
+    }
+    etcd_members::beside_data(plan, engine, state, facts).await
+}
+
+/// The version of what is installed or kept: as recorded, else as the objects say, because a record can be lost. One that
+/// was made anew by an uninstall names none.
+async fn installed_version(plan: &Plan, client: &Client, state: &State, facts: &HostingFacts) -> Option<String> {
+    let record = state.record.as_ref();
+    if let Some(recorded) = record.map(|record| &record.release.version).filter(|version| !version.is_empty()) {
+        return Some(recorded.clone());
+    }
+    // A first install that was cut off has no record, and nothing in it that another version could not replace.
+    if record.is_none() && state.journal.as_ref().is_some_and(|journal| !journal.is_removal()) {
+        return None;
+    }
+    match facts.namespace.versions.get(plan.name.as_str()) {
+        Some(labelled) => Some(labelled.clone()),
+        None => kept_version(plan, client).await,
+    }
+}
+
+/// The version that the kept keys are labelled with. Where they may not be read, what looks for the keys themselves says so.
+async fn kept_version(plan: &Plan, client: &Client) -> Option<String> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
+    let kept = secrets.get_metadata_opt(KEPT_SECRET).await.ok()??;
+    let label = |key| kept.labels().get(key).map(String::as_str);
+    (label(LABEL_INSTANCE) == Some(plan.name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
+}

@@ -1,0 +1,205 @@
+//! What a schema cannot say of values: addresses that certificates can carry, lengths of time that the scheduler takes, and
+//! resources that Kubernetes gives. What would be refused later is refused before anything is written.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use super::values::{ControlPlaneValues, ExposureValues, Lifetime};
+use crate::api::lifetime::{self, CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
+use crate::chart::{Diagnostic, Diagnostics, ValuesTree};
+use crate::install::validate_resources;
+use crate::pki::San;
+
+/// Checks values that fit their schema; `tree` knows where each was given.
+///
+/// # Errors
+/// Everything that is wrong, each at its place.
+pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<(), Diagnostics> {
+    let mut check = Check { tree, found: Vec::new() };
+    check.exposure(&values.exposure);
+    let scheduler = &values.scheduler;
+    check.lifetime("initTokenTTL", &scheduler.init_token_ttl, TOKEN_AT_LEAST);
+    check.lifetime("agentCertificateTTL", &scheduler.agent_certificate_ttl, CERTIFICATE_AT_LEAST);
+    for (component, resources) in [
+        ("etcd", &values.etcd.resources),
+        ("apiserver", &values.apiserver.resources),
+        ("controllerManager", &values.controller_manager.resources),
+        ("scheduler", &scheduler.resources),
+    ] {
+        check.found.extend(validate_resources::check(&[component], resources, tree));
+    }
+    if check.found.is_empty() { Ok(()) } else { Err(Diagnostics(check.found)) }
+}
+
+struct Check<'t> {
+    tree: &'t ValuesTree,
+    found: Vec<Diagnostic>,
+}
+
+impl Check<'_> {
+    fn wrong(&mut self, path: &[&str], diagnostic: Diagnostic) {
+        self.found.push(self.tree.blame(path, diagnostic));
+    }
+
+    fn exposure(&mut self, exposure: &ExposureValues) {
+        if let Some(host) = &exposure.host {
+            self.host(host);
+        }
+        for (index, san) in exposure.extra_sans.iter().enumerate() {
+            if !is_address(san) {
+                self.wrong(&["exposure", "extraSANs", &index.to_string()], no_address(san));
+            }
+        }
+        for (index, range) in exposure.source_ranges.iter().enumerate() {
+            if !is_range(range) {
+                let diagnostic = Diagnostic::error("wrong-address", format!("`{range}` is no range of addresses"))
+                    .label("expected an address and the length of its prefix, as `10.0.0.0/8`");
+                self.wrong(&["exposure", "sourceRanges", &index.to_string()], diagnostic);
+            }
+        }
+        if let Some(endpoint) = &exposure.agent_endpoint {
+            self.agent_endpoint(endpoint);
+        }
+    }
+
+    fn host(&mut self, text: &str) {
+        if is_address(text) {
+            return;
+        }
+        let mut diagnostic = no_address(text);
+        if let Some((host, port)) = with_port(text) {
+            diagnostic = diagnostic
+                .help(format!("the port is `exposure.port`: `--set exposure.host={host},exposure.port={port}`"));
+        }
+        self.wrong(&["exposure", "host"], diagnostic);
+    }
+
+    fn agent_endpoint(&mut self, text: &str) {
+        let Some((host, port)) = text.rsplit_once(':') else { return };
+        let path = ["exposure", "agentEndpoint"];
+        let in_brackets = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let has_brackets = in_brackets.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok());
+        if host.parse::<Ipv6Addr>().is_ok() {
+            let diagnostic = Diagnostic::error("wrong-address", format!("`{text}` is not of the form `host:port`"));
+            let help = format!("write `[{host}]:{port}`, if {port} is the port");
+            self.wrong(&path, diagnostic.label("an IPv6 address stands in brackets").help(help));
+        } else if !has_brackets && (in_brackets.is_some() || !is_address(host)) {
+            self.wrong(&path, no_address(host));
+        } else if !port.parse::<u16>().is_ok_and(|port| port > 0) {
+            let message = format!("port {port} is out of range for `exposure.agentEndpoint`");
+            self.wrong(&path, Diagnostic::error("out-of-range", message).label("expected a port from 1 to 65535"));
+        }
+    }
+
+    fn lifetime(&mut self, key: &str, Lifetime(text): &Lifetime, at_least: Duration) {
+        if let Err(wrong) = lifetime::read(text, at_least) {
+            let message = format!("`{text}` is out of range for `scheduler.{key}`");
+            self.wrong(&["scheduler", key], Diagnostic::error("out-of-range", message).label(wrong.to_string()));
+        }
+    }
+}
+
+/// Whether a certificate can carry it.
+fn is_address(text: &str) -> bool {
+    text.parse::<San>().is_ok()
+}
+
+/// Whether it is a range of addresses, as a Service of type LoadBalancer takes it.
+fn is_range(text: &str) -> bool {
+    let Some((address, prefix)) = text.trim().split_once('/') else { return false };
+    let longest = match address.parse() {
+        Ok(IpAddr::V4(_)) => 32,
+        Ok(IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    prefix.bytes().all(|byte| byte.is_ascii_digit()) && prefix.parse::<u8>().is_ok_and(|length| length <= longest)
+}
+
+/// An address and the port behind it.
+fn with_port(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    Some((host, port.parse().ok()?)).filter(|(host, port)| *port > 0 && is_address(host))
+}
+
+fn no_address(text: &str) -> Diagnostic {
+    Diagnostic::error("wrong-address", format!("`{text}` is neither a host name nor an IP address"))
+        .label("no certificate can be made for it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::{Chart, Kind, SetKind};
+
+    /// What is wrong, as `path code`.
+    fn found(sets: &[&str]) -> Vec<String> {
+        let mut builder = Chart::load(Kind::ControlPlane, "v1.1".parse().unwrap()).unwrap().values();
+        for set in sets {
+            builder = builder.set(SetKind::Value, set);
+        }
+        let tree = builder.build_checked(ControlPlaneValues::schema()).unwrap_or_else(|error| panic!("{error}"));
+        match check(&tree.deserialize().unwrap(), &tree) {
+            Ok(()) => Vec::new(),
+            Err(Diagnostics(problems)) => {
+                assert!(problems.iter().all(|problem| problem.place.is_some()), "{problems:?}");
+                problems.iter().map(|problem| format!("{} {}", problem.path, problem.code)).collect()
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_be_used_is_let_through() {
+        for sets in [
+            &[][..],
+            &["exposure.host=fleet.example.com"],
+            &["exposure.host=10.0.0.1", "exposure.extraSANs={*.fleet.example,fd00::1,10.0.0.2}"],
+            &["exposure.host=fd00::1", "exposure.agentEndpoint=[fd00::1]:443"],
+            &["exposure.agentEndpoint=fleet.example.com:6443"],
+            &["exposure.sourceRanges={10.0.0.0/8,192.0.2.1/32,fd00::/8}"],
+            &["scheduler.initTokenTTL=3649d", "scheduler.agentCertificateTTL=600s"],
+        ] {
+            assert_eq!(found(sets), [""; 0], "{sets:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_that_no_certificate_can_carry_are_refused_where_they_were_given() {
+        for host in ["fleet.example.com:6443", "10.0.0.300", "10.0.0.1:6443", "-x", "a..b"] {
+            assert_eq!(found(&[&format!("exposure.host={host}")]), ["exposure.host wrong-address"], "{host}");
+        }
+        assert_eq!(
+            found(&["exposure.extraSANs={10.0.0.1,10.0.0.300,a..b}"]),
+            ["exposure.extraSANs[1] wrong-address", "exposure.extraSANs[2] wrong-address"]
+        );
+        for endpoint in ["10.0.0.300:443", "fd00::1:443", "[fleet.example]:443", "[10.0.0.1]:443", "a..b:443"] {
+            let found = found(&[&format!("exposure.agentEndpoint={endpoint}")]);
+            assert_eq!(found, ["exposure.agentEndpoint wrong-address"], "{endpoint}");
+        }
+        assert_eq!(
+            found(&["exposure.sourceRanges={10.0.0.0,10.0.0.0/8,foo,10.0.0.0/33,fd00::/+8}"]),
+            [0, 2, 3, 4].map(|index| format!("exposure.sourceRanges[{index}] wrong-address"))
+        );
+        for port in ["0", "65536"] {
+            let found = found(&[&format!("exposure.agentEndpoint=fleet.example:{port}")]);
+            assert_eq!(found, ["exposure.agentEndpoint out-of-range"], "{port}");
+        }
+    }
+
+    #[test]
+    fn resources_are_checked_of_each_component() {
+        for component in ["etcd", "apiserver", "controllerManager", "scheduler"] {
+            let set = format!("{component}.resources.limits.memory=16Mi");
+            let path = format!("{component}.resources.limits.memory limit-below-request");
+            assert_eq!(found(&[&set]), [path]);
+        }
+    }
+
+    #[test]
+    fn lives_that_the_scheduler_would_not_take_are_refused_where_they_were_given() {
+        assert_eq!(
+            found(&["scheduler.initTokenTTL=3650d,scheduler.agentCertificateTTL=599s"]),
+            ["scheduler.initTokenTTL out-of-range", "scheduler.agentCertificateTTL out-of-range"]
+        );
+        assert_eq!(found(&["scheduler.agentCertificateTTL=10000d"]), ["scheduler.agentCertificateTTL out-of-range"]);
+    }
+}

@@ -1,0 +1,360 @@
+//! How a run that failed ends: whether it was recorded all the same, what is undone, and what is left.
+
+use crate::inventory;
+use std::pin::pin;
+
+use futures::future::FusedFuture;
+
+use super::session::Course;
+use crate::apply;
+use crate::apply::RolledBack;
+use crate::inventory::{Phase, State};
+
+/// The step that undoes a run.
+const UNDOING: &str = "Undoing what this run has changed";
+
+/// What became of the changes of a failed run.
+#[derive(Debug)]
+pub enum Aftermath {
+    /// Nothing had been written.
+    NothingWritten,
+    /// What was written stays; another install resumes it.
+    Left,
+    /// It was to be undone, and had been recorded as a whole by then.
+    Recorded,
+    /// It was to be undone and stays all the same: why.
+    NotUndone(String),
+    /// Everything was undone.
+    RolledBack,
+    /// Undoing failed as well.
+    RollbackFailed(Box<apply::Error>),
+}
+
+/// A failed install: why, and what it left.
+#[derive(Debug)]
+pub struct Failure<E> {
+    /// The first error, which is the one to mend.
+    pub error: E,
+    /// What became of the changes.
+    pub aftermath: Aftermath,
+}
+
+/// Sees a failed run to its end while signals are listened to. One that comes now changes nothing: whoever listens says so,
+/// and ends the program at the next.
+pub async fn heeding<T>(ending: impl Future<Output = T>, interrupted: impl FusedFuture<Output = ()>) -> T {
+    let mut ending = pin!(ending);
+    tokio::select! {
+        ended = &mut ending => ended,
+        () = interrupted => ending.await,
+    }
+}
+
+impl Course<'_> {
+    /// Whether the run has been recorded as a whole: then there is nothing to undo.
+    ///
+    /// # Errors
+    /// What the server refuses, when it has to be asked: the answer to the last write did not come.
+    pub async fn is_recorded(&self) -> Result<bool, apply::Error> {
+        if self.committed || self.release.is_none() {
+            return Ok(self.committed);
+        }
+        Ok(self.is_recorded_in(&self.engine.with_deadline(None).state().await?))
+    }
+
+    /// The write that closes the journal is the one that records the release.
+    fn is_recorded_in(&self, state: &State) -> bool {
+        let record = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
+        let release = record.map(|record| &record.release);
+        state.journal.is_none() && release.is_some() && release == self.release.as_ref()
+    }
+
+    /// Tells, once, that the step under way has failed and the run is undone; not where it has changed nothing.
+    pub fn undoing(&mut self) {
+        if self.engine.has_begun() && self.step != UNDOING {
+            UNDOING.clone_into(&mut self.step);
+            self.progress.undo(UNDOING);
+        }
+    }
+
+    /// Ends a run that failed: undoes it if that was asked for, else lets go of the lock.
+    ///
+    /// Begun without a run means that it was cut off between its first write and its return, or in its last write: the journal
+    /// knows. A run that was refused at the door, or left while it waited there, has begun nothing: what stands in the journal
+    /// is another's.
+    pub async fn wind_up(mut self, rollback: bool) -> Aftermath {
+        if !self.engine.has_begun() {
+            return Aftermath::NothingWritten;
+        }
+        if !rollback {
+            if let Some(run) = self.run {
+                // The lock expires by itself where the server is not there to take it back.
+                let _ = run.release().await;
+            }
+            return Aftermath::Left;
+        }
+        if self.committed {
+            return Aftermath::Recorded;
+        }
+        let undone = match self.run.take() {
+            Some(run) => {
+                self.undoing();
+                run.rollback().await.map(Some)
+            }
+            None => self.undo_cut_off().await,
+        };
+        match undone {
+            Ok(None) => Aftermath::Recorded,
+            Ok(Some(undone)) => match undone.problems.into_iter().next() {
+                None => {
+                    self.progress.done("");
+                    Aftermath::RolledBack
+                }
+                Some(problem) => Aftermath::RollbackFailed(Box::new(problem)),
+            },
+            Err(failed) => Aftermath::RollbackFailed(Box::new(failed)),
+        }
+    }
+
+    /// Undoes a run that was cut off in its first write or its last; nothing where the last was done all the same. Where
+    /// nothing is known there, the first has not arrived: what the journal's copy on this machine tells of is an earlier run.
+    async fn undo_cut_off(&mut self) -> Result<Option<RolledBack>, apply::Error> {
+        let engine = self.engine.with_deadline(None);
+        let mut late = false;
+        loop {
+            let state = engine.state().await?;
+            let recorded = self.is_recorded_in(&state);
+            if !recorded {
+                self.undoing();
+            }
+            // Of what is recorded, only the journal's copy on this machine goes.
+            match engine.rollback_of(state, None).await {
+                // The write that was cut off has come after that look.
+                Err(apply::Error::Inventory(inventory::Error::PlanOutdated)) if !late => late = true,
+                undone => return undone.map(|undone| Some(undone).filter(|_| !recorded)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
+    use futures::FutureExt as _;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::install::progress::Progress;
+    use crate::install::session::InstallOptions;
+    use crate::inventory::Owner;
+    use crate::inventory::Release;
+
+    /// The steps of a run.
+    #[derive(Default)]
+    struct Told(Mutex<Vec<String>>);
+
+    impl Told {
+        fn say(&self, what: &str) {
+            self.0.lock().unwrap().push(what.to_owned());
+        }
+    }
+
+    impl Progress for Told {
+        fn step(&self, title: &str) {
+            self.say(title);
+        }
+        fn update(&self, _: &str) {}
+        fn done(&self, _: &str) {
+            self.say("done");
+        }
+        fn undo(&self, title: &str) {
+            self.say("failed");
+            self.say(title);
+        }
+        fn warn(&self, _: &str) {}
+    }
+
+    /// A cluster with a namespace and the Secret of a run. The write that closes the journal gets no answer, whether it is
+    /// `kept` or not; what waits for it is told. One that is `closed_off` lets nobody begin, and has an installation of
+    /// which nothing is recorded.
+    #[derive(Default)]
+    struct Cluster {
+        secret: Mutex<Option<Value>>,
+        kept: bool,
+        closed_off: bool,
+        closed: AtomicBool,
+        writes: Mutex<Vec<String>>,
+        unanswered: Notify,
+    }
+
+    impl Cluster {
+        fn client(self: &Arc<Self>) -> Client {
+            let cluster = Arc::clone(self);
+            let serve = move |request: http::Request<Body>| {
+                let cluster = Arc::clone(&cluster);
+                async move {
+                    let (parts, body) = request.into_parts();
+                    let brought = body.collect_bytes().await.unwrap();
+                    let brought = serde_json::from_slice(&brought).unwrap_or_default();
+                    let (code, said) = cluster.answer(&parts.method, parts.uri.path(), brought).await;
+                    http::Response::builder().status(code).body(Body::from(said.to_string().into_bytes()))
+                }
+            };
+            Client::new(tower::service_fn(serve), "default")
+        }
+
+        async fn answer(&self, method: &http::Method, path: &str, brought: Value) -> (u16, Value) {
+            if method != http::Method::GET {
+                self.writes.lock().unwrap().push(format!("{method} {path}"));
+            }
+            if !path.contains("/secrets") {
+                let mut found = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}});
+                if self.closed_off {
+                    owner().stamp(&mut found);
+                    found["metadata"]["annotations"] = json!({"fleet-scheduler.io/namespace-created-by": "u"});
+                }
+                if self.closed_off && path.ends_with("/configmaps") {
+                    let mut made = json!({"metadata": {"name": "config", "namespace": "fleet"}});
+                    owner().stamp(&mut made);
+                    made["metadata"]["managedFields"] =
+                        json!([{"manager": "fleetctl", "operation": "Apply", "fieldsV1": {}}]);
+                    found = json!({"metadata": {}, "items": [made]});
+                }
+                return (200, found);
+            }
+            if self.closed_off && method == http::Method::POST {
+                return (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}));
+            }
+            let closes = *method == http::Method::PATCH && brought["data"]["journal"].is_null();
+            if closes && !self.closed.swap(true, Ordering::SeqCst) {
+                if self.kept {
+                    merge(self.secret.lock().unwrap().as_mut().unwrap(), brought);
+                }
+                self.unanswered.notify_one();
+                return std::future::pending().await;
+            }
+            let mut secret = self.secret.lock().unwrap();
+            match method.as_str() {
+                "POST" => *secret = Some(brought),
+                "PATCH" => merge(secret.as_mut().unwrap(), brought),
+                "DELETE" => *secret = None,
+                _ => {}
+            }
+            let Some(secret) = secret.as_mut() else {
+                let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+                return if method == http::Method::DELETE { (200, json!({"kind": "Status"})) } else { (404, missing) };
+            };
+            merge(secret, json!({"metadata": {"uid": "u", "resourceVersion": "1"}}));
+            (200, secret.clone())
+        }
+    }
+
+    fn owner() -> Owner {
+        Owner::new("control-plane", "demo", "fleet")
+    }
+
+    fn charts() -> Arc<dyn apply::Charts> {
+        apply::Options::default().charts
+    }
+
+    /// As RFC 7396 has it.
+    fn merge(target: &mut Value, patch: Value) {
+        let Value::Object(patch) = patch else {
+            *target = patch;
+            return;
+        };
+        if !target.is_object() {
+            *target = json!({});
+        }
+        for (key, value) in patch {
+            if value.is_null() {
+                target.as_object_mut().map(|map| map.remove(&key));
+            } else {
+                merge(&mut target[key], value);
+            }
+        }
+    }
+
+    /// What becomes of a run that is to be undone, and was cut off while its last write was on its way; with what was told.
+    async fn cut_off_at_the_end(kept: bool) -> (Aftermath, Vec<String>, Option<Value>) {
+        let cluster = Arc::new(Cluster { kept, ..Cluster::default() });
+        let told = Arc::new(Told::default());
+        let progress: Arc<dyn Progress> = told.clone();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let engine = InstallOptions::default().engine(&cluster.client(), owner(), charts(), deadline, None, &progress);
+        let mut course = Course::new(&engine, &progress, deadline);
+        course.step("Checking the control plane");
+        let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
+        course.begin(engine.plan(&release, &[]).await.unwrap()).await.unwrap();
+        tokio::select! {
+            ended = course.commit() => panic!("{ended:?}"),
+            () = cluster.unanswered.notified() => {}
+        }
+        assert_eq!(course.is_recorded().await.unwrap(), kept);
+        let aftermath = course.wind_up(true).await;
+        let steps = told.0.lock().unwrap().clone();
+        let secret = cluster.secret.lock().unwrap().clone();
+        (aftermath, steps, secret)
+    }
+
+    #[tokio::test]
+    async fn a_run_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
+        let (aftermath, steps, secret) = cut_off_at_the_end(true).await;
+        assert!(matches!(aftermath, Aftermath::Recorded), "{aftermath:?}");
+        assert_eq!(steps, ["Checking the control plane"]);
+        assert!(secret.is_some_and(|secret| secret["data"]["record"].is_string()));
+    }
+
+    #[tokio::test]
+    async fn a_run_whose_record_did_not_arrive_is_undone_in_a_step_of_its_own() {
+        let (aftermath, steps, secret) = cut_off_at_the_end(false).await;
+        assert!(matches!(aftermath, Aftermath::RolledBack), "{aftermath:?}");
+        assert_eq!(steps, ["Checking the control plane", "failed", UNDOING, "done"]);
+        assert_eq!(secret, None);
+    }
+
+    #[tokio::test]
+    async fn a_run_that_was_kept_from_its_first_write_undoes_nothing_of_an_earlier_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = folder.path().join("journal");
+        let head = json!({"run": "r", "command": "install", "started": "", "installUid": "u"});
+        let step =
+            json!({"kind": "ConfigMap", "namespace": "fleet", "name": "config", "apiVersion": "v1", "undo": "delete"});
+        let earlier = format!("{head}\n{step}\n");
+        std::fs::write(&journal, &earlier).unwrap();
+        let cluster = Arc::new(Cluster { closed_off: true, ..Cluster::default() });
+        let progress: Arc<dyn Progress> = Arc::new(Told::default());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let path = Some(journal.clone());
+        let engine = InstallOptions::default().engine(&cluster.client(), owner(), charts(), deadline, path, &progress);
+        let mut course = Course::new(&engine, &progress, deadline);
+        let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
+        course.begin(engine.plan(&release, &[]).await.unwrap()).await.unwrap_err();
+        assert!(engine.has_begun());
+        let aftermath = course.wind_up(true).await;
+        assert!(matches!(aftermath, Aftermath::RolledBack), "{aftermath:?}");
+        assert_eq!(*cluster.writes.lock().unwrap(), ["POST /api/v1/namespaces/fleet/secrets"]);
+        assert!(std::fs::read_to_string(&journal).unwrap().starts_with(&earlier), "it tells of the earlier run still");
+    }
+
+    #[tokio::test]
+    async fn a_signal_is_heard_while_a_run_ends_and_does_not_end_that() {
+        let (heard, goes_on) = (AtomicBool::new(false), Notify::new());
+        let signal = async {
+            heard.store(true, Ordering::SeqCst);
+            goes_on.notify_one();
+        };
+        assert_eq!(heeding(async { goes_on.notified().await }.map(|()| "undone"), signal.fuse()).await, "undone");
+        assert!(heard.load(Ordering::SeqCst));
+
+        // The one that failed the run has been heard before.
+        let mut signal = std::future::ready(()).fuse();
+        (&mut signal).await;
+        assert_eq!(heeding(tokio::task::yield_now().map(|()| "undone"), signal).await, "undone");
+    }
+}

@@ -1,0 +1,66 @@
+//! An installation that is there already, as a removal or a rollback works on it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::Client;
+
+use super::fleet_home::Home;
+use super::progress::{self, Progress};
+use crate::api::names::NamespaceName;
+use crate::apply::{Charts, Engine, Options};
+use crate::inventory::Owner;
+
+/// Which installation, where, and until when; `N` is the type of its name.
+pub struct Target<'a, N> {
+    /// Its name.
+    pub name: &'a N,
+    /// Its namespace.
+    pub namespace: &'a NamespaceName,
+    /// The cluster that it is in.
+    pub client: &'a Client,
+    /// The home directory of the service.
+    pub home: &'a Home,
+    /// Time for everything together.
+    pub timeout: Duration,
+    /// How long to wait for another run.
+    pub lock_wait: Duration,
+}
+
+impl<N: fmt::Debug> fmt::Debug for Target<'_, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("name", self.name).field("namespace", self.namespace).finish_non_exhaustive()
+    }
+}
+
+impl<N: fmt::Display> Target<'_, N> {
+    /// An engine that works on it and reports it; `kind` is the kind of its owner, `charts` are what its record and its
+    /// journal may name, `journal` is a local file.
+    pub fn engine(
+        &self,
+        kind: &str,
+        charts: Arc<dyn Charts>,
+        journal: PathBuf,
+        progress: &Arc<dyn Progress>,
+    ) -> Engine {
+        let options = Options {
+            charts,
+            deadline: Some(Instant::now() + self.timeout),
+            journal: Some(journal),
+            lock_wait: self.lock_wait,
+            ..Options::default()
+        };
+        Engine::new(self.client.clone(), self.owner(kind), options, progress::events(progress))
+    }
+
+    /// An engine that only looks.
+    pub fn reader(&self, kind: &str) -> Engine {
+        Engine::reader(self.client.clone(), self.owner(kind))
+    }
+
+    fn owner(&self, kind: &str) -> Owner {
+        Owner::new(kind, &self.name.to_string(), self.namespace.as_str())
+    }
+}

@@ -1,0 +1,269 @@
+//! The chart of a chosen version with checked values, for one name in one namespace; from there to objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::api::kinds::Kind;
+use crate::api::names::NamespaceName;
+use crate::api::text::visible;
+use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
+use crate::apply::Planned;
+use crate::chart::inspect::explain::{DecidedBy, ExplainError, Explanation, explain};
+use crate::chart::versions::select::{Request, Selection, select};
+use crate::chart::{
+    self, Chart, ChartError, Diagnostic, Diagnostics, Object, RenderInput, Rendered, ValuesBuilder, ValuesTree,
+};
+use crate::check::support::Support;
+use crate::inventory::Release;
+use crate::inventory::{KEEP_ANNOTATION, Owner};
+use crate::k8s::{merge, merge_diff};
+use crate::pki;
+
+/// The most that recorded values take, in bytes.
+const LARGEST_VALUES: usize = 64 * 1024;
+
+/// There is no chart for what was chosen.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageError {
+    /// The line is known, but this program has no chart of it.
+    #[error("service version {line} cannot be installed by this release: it has no {kind} chart of that line")]
+    NoChart {
+        /// The kind of chart.
+        kind: chart::Kind,
+        /// The chosen line.
+        line: String,
+        /// Lines that can be installed, newest first.
+        installable: Vec<String>,
+    },
+    /// The chart itself is broken.
+    #[error("the {kind} chart of service version {line} cannot be loaded")]
+    Chart {
+        /// The kind of chart.
+        kind: chart::Kind,
+        /// The chosen line.
+        line: String,
+        /// What is wrong with it.
+        #[source]
+        source: ChartError,
+    },
+}
+
+/// The chart of a chosen version.
+///
+/// # Errors
+/// [`PackageError`] when this program has none of that line, or a broken one.
+pub fn load_chart(kind: chart::Kind, selection: &Selection<'_>) -> Result<Chart, PackageError> {
+    let line = selection.row.version.to_string();
+    let Some(chart) = selection.row.charts.get(&kind) else {
+        return Err(PackageError::NoChart { kind, line, installable: installable(kind) });
+    };
+    Chart::load(kind, *chart).map(|chart| chart.with_row(selection.row.clone())).map_err(|source| PackageError::Chart {
+        kind,
+        line,
+        source,
+    })
+}
+
+/// The lines that this program can install, newest first.
+fn installable(kind: chart::Kind) -> Vec<String> {
+    let rows = chart::versions().rows().iter();
+    rows.filter(|row| row.charts.contains_key(&kind)).map(|row| row.version.to_string()).collect()
+}
+
+/// A chart with the name, the namespace and the values that it is installed with.
+#[derive(Debug)]
+pub struct Package {
+    /// Name of what is installed; also its name as an owner of objects.
+    pub name: String,
+    /// Namespace of the components.
+    pub namespace: NamespaceName,
+    /// The service version.
+    pub version: ServiceVersion,
+    kubernetes: Vec<KubeMinor>,
+    chart: Chart,
+    tree: ValuesTree,
+}
+
+impl Package {
+    /// A package of the chosen version with values that were checked against the schema of its kind.
+    pub fn new(
+        name: &str,
+        namespace: NamespaceName,
+        selection: &Selection<'_>,
+        chart: Chart,
+        tree: ValuesTree,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            namespace,
+            version: selection.version.clone(),
+            kubernetes: selection.row.kubernetes.clone(),
+            chart,
+            tree,
+        }
+    }
+
+    /// What is worth a word about the values, though they are right.
+    pub fn value_warnings(&self) -> &[Diagnostic] {
+        self.tree.warnings()
+    }
+
+    /// The service line.
+    pub fn line(&self) -> ServiceLine {
+        self.chart.line()
+    }
+
+    /// Whether the row of the version supports a Kubernetes minor.
+    pub fn supports(&self, minor: KubeMinor) -> bool {
+        self.kubernetes.contains(&minor)
+    }
+
+    /// Who owns the objects.
+    pub fn owner(&self) -> Owner {
+        Owner::new(self.chart.kind().as_str(), &self.name, self.namespace.as_str())
+    }
+
+    /// What the templates get to see.
+    fn input(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> RenderInput {
+        RenderInput {
+            values: serde_json::to_value(values).unwrap_or(Value::Null),
+            release: json!({
+                "name": self.name,
+                "namespace": self.namespace.as_str(),
+                "version": self.version.to_string(),
+                "line": self.chart.line().to_string(),
+                "managedBy": crate::k8s::MANAGER,
+            }),
+            facts,
+            pki: keys.expose().map(|(name, text)| (name.to_owned(), text.to_owned())).collect::<BTreeMap<_, _>>(),
+        }
+    }
+
+    /// Where a field of an object comes from: `deployment/fleet-scheduler#spec.replicas`.
+    ///
+    /// # Errors
+    /// A field that is not there, or values that the templates cannot be rendered with.
+    pub fn explain(
+        &self,
+        values: &impl Serialize,
+        facts: Value,
+        keys: &pki::Files,
+        decided_by: &[DecidedBy],
+        field: &str,
+    ) -> Result<Vec<Explanation>, ExplainError> {
+        explain(&self.chart, &self.input(values, facts, keys), &self.tree, decided_by, field)
+    }
+
+    /// Renders the chart. The same inputs give the same objects.
+    ///
+    /// # Errors
+    /// Values that the templates cannot be rendered with, each at its place.
+    pub fn render(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
+        let mut rendered = self.chart.render(&self.input(values, facts, keys))?;
+        let owner = self.owner();
+        for object in &mut rendered.objects {
+            owner.stamp(&mut object.json);
+        }
+        Ok(rendered)
+    }
+
+    /// The same objects as YAML documents; they are written while others are still rendered.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn manifests(
+        &self,
+        values: &impl Serialize,
+        facts: Value,
+        keys: &pki::Files,
+    ) -> Result<Vec<String>, Diagnostics> {
+        let owner = self.owner();
+        self.chart.render_each(&self.input(values, facts, keys), |mut object| {
+            owner.stamp(&mut object.json);
+            chart::output::yaml_stream([&object.json])
+        })
+    }
+
+    /// What the record says about this install.
+    pub fn release(&self, facts: BTreeMap<String, String>) -> Release {
+        Release {
+            chart: format!("{}/{}", self.chart.kind(), self.chart.line()),
+            version: self.version.to_string(),
+            values_digest: self.tree.digest(),
+            values: self.given(),
+            facts,
+        }
+    }
+
+    /// What the user's values change in those of the chart, without secrets; none where that is too large for a record.
+    fn given(&self) -> Option<Value> {
+        let defaults = self.chart.values_of(&self.version).build(|| Value::Null).ok()?;
+        let mut given = merge_diff(&defaults.to_json(), &self.tree.to_json());
+        for path in self.tree.leaves().iter().filter(|path| self.tree.is_secret(path)) {
+            let Some((last, above)) = path.split_last() else { continue };
+            let place = above.iter().try_fold(&mut given, |place, key| place.get_mut(key));
+            if let Some(place) = place.and_then(Value::as_object_mut) {
+                place.remove(last);
+            }
+        }
+        (given.to_string().len() <= LARGEST_VALUES).then_some(given)
+    }
+
+    /// Which Kubernetes versions the line supports, and what would support others.
+    pub fn support(&self) -> Support {
+        let mut support =
+            Support { line: self.chart.line().to_string(), supported: self.kubernetes.clone(), ..Support::default() };
+        for row in chart::versions().rows() {
+            let has_chart = row.charts.contains_key(&self.chart.kind());
+            for minor in &row.kubernetes {
+                let lines = if has_chart { &mut support.alternatives } else { &mut support.unavailable };
+                lines.entry(*minor).or_default().push(row.version.to_string());
+            }
+        }
+        support
+    }
+}
+
+/// The plan of a recorded release, which `plan` makes of its version and its values with `secrets` among them.
+///
+/// # Errors
+/// A clause that says why there is none: its values are not recorded, or this program has no such chart.
+pub fn recorded<P>(
+    kind: chart::Kind,
+    release: &Release,
+    secrets: Value,
+    plan: impl FnOnce(&Selection<'_>, Chart, ValuesBuilder) -> Result<P, Diagnostics>,
+) -> Result<P, String> {
+    let mut values = release.values.clone().ok_or("its values are not recorded")?;
+    merge(&mut values, &secrets);
+    let request = Request { version: Some(&release.version), ..Request::default() };
+    let selection = select(chart::versions(), request).map_err(|error| visible(&error.to_string()).into_owned())?;
+    let chart = load_chart(kind, &selection).map_err(|error| error.to_string())?;
+    if release.chart != format!("{kind}/{}", chart.line()) {
+        return Err(format!("its version {} is not of its chart {}", selection.version, visible(&release.chart)));
+    }
+    let values = chart.values_of(&selection.version).file("the recorded values", values.to_string().as_bytes());
+    plan(&selection, chart, values).map_err(|problems| visible(&problems.to_string()).into_owned())
+}
+
+/// The objects as the engine takes them.
+pub fn planned<'o>(objects: impl IntoIterator<Item = &'o Object>) -> Vec<Planned> {
+    let planned = |object: &Object| {
+        let stage = u32::try_from(object.stage).unwrap_or(u32::MAX);
+        let keep = object.json.pointer("/metadata/labels").and_then(|map| map.get(KEEP_ANNOTATION)).is_some();
+        if keep { Planned::kept(stage, object.json.clone()) } else { Planned::new(stage, object.json.clone()) }
+    };
+    objects.into_iter().map(planned).collect()
+}
+
+/// What has to be allowed to write the objects: API group, resource, whether it lives in a namespace.
+pub fn writes(objects: &[Object]) -> Vec<(String, String, bool)> {
+    let kinds: BTreeSet<(String, String, bool)> = objects
+        .iter()
+        .map(|object| Kind::known(object.group(), object.kind()))
+        .map(|kind| (kind.group.to_string(), kind.plural.to_string(), kind.namespaced))
+        .collect();
+    kinds.into_iter().collect()
+}

@@ -1,0 +1,76 @@
+//! Telling the outside how far the control plane's inside is: a ConfigMap that the CLI reads.
+//!
+//! `fleet-bootstrap-status` in the service's namespace of the hub, with the keys
+//! - `conditions`: JSON, a list of Kubernetes conditions of the types `Bootstrapped` and `InitSecretReady`;
+//! - `objects`: digest of the objects that the conditions are about;
+//! - `version`: version of the scheduler that wrote it.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::api::Condition;
+use crate::api::condition;
+use crate::api::labels::{BOOTSTRAP_STATUS, SCHEDULER_MANAGER};
+use crate::k8s::daemon_client::{CallError, call};
+use crate::scheduler::readyz::Verdict;
+
+/// Type of the condition about the objects of the chart.
+pub const BOOTSTRAPPED: &str = "Bootstrapped";
+/// Type of the condition about the init Secret.
+pub const INIT_SECRET_READY: &str = "InitSecretReady";
+
+/// Reads the conditions back; a ConfigMap that says something else has none.
+pub fn conditions(map: &ConfigMap) -> Vec<Condition> {
+    let text = map.data.as_ref().and_then(|d| d.get("conditions"));
+    text.and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default()
+}
+
+fn condition_of(type_: &str, verdict: &Verdict, now: Timestamp) -> Condition {
+    match verdict {
+        Verdict::Pending => Condition::new(type_, false, "Pending", "not tried yet", now),
+        Verdict::Done { reason, message } => Condition::new(type_, true, reason, message, now),
+        Verdict::Failed { reason, message } => Condition::new(type_, false, reason, message, now),
+    }
+}
+
+/// Writes the conditions. Does nothing when the ConfigMap already says so.
+pub async fn write(
+    client: &Client,
+    namespace: &str,
+    objects: &str,
+    verdicts: [(&str, &Verdict); 2],
+    now: Timestamp,
+) -> Result<(), CallError> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = call(api.get_opt(BOOTSTRAP_STATUS)).await?;
+    let mut all = found.as_ref().map(conditions).unwrap_or_default();
+    let mut changed = false;
+    for (type_, verdict) in verdicts {
+        changed |= condition::set(&mut all, condition_of(type_, verdict, now));
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let data = found.as_ref().and_then(|m| m.data.as_ref());
+    let says = |key: &str| data.and_then(|d| d.get(key)).map(String::as_str);
+    if !changed && says("objects") == Some(objects) && says("version") == Some(version) {
+        return Ok(());
+    }
+    let map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": BOOTSTRAP_STATUS,
+            "namespace": namespace,
+            "labels": { "app.kubernetes.io/part-of": "fleet" },
+        },
+        "data": {
+            "conditions": serde_json::to_string(&all).unwrap_or_default(),
+            "objects": objects,
+            "version": version,
+        },
+    });
+    call(api.patch(BOOTSTRAP_STATUS, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map))).await?;
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Reading a certificate signing request of an agent: who asks for what, and every reason to refuse it unseen.
+//!
+//! Only the shape is judged here; whether the name is free is [`super::decision`]'s concern.
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use std::time::Duration;
+
+use super::pkcs10;
+use crate::api::labels::{AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
+use crate::api::names::ClusterName;
+use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, is_without_key, split_user_name, user_name};
+use crate::api::registration::{ANNOTATION_LEAVE, life};
+use crate::api::text::{visible, visible_word};
+
+/// Why a request is refused; the agent logs both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// One word.
+    pub reason: &'static str,
+    /// For people, with the remedy where there is one.
+    pub message: String,
+}
+
+impl Denial {
+    /// A refusal. What it repeats of the request is in the words of a stranger, so the message is made visible and cut.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: visible(&message.into()).into_owned() }
+    }
+}
+
+/// How the requester proved who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Requester {
+    /// By an init token: anybody who was given one.
+    Token,
+    /// By a certificate of an earlier registration.
+    Agent {
+        /// Its user name.
+        user: String,
+    },
+}
+
+/// A request whose shape is right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Who asks.
+    pub requester: Requester,
+    /// The name that it asks for.
+    pub cluster: ClusterName,
+    /// UID of the workload cluster's `kube-system` namespace, as the agent says.
+    pub id: String,
+    /// Digest of the public key, whose private half the requester holds.
+    pub fingerprint: String,
+    /// It asks for no certificate, but to be forgotten: an agent without one has no other way to say so.
+    pub leaves: bool,
+    /// A certificate was issued for its key before, so that the key is not registered anew.
+    pub rejoins: bool,
+}
+
+/// Who asks, when it is one of those whom the registrar answers; everybody else's requests are left alone.
+pub fn requester(request: &CertificateSigningRequest) -> Option<Requester> {
+    let has = |group: &str| request.spec.groups.iter().flatten().any(|g| g == group);
+    if has(BOOTSTRAP_GROUP) {
+        return Some(Requester::Token);
+    }
+    has(AGENTS_GROUP).then(|| Requester::Agent { user: request.spec.username.clone().unwrap_or_default() })
+}
+
+/// Reads a request. `longest` caps the life of the certificate.
+pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: Duration) -> Result<Request, Denial> {
+    let spec = &request.spec;
+    if spec.signer_name != SIGNER {
+        return Err(Denial::new("SignerNotAllowed", format!("only the signer {SIGNER} may be asked")));
+    }
+    check_usages(spec.usages.as_deref().unwrap_or_default())?;
+    check_life(spec.expiration_seconds, longest)?;
+    let annotation = |key: &str| request.metadata.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
+    let id = annotation(ANNOTATION_CLUSTER_ID).filter(|id| is_uuid(id));
+    let id =
+        id.ok_or_else(|| Denial::new("ClusterIdInvalid", format!("annotation {ANNOTATION_CLUSTER_ID} is not a UUID")))?;
+    if let Some(version) = annotation(ANNOTATION_AGENT_VERSION) {
+        check_skew(version, env!("CARGO_PKG_VERSION"))?;
+    }
+    let asked = pkcs10::read(&spec.request.0)?;
+    let cluster = cluster_of(&asked.common_name, id, &asked.fingerprint)?;
+    if let Requester::Agent { user } = &requester
+        && *user != asked.common_name
+    {
+        return Err(Denial::new("IdentityMismatch", "an agent can renew its own certificate only"));
+    }
+    let says = |key: &str| annotation(key) == Some("true");
+    let (leaves, rejoins) = (says(ANNOTATION_LEAVE), says(ANNOTATION_REJOIN));
+    Ok(Request { requester, cluster, id: id.to_owned(), fingerprint: asked.fingerprint, leaves, rejoins })
+}
+
+fn check_usages(usages: &[String]) -> Result<(), Denial> {
+    let mut sorted: Vec<_> = usages.iter().map(String::as_str).collect();
+    sorted.sort_unstable();
+    if sorted == USAGES {
+        Ok(())
+    } else {
+        Err(Denial::new("UsagesNotAllowed", format!("the usages must be exactly {USAGES:?}")))
+    }
+}
+
+fn check_life(seconds: Option<i32>, longest: Duration) -> Result<(), Denial> {
+    let longest = i32::try_from(longest.as_secs()).unwrap_or(i32::MAX);
+    match seconds {
+        Some(s) if (life::SHORTEST..=longest).contains(&s) => Ok(()),
+        _ => Err(Denial::new(life::NOT_ALLOWED, life::message(longest))),
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    let groups: Vec<_> = text.split('-').collect();
+    groups.iter().map(|g| g.len()).eq([8, 4, 4, 4, 12])
+        && text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c))
+}
+
+/// Versions in their order: v0.9 is followed by v1.0.
+fn ordinal(version: &str) -> Option<u32> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let major: u32 = parts.next()?.parse().ok()?;
+    let minor: u32 = parts.next()?.parse().ok()?;
+    major.checked_mul(10)?.checked_add(minor)
+}
+
+fn check_skew(agent: &str, own: &str) -> Result<(), Denial> {
+    let (Some(a), Some(b)) = (ordinal(agent), ordinal(own)) else {
+        return Err(Denial::new("AgentVersionInvalid", "the agent's version cannot be read"));
+    };
+    if a.abs_diff(b) <= 1 {
+        return Ok(());
+    }
+    let agent = visible_word(agent);
+    let message = format!("agent v{agent} and control plane v{own} are more than one minor version apart");
+    Err(Denial::new("AgentVersionSkew", message))
+}
+
+/// The cluster in the common name, which must be the [`user_name`] of this very cluster ID and key.
+fn cluster_of(common_name: &str, id: &str, fingerprint: &str) -> Result<ClusterName, Denial> {
+    let wrong = |message: String| Denial::new("CommonNameNotAllowed", message);
+    let expected = || wrong(format!("the common name must be {}", user_name("<cluster>", id, fingerprint)));
+    let (name, rest) = split_user_name(common_name).ok_or_else(expected)?;
+    if is_without_key(rest, id) {
+        let message = "the common name does not hold the key: this agent is older than its control plane; upgrade it";
+        return Err(Denial::new("AgentOutdated", message));
+    }
+    if common_name != user_name(name, id, fingerprint) {
+        return Err(expected());
+    }
+    name.parse().map_err(|e: crate::api::names::NameError| wrong(e.to_string().replace(name, &visible_word(name))))
+}
+
+#[cfg(test)]
+#[path = "csr_tests.rs"]
+mod tests;

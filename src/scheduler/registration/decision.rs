@@ -1,0 +1,334 @@
+//! Who gets a name: the table of duplicates and clones, as a pure function.
+
+use std::time::Duration;
+
+use super::csr::{Denial, Request, Requester};
+use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
+use crate::api::protocol::NEW_KEY_NEEDED;
+use crate::api::registration::gone::NOT_REGISTERED;
+
+/// A holder that was silent for this long may be replaced by one that lost its key.
+pub const ABANDONED: Duration = Duration::from_secs(600);
+
+/// What is registered under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// The name.
+    pub name: String,
+    /// Its cluster ID; empty if an operator made the Cluster by hand.
+    pub id: String,
+    /// Fingerprint of its agent's key; empty likewise, and where an operator revoked the key.
+    pub fingerprint: String,
+    /// An operator lets the next agent with the same ID bring a new key.
+    pub allow_new_key: bool,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It may take part.
+    pub accepted: bool,
+    /// How long its agent has been silent.
+    pub silent: Duration,
+}
+
+/// What to do about a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// The name is free, or reserved for this requester: record its ID and key.
+    Create,
+    /// The name is this requester's own: issue again.
+    Reissue,
+    /// The requester takes its own name back: forget the cluster.
+    Forget,
+    /// Not yet: something has to happen first.
+    Wait(&'static str),
+    /// Not yet, but the name is this requester's by now: note its key, so that what is accepted later is this one.
+    WaitWithKey(&'static str),
+    /// No.
+    Deny(Denial),
+}
+
+/// What a cluster waits for that registers by hand, or that was suspended.
+pub const TO_BE_ACCEPTED: &str = "an operator has to accept the cluster";
+/// Reason of the denial of a renewal while the cluster is not accepted.
+pub const NOT_ACCEPTED: &str = "ClusterNotAccepted";
+
+/// Decides about a request. `named` has the name that it asks for, `same_id` its ID under another name.
+pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>) -> Decision {
+    if request.leaves {
+        return match named {
+            Some(known) if known.deleting => Decision::Wait("the cluster is being deleted"),
+            // The key is the proof; who may ask for the name may not take it from others.
+            Some(known) if known.id == request.id && known.fingerprint == request.fingerprint => Decision::Forget,
+            _ => Decision::Deny(Denial::new(
+                NOT_REGISTERED,
+                format!("no cluster is registered as {} with this key", request.cluster),
+            )),
+        };
+    }
+    let Some(known) = named else {
+        return match &request.requester {
+            Requester::Agent { .. } => Decision::Deny(Denial::new(
+                "ClusterUnknown",
+                format!("no cluster {} is registered here; register it again with an init token", request.cluster),
+            )),
+            Requester::Token => register(request, same_id),
+        };
+    };
+    if known.deleting {
+        return Decision::Wait("the cluster of that name is being deleted");
+    }
+    if known.fingerprint.is_empty() && (known.id.is_empty() || known.id == request.id) {
+        // Reserved: made by an operator beforehand, for whoever comes first or for the owner of this ID; or the key that
+        // was on record is revoked. A certificate is no proof here, it may be one of that key.
+        return match &request.requester {
+            Requester::Token => register(request, same_id),
+            Requester::Agent { .. } => {
+                let message = format!("no key is on record for cluster {}; register a new one", request.cluster);
+                Decision::Deny(Denial::new(NEW_KEY_NEEDED, message))
+            }
+        };
+    }
+    if known.id != request.id {
+        return deny_in_use(request);
+    }
+    let same_key = known.fingerprint == request.fingerprint;
+    match request.requester {
+        Requester::Agent { .. } => renew(request, known, same_key),
+        Requester::Token => reissue(request, known, same_key),
+    }
+}
+
+/// Decides about a renewal. It never brings another key: whoever stole a certificate could keep the name by it when the
+/// agent has got a new key for itself.
+fn renew(request: &Request, known: &Known, same_key: bool) -> Decision {
+    if !same_key {
+        let message = format!(
+            "cluster {} is registered with another key than this agent's; where that is wrong, revoke that key by taking the annotation {ANNOTATION_KEY_FINGERPRINT} away",
+            request.cluster,
+        );
+        return Decision::Deny(Denial::new("IdentityInUse", message));
+    }
+    if !known.accepted {
+        let message = format!("cluster {} is not accepted: an operator has to set spec.accepted", request.cluster);
+        return Decision::Deny(Denial::new(NOT_ACCEPTED, message));
+    }
+    Decision::Reissue
+}
+
+/// Decides about a request by token for a name that is this cluster's own.
+fn reissue(request: &Request, known: &Known, same_key: bool) -> Decision {
+    // A cluster that is not accepted cannot renew its Lease, so its silence says nothing; and an operator accepts the key
+    // that was looked at, not one that came later.
+    let abandoned = known.accepted && known.silent >= ABANDONED;
+    if !same_key && !known.allow_new_key && !abandoned {
+        let (cluster, minutes) = (&request.cluster, ABANDONED.as_secs() / 60);
+        let (state, remedy) = if known.accepted {
+            (format!("was alive in the last {minutes} minutes"), "wait, or annotate it with")
+        } else {
+            ("is not accepted".to_owned(), "an operator lets this one in by the annotation")
+        };
+        let message = format!(
+            "cluster {cluster} is registered with another key and {state}; {remedy} {ANNOTATION_ALLOW_NEW_KEY}=true"
+        );
+        return Decision::Deny(Denial::new("IdentityInUse", message));
+    }
+    match (known.accepted, same_key) {
+        (true, _) => Decision::Reissue,
+        (false, true) => Decision::Wait(TO_BE_ACCEPTED),
+        (false, false) => Decision::WaitWithKey(TO_BE_ACCEPTED),
+    }
+}
+
+/// Gives a name, unless the requester has another one already, or its key had certificates before: whoever stole one of
+/// them would be a member again.
+fn register(request: &Request, same_id: Option<&Known>) -> Decision {
+    match same_id {
+        Some(other) if !other.deleting => Decision::Deny(Denial::new(
+            "ClusterAlreadyRegistered",
+            format!("this cluster is already registered as {}; uninstall that agent first", other.name),
+        )),
+        _ if request.rejoins => {
+            let message = format!(
+                "this key is not on record for cluster {} any more; register again with a new one",
+                request.cluster
+            );
+            Decision::Deny(Denial::new(NEW_KEY_NEEDED, message))
+        }
+        _ => Decision::Create,
+    }
+}
+
+fn deny_in_use(request: &Request) -> Decision {
+    let message = format!(
+        "another cluster is registered as {name}; choose another name, or remove that one with `fleetctl delete cluster {name}`",
+        name = request.cluster
+    );
+    Decision::Deny(Denial::new("ClusterNameInUse", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(requester: Requester) -> Request {
+        Request {
+            requester,
+            cluster: "a".parse().unwrap(),
+            id: "11111111-id".to_owned(),
+            fingerprint: "key".to_owned(),
+            leaves: false,
+            rejoins: false,
+        }
+    }
+
+    fn known() -> Known {
+        Known {
+            name: "a".to_owned(),
+            id: "11111111-id".to_owned(),
+            fingerprint: "key".to_owned(),
+            allow_new_key: false,
+            deleting: false,
+            accepted: true,
+            silent: Duration::ZERO,
+        }
+    }
+
+    fn by_token(named: Option<Known>, same_id: Option<Known>) -> String {
+        match decide(&request(Requester::Token), named.as_ref(), same_id.as_ref()) {
+            Decision::Deny(denial) => denial.reason.to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_free_name_is_taken() {
+        assert_eq!(by_token(None, None), "Create");
+    }
+
+    #[test]
+    fn the_same_cluster_with_the_same_key_joins_again() {
+        assert_eq!(by_token(Some(known()), None), "Reissue");
+    }
+
+    #[test]
+    fn a_new_key_needs_a_silent_holder_or_an_operators_word() {
+        let other_key = Known { fingerprint: "other".to_owned(), ..known() };
+        assert_eq!(by_token(Some(other_key.clone()), None), "IdentityInUse");
+        assert_eq!(by_token(Some(Known { silent: ABANDONED, ..other_key.clone() }), None), "Reissue");
+        assert_eq!(by_token(Some(Known { allow_new_key: true, ..other_key }), None), "Reissue");
+    }
+
+    #[test]
+    fn a_name_of_another_cluster_is_never_given_away_even_if_its_holder_is_dead() {
+        let other = Known { id: "22222222-id".to_owned(), silent: Duration::from_secs(1_000_000), ..known() };
+        assert_eq!(by_token(Some(other.clone()), None), "ClusterNameInUse");
+        assert_eq!(by_token(Some(Known { allow_new_key: true, ..other }), None), "ClusterNameInUse");
+    }
+
+    #[test]
+    fn one_cluster_has_one_name_unless_the_old_one_is_going() {
+        let elsewhere = Known { name: "b".to_owned(), ..known() };
+        assert_eq!(by_token(None, Some(elsewhere.clone())), "ClusterAlreadyRegistered");
+        assert_eq!(by_token(None, Some(Known { deleting: true, ..elsewhere.clone() })), "Create");
+        let beforehand = Known { id: String::new(), fingerprint: String::new(), ..known() };
+        assert_eq!(by_token(Some(beforehand.clone()), None), "Create");
+        assert_eq!(by_token(Some(beforehand.clone()), Some(elsewhere.clone())), "ClusterAlreadyRegistered");
+        assert_eq!(by_token(Some(beforehand), Some(Known { deleting: true, ..elsewhere })), "Create");
+    }
+
+    #[test]
+    fn whoever_is_not_accepted_or_being_deleted_waits() {
+        assert!(by_token(Some(Known { accepted: false, ..known() }), None).starts_with("Wait("));
+        assert!(by_token(Some(Known { deleting: true, ..known() }), None).starts_with("Wait"));
+    }
+
+    #[test]
+    fn nobody_replaces_the_key_of_a_cluster_that_is_not_accepted_but_by_an_operators_word() {
+        let other = Known { fingerprint: "other".to_owned(), accepted: false, ..known() };
+        assert_eq!(by_token(Some(other.clone()), None), "IdentityInUse");
+        // It cannot renew its Lease while it is not accepted.
+        let silent = Known { silent: ABANDONED * 10, ..other.clone() };
+        assert_eq!(by_token(Some(silent), None), "IdentityInUse");
+        let allowed = Known { allow_new_key: true, ..other };
+        assert!(by_token(Some(allowed), None).starts_with("WaitWithKey("));
+    }
+
+    #[test]
+    fn a_name_reserved_for_an_id_is_given_to_that_id_at_once_and_to_no_other() {
+        let reserved = Known { fingerprint: String::new(), ..known() };
+        assert_eq!(by_token(Some(reserved.clone()), None), "Create");
+        let elsewhere = Known { name: "b".to_owned(), ..known() };
+        assert_eq!(by_token(Some(reserved.clone()), Some(elsewhere)), "ClusterAlreadyRegistered");
+        let other = Known { id: "22222222-id".to_owned(), ..reserved };
+        assert_eq!(by_token(Some(other), None), "ClusterNameInUse");
+    }
+
+    #[test]
+    fn a_key_that_had_certificates_is_reissued_for_and_never_registered_anew() {
+        let rejoining = |named: Option<Known>| {
+            let request = Request { rejoins: true, ..request(Requester::Token) };
+            match decide(&request, named.as_ref(), None) {
+                Decision::Deny(denial) => denial.reason.to_owned(),
+                other => format!("{other:?}"),
+            }
+        };
+        assert_eq!(rejoining(Some(known())), "Reissue");
+        assert!(rejoining(Some(Known { accepted: false, ..known() })).starts_with("Wait("));
+        assert_eq!(rejoining(None), NEW_KEY_NEEDED, "the cluster was deleted");
+        let revoked = Known { fingerprint: String::new(), ..known() };
+        assert_eq!(rejoining(Some(revoked.clone())), NEW_KEY_NEEDED, "an operator revoked the key");
+        assert_eq!(rejoining(Some(Known { id: String::new(), ..revoked })), NEW_KEY_NEEDED);
+    }
+
+    #[test]
+    fn only_the_holder_of_the_key_can_take_a_registration_back() {
+        let leaving = |named: Option<Known>| {
+            let request = Request { leaves: true, ..request(Requester::Token) };
+            match decide(&request, named.as_ref(), None) {
+                Decision::Deny(denial) => denial.reason.to_owned(),
+                other => format!("{other:?}"),
+            }
+        };
+        assert_eq!(leaving(Some(Known { accepted: false, ..known() })), "Forget");
+        assert_eq!(leaving(Some(known())), "Forget", "an operator may have been faster than the uninstall");
+        assert_eq!(leaving(None), "NotRegistered");
+        assert_eq!(leaving(Some(Known { fingerprint: "other".to_owned(), ..known() })), "NotRegistered");
+        assert_eq!(leaving(Some(Known { id: "22222222-id".to_owned(), ..known() })), "NotRegistered");
+        let free = Known { id: String::new(), fingerprint: String::new(), ..known() };
+        assert_eq!(leaving(Some(free)), "NotRegistered", "what an operator made beforehand stays");
+        assert!(leaving(Some(Known { deleting: true, ..known() })).starts_with("Wait"));
+    }
+
+    fn by_certificate(named: Option<Known>) -> String {
+        let agent = request(Requester::Agent { user: "fleet:agent:a:11111111:key".to_owned() });
+        match decide(&agent, named.as_ref(), None) {
+            Decision::Deny(denial) => denial.reason.to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_agent_renews_only_while_its_cluster_is_registered_and_accepted() {
+        assert_eq!(by_certificate(Some(known())), "Reissue");
+        assert_eq!(by_certificate(None), "ClusterUnknown");
+        assert_eq!(by_certificate(Some(Known { id: "22222222-id".to_owned(), ..known() })), "ClusterNameInUse");
+        assert_eq!(by_certificate(Some(Known { accepted: false, ..known() })), NOT_ACCEPTED);
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_with_the_key_on_record_and_no_other() {
+        let other = Known { fingerprint: "other".to_owned(), ..known() };
+        // What lets in the holder of an init token is not meant for the holder of a certificate.
+        for known in [
+            other.clone(),
+            Known { allow_new_key: true, ..other.clone() },
+            Known { silent: ABANDONED, ..other.clone() },
+            Known { accepted: false, ..other },
+        ] {
+            assert_eq!(by_certificate(Some(known.clone())), "IdentityInUse", "{known:?}");
+        }
+        // The key was revoked, and the certificate may be one of it.
+        let revoked = Known { fingerprint: String::new(), ..known() };
+        assert_eq!(by_certificate(Some(revoked.clone())), NEW_KEY_NEEDED);
+        assert_eq!(by_certificate(Some(Known { id: String::new(), ..revoked })), NEW_KEY_NEEDED);
+    }
+}

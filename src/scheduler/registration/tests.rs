@@ -1,0 +1,246 @@
+//! Requests that wait, and what is written about those that do not.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::client::Body;
+use kube::runtime::events::Reporter;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
+use serde_json::Value;
+
+use super::*;
+use crate::api::labels::{AGENTS_GROUP, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
+use crate::api::protocol::{SIGNER, key_fingerprint, user_name};
+use crate::api::registration::ANNOTATION_LEAVE;
+use crate::api::registration::gone::CLUSTER_LEFT;
+
+const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
+
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// A registrar of a hub that has nothing and takes everything, its settings, and what it asked the hub for.
+fn registrar() -> (Registrar, watch::Sender<Option<Settings>>, Asked) {
+    registrar_of(BTreeMap::new())
+}
+
+/// The same of a hub that has some things, by their path.
+fn registrar_of(found: BTreeMap<String, Value>) -> (Registrar, watch::Sender<Option<Settings>>, Asked) {
+    let asked = Asked::default();
+    let found = Arc::new(found);
+    let log = asked.clone();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (log, found) = (log.clone(), found.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = String::from_utf8(body.collect_bytes().await.unwrap().to_vec()).unwrap();
+            log.lock().unwrap().push(format!("{} {} {body}", parts.method, parts.uri.path()));
+            let missing = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "code": 404, "message": "", "reason": "NotFound" });
+            let reads = parts.method == http::Method::GET;
+            let (code, answer) = match found.get(parts.uri.path()) {
+                Some(found) if reads => (200, found.clone()),
+                None if reads => (404, missing),
+                _ => (200, json!({ "metadata": { "name": "x" } })),
+            };
+            let text = answer.to_string();
+            Ok::<_, Infallible>(http::Response::builder().status(code).body(Body::from(text.into_bytes())).unwrap())
+        }
+    });
+    let client = Client::new(service, "default");
+    let reporter = Reporter { controller: "test".to_owned(), instance: None };
+    let recorder = Recorder::new(client.clone(), reporter);
+    let view = Arc::new(View::complete());
+    let (sender, settings) = watch::channel(None);
+    (Registrar::new(client, view, settings, Metrics::default(), recorder), sender, asked)
+}
+
+fn names_a_minute(count: usize) -> Settings {
+    serde_json::from_value(json!({ "newClustersPerMinute": count })).unwrap()
+}
+
+/// A request of an agent for the name `cluster`, made at that second.
+fn asks_for(cluster: &str, second: i64) -> CertificateSigningRequest {
+    asks_with(&KeyPair::generate().unwrap(), cluster, second)
+}
+
+fn asks_with(key: &KeyPair, cluster: &str, second: i64) -> CertificateSigningRequest {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, AGENTS_GROUP);
+    let fingerprint = key_fingerprint(&key.subject_public_key_info());
+    params.distinguished_name.push(DnType::CommonName, user_name(cluster, ID, &fingerprint));
+    let pem = params.serialize_request(key).unwrap().pem().unwrap();
+    CertificateSigningRequest {
+        metadata: ObjectMeta {
+            name: Some(format!("fleet-{cluster}")),
+            annotations: Some([(ANNOTATION_CLUSTER_ID.to_owned(), ID.to_owned())].into()),
+            creation_timestamp: Some(Time(Timestamp::from_second(second).unwrap())),
+            ..ObjectMeta::default()
+        },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem.into_bytes()),
+            signer_name: SIGNER.to_owned(),
+            usages: Some(vec!["digital signature".to_owned(), "client auth".to_owned()]),
+            expiration_seconds: Some(86_400),
+            groups: Some(vec![BOOTSTRAP_GROUP.to_owned()]),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    }
+}
+
+fn asked_with<'a>(asked: &'a [String], start: &str) -> Vec<&'a String> {
+    asked.iter().filter(|line| line.starts_with(start)).collect()
+}
+
+#[tokio::test]
+async fn an_operators_permission_is_used_up_by_whichever_key_comes_next() {
+    for (fingerprint, permission, changes) in
+        [("known", false, 0), ("known", true, 1), ("new", false, 1), ("new", true, 1)]
+    {
+        let (registrar, _settings, asked) = registrar();
+        let mut cluster = Cluster::new("a", ClusterSpec { name: "a".to_owned(), ..ClusterSpec::default() });
+        let annotations = cluster.annotations_mut();
+        annotations.insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), "known".to_owned());
+        if permission {
+            annotations.insert(ANNOTATION_ALLOW_NEW_KEY.to_owned(), "true".to_owned());
+        }
+        let request = Request {
+            requester: csr::Requester::Token,
+            cluster: "a".parse().unwrap(),
+            id: ID.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+            leaves: false,
+            rejoins: false,
+        };
+        registrar.remember_key(&request, cluster).await.unwrap();
+        let asked = asked.lock().unwrap();
+        let patches = asked_with(&asked, "PATCH /apis/cluster.fleet-scheduler.io/v1alpha1/clusters/a ");
+        assert_eq!(patches.len(), changes, "{fingerprint} {permission}: {asked:?}");
+        for patch in patches {
+            assert!(patch.contains(&format!(r#""{ANNOTATION_ALLOW_NEW_KEY}":null"#)), "{patch}");
+            assert!(patch.contains(&format!(r#""{ANNOTATION_KEY_FINGERPRINT}":"{fingerprint}""#)), "{patch}");
+        }
+        let told = asked.iter().any(|line| line.contains("ClusterKeyChanged"));
+        assert_eq!(told, fingerprint == "new", "{asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_the_rate_limit_costs_nothing_and_the_oldest_is_let_in_first() {
+    let (mut registrar, settings, asked) = registrar();
+    settings.send_replace(Some(names_a_minute(0)));
+    for (name, second) in [("b", 2), ("c", 1), ("a", 3)] {
+        registrar.notice(asks_for(name, second)).await;
+    }
+    let looks = asked.lock().unwrap().len();
+    assert_eq!(looks, 3);
+    registrar.look_again().await;
+    assert_eq!(asked.lock().unwrap().len(), looks);
+    settings.send_replace(Some(names_a_minute(2)));
+    registrar.look_again().await;
+    let asked = asked.lock().unwrap();
+    let looked = asked_with(&asked[looks..], "GET /apis/cluster.fleet-scheduler.io/v1alpha1/clusters/");
+    let names: Vec<_> = looked.iter().map(|line| line.trim_end().rsplit('/').next().unwrap()).collect();
+    assert_eq!(names, ["c", "b", "a"]);
+}
+
+#[tokio::test]
+async fn requests_beyond_those_that_can_wait_are_refused_unless_they_need_not_wait() {
+    let (mut registrar, settings, asked) = registrar();
+    settings.send_replace(Some(names_a_minute(0)));
+    let one = asks_for("a", 1);
+    registrar.waiting = (0..MOST_WAITING).map(|number| (number.to_string(), one.clone())).collect();
+    registrar.notice(asks_for("b", 2)).await;
+    assert_eq!(registrar.waiting.len(), MOST_WAITING);
+    let wrong = CertificateSigningRequest { spec: CertificateSigningRequestSpec { usages: None, ..one.spec }, ..one };
+    registrar.notice(wrong).await;
+    let asked = asked.lock().unwrap();
+    let answers = asked_with(&asked, "PATCH /apis/certificates.k8s.io/v1/certificatesigningrequests/");
+    assert!(answers[0].contains("/fleet-b/approval ") && answers[0].contains("TooManyRequests"), "{answers:?}");
+    assert!(answers[1].contains("UsagesNotAllowed"), "{answers:?}");
+}
+
+#[test]
+fn of_each_request_that_waits_it_is_said_once_why() {
+    let mut said = Said::default();
+    let mut news = |request, why| said.news(request, why);
+    assert!(news("a", "not accepted") && news("b", "not accepted"));
+    assert!(!news("a", "not accepted") && !news("b", "not accepted"));
+    assert!(news("a", "too many") && !news("b", "not accepted"));
+}
+
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+#[tokio::test]
+async fn who_takes_a_request_back_that_was_not_answered_does_not_come_up_later() {
+    let key = KeyPair::generate().unwrap();
+    let joins = asks_with(&key, "a", 1);
+    let mut leaves = asks_with(&key, "a", 2);
+    leaves.metadata.name = Some("leave".to_owned());
+    leaves.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
+    // Of another agent that asks for the same name.
+    let mut other = asks_for("a", 1);
+    other.metadata.name = Some("other".to_owned());
+    let all = json!({ "kind": "CertificateSigningRequestList", "apiVersion": "certificates.k8s.io/v1",
+        "metadata": {}, "items": [joins, leaves, other] });
+    let (mut registrar, settings, asked) = registrar_of([(REQUESTS.to_owned(), all)].into());
+    settings.send_replace(Some(names_a_minute(0)));
+    registrar.notice(joins).await;
+    registrar.notice(leaves).await;
+    let asked = asked.lock().unwrap();
+    let answers = asked_with(&asked, &format!("PATCH {REQUESTS}/"));
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    assert!(answers[0].contains("/fleet-a/approval ") && answers[0].contains(CLUSTER_LEFT), "{answers:?}");
+    assert!(answers[1].contains("/leave/approval ") && answers[1].contains("NotRegistered"), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_an_operator_costs_nothing_until_the_cluster_is_another() {
+    let joins = asks_for("a", 1);
+    let requester = csr::requester(&joins).unwrap();
+    let asked_for = csr::read(&joins, requester, Duration::from_secs(86_400)).unwrap();
+    let spec = ClusterSpec { name: "a".to_owned(), cluster_id: Some(ID.to_owned()), ..ClusterSpec::default() };
+    let mut cluster = Cluster::new("a", spec);
+    cluster.metadata.uid = Some("1".to_owned());
+    cluster.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), asked_for.fingerprint);
+    let path = "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters/a".to_owned();
+    let (mut registrar, settings, asked) = registrar_of([(path, json!(cluster))].into());
+    settings.send_replace(Some(names_a_minute(10)));
+    registrar.notice(joins).await;
+    let looks = asked.lock().unwrap().len();
+    registrar.look_again().await;
+    assert_eq!(asked.lock().unwrap().len(), looks, "nothing has changed");
+    cluster.spec.accepted = true;
+    registrar.view.put(cluster.clone());
+    registrar.look_again().await;
+    assert!(asked.lock().unwrap().len() > looks, "the watch says that it is accepted");
+}
+
+#[tokio::test]
+async fn who_asks_for_one_certificate_after_another_keeps_nobody_waiting() {
+    let key = KeyPair::generate().unwrap();
+    let joins = asks_with(&key, "a", 1);
+    let requester = csr::requester(&joins).unwrap();
+    let asked_for = csr::read(&joins, requester, Duration::from_secs(86_400)).unwrap();
+    let spec =
+        ClusterSpec { name: "a".to_owned(), cluster_id: Some(ID.to_owned()), accepted: true, ..ClusterSpec::default() };
+    let mut cluster = Cluster::new("a", spec);
+    cluster.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), asked_for.fingerprint);
+    let path = "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters/a".to_owned();
+    let (mut registrar, settings, asked) = registrar_of([(path, json!(cluster))].into());
+    settings.send_replace(Some(names_a_minute(10)));
+    registrar.approved.insert("a".to_owned(), Instant::now());
+    registrar.notice(joins).await;
+    let looks = asked.lock().unwrap().len();
+    assert_eq!(looks, 1, "{asked:?}");
+    registrar.look_again().await;
+    assert_eq!(asked.lock().unwrap().len(), looks, "it is asked for nothing until then");
+    registrar.approved.clear();
+    registrar.look_again().await;
+    assert!(asked.lock().unwrap().len() > looks);
+}

@@ -1,0 +1,74 @@
+//! The control plane as the one who installs an agent reaches it, where that is possible: its API with rights to read.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+
+use crate::api::init_kubeconfig::Init;
+use crate::api::labels::INIT_SECRET;
+use crate::api::names::ControlPlaneName;
+use crate::api::shell::{kubeconfig_flag, word};
+use crate::check::workload::SOME_CONTROL_PLANE;
+use crate::install::admin_access;
+use crate::install::fleet_home::Home;
+use crate::k8s::kubeconfig::Target;
+
+/// A control plane that can be asked.
+#[derive(Clone)]
+pub struct Hub {
+    /// Its name.
+    pub name: String,
+    /// The flags that lead this program and kubectl to it, a space before each; for commands that are shown.
+    pub flags: String,
+    /// A client of its API.
+    pub client: Client,
+}
+
+impl std::fmt::Debug for Hub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hub").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Hub {
+    /// The flags that lead to a control plane, a stand-in where it is not known how it is reached.
+    pub fn flags_to(hub: Option<&Self>) -> &str {
+        hub.map_or(SOME_CONTROL_PLANE, |hub| &hub.flags)
+    }
+
+    /// The Secret that agents start from, wherever its namespace is.
+    ///
+    /// # Errors
+    /// An API that does not answer or refuses.
+    pub async fn init_secret(&self) -> Result<Option<Secret>, kube::Error> {
+        let secrets: Api<Secret> = Api::all(self.client.clone());
+        let found = secrets.list(&ListParams::default().fields(&format!("metadata.name={INIT_SECRET}"))).await?;
+        Ok(found.items.into_iter().min_by_key(ResourceExt::namespace))
+    }
+
+    /// The control plane that an init kubeconfig leads to, if it was installed from this machine: the one of the
+    /// service's home whose kubeconfig trusts the same authority.
+    pub async fn of_init(home: &Home, init: &Init) -> Option<Self> {
+        for folder in fs_err::read_dir(home.path()).ok()?.flatten() {
+            let Some(name) = folder.file_name().to_str().and_then(|name| name.parse::<ControlPlaneName>().ok()) else {
+                continue;
+            };
+            let Ok(Some(kubeconfig)) = admin_access::written(home, &name) else { continue };
+            if kubeconfig.authority.as_bytes() != init.ca {
+                continue;
+            }
+            if let Ok(connected) = admin_access::connect(&kubeconfig).await {
+                // Where kubectl finds it under its name, nobody has to be told of the file.
+                let by_name = Target { kubeconfig: Vec::new(), context: Some(name.to_string()) };
+                let merged = by_name.server().is_some_and(|server| server.trim_end_matches('/') == connected.server);
+                let flags = if merged {
+                    format!(" --context {}", word(name.as_str()))
+                } else {
+                    kubeconfig_flag(&home.kubeconfig(&name))
+                };
+                return Some(Self { name: name.to_string(), flags, client: connected.client });
+            }
+        }
+        None
+    }
+}
