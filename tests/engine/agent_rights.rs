@@ -13,6 +13,7 @@ use fleetctl::chart::{Kind, versions};
 use fleetctl::check::workload::{InitFacts, WorkloadFacts};
 use fleetctl::install::release_spec::load_chart;
 use fleetctl::k8s::Events;
+use fleetctl::workload_cluster::charts::charts;
 use fleetctl::workload_cluster::plan::Plan;
 use fleetctl::workload_cluster::probe::{self, Probed};
 use fleetctl::workload_cluster::rbac::{Rights, rights, roles};
@@ -59,7 +60,11 @@ impl Case {
     }
 
     fn engine(&self, client: &Client) -> Engine {
-        let options = Options { deadline: Some(Instant::now() + Duration::from_secs(120)), ..Options::default() };
+        let options = Options {
+            deadline: Some(Instant::now() + Duration::from_secs(120)),
+            charts: charts(&self.plan.name, &self.plan.package.namespace, client),
+            ..Options::default()
+        };
         Engine::new(client.clone(), self.plan.package.owner(), options, Events::none())
     }
 

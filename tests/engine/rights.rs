@@ -10,6 +10,7 @@ use fleetctl::chart::versions::select::{Request, select};
 use fleetctl::chart::{Kind, SetKind, versions};
 use fleetctl::check::inside;
 use fleetctl::control_plane::exposure::Endpoint;
+use fleetctl::control_plane::find_keys::AdminKubeconfigError;
 use fleetctl::control_plane::plan::Plan;
 use fleetctl::control_plane::rbac::{rights, roles};
 use fleetctl::control_plane::values::ExposureType;
@@ -115,7 +116,10 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::namespaced(client.clone(), namespace);
     services.get("apiserver").await.map_err(|e| chain(&e))?;
     find_keys::from_cluster(client, namespace, plan.name.as_str()).await.map_err(|e| chain(&e))?;
-    find_keys::admin_kubeconfig(client, namespace, namespace).await.map_err(|e| chain(&e))?;
+    // Placeholders are no kubeconfig; it counts that the Secret may be read.
+    if let Err(AdminKubeconfigError::Api(error)) = find_keys::admin_kubeconfig(client, namespace, namespace).await {
+        return Err(chain(&error));
+    }
     inside::components(client, namespace).await.map_err(|e| chain(&e))?;
     let sets: kube::Api<k8s_openapi::api::apps::v1::StatefulSet> = kube::Api::namespaced(client.clone(), namespace);
     sets.list(&kube::api::ListParams::default()).await.map_err(|e| chain(&e))?;
