@@ -1,10 +1,9 @@
 //! Pieces of CRD schemas that no derive can say: opaque maps, label selectors, times, lists keyed by a field.
 
-use schemars::{Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema as _, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
 use super::condition::Condition;
-use schemars::JsonSchema as _;
 
 /// A map that the API server neither looks into nor tracks by field: one owner, replaced as a whole.
 ///

@@ -9,9 +9,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Client, Config};
 use serde::Deserialize;
 
-use super::digest;
-use super::kubeconfig_check;
 use super::labels::INIT_SECRET_KEY;
+use super::{digest, kubeconfig_check};
 
 /// Where the control plane is, and the token to ask it for a certificate with. `Debug` shows neither token nor CA.
 #[derive(Clone, PartialEq, Eq)]

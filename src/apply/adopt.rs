@@ -11,8 +11,7 @@ use super::error::Error;
 use super::plan::Step;
 use crate::api::kinds::Kind;
 use crate::k8s::api_error::ApiError;
-use crate::k8s::client::MANAGER;
-use crate::k8s::client::Server;
+use crate::k8s::client::{MANAGER, Server};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, list, text};
 

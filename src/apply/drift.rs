@@ -9,8 +9,7 @@ use super::autoscaler::{Scaler, scalers};
 use super::engine::Engine;
 use super::error::Error;
 use crate::inventory::record::{Item, Phase};
-use crate::k8s::client::MANAGER;
-use crate::k8s::client::{Selection, Server};
+use crate::k8s::client::{MANAGER, Selection, Server};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, uid};
 

@@ -15,12 +15,10 @@ use super::run::Applied;
 use crate::api::kinds::Kind;
 use crate::inventory::journal::{Theirs, Undo};
 use crate::inventory::record::Origin;
-use crate::k8s::client::MANAGER;
-use crate::k8s::client::{ApplyOptions, Server};
+use crate::k8s::client::{ApplyOptions, MANAGER, Server};
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
-use crate::k8s::object::is_going;
-use crate::k8s::object::{number, text, uid};
+use crate::k8s::object::{is_going, number, text, uid};
 
 /// How long the API may take to serve a kind after its definition is established.
 const DEFINITION_LAG: Duration = Duration::from_secs(10);

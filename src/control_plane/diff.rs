@@ -8,12 +8,11 @@ use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::Client;
 use kube::api::Api;
 
-use super::etcd_members;
 use super::exposure::{self, Endpoint};
-use super::find_keys;
 use super::install::{InstallError, unknown};
 use super::plan::Plan;
 use super::precheck::{Survey, survey};
+use super::{etcd_members, find_keys};
 use crate::install::diff::Comparison;
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;

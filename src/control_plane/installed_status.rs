@@ -1,7 +1,6 @@
 //! What `status` says about the installation itself: read from the record, the objects' metadata and the key Secrets;
 //! and why components of it do not run.
 
-use crate::inventory;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
@@ -18,8 +17,7 @@ use crate::check::inside::{Component, HOSTING, HealthFacts};
 use crate::check::installed::{CHECKS, Expiry, InstalledFacts, WARN_DAYS};
 use crate::check::{self, Report};
 use crate::diagnose::Diagnosis;
-use crate::inventory::Owner;
-use crate::inventory::Phase;
+use crate::inventory::{self, Owner, Phase};
 use crate::pki;
 
 // Who does what the warning says has to see it go.

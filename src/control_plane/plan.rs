@@ -6,9 +6,8 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::exposure::{self, Endpoint};
-use super::recorded_endpoint;
-use super::validate;
 use super::values::{ControlPlaneValues, ExposureType};
+use super::{recorded_endpoint, validate};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::Charts;
 use crate::chart::inspect::explain::{ExplainError, Explanation};

@@ -6,25 +6,21 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 
-use super::etcd_members;
 use super::exposure::{self, Decision, Known};
 use super::install::{InstallError, unknown};
-use super::kubernetes_downgrade;
 use super::plan::Plan;
 use super::preflight::{self, Compared};
 use super::secrets::KEPT_SECRET;
-use super::upgrade;
 use super::values::ExposureType;
+use super::{etcd_members, kubernetes_downgrade, upgrade};
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::version::KubeMinor;
-use crate::apply;
-use crate::apply::Engine;
+use crate::apply::{self, Engine};
 use crate::chart::{self, Object};
-use crate::check;
 use crate::check::hosting::{CHECKS, HostingFacts};
 use crate::install::progress::{Progress, preview_adoption, record_lost};
 use crate::inventory::State;
-use crate::pki;
+use crate::{check, pki};
 
 /// What was seen.
 pub(super) struct Survey {

@@ -4,12 +4,10 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 use kube::api::Api;
 
-use super::exposure;
 use super::plan::Plan;
-use super::recorded_endpoint;
 use super::values::ExposureType;
-use crate::apply;
-use crate::apply::{Engine, Foreign};
+use super::{exposure, recorded_endpoint};
+use crate::apply::{self, Engine, Foreign};
 use crate::chart::Object;
 use crate::check::hosting::{Collision, HostingFacts, read};
 use crate::install::release_spec;

@@ -8,10 +8,9 @@ use super::plan::Plan;
 use super::values::ExposureType;
 use crate::api::kinds::Kind;
 use crate::api::rbac::{Right, Scope, merged, role, rules};
-use crate::apply;
 use crate::chart::Diagnostics;
 use crate::install::session::is_awaited;
-use crate::{check, pki};
+use crate::{apply, check, pki};
 
 /// Every right, each once: those of the plan's objects, and those of the reads around them.
 ///

@@ -1,16 +1,13 @@
 //! Undoing a run that was cut off: what it made goes, what it changed gets its former fields back.
 
-use crate::inventory;
 use std::sync::Arc;
 
-use super::installed_status;
-use super::kubernetes_downgrade;
 use super::uninstall::Target;
 use super::upgrade::UpgradeRefused;
-use crate::apply;
-use crate::apply::{RolledBack, UndoPlan};
+use super::{installed_status, kubernetes_downgrade};
+use crate::apply::{self, RolledBack, UndoPlan};
 use crate::install::progress::Progress;
-use crate::inventory::{Journal, State};
+use crate::inventory::{self, Journal, State};
 
 /// What became of a rollback.
 #[derive(Debug)]

@@ -1,14 +1,12 @@
 //! How a run that failed ends: whether it was recorded all the same, what is undone, and what is left.
 
-use crate::inventory;
 use std::pin::pin;
 
 use futures::future::FusedFuture;
 
 use super::session::Course;
-use crate::apply;
-use crate::apply::RolledBack;
-use crate::inventory::{Phase, State};
+use crate::apply::{self, RolledBack};
+use crate::inventory::{self, Phase, State};
 
 /// The step that undoes a run.
 const UNDOING: &str = "Undoing what this run has changed";

@@ -16,8 +16,7 @@ use crate::chart::{
     self, Chart, ChartError, Diagnostic, Diagnostics, Object, RenderInput, Rendered, ValuesBuilder, ValuesTree,
 };
 use crate::check::support::Support;
-use crate::inventory::Release;
-use crate::inventory::{KEEP_ANNOTATION, Owner};
+use crate::inventory::{KEEP_ANNOTATION, Owner, Release};
 use crate::k8s::{merge, merge_diff};
 use crate::pki;
 

@@ -1,6 +1,5 @@
 //! One run: what a caller chooses about it, and its way through the stages to its record.
 
-use crate::inventory;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,10 +8,8 @@ use std::time::{Duration, Instant};
 use kube::Client;
 
 use super::progress::{self, Progress};
-use crate::apply;
-use crate::apply::{Charts, Engine, Planned, Run, WaitOptions, WaitTarget};
-use crate::inventory::Owner;
-use crate::inventory::Release;
+use crate::apply::{self, Charts, Engine, Planned, Run, WaitOptions, WaitTarget};
+use crate::inventory::{self, Owner, Release};
 use crate::k8s::{Done, ObjectRef};
 
 /// What a caller can choose about one run.

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::record::Policy;
-use super::record::Release;
+use super::record::{Policy, Release};
 use crate::k8s::object::ObjectRef;
 
 /// What leads back to the state before a step.

@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 use super::plan::Plan;
 use crate::api::kinds::Kind;
 use crate::api::rbac::{Right, Scope, merged, role, rules};
-use crate::apply;
 use crate::chart::{Diagnostics, Object};
-use crate::check;
 use crate::install::session::is_awaited;
+use crate::{apply, check};
 
 /// What it takes.
 #[derive(Debug, Clone)]

@@ -5,8 +5,7 @@
 use std::process::ExitCode;
 
 use fleetctl::apply::{Engine, Error, Options, Planned, Removal};
-use fleetctl::inventory::Owner;
-use fleetctl::inventory::Release;
+use fleetctl::inventory::{Owner, Release};
 use fleetctl::k8s::{Events, Target};
 
 fn main() -> ExitCode {

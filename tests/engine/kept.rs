@@ -1,13 +1,12 @@
 //! What was there before a run outlives its undoing, and what is removed goes in an order that can be gone on with.
 
-use fleetctl::inventory;
 use std::time::{Duration, Instant};
 
 use bed::Bed;
 use bed::proxy::{self, Match, Proxy, When};
 use fleetctl::api::kinds::Kind;
 use fleetctl::apply::{Error, Planned, Removal, Run};
-use fleetctl::inventory::Phase;
+use fleetctl::inventory::{self, Phase};
 use fleetctl::k8s::{Done, Event, ObjectRef, Selection};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use fleetctl::api::kinds::Kind;
 use fleetctl::apply::{Action, Change, Planned, Removal};
-use fleetctl::inventory::INSTALL_LABEL;
-use fleetctl::inventory::{Phase, Policy};
+use fleetctl::inventory::{INSTALL_LABEL, Phase, Policy};
 use fleetctl::k8s::{Event, ObjectRef};
 use serde_json::json;
 

@@ -1,10 +1,10 @@
 //! What others do to our objects, and what holds them: drift, left-overs without labels, finalizers, a full journal.
 
-use fleetctl::inventory;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::kinds::Kind;
 use fleetctl::apply::{Error, Planned, Removal, Strayed};
+use fleetctl::inventory;
 use fleetctl::k8s::{Done, Event, ObjectRef};
 use serde_json::{Value, json};
 

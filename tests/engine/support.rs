@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use fleetctl::api::kinds::Kind;
 use fleetctl::apply::{Charts, Engine, Options, Planned, Renderable, Rendering};
-use fleetctl::inventory::Owner;
-use fleetctl::inventory::Release;
+use fleetctl::inventory::{Owner, Release};
 use fleetctl::k8s::{Event, Events, ObjectRef, Selection, Server};
 use http::{Request, Response};
 use kube::client::{Body, ClientBuilder};

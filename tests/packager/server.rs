@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use bed::Bed;
-use fleetctl::chart::Object;
-use fleetctl::chart::output;
+use fleetctl::chart::{Object, output};
 
 use crate::support::{self, Set};
 

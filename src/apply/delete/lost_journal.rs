@@ -14,8 +14,7 @@ use crate::inventory::journal_file::LocalJournal;
 use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
 use crate::inventory::record::State;
 use crate::k8s::client::Server;
-use crate::k8s::object::is_going;
-use crate::k8s::object::{ObjectRef, annotation, condition, number, text};
+use crate::k8s::object::{ObjectRef, annotation, condition, is_going, number, text};
 
 impl Engine {
     /// The copy on this machine of the journal of a run that was cut off, where the cluster has lost journal and record: it is

@@ -19,10 +19,8 @@ use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::owner::INSTALL_LABEL;
 use crate::k8s::client::{Selection, Server};
-use crate::k8s::discovery;
-use crate::k8s::managed_fields;
-use crate::k8s::object::is_going;
-use crate::k8s::object::{ObjectRef, label, list, text, uid};
+use crate::k8s::object::{ObjectRef, is_going, label, list, text, uid};
+use crate::k8s::{discovery, managed_fields};
 
 /// How long the garbage collector may take before what it should have collected counts as left over.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(20);

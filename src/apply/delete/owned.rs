@@ -13,8 +13,7 @@ use crate::apply::error::Error;
 use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::record::State;
 use crate::k8s::client::{Selection, Server};
-use crate::k8s::object::is_going;
-use crate::k8s::object::{ObjectRef, text, uid};
+use crate::k8s::object::{ObjectRef, is_going, text, uid};
 
 /// An object found in the cluster.
 #[derive(Debug, Clone)]

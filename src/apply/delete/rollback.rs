@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::journal_check;
-use super::journal_check::{FOREIGN, RECORDED, Source};
+use super::journal_check::{self, FOREIGN, RECORDED, Source};
 use super::lost_journal::values_lost;
 use super::owned::{Found, keeps_data};
 use super::owner_refs::claim_of;
@@ -18,8 +17,7 @@ use super::recorded_release::Former;
 use super::uninstall::Kept;
 use super::wait_deleted::Doomed;
 use crate::api::kinds::{Kind, split_api_version};
-use crate::apply::conflict;
-use crate::apply::conflict::Conflict;
+use crate::apply::conflict::{self, Conflict};
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::apply::object::bare;
@@ -29,14 +27,12 @@ use crate::inventory;
 use crate::inventory::journal::{Journal, JournalStep, Theirs, Undo};
 use crate::inventory::journal_file::{LocalJournal, remove_file};
 use crate::inventory::owner::KEEP_ANNOTATION;
-use crate::inventory::record::Policy;
-use crate::inventory::record::State;
+use crate::inventory::record::{Policy, State};
 use crate::inventory::store::{Ledger, Shared};
 use crate::k8s::client::{ApplyOptions, Server};
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
-use crate::k8s::object::is_going;
-use crate::k8s::object::{ObjectRef, annotation, label, text, uid};
+use crate::k8s::object::{ObjectRef, annotation, is_going, label, text, uid};
 
 /// How long a rollback waits for what it deleted.
 const GONE_WITHIN: Duration = Duration::from_secs(60);

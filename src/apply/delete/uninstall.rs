@@ -17,13 +17,11 @@ use crate::apply::error::Error;
 use crate::inventory;
 use crate::inventory::journal::Journal;
 use crate::inventory::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
-use crate::inventory::record::Policy;
-use crate::inventory::record::{Item, Origin, Phase, Record, State};
+use crate::inventory::record::{Item, Origin, Phase, Policy, Record, State};
 use crate::inventory::store::{Ledger, Shared};
 use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
-use crate::k8s::object::is_going;
-use crate::k8s::object::{ObjectRef, annotation, uid};
+use crate::k8s::object::{ObjectRef, annotation, is_going, uid};
 
 /// What to remove.
 #[derive(Debug, Clone, Default)]

@@ -15,8 +15,7 @@ use super::{COMPONENTS, Component, DEFINITIONS, Inside, Member};
 use crate::api::cluster::conditions::READY;
 use crate::api::init_kubeconfig::Init;
 use crate::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
-use crate::api::partial_list;
-use crate::api::partial_list::Age;
+use crate::api::partial_list::{self, Age};
 use crate::api::rbac::{Right, Scope};
 use crate::api::{Cluster, SchedulePolicy};
 

@@ -1,6 +1,5 @@
 //! `rollback`: undoes a run that was cut off.
 
-use crate::inventory;
 use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
@@ -12,8 +11,7 @@ use serde_json::Value;
 use crate::api::names::ControlPlaneName;
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell};
-use crate::apply;
-use crate::apply::{Deed, Kept, PlannedUndo, Source, UndoPlan};
+use crate::apply::{self, Deed, Kept, PlannedUndo, Source, UndoPlan};
 use crate::check::installed::VALUES;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
@@ -27,7 +25,7 @@ use crate::cli::output::terminal::Ui;
 use crate::control_plane::rollback::{Outcome, Prospect, Undo};
 use crate::control_plane::uninstall::Target;
 use crate::install::progress::Progress;
-use crate::inventory::Release;
+use crate::inventory::{self, Release};
 use crate::k8s::ObjectRef;
 
 /// Undo an install or upgrade that was cut off

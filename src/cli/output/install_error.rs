@@ -1,6 +1,5 @@
 //! How an install ends badly: the first error as headline, its cause chain and remedy, then what became of the changes.
 
-use crate::inventory;
 use std::path::Path;
 
 use super::check_report;
@@ -8,7 +7,6 @@ use super::error::{CliError, Exit};
 use super::terminal::Ui;
 use crate::api::registration::{Registration, state};
 use crate::api::text::{visible, visible_cell, visible_lines};
-use crate::apply;
 use crate::cli::args::global::Global;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
@@ -16,8 +14,8 @@ use crate::control_plane::plan::Plan;
 use crate::install::failure::{Aftermath, Failure};
 use crate::install::session::Stopped;
 use crate::pki::PkiError;
-use crate::workload_cluster;
 use crate::workload_cluster::control_plane_api::Hub;
+use crate::{apply, inventory, workload_cluster};
 
 /// An error of the engine: headline, chain, remedy.
 pub(crate) fn engine_error(headline: &str, error: &apply::Error) -> CliError {

@@ -1,15 +1,13 @@
 //! The operator's kubeconfig, written again: from the cluster's own Secrets, else from the local folder.
 
 pub mod write_shared;
-use crate::inventory;
 use std::io;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 use kube::Client;
 
-use super::find_keys;
-use super::find_keys::ADMIN_KUBECONFIG;
+use super::find_keys::{self, ADMIN_KUBECONFIG};
 use super::local_files::Written;
 use super::plan::OWNER_KIND;
 use super::secrets::ADMIN_SECRET;
@@ -18,7 +16,7 @@ use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::{self, Engine};
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;
-use crate::inventory::Owner;
+use crate::inventory::{self, Owner};
 use crate::pki::{self, FolderError, Kubeconfig, PkiError, SecretText, Subject};
 
 /// Where a kubeconfig came from.

@@ -1,7 +1,8 @@
 //! One table a kind: what the server shows, and what it means.
 
-use super::*;
 use serde_json::json;
+
+use super::*;
 
 type Case<'a> = (&'a str, Value, State);
 

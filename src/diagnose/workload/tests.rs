@@ -1,9 +1,11 @@
 //! One case a cause: what the API shows in it, and what must be said.
 
+use std::time::Duration;
+
+use serde_json::json;
+
 use super::*;
 use crate::diagnose::kstatus::evaluate;
-use serde_json::json;
-use std::time::Duration;
 
 mod containers;
 mod storage;

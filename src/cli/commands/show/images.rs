@@ -13,8 +13,7 @@ use crate::cli::args::global::Global;
 use crate::cli::args::images::ImageArgs;
 use crate::cli::args::package::wrong_values;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
-use crate::cli::output::error::CliError;
-use crate::cli::output::error::Exit;
+use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::cli::render_offline::{NoPreview, preview};
 

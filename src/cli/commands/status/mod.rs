@@ -14,6 +14,7 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::install::progress::Progress as _;
+
 pub(crate) use observe::{Seen, look, look_telling};
 use watch::{Changes, POLL};
 

@@ -13,9 +13,8 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::install_error::local_keys;
 use crate::cli::output::terminal::Ui;
 use crate::cli::{connect, render_offline};
-use crate::control_plane::exposure;
-use crate::control_plane::find_keys;
 use crate::control_plane::plan::Plan;
+use crate::control_plane::{exposure, find_keys};
 use crate::install::fleet_home::Home;
 use crate::pki;
 

@@ -3,7 +3,6 @@
 //! `UPDATE_EXAMPLES=1` writes what is printed into the pages, as `cargo bed goldens` does. A page whose example begins with
 //! `$ ` is a whole run of the program, which the tests of the command line repeat.
 
-use crate::inventory;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -16,8 +15,9 @@ use super::block::{self, Block};
 use crate::api::kinds::Kind;
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
-use crate::apply::deleted_example;
-use crate::apply::{Conflict, Error, Foreign, Leftover, RefusedStep, Removed, RolledBack, StuckObject};
+use crate::apply::{
+    Conflict, Error, Foreign, Leftover, RefusedStep, Removed, RolledBack, StuckObject, deleted_example,
+};
 use crate::chart::versions::select::{Request, SelectedBy, Selection, select};
 use crate::chart::{self, ValuesBuilder};
 use crate::check::{self, Report};
@@ -25,19 +25,17 @@ use crate::cli::args::chart_choice;
 use crate::cli::commands::{kubectl_install, rollback, uninstall};
 use crate::cli::output::error::CliError;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped};
-use crate::cli::output::style;
 use crate::cli::output::terminal::{Ui, nobody_asked};
-use crate::cli::output::{check_report, check_table};
+use crate::cli::output::{check_report, check_table, style};
 use crate::cli::{Cli, with_page};
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::{self, upgrade};
-use crate::diagnose::workload;
-use crate::diagnose::{Diagnosis, WaitFailure};
+use crate::diagnose::{Diagnosis, WaitFailure, workload};
 use crate::install::failure::{Aftermath, Failure};
 use crate::install::session::Stopped;
 use crate::k8s::{ApiError, ObjectRef};
-use crate::workload_cluster;
+use crate::{inventory, workload_cluster};
 
 fn object(group: &str, kind: &str, name: &str) -> ObjectRef {
     ObjectRef::new(&Kind::known(group, kind), Some("fleet"), name)
