@@ -85,6 +85,34 @@ fn rooms_import_only_what_stands_below_them() {
     assert_eq!(forbidden(&files), Vec::<String>::new());
 }
 
+/// Files below the command line whose text names commands or flags of the program, and why they may.
+const NAMING_COMMANDS: [(&str, &str); 4] = [
+    ("src/scheduler/", "another program: its messages are read with kubectl, where no command line writes a remedy"),
+    ("src/chart/", "errors in `--version`, `--set` and other sources of values point at the flag that was given"),
+    ("src/control_plane/validate.rs", "the same"),
+    ("src/install/validate_resources.rs", "the same"),
+];
+
+#[test]
+fn no_room_below_the_command_line_writes_commands_or_flags() {
+    let mut paths = Vec::new();
+    rust_files(&root().join("src"), &mut paths);
+    let mut found = Vec::new();
+    for path in paths {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        let above = name.starts_with("src/cli/") || name.starts_with("src/bin/") || name == "src/lib.rs";
+        if above || NAMING_COMMANDS.iter().any(|(file, _)| name.starts_with(file)) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let lines = code.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
+        let tells = |line: &&str| line.contains("`fleetctl ") || line.contains("`--") && !line.contains("#[");
+        found.extend(lines.filter(tells).map(|line| format!("{name}: {line}")));
+    }
+    assert_eq!(found, Vec::<String>::new());
+}
+
 #[test]
 fn contributing_names_every_room_and_only_files_that_are_there() {
     let folders = fs::read_dir(root().join("src")).unwrap().map(|entry| entry.unwrap());

@@ -29,6 +29,7 @@ pub mod protocol;
 pub mod quantity;
 pub mod rbac;
 pub mod registration;
+pub mod remedy;
 pub mod schedule;
 pub mod shell;
 pub mod text;

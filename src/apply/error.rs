@@ -2,7 +2,7 @@
 
 use super::conflict::Conflict;
 use super::delete::journal_check::{RefusedStep, join_refused};
-use crate::api::shell::quoted;
+use crate::api::remedy::{Flag, Remedy};
 use crate::api::text::{visible, visible_cell};
 use crate::diagnose::diagnosis::WaitFailure;
 use crate::inventory;
@@ -150,28 +150,30 @@ impl Error {
     }
 
     /// What to do next, when there is something.
-    pub fn remedy(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<Remedy> {
         Some(match self {
             Self::Client(error) => error.remedy(),
             Self::Request(error) => return error.remedy(),
             Self::Inventory(error) => return error.remedy(),
             Self::Conflicts { conflicts } => {
-                let fields: Vec<String> = conflicts.iter().map(|c| format!("--take-fields {}", quoted(&visible(&c.flag())))).collect();
-                format!("to overwrite just these, add {}", fields.join(" "))
+                let fields = conflicts.iter().map(|conflict| Flag::TakeFields(conflict.flag())).collect();
+                Remedy::new("to overwrite just these, add ").flags(fields)
             }
             Self::NotOurs { objects } if objects.iter().any(|object| object.install.is_some()) => {
-                "choose another name or namespace; what another installation has is not taken over, also with `--adopt`"
-                    .to_owned()
+                Remedy::new("choose another name or namespace; what another installation has is not taken over, also with ")
+                    .flag(Flag::Adopt)
             }
             Self::NotOurs { .. } => {
-                "choose another name or namespace, delete the objects, or take them over with `--adopt`".to_owned()
+                Remedy::new("choose another name or namespace, delete the objects, or take them over with ").flag(Flag::Adopt)
             }
             Self::MadeByOthers { .. } => {
-                "remove them with what made them, such as `kubectl delete -f`; or make them ours by an install with `--adopt`, and uninstall then".to_owned()
+                Remedy::new("remove them with what made them, such as `kubectl delete -f`; or make them ours by an install with ")
+                    .flag(Flag::Adopt)
+                    .text(", and uninstall then")
             }
-            Self::Wait(failure) => return failure.remedy(),
+            Self::Wait(failure) => return failure.remedy().map(Remedy::from),
             Self::JournalRefused { from_copy: true, .. } => {
-                "look at the journal in the folder `~/.fleet`, and move it away if this machine has not written it".to_owned()
+                "look at the journal in the folder `~/.fleet`, and move it away if this machine has not written it".into()
             }
             Self::JournalRefused { namespace, name, .. } => format!(
                 "whoever may edit Secrets in namespace {namespace} can have written it; look at it with \
@@ -179,16 +181,18 @@ impl Error {
                  `kubectl -n {namespace} patch secret {name} --type=json -p \
                  '[{{\"op\": \"remove\", \"path\": \"/data/journal\"}}]'`: then an install mends what a run has left, and an \
                  uninstall removes it"
-            ),
+            )
+            .into(),
             Self::NotRendered { version, .. } => {
                 let version = if version.is_empty() { String::new() } else { format!(" `{}`", visible(version)) };
                 format!(
                     "install the recorded version{version} again, with the values of that time: it writes the object as its \
                      chart has it"
                 )
+                .into()
             }
             Self::Stuck { .. } => {
-                "run the command again when the finalizers are gone; it goes on where it stopped".to_owned()
+                "run the command again when the finalizers are gone; it goes on where it stopped".into()
             }
             Self::Input(_) => return None,
         })
@@ -196,7 +200,7 @@ impl Error {
 
     /// The time of a run was up before the API server had answered what was asked outside of the engine.
     pub(crate) fn out_of_time() -> Self {
-        let up = "the time of `--timeout` was up before the API server had answered".to_owned();
+        let up = "the time of the run was up before the API server had answered".to_owned();
         Self::api("read the cluster", ApiError::synthetic(0, "Timeout", up))
     }
 

@@ -73,7 +73,7 @@ impl Step {
     pub(crate) fn left(&self) -> Option<String> {
         let keeper = self.scaler.as_ref()?.keeper()?;
         let flag = conflict::flag(&self.target, managed_fields::REPLICAS);
-        Some(format!("replicas are left to {keeper}; `--take-fields '{flag}'` takes them"))
+        Some(format!("replicas are left to {keeper}; to hold them, take the field `{flag}`"))
     }
 }
 

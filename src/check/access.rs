@@ -5,6 +5,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 
 use super::Finding;
+use crate::api::remedy::{Command, Flag, Remedy};
 
 /// The writes among `writes` (API group, resource, whether it lives in a namespace) that are not allowed, as
 /// `create secrets in namespace fleet`.
@@ -47,12 +48,16 @@ pub async fn forbidden(
 
 /// Judges what is [`forbidden`] among the writes of `kinds` kinds; `source` says, in brackets, where the rights that are
 /// needed can be read, or nothing.
-pub(super) fn judge(forbidden: &[String], kinds: usize, source: &str) -> Finding {
+pub(super) fn judge(forbidden: &[String], kinds: usize, source: Command) -> Finding {
     if forbidden.is_empty() {
         return Finding::Good(format!("may write all {kinds} kinds that are needed"));
     }
     Finding::bad(
         format!("you may not {}", forbidden.join(", ")),
-        format!("ask for these rights{source}, or use a context that has them (`--context`)"),
+        Remedy::new("ask for these rights (")
+            .command(source)
+            .text(", with the same values, prints all that are needed), or use a context that has them (")
+            .flag(Flag::Context(None))
+            .text(")"),
     )
 }

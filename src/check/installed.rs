@@ -2,6 +2,7 @@
 //! certificates last.
 
 use super::{Check, Finding};
+use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::ServiceVersion;
 
 /// From how many days before its end a certificate is warned about: from when an install renews it.
@@ -23,8 +24,6 @@ pub struct Expiry {
 pub struct InstalledFacts {
     /// The control plane's name.
     pub name: String,
-    /// The flags that lead another command to the same place, a space before each; empty where none are needed.
-    pub flags: String,
     /// The recorded service version and number of objects; none where the record is lost, else why it could not be read.
     pub recorded: Result<Option<(String, usize)>, String>,
     /// The version of what is installed, by the record or else by the labels; none where it is not known.
@@ -40,15 +39,18 @@ pub struct InstalledFacts {
 }
 
 impl InstalledFacts {
-    /// What a command about this installation is given.
-    fn subject(&self) -> String {
-        format!("control-plane {}{}", self.name, self.flags)
+    /// A command about this installation.
+    fn command(&self, action: fn(Subject) -> Action) -> Command {
+        Command::here(action(Subject::ControlPlane(self.name.clone())))
     }
 
-    /// The same for a command that makes what is there again, and not another version.
-    fn as_it_is(&self) -> String {
-        let version = self.version.as_ref().map(|version| format!(" --version {version}")).unwrap_or_default();
-        self.subject() + &version
+    /// The same for one that makes what is there again, and not another version.
+    fn as_it_is(&self, action: fn(Subject) -> Action) -> Command {
+        let command = self.command(action);
+        match &self.version {
+            Some(version) => command.with(Flag::Version(version.to_string())),
+            None => command,
+        }
     }
 }
 
@@ -72,10 +74,9 @@ fn objects(facts: &InstalledFacts) -> Finding {
         Ok(None) => {
             return Finding::bad(
                 "the record of this installation is not there",
-                format!(
-                    "`fleetctl install {}`, {VALUES}, makes it again from the labels of the objects",
-                    facts.as_it_is()
-                ),
+                Remedy::default()
+                    .command(facts.as_it_is(Action::Install))
+                    .text(format!(", {VALUES}, makes it again from the labels of the objects")),
             );
         }
         Err(why) => {
@@ -95,10 +96,11 @@ fn objects(facts: &InstalledFacts) -> Finding {
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             Finding::bad(
                 format!("{}{more}", strayed[..strayed.len().min(NAMED)].join("; ")),
-                format!(
-                    "`fleetctl diff {0}` shows the fields, `fleetctl install {0}` repairs them, both {VALUES}",
-                    facts.as_it_is()
-                ),
+                Remedy::default()
+                    .command(facts.as_it_is(Action::Diff))
+                    .text(" shows the fields, ")
+                    .command(facts.as_it_is(Action::Install))
+                    .text(format!(" repairs them, both {VALUES}")),
             )
         }
     }
@@ -115,17 +117,15 @@ fn last_run(facts: &InstalledFacts) -> Finding {
         None => Finding::Good("ended well".to_owned()),
         Some((command, started)) if command == "uninstall" => Finding::bad(
             format!("an uninstall that began {started} was cut off"),
-            format!("`fleetctl uninstall {}` goes on with it", facts.subject()),
+            Remedy::default().command(facts.command(Action::Uninstall)).text(" goes on with it"),
         ),
         Some((command, started)) => Finding::bad(
             format!("an {command} that began {started} was cut off"),
-            format!(
-                "`fleetctl install {}`, with the version and values of that run, goes on with it, \
-                 `fleetctl rollback {}{}` undoes it",
-                facts.subject(),
-                facts.name,
-                facts.flags
-            ),
+            Remedy::default()
+                .command(facts.command(Action::Install))
+                .text(", with the version and values of that run, goes on with it, ")
+                .command(Command::here(Action::Rollback(facts.name.clone())))
+                .text(" undoes it"),
         ),
     }
 }
@@ -139,7 +139,7 @@ fn expired(facts: &InstalledFacts) -> Finding {
         None => Finding::doubtful("none could be read", "allow `list` on the Secrets of the namespace"),
         Some(first) if first.days < 0 => Finding::bad(
             format!("{} expired on {}", first.file, first.date),
-            format!("`fleetctl install {}`, {VALUES}, issues it anew", facts.as_it_is()),
+            Remedy::default().command(facts.as_it_is(Action::Install)).text(format!(", {VALUES}, issues it anew")),
         ),
         Some(_) => Finding::Good(format!("{} valid", facts.certificates.len())),
     }
@@ -158,7 +158,7 @@ fn renewal(facts: &InstalledFacts) -> Finding {
                 first.file,
                 first.date
             ),
-            format!("`fleetctl install {}`, {VALUES}, renews what is due", facts.as_it_is()),
+            Remedy::default().command(facts.as_it_is(Action::Install)).text(format!(", {VALUES}, renews what is due")),
         ),
     }
 }
@@ -169,12 +169,12 @@ pub(super) use tests::examples;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::remedy::Place;
     use crate::check::{Judged, Verdict, run, unfit};
 
     fn good() -> InstalledFacts {
         InstalledFacts {
             name: "demo".to_owned(),
-            flags: String::new(),
             recorded: Ok(Some(("v0.6.1".to_owned(), 23))),
             version: Some("v0.6.1".parse().unwrap()),
             drift: Ok(Vec::new()),
@@ -232,53 +232,39 @@ mod tests {
             InstalledFacts { drift: Ok(vec!["fields of ConfigMap fleet/a were changed".to_owned(); 7]), ..good() };
         assert!(matches!(verdict(&drifted, "objects"), Verdict::Warned(_)));
         let text = said(&drifted, "objects");
-        assert!(text.contains("and 2 more") && text.contains("diff control-plane demo"), "{text}");
+        assert!(text.contains("and 2 more") && text.contains(r#"Diff(ControlPlane("demo"))"#), "{text}");
         let lost = InstalledFacts { recorded: Ok(None), ..good() };
         assert!(said(&lost, "objects").contains("makes it again"));
         let cut_off =
             |command: &str| InstalledFacts { cut_off: Some((command.to_owned(), "then".to_owned())), ..good() };
-        assert!(said(&cut_off("install"), "last-run").contains("fleetctl rollback demo"));
-        assert!(said(&cut_off("uninstall"), "last-run").contains("uninstall control-plane demo"));
+        assert!(said(&cut_off("install"), "last-run").contains(r#"Rollback("demo")"#));
+        assert!(said(&cut_off("uninstall"), "last-run").contains(r#"Uninstall(ControlPlane("demo"))"#));
     }
 
     #[test]
-    fn every_command_that_is_told_leads_to_the_same_place() {
-        let flags = " --context west --namespace two";
-        let cut_off = |command: &str| Some((command.to_owned(), "then".to_owned()));
-        for facts in [
-            InstalledFacts { recorded: Ok(None), ..good() },
-            InstalledFacts { drift: Ok(vec!["something".to_owned()]), cut_off: cut_off("install"), ..good() },
-            InstalledFacts { cut_off: cut_off("uninstall"), ..good() },
-            InstalledFacts { certificates: vec![expiry("apiserver.crt", -1)], ..good() },
-            InstalledFacts { certificates: vec![expiry("apiserver.crt", 1)], ..good() },
-        ] {
-            let report = run(&CHECKS, &InstalledFacts { flags: flags.to_owned(), ..facts }, &[]);
-            let problems: Vec<_> = report.failures().chain(report.warnings()).collect();
-            assert!(!problems.is_empty());
-            for (judged, problem) in problems {
-                let commands: Vec<_> = problem.remedy.split('`').filter(|part| part.starts_with("fleetctl ")).collect();
-                assert!(!commands.is_empty() && commands.iter().all(|command| command.contains(flags)), "{judged:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_makes_it_again_keeps_its_version_and_reminds_of_its_values() {
+    fn every_command_is_about_this_installation() {
         let version: Option<ServiceVersion> = Some("v1.1.3".parse().unwrap());
-        for facts in [
-            InstalledFacts { recorded: Ok(None), ..good() },
-            InstalledFacts { drift: Ok(vec!["something".to_owned()]), ..good() },
-            InstalledFacts { certificates: vec![expiry("apiserver.crt", -1)], ..good() },
-            InstalledFacts { certificates: vec![expiry("apiserver.crt", 1)], ..good() },
+        let cut_off = |command: &str| Some((command.to_owned(), "then".to_owned()));
+        let same = Some(Flag::Version("v1.1.3".to_owned()));
+        for (facts, flag) in [
+            (InstalledFacts { recorded: Ok(None), ..good() }, &same),
+            (InstalledFacts { drift: Ok(vec!["something".to_owned()]), ..good() }, &same),
+            (InstalledFacts { certificates: vec![expiry("apiserver.crt", -1)], ..good() }, &same),
+            (InstalledFacts { certificates: vec![expiry("apiserver.crt", 1)], ..good() }, &same),
+            (InstalledFacts { cut_off: cut_off("install"), ..good() }, &None),
+            (InstalledFacts { cut_off: cut_off("uninstall"), ..good() }, &None),
         ] {
             let report = run(&CHECKS, &InstalledFacts { version: version.clone(), ..facts }, &[]);
             let (judged, problem) = report.failures().chain(report.warnings()).next().unwrap();
-            for part in ["`fleetctl install control-plane demo --version v1.1.3`", VALUES] {
-                assert!(problem.remedy.contains(part), "{judged:?}");
-            }
+            let commands = problem.remedy.commands();
+            assert!(!commands.is_empty() && commands.iter().all(|command| command.place == Place::Run), "{judged:?}");
+            // What makes it again keeps its version, and reminds of its values.
+            assert!(commands.iter().all(|command| command.flags.first() == flag.as_ref()), "{judged:?}");
+            assert_eq!(problem.remedy.words().contains(VALUES), flag.is_some(), "{judged:?}");
         }
         let unknown = InstalledFacts { recorded: Ok(None), version: None, ..good() };
-        assert!(said(&unknown, "objects").contains("`fleetctl install control-plane demo`"));
+        let report = run(&CHECKS, &unknown, &[]);
+        assert_eq!(report.warnings().next().unwrap().1.remedy.commands()[0].flags, []);
     }
 
     #[test]

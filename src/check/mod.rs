@@ -13,7 +13,8 @@ pub mod workload;
 
 use std::collections::BTreeSet;
 
-use crate::api::text::{visible_lines, visible_list};
+use crate::api::remedy::Remedy;
+use crate::api::text::visible_list;
 
 /// How bad it is when a check does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub enum Finding {
 
 impl Finding {
     /// A problem at the check's own severity.
-    pub fn bad(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub fn bad(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self::Bad(Problem { what: what.into(), remedy: remedy.into() })
     }
 
@@ -47,7 +48,7 @@ impl Finding {
     fn visible(self) -> Self {
         let shown = |problem: Problem| Problem {
             what: visible_list(&problem.what).into_owned(),
-            remedy: visible_lines(&problem.remedy).into_owned(),
+            remedy: problem.remedy.visible(),
         };
         match self {
             Self::Good(seen) => Self::Good(visible_list(&seen).into_owned()),
@@ -58,7 +59,7 @@ impl Finding {
     }
 
     /// A problem that is only warned about.
-    pub fn doubtful(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub fn doubtful(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self::Doubtful(Problem { what: what.into(), remedy: remedy.into() })
     }
 }
@@ -68,8 +69,15 @@ impl Finding {
 pub struct Problem {
     /// What was found, naming the object.
     pub what: String,
-    /// What to do next; commands stand in backticks.
-    pub remedy: String,
+    /// What to do next.
+    pub remedy: Remedy,
+}
+
+impl Problem {
+    /// The problem of the check `title` with its remedy, as one sentence.
+    pub fn advice(&self, title: &str) -> Remedy {
+        Remedy::new(format!("{title}: {}; ", self.what)).and(self.remedy.clone())
+    }
 }
 
 /// One check over facts of type `F`.
@@ -255,7 +263,7 @@ pub fn unseen<F>(checks: &[Check<F>], because: &'static str) -> Report {
 
 /// The only check that fails: its id, what is wrong and the remedy.
 #[cfg(test)]
-fn only_failure<F>(checks: &[Check<F>], facts: &F) -> (&'static str, String, String) {
+fn only_failure<F>(checks: &[Check<F>], facts: &F) -> (&'static str, String, Remedy) {
     let report = run(checks, facts, &[]);
     let failures: Vec<_> = report.failures().collect();
     assert_eq!(failures.len(), 1, "{report:?}");
@@ -313,7 +321,7 @@ mod tests {
     #[test]
     fn the_worst_comes_first_and_what_is_alike_stays_in_order() {
         let judged = |id, verdict| Judged { id, title: id, category: "k", verdict };
-        let problem = || Problem { what: "w".to_owned(), remedy: "r".to_owned() };
+        let problem = || Problem { what: "w".to_owned(), remedy: "r".into() };
         let report = Report {
             judged: vec![
                 judged("good", Verdict::Passed("seen".to_owned())),

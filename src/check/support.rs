@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Finding;
+use crate::api::remedy::{Action, Command, Flag, Place, Remedy};
 use crate::api::version::KubeMinor;
 
 /// What a service line supports, and what supports the rest.
@@ -24,7 +25,7 @@ impl Support {
         let Ok(minor) = git_version.parse::<KubeMinor>() else {
             return Finding::bad(
                 format!("the API server reports version `{git_version}`, which is not a Kubernetes version"),
-                "check that `--context` names a Kubernetes cluster",
+                Remedy::new("check that ").flag(Flag::Context(None)).text(" names a Kubernetes cluster"),
             );
         };
         if self.supported.contains(&minor) {
@@ -37,14 +38,20 @@ impl Support {
             row.join(", "),
         );
         let remedy = match (self.alternatives.get(&minor).map(Vec::as_slice), self.unavailable.get(&minor)) {
-            (Some([newest, ..]), _) => format!("install with `--version {newest}` or `--version auto`"),
-            (_, Some(lines)) => format!(
-                "`--version {}` would support {minor}, but this release of the program does not carry its chart yet; use \
-                 a cluster of Kubernetes {}",
-                lines.first().map_or("", String::as_str),
-                row.join(" or ")
-            ),
-            _ => format!("no service version supports {minor}; `fleetctl versions` lists what is supported"),
+            (Some([newest, ..]), _) => Remedy::new("install with ")
+                .flag(Flag::Version(newest.clone()))
+                .text(" or ")
+                .flag(Flag::Version("auto".to_owned())),
+            (_, Some(lines)) => {
+                Remedy::default().flag(Flag::Version(lines.first().cloned().unwrap_or_default())).text(format!(
+                    " would support {minor}, but this release of the program does not carry its chart yet; use a cluster of \
+                     Kubernetes {}",
+                    row.join(" or ")
+                ))
+            }
+            _ => Remedy::new(format!("no service version supports {minor}; "))
+                .command(Command::at(Place::Any, Action::Versions))
+                .text(" lists what is supported"),
         };
         Finding::bad(what, remedy)
     }

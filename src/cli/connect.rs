@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::output::error::{CliError, Exit};
 use crate::api::names::ControlPlaneName;
-use crate::api::shell::kubeconfig_flag;
+use crate::api::remedy::Access;
 use crate::api::version::{KubeMinor, VersionError};
 use crate::cli::args::global::Global;
 use crate::install::admin_access;
@@ -58,13 +58,22 @@ pub(super) async fn hub(global: &Global) -> Result<Connected, CliError> {
     Ok(way_to_hub(global).await?.0)
 }
 
-/// The API of the control plane that `--context` names, and the flags that lead this program and kubectl there.
+/// How the cluster of `--context` is reached.
+fn access_by(global: &Global) -> Access {
+    let context = global.context.clone();
+    match &global.kubeconfig {
+        Some(file) => Access::Kubeconfig(file.clone(), context),
+        None => context.map_or(Access::Unknown, Access::Context),
+    }
+}
+
+/// The API of the control plane that `--context` names, and how it is reached.
 ///
 /// The context is looked for in the kubeconfig first; a control plane that was installed from here is also found by
 /// the file that its install wrote, so that `get` works before anybody touched `KUBECONFIG`.
-pub(super) async fn way_to_hub(global: &Global) -> Result<(Connected, String), CliError> {
+pub(super) async fn way_to_hub(global: &Global) -> Result<(Connected, Access), CliError> {
     match connect(global).await {
-        Ok(connected) => Ok((connected, global.cluster())),
+        Ok(connected) => Ok((connected, access_by(global))),
         Err(error) if error.reason == "NoSuchContext" || error.reason == "NoKubeconfig" => {
             let name: Option<ControlPlaneName> = global.context.as_deref().and_then(|context| context.parse().ok());
             let Some((name, home)) = name.zip(Home::of_user().ok()) else { return Err(error) };
@@ -77,7 +86,7 @@ pub(super) async fn way_to_hub(global: &Global) -> Result<(Connected, String), C
             match admin_access::written(&home, &name).map_err(|error| bad(error.to_string()))? {
                 Some(kubeconfig) => {
                     let connected = admin_access::connect(&kubeconfig).await.map_err(bad)?;
-                    Ok((connected, kubeconfig_flag(&file)))
+                    Ok((connected, Access::Kubeconfig(file, None)))
                 }
                 None => Err(error),
             }

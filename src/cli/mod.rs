@@ -143,7 +143,7 @@ pub fn main() -> ExitCode {
     cli.global.context = cli.global.context.filter(|context| !context.is_empty());
     cli.global.namespace_given =
         matches.value_source("namespace").is_some_and(|from| from != ValueSource::DefaultValue);
-    let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches));
+    let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches)).at(&cli.global);
     output::log::start(cli.global.verbose, cli.global.log_format, &ui.lines);
     for remark in environment::unknown() {
         ui.warn(&remark);

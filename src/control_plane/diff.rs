@@ -13,6 +13,7 @@ use super::install::{InstallError, unknown};
 use super::plan::Plan;
 use super::precheck::{Survey, survey};
 use super::{etcd_members, find_keys};
+use crate::api::remedy::Remedy;
 use crate::install::diff::Comparison;
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
@@ -61,7 +62,7 @@ async fn endpoint(
     plan: &Plan,
     client: &Client,
     seen: &Survey,
-    notes: &mut Vec<String>,
+    notes: &mut Vec<Remedy>,
 ) -> Result<Endpoint, InstallError> {
     let wanted = &plan.values.exposure;
     let (kind, known) = (seen.decision.kind, seen.known());
@@ -71,7 +72,7 @@ async fn endpoint(
     let found = service.and_then(|service| exposure::endpoint(kind, wanted, &service, &seen.facts.nodes, &known).ok());
     notes.extend(found.as_ref().and_then(|endpoint| plan.moved(&seen.state, endpoint)));
     Ok(found.unwrap_or_else(|| {
-        notes.push("the address of the API server is decided at install; it is shown as a name".to_owned());
+        notes.push("the address of the API server is decided at install; it is shown as a name".into());
         Endpoint { node_port, ..unknown(kind) }
     }))
 }
@@ -89,14 +90,14 @@ fn with_node_port(service: Option<Service>, node_port: Option<u16>) -> Option<Se
 }
 
 /// The keys that an install would find, completed as it would complete them; placeholders where it would make all.
-fn known_keys(plan: &Plan, found: Files, endpoint: &Endpoint, notes: &mut Vec<String>) -> Result<Files, InstallError> {
+fn known_keys(plan: &Plan, found: Files, endpoint: &Endpoint, notes: &mut Vec<Remedy>) -> Result<Files, InstallError> {
     if !pki::Authorities::any_in(&found) {
-        notes.push("keys and certificates are made at install; they are shown as placeholders".to_owned());
+        notes.push("keys and certificates are made at install; they are shown as placeholders".into());
         return Ok(pki::placeholders());
     }
     let completed = find_keys::complete(&found, plan, endpoint, Timestamp::now())?;
     if !completed.issued.is_empty() {
-        notes.push(format!("{} certificates would be issued anew", completed.issued.len()));
+        notes.push(format!("{} certificates would be issued anew", completed.issued.len()).into());
     }
     Ok(completed.files)
 }

@@ -83,9 +83,7 @@ pub enum NotYet {
         service: String,
     },
     /// No node has an address.
-    #[error(
-        "no usable node has an address, so there is no host for node port {port}; give one with `--set exposure.host=HOST`"
-    )]
+    #[error("no usable node has an address, so there is no host for node port {port}")]
     NoNodeAddress {
         /// The node port.
         port: u16,

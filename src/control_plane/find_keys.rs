@@ -51,7 +51,7 @@ pub enum AdminKubeconfigError {
     Api(#[from] kube::Error),
     /// It is not what an install writes. Whoever may write Secrets in the namespace can have changed it.
     #[error(
-        "Secret {namespace}/{ADMIN_SECRET} is not used: {source}; `fleetctl install control-plane {name}` writes it anew"
+        "Secret {namespace}/{ADMIN_SECRET} is not used: {source}; an install of control plane {name} writes it anew"
     )]
     Refused {
         /// The namespace of the control plane.

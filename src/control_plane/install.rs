@@ -182,7 +182,7 @@ impl Flow<'_> {
         let found = self.course.in_time(found).await?;
         let endpoint = self.expose(&decision, &facts, &state, &known).await?;
         if let Some(moved) = self.plan.moved(&state, &endpoint) {
-            self.course.progress.warn(&moved);
+            self.course.progress.advise(&moved);
         }
         let keys = self.keys(&found, &endpoint)?;
         let rendered = self.plan.render(&endpoint, &keys)?;

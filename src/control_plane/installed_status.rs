@@ -78,9 +78,8 @@ pub async fn labelled(client: &Client, name: &ControlPlaneName, namespace: &Name
     (label(LABEL_INSTANCE) == Some(name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
 }
 
-/// Looks at an installed control plane. Reads only; what may not be read is said so by its check. `flags` are those that
-/// lead another command to the same place.
-pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName, flags: &str) -> Installation {
+/// Looks at an installed control plane. Reads only; what may not be read is said so by its check.
+pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Installation {
     let engine = engine(client, name, namespace);
     let (state, drift, files) = tokio::join!(
         engine.state(),
@@ -105,7 +104,6 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
     });
     let facts = InstalledFacts {
         name: name.to_string(),
-        flags: flags.to_owned(),
         version: known.and_then(|version| version.parse().ok()),
         recorded: unread.map_or(Ok(recorded), Err),
         drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),

@@ -9,6 +9,7 @@ use super::exposure::{self, Endpoint};
 use super::values::{ControlPlaneValues, ExposureType};
 use super::{recorded_endpoint, validate};
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::remedy::Remedy;
 use crate::apply::Charts;
 use crate::chart::inspect::explain::{ExplainError, Explanation};
 use crate::chart::versions::select::Selection;
@@ -42,8 +43,6 @@ pub struct Plan {
     pub package: Package,
     /// The checked values.
     pub values: ControlPlaneValues,
-    /// The flags that lead another command to the same place, a space before each; for commands that are shown.
-    pub flags: String,
 }
 
 impl Plan {
@@ -62,7 +61,7 @@ impl Plan {
         let values: ControlPlaneValues = tree.deserialize()?;
         validate::check(&values, &tree)?;
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
-        Ok(Self { name, package, values, flags: String::new() })
+        Ok(Self { name, package, values })
     }
 
     /// Where a field of an object comes from: `deployment/fleet-scheduler#spec.replicas`.
@@ -112,9 +111,9 @@ impl Plan {
     }
 
     /// What to tell, before anything follows from it, where what is installed or kept is reached elsewhere from now on.
-    pub(super) fn moved(&self, state: &State, endpoint: &Endpoint) -> Option<String> {
+    pub(super) fn moved(&self, state: &State, endpoint: &Endpoint) -> Option<Remedy> {
         let recorded = &state.record.as_ref()?.release.facts;
-        recorded_endpoint::moved(recorded, endpoint, &self.values.exposure, self.name.as_str(), &self.flags)
+        recorded_endpoint::moved(recorded, endpoint, &self.values.exposure, self.name.as_str())
     }
 
     /// What the plan asks of the hosting cluster; `objects` are any rendering of the chart.
@@ -132,7 +131,6 @@ impl Plan {
             load_balancer: self.values.exposure.kind == ExposureType::LoadBalancer,
             needs: needs::of(objects.iter().map(|object| &object.json)),
             architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
-            flags: self.flags.clone(),
         }
     }
 }

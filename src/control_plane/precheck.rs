@@ -69,7 +69,7 @@ pub(super) async fn survey(
         return Err(refused);
     }
     for (judged, problem) in report.warnings() {
-        progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
+        progress.advise(&problem.advice(judged.title));
     }
     record_lost(progress, found);
     preview_adoption(progress, &adopted);

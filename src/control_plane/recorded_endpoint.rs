@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::exposure::{Endpoint, host_of, port_of};
 use super::values::{ExposureType, ExposureValues};
-use crate::api::shell::foreign_word;
+use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
 use crate::api::text::visible_cell;
 use crate::check::hosting::USUAL_NODE_PORTS;
 use crate::k8s::MANAGER;
@@ -38,42 +38,42 @@ pub(super) fn facts(endpoint: &Endpoint) -> BTreeMap<String, String> {
     facts
 }
 
-/// What to tell where an earlier install, by the facts of its record, has told agents and kubeconfigs another address.
-/// `name` is the control plane's, `flags` lead another command to its hosting cluster.
+/// The warning where an earlier install, by the facts of its record, gave agents and kubeconfigs another address. `name` is
+/// the control plane's.
 pub(super) fn moved(
     recorded: &BTreeMap<String, String>,
     endpoint: &Endpoint,
     exposure: &ExposureValues,
     name: &str,
-    flags: &str,
-) -> Option<String> {
+) -> Option<Remedy> {
     let url = endpoint.url();
     let former = recorded.get("server").filter(|former| **former != url)?;
     let address = former.strip_prefix("https://").unwrap_or(former);
     let (host, port) = (host_of(address), address.rsplit_once(':').map_or("443", |(_, port)| port));
     let mut keep = Vec::new();
     if host != endpoint.host {
-        keep.push(format!("--set {}", foreign_word(&format!("exposure.host={host}"))));
+        keep.push(Flag::set("exposure.host", host));
     }
     if port != endpoint.port.to_string() {
-        keep.push(format!("--set {}", foreign_word(&format!("exposure.port={port}"))));
+        keep.push(Flag::set("exposure.port", port));
     }
     // Agents that have an address of their own do not call this one.
-    let (who, agents) = if exposure.agent_endpoint.is_some() {
-        ("kubeconfigs", String::new())
-    } else {
-        let install = format!(
-            "`fleetctl install agent CLUSTER --context WORKLOAD --control-plane {name}` for each workload cluster, and "
-        );
-        ("agents and kubeconfigs", install)
-    };
+    let agents_call_it = exposure.agent_endpoint.is_none();
+    let who = if agents_call_it { "agents and kubeconfigs" } else { "kubeconfigs" };
     let former = visible_cell(former);
-    Some(format!(
+    let mut advice = Remedy::new(format!(
         "the address of the API server changes from {former} to {url}: {who} with the old one do not find it; where the old \
-         one still leads here, keep it with `{}`, else run {agents}`fleetctl kubeconfig {name}{flags}` wherever else a \
-         kubeconfig is",
-        keep.join(" ")
+         one still leads here, keep it with "
     ))
+    .flags(keep)
+    .text(", else run ");
+    if agents_call_it {
+        let install = Command::at(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
+        advice =
+            advice.command(install.with(Flag::ControlPlane(name.to_owned()))).text(" for each workload cluster, and ");
+    }
+    let kubeconfig = Command::here(Action::Kubeconfig(name.to_owned()));
+    Some(advice.command(kubeconfig).text(" wherever else a kubeconfig is"))
 }
 
 /// The node port to render without a value that asks for one: while there is no Service, the recorded one, which the new
@@ -140,27 +140,24 @@ mod tests {
         let told = |server: &str, value: serde_json::Value| {
             let recorded = BTreeMap::from([("server".to_owned(), server.to_owned())]);
             let endpoint = behind(ExposureType::NodePort, value.clone());
-            moved(&recorded, &endpoint, &exposure(value), "demo", " --context host").unwrap_or_default()
+            moved(&recorded, &endpoint, &exposure(value), "demo").unwrap_or_default()
         };
-        assert_eq!(told("https://10.0.0.1:31234", json!({})), "");
+        assert_eq!(told("https://10.0.0.1:31234", json!({})), Remedy::default());
         let host = told("https://10.0.0.2:31234", json!({}));
-        for part in [
-            "changes from https://10.0.0.2:31234 to https://10.0.0.1:31234: agents and kubeconfigs",
-            "keep it with `--set exposure.host=10.0.0.2`",
-            "`fleetctl install agent CLUSTER --context WORKLOAD --control-plane demo`",
-            "`fleetctl kubeconfig demo --context host`",
-        ] {
-            assert!(host.contains(part), "{part}: {host}");
-        }
+        let change = "changes from https://10.0.0.2:31234 to https://10.0.0.1:31234: agents and kubeconfigs";
+        assert!(host.words().contains(change), "{host:?}");
+        assert_eq!(host.lone_flags(), [&Flag::set("exposure.host", "10.0.0.2")]);
+        let install = Command::at(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
+        let install = install.with(Flag::ControlPlane("demo".to_owned()));
+        assert_eq!(host.commands(), [&install, &Command::here(Action::Kubeconfig("demo".to_owned()))]);
         let both = told("https://[fd00::2]:443", json!({}));
-        assert!(both.contains("`--set exposure.host=fd00::2 --set exposure.port=443`"), "{both}");
+        assert_eq!(both.lone_flags(), [&Flag::set("exposure.host", "fd00::2"), &Flag::set("exposure.port", "443")]);
         let port = told("https://10.0.0.1:31234", json!({"port": 443}));
-        assert!(port.contains("`--set exposure.port=31234`"), "{port}");
+        assert_eq!(port.lone_flags(), [&Flag::set("exposure.port", "31234")]);
         let agents = told("https://10.0.0.2:31234", json!({"agentEndpoint": "agents.example:443"}));
-        assert!(agents.contains(": kubeconfigs with") && !agents.contains("agent CLUSTER"), "{agents}");
+        assert!(agents.words().contains(": kubeconfigs with") && agents.commands().len() == 1, "{agents:?}");
         // A first install has told nobody anything.
-        let first =
-            moved(&BTreeMap::new(), &behind(ExposureType::NodePort, json!({})), &exposure(json!({})), "demo", "");
+        let first = moved(&BTreeMap::new(), &behind(ExposureType::NodePort, json!({})), &exposure(json!({})), "demo");
         assert_eq!(first, None);
     }
 

@@ -139,6 +139,7 @@ mod tests {
         fn done(&self, _: &str) {}
         fn undo(&self, _: &str) {}
         fn warn(&self, _: &str) {}
+        fn advise(&self, _: &crate::api::remedy::Remedy) {}
     }
 
     /// A cluster in which the API server of version v0.9.0 runs, and the record of it is lost.

@@ -3,6 +3,7 @@
 //! A line may change the format of what etcd holds, so its successor is the only one that is known to read it. Within
 //! a line any version follows any other: they share their chart and their data.
 
+use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 use crate::chart::Versions;
 use crate::check::installed::VALUES;
@@ -76,35 +77,34 @@ pub fn check(table: &Versions, installed: &str, to: &ServiceVersion) -> Result<(
 }
 
 impl UpgradeRefused {
-    /// What to do instead; `command` is the install up to its version, `cluster` what the hosting cluster runs.
-    pub fn remedy(&self, command: &str, cluster: Option<KubeMinor>) -> String {
+    /// The way on for the control plane `name`, whose hosting cluster runs `cluster`, where that is known.
+    pub fn remedy(&self, name: &str, cluster: Option<KubeMinor>) -> Remedy {
+        let plane = || Subject::ControlPlane(name.to_owned());
+        let install = |version: String| Command::here(Action::Install(plane())).with(Flag::Version(version));
         match self {
-            Self::Downgrade { from, .. } => format!(
-                "stay with it: `{command} --version {from}`, {VALUES}; an older line can only be installed anew, after \
-                 `uninstall control-plane --delete-data`"
-            ),
+            Self::Downgrade { from, .. } => Remedy::new("stay with it: ")
+                .command(install(from.to_string()))
+                .text(format!(", {VALUES}; an older line can only be installed anew, after "))
+                .command(Command::here(Action::Uninstall(plane())).with(Flag::DeleteData)),
             Self::Jump { path, .. } => {
-                let steps: Vec<String> = path
-                    .iter()
-                    .map(|(line, minors)| {
-                        let here = cluster.is_none_or(|minor| minors.contains(&minor));
-                        let names: Vec<String> = minors.iter().map(ToString::to_string).collect();
-                        let first = if here {
-                            String::new()
-                        } else {
-                            format!(" (the hosting cluster has to run Kubernetes {} then)", names.join(", "))
-                        };
-                        format!("`{command} --version {line}`{first}")
-                    })
-                    .collect();
-                format!("go line by line, each time {VALUES}: {}", steps.join(", then "))
+                let begin = Remedy::new(format!("go line by line, each time {VALUES}: "));
+                path.iter().enumerate().fold(begin, |remedy, (step, (line, minors))| {
+                    let here = cluster.is_none_or(|minor| minors.contains(&minor));
+                    let names: Vec<String> = minors.iter().map(ToString::to_string).collect();
+                    let first = if here {
+                        String::new()
+                    } else {
+                        format!(" (the hosting cluster has to run Kubernetes {} then)", names.join(", "))
+                    };
+                    let then = if step == 0 { "" } else { ", then " };
+                    remedy.text(then).command(install(line.to_string())).text(first)
+                })
             }
             Self::Stored { version, .. } => {
-                format!(
-                    "go on to the newer version, with the values of the run that began it: `{command} --version {version}`"
-                )
+                Remedy::new("go on to the newer version, with the values of the run that began it: ")
+                    .command(install(version.clone()))
             }
-            Self::Unknown { .. } => "use the newest release of the program".to_owned(),
+            Self::Unknown { .. } => "use the newest release of the program".into(),
         }
     }
 }
@@ -130,21 +130,21 @@ mod tests {
     #[test]
     fn a_jump_is_refused_with_every_step_of_the_way() {
         let refused = way("v0.6.1", "v0.9.0").unwrap_err();
-        let remedy = refused.remedy("fleetctl install control-plane demo", Some(KubeMinor::new(1, 25)));
-        assert_eq!(
-            remedy,
-            "go line by line, each time with the values that it was installed with: `fleetctl install control-plane demo --version v0.7`, then `fleetctl install control-plane \
-             demo --version v0.8` (the hosting cluster has to run Kubernetes v1.26, v1.27, v1.28, v1.29 then), then \
-             `fleetctl install control-plane demo --version v0.9` (the hosting cluster has to run Kubernetes v1.26, v1.27, \
-             v1.28, v1.29 then)"
-        );
+        let remedy = refused.remedy("demo", Some(KubeMinor::new(1, 25)));
+        let install = |line: &str| {
+            let plane = Subject::ControlPlane("demo".to_owned());
+            Command::here(Action::Install(plane)).with(Flag::Version(line.to_owned()))
+        };
+        assert_eq!(remedy.commands(), [&install("v0.7"), &install("v0.8"), &install("v0.9")]);
+        let first = " (the hosting cluster has to run Kubernetes v1.26, v1.27, v1.28, v1.29 then)";
+        assert_eq!(remedy.words(), format!("go line by line, each time {VALUES}: , then {first}, then {first}"));
     }
 
     #[test]
     fn who_stays_with_what_is_installed_keeps_its_version_and_is_reminded_of_its_values() {
-        let remedy = way("v1.0.3", "v0.9.0").unwrap_err().remedy("fleetctl install control-plane demo", None);
-        let begin = format!("stay with it: `fleetctl install control-plane demo --version v1.0.3`, {VALUES}; ");
-        assert!(remedy.starts_with(&begin), "{remedy}");
+        let remedy = way("v1.0.3", "v0.9.0").unwrap_err().remedy("demo", None);
+        assert!(remedy.words().starts_with(&format!("stay with it: , {VALUES}; ")), "{remedy:?}");
+        assert_eq!(remedy.commands()[0].flags, [Flag::Version("v1.0.3".to_owned())]);
     }
 
     #[test]

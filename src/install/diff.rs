@@ -1,5 +1,6 @@
 //! What an install would change, as it is told.
 
+use crate::api::remedy::Remedy;
 use crate::apply::{Change, Difference, Foreign, Plan};
 
 /// What an install would do.
@@ -12,14 +13,14 @@ pub struct Comparison {
     /// Objects in the way: an install would refuse because of them.
     pub foreign: Vec<Foreign>,
     /// What only an install decides, and how it is shown instead; what is left to others.
-    pub notes: Vec<String>,
+    pub notes: Vec<Remedy>,
 }
 
 impl Comparison {
     /// The differences that were found between a plan and the cluster.
-    pub fn new(plan: Plan, differences: Vec<Difference>, mut notes: Vec<String>) -> Self {
+    pub fn new(plan: Plan, differences: Vec<Difference>, mut notes: Vec<Remedy>) -> Self {
         let changed = differences.iter().filter(|d| matches!(d.change, Change::Create | Change::Update)).count();
-        notes.extend(plan.notes());
+        notes.extend(plan.notes().into_iter().map(Remedy::from));
         Self { same: plan.steps.len() - changed, differences, foreign: plan.foreign, notes }
     }
 

@@ -175,6 +175,7 @@ mod tests {
             self.say(title);
         }
         fn warn(&self, _: &str) {}
+        fn advise(&self, _: &crate::api::remedy::Remedy) {}
     }
 
     /// A cluster with a namespace and the Secret of a run. The write that closes the journal gets no answer, whether it is

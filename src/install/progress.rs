@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::api::remedy::Remedy;
 use crate::apply::Foreign;
 use crate::k8s::{Event, Events};
 
@@ -17,6 +18,8 @@ pub trait Progress: Send + Sync {
     fn undo(&self, title: &str);
     /// Something that does not stop the run.
     fn warn(&self, text: &str);
+    /// The same, with commands or flags among its words.
+    fn advise(&self, advice: &Remedy);
     /// What the engine does, as data; told in words unless somebody wants the data.
     fn event(&self, event: &Event) {
         tell(self, event);

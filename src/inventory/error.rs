@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::api::file::FileError;
+use crate::api::remedy::{Flag, Remedy};
 use crate::api::text::{visible, visible_cell};
 use crate::k8s::api_error::ApiError;
 use crate::k8s::object::ObjectRef;
@@ -93,17 +94,16 @@ impl Error {
     }
 
     /// What to do next, when there is something.
-    pub fn remedy(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<Remedy> {
         Some(match self {
             Self::Request(error) => return error.remedy(),
-            Self::Locked { .. } => {
-                "wait for the other run (`--lock-wait 5m`); a lock that is not renewed is taken over when it expires"
-                    .to_owned()
-            }
-            Self::PlanOutdated => "run the command again".to_owned(),
-            Self::LockLost { .. } => "run the command again when the other run is done".to_owned(),
+            Self::Locked { .. } => Remedy::new("wait for the other run (")
+                .flag(Flag::LockWait("5m"))
+                .text("); a lock that is not renewed is taken over when it expires"),
+            Self::PlanOutdated => "run the command again".into(),
+            Self::LockLost { .. } => "run the command again when the other run is done".into(),
             Self::Record { namespace, name, .. } => {
-                format!("look at it with `kubectl -n {namespace} get secret {name} -o yaml`")
+                format!("look at it with `kubectl -n {namespace} get secret {name} -o yaml`").into()
             }
             Self::File { .. } => return None,
         })

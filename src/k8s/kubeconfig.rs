@@ -15,6 +15,7 @@ use super::request_log::Trace;
 use super::response_limit::AnswerLimit;
 use super::retry::OfReads;
 use crate::api::kubeconfig_check;
+use crate::api::remedy::{Flag, Remedy};
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell, visible_list};
 
@@ -111,19 +112,20 @@ impl ClientError {
     }
 
     /// What to do next.
-    pub fn remedy(&self) -> String {
+    pub fn remedy(&self) -> Remedy {
         match self {
-            Self::NoKubeconfig { .. } => "set KUBECONFIG to the file of your cluster".to_owned(),
-            Self::File { path, .. } => format!("check the file {}", path.display()),
+            Self::NoKubeconfig { .. } => "set KUBECONFIG to the file of your cluster".into(),
+            Self::File { path, .. } => format!("check the file {}", path.display()).into(),
             Self::Context { contexts, .. } if contexts.len() == 1 => {
-                format!("use `--context {}`", foreign_word(&contexts[0]))
+                Remedy::new("use ").flag(Flag::Context(Some(contexts[0].clone())))
             }
             Self::Context { contexts, .. } if contexts.is_empty() => {
-                "set KUBECONFIG to the file of your cluster".to_owned()
+                "set KUBECONFIG to the file of your cluster".into()
             }
-            Self::Context { .. } => "name one of them with `--context`".to_owned(),
+            Self::Context { .. } => Remedy::new("name one of them with ").flag(Flag::Context(None)),
             Self::Unusable { context, .. } => {
                 format!("try `kubectl --context {} version` to see whether the context works", foreign_word(context))
+                    .into()
             }
         }
     }
@@ -356,7 +358,7 @@ mod tests {
             error.to_string().contains("no context `prod`") && error.to_string().contains("there are one"),
             "{error}"
         );
-        assert_eq!(error.remedy(), "use `--context one`");
+        assert_eq!(error.remedy().lone_flags(), [&Flag::Context(Some("one".to_owned()))]);
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 use super::api_error::ApiError;
 use super::object::ObjectRef;
+use crate::api::remedy::{Action, Command, Place, Remedy, Subject};
 
 /// A request that the server refused, or that did not reach it. Holds no Secret's value.
 #[derive(Debug, thiserror::Error)]
@@ -45,20 +46,28 @@ impl RequestError {
     }
 
     /// What to do next, when there is something.
-    pub fn remedy(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<Remedy> {
         let source = &self.source;
         Some(match &self.object {
             _ if source.is_namespace_terminating() => {
-                "the namespace is being deleted: wait until it is gone, then run the command again".to_owned()
+                "the namespace is being deleted: wait until it is gone, then run the command again".into()
             }
             Some(object) if source.is_immutable() => format!(
                 "a field of {object} cannot be changed once it is set; delete the object and run the command again, or go back to the former value"
-            ),
+            )
+            .into(),
             _ if source.is_forbidden() => {
-                "ask an administrator of the cluster for this right (`fleetctl show rbac NAME`, or `fleetctl show rbac agent NAME`, prints all that are needed), or use a context that has it".to_owned()
+                let of = |subject: fn(String) -> Subject| {
+                    Command::at(Place::Any, Action::ShowRbac(subject("NAME".to_owned())))
+                };
+                Remedy::new("ask an administrator of the cluster for this right (")
+                    .command(of(Subject::ControlPlane))
+                    .text(", or ")
+                    .command(of(Subject::Agent))
+                    .text(", prints all that are needed), or use a context that has it")
             }
             _ if source.code == 0 || source.code == 401 => {
-                "check with `kubectl version` that the cluster answers in this context".to_owned()
+                "check with `kubectl version` that the cluster answers in this context".into()
             }
             _ => return None,
         })

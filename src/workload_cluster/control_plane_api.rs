@@ -7,8 +7,7 @@ use kube::{Client, ResourceExt};
 use crate::api::init_kubeconfig::Init;
 use crate::api::labels::INIT_SECRET;
 use crate::api::names::ControlPlaneName;
-use crate::api::shell::{kubeconfig_flag, word};
-use crate::check::workload::SOME_CONTROL_PLANE;
+use crate::api::remedy::Access;
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;
 use crate::k8s::kubeconfig::Target;
@@ -18,8 +17,8 @@ use crate::k8s::kubeconfig::Target;
 pub struct Hub {
     /// Its name.
     pub name: String,
-    /// The flags that lead this program and kubectl to it, a space before each; for commands that are shown.
-    pub flags: String,
+    /// How it is reached, for commands that are shown.
+    pub access: Access,
     /// A client of its API.
     pub client: Client,
 }
@@ -31,9 +30,9 @@ impl std::fmt::Debug for Hub {
 }
 
 impl Hub {
-    /// The flags that lead to a control plane, a stand-in where it is not known how it is reached.
-    pub fn flags_to(hub: Option<&Self>) -> &str {
-        hub.map_or(SOME_CONTROL_PLANE, |hub| &hub.flags)
+    /// How a control plane is reached, where that is known.
+    pub fn access_to(hub: Option<&Self>) -> Access {
+        hub.map_or(Access::Unknown, |hub| hub.access.clone())
     }
 
     /// The Secret that agents start from, wherever its namespace is.
@@ -61,12 +60,12 @@ impl Hub {
                 // Where kubectl finds it under its name, nobody has to be told of the file.
                 let by_name = Target { kubeconfig: Vec::new(), context: Some(name.to_string()) };
                 let merged = by_name.server().is_some_and(|server| server.trim_end_matches('/') == connected.server);
-                let flags = if merged {
-                    format!(" --context {}", word(name.as_str()))
+                let access = if merged {
+                    Access::Context(name.to_string())
                 } else {
-                    kubeconfig_flag(&home.kubeconfig(&name))
+                    Access::Kubeconfig(home.kubeconfig(&name), None)
                 };
-                return Some(Self { name: name.to_string(), flags, client: connected.client });
+                return Some(Self { name: name.to_string(), access, client: connected.client });
             }
         }
         None

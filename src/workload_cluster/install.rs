@@ -19,6 +19,7 @@ use crate::api::init_kubeconfig::Init;
 use crate::api::labels::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
+use crate::api::remedy::{self, Action, Command, Remedy};
 use crate::api::text::{visible, visible_cell};
 use crate::apply;
 use crate::apply::Planned;
@@ -38,9 +39,6 @@ pub const PROBE: &str = "probe";
 /// Where an agent goes, and what it starts from.
 #[derive(Debug)]
 pub struct Place<'a> {
-    /// The flags that lead this program and kubectl to the workload cluster, a space before each; for commands that are
-    /// shown.
-    pub cluster: String,
     /// The control plane, if the caller named it: its init Secret is copied where there is none.
     pub hub: Option<&'a Hub>,
     /// The service's home on this machine.
@@ -149,10 +147,10 @@ pub async fn install(
             flow.course.undoing();
             let left = leave(client, plan.package.namespace.as_str(), LEAVING).await;
             if let Ok(Leave::Stays(why)) = left {
-                let (name, there) = (&plan.name, Hub::flags_to(place.hub));
-                progress.warn(&format!(
-                    "{why}; if the control plane has a Cluster {name}: `fleetctl delete cluster {name}{there}`"
-                ));
+                let there = remedy::Place::ControlPlane(Hub::access_to(place.hub));
+                let delete = Command::at(there, Action::DeleteCluster(plan.name.to_string()));
+                let advice = Remedy::new(format!("{why}; if the control plane has a Cluster {}: ", plan.name));
+                progress.advise(&advice.command(delete));
             }
         }
         match flow.course.wind_up(rollback).await {
@@ -343,9 +341,8 @@ impl Flow<'_> {
     async fn preflight(&self, objects: &[Object], source: &Source) -> Result<WorkloadFacts, InstallError> {
         let mut wanted = Wanted {
             copies: source.secret.is_some(),
-            cluster: self.place.cluster.clone(),
             control_plane: source.hub.as_ref().map(|hub| hub.name.clone()),
-            hub: source.hub.as_ref().map(|hub| hub.flags.clone()),
+            hub: source.hub.as_ref().map(|hub| hub.access.clone()),
             ..self.plan.wanted(objects)
         };
         if wanted.copies {
@@ -358,7 +355,7 @@ impl Flow<'_> {
             return Err(InstallError::Preflight(Box::new(report)));
         }
         for (judged, problem) in report.warnings() {
-            self.course.progress.warn(&format!("{}: {}; {}", judged.title, problem.what, problem.remedy));
+            self.course.progress.advise(&problem.advice(judged.title));
         }
         Ok(facts)
     }

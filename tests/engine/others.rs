@@ -76,7 +76,8 @@ async fn replicas_are_left_to_an_autoscaler_and_taken_back_on_request() {
         assert_eq!(replicas(&case).await, 2);
         assert_eq!(case.engine.drift().await.unwrap(), []);
     }
-    let left = "replicas are left to the autoscaler `theirs`; `--take-fields 'Deployment/d:.spec.replicas'` takes them";
+    let left =
+        "replicas are left to the autoscaler `theirs`; to hold them, take the field `Deployment/d:.spec.replicas`";
     let told = |event: &&Event| matches!(event, Event::Warning { message, .. } if message == left);
     assert_eq!(case.events.lock().unwrap().iter().filter(told).count(), 1, "{:?}", case.events.lock().unwrap());
     let writes = case.traffic.writes();

@@ -123,7 +123,7 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     inside::components(client, namespace).await.map_err(|e| chain(&e))?;
     let sets: kube::Api<k8s_openapi::api::apps::v1::StatefulSet> = kube::Api::namespaced(client.clone(), namespace);
     sets.list(&kube::api::ListParams::default()).await.map_err(|e| chain(&e))?;
-    let report = installed_status::look(client, &plan.name, &plan.package.namespace, "").await.report;
+    let report = installed_status::look(client, &plan.name, &plan.package.namespace).await.report;
     let objects = report.judged.iter().find(|judged| judged.id == "objects").unwrap();
     if !matches!(objects.verdict, fleetctl::check::Verdict::Passed(_)) {
         return Err(format!("{:?}", objects.verdict));

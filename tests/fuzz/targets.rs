@@ -130,7 +130,7 @@ pub(crate) fn kubeconfig(data: &[u8]) {
                     .build()
                     .expect("a request");
             }
-            Err(error) => assert!(!error.to_string().is_empty() && !error.remedy().is_empty()),
+            Err(error) => assert!(!error.to_string().is_empty() && !error.remedy().parts().is_empty()),
         }
     }
     if let Ok(init) = Init::parse(text) {

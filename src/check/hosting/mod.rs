@@ -63,8 +63,6 @@ pub struct Wanted {
     pub needs: Needs,
     /// CPU architectures for which there are images.
     pub architectures: Vec<String>,
-    /// The flags that lead another command to the same place, a space before each; empty where none are needed.
-    pub flags: String,
 }
 
 /// A StorageClass as far as etcd's volume is concerned.

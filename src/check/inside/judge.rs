@@ -2,6 +2,7 @@
 
 use super::{HOSTING, HealthFacts};
 use crate::api::labels::INIT_SECRET;
+use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
 use crate::check::{Check, Finding};
 
 fn component_check(facts: &HealthFacts, name: &str) -> Finding {
@@ -48,7 +49,10 @@ pub const CHECKS: [Check<HealthFacts>; 11] = [
 fn hosting(facts: &HealthFacts) -> Finding {
     match &facts.components {
         Ok(_) => Finding::Good("answers".to_owned()),
-        Err(why) => Finding::bad(format!("not looked at: {why}"), "give `--context` of the hosting cluster"),
+        Err(why) => Finding::bad(
+            format!("not looked at: {why}"),
+            Remedy::new("give ").flag(Flag::Context(None)).text(" of the hosting cluster"),
+        ),
     }
 }
 
@@ -74,7 +78,8 @@ fn clusters(facts: &HealthFacts) -> Finding {
     if members.is_empty() {
         return Finding::bad(
             "0 workload clusters connected",
-            "register one with `fleetctl install agent NAME --context CONTEXT`",
+            Remedy::new("register one with ")
+                .command(Command::at(Place::Context("CONTEXT"), Action::Install(Subject::Agent("NAME".to_owned())))),
         );
     }
     let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
@@ -83,10 +88,11 @@ fn clusters(facts: &HealthFacts) -> Finding {
     }
     let named: Vec<_> = unready.iter().take(NAMED).map(|m| format!("{} ({})", m.name, m.reason)).collect();
     let more = unready.len() - named.len();
-    let more = if more > 0 { format!(" and {more} more (`-o wide` lists all)") } else { String::new() };
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     Finding::bad(
         format!("{} of {} workload clusters not ready: {}{more}", unready.len(), members.len(), named.join(", ")),
-        "read the agent's log there: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`",
+        if more.is_empty() { Remedy::default() } else { Remedy::new("list all with ").flag(Flag::Wide).text("; ") }
+            .text("read the agent's log there: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`"),
     )
 }
 
@@ -202,7 +208,7 @@ pub(super) mod tests {
         let said: Vec<_> = report.warnings().map(|(_, problem)| problem.what.as_str()).collect();
         let [said] = said[..] else { panic!("{said:?}") };
         assert!(said.starts_with("500 of 500 workload clusters not ready: m-0 ("), "{said}");
-        assert!(said.contains("m-4 (") && !said.contains("m-5 (") && said.contains(" and 495 more "), "{said}");
+        assert!(said.contains("m-4 (") && !said.contains("m-5 (") && said.ends_with(" and 495 more"), "{said}");
     }
 
     #[test]

@@ -1,10 +1,8 @@
 //! The preflight checks of an agent install: pure functions of the facts.
 
-use std::borrow::Cow;
-
-use super::{InitFacts, SOME_CONTROL_PLANE, TokenFacts, Wanted, WorkloadFacts};
+use super::{InitFacts, TokenFacts, Wanted, WorkloadFacts};
 use crate::api::labels::INIT_SECRET;
-use crate::api::shell::{self, foreign_word};
+use crate::api::remedy::{Access, Action, Command, Flag, Place, Remedy, Subject};
 use crate::api::version::ServiceLine;
 use crate::check::{Check, Finding, access, autopilot};
 
@@ -38,77 +36,80 @@ pub const CHECKS: [Check<WorkloadFacts>; 10] = [
 
 fn rights(facts: &WorkloadFacts) -> Finding {
     let Wanted { name, namespace, support, .. } = &facts.wanted;
-    let source = format!(
-        " (`fleetctl show rbac agent {name} --namespace {namespace} --version {}`, with the same values, prints all that are needed)",
-        support.line
-    );
-    access::judge(&facts.forbidden, facts.wanted.writes.len(), &source)
+    let source = Command::at(Place::Any, Action::ShowRbac(Subject::Agent(name.clone())))
+        .with(Flag::Namespace(Some(namespace.clone())))
+        .with(Flag::Version(support.line.clone()));
+    access::judge(&facts.forbidden, facts.wanted.writes.len(), source)
 }
 
 /// The namespace of the Secret in a control plane that was installed as is usual.
 const HUB_NAMESPACE: &str = "fleet";
 
-/// The options of kubectl that lead to the workload cluster.
-fn here(facts: &WorkloadFacts) -> &str {
-    &facts.wanted.cluster
-}
-
 /// The command that removes an agent of this cluster.
-fn uninstall_command(facts: &WorkloadFacts, name: &str, namespace: &str) -> String {
-    let (name, namespace) = (foreign_word(name), foreign_word(namespace));
-    format!("fleetctl uninstall agent {name}{} --namespace {namespace}", here(facts))
+fn uninstall_command(name: &str, namespace: &str) -> Command {
+    Command::at(Place::Cluster, Action::Uninstall(Subject::Agent(name.to_owned())))
+        .with(Flag::Namespace(Some(namespace.to_owned())))
 }
 
-/// The control plane's name.
-fn control_plane(facts: &WorkloadFacts) -> Cow<'_, str> {
-    shell::word(facts.wanted.control_plane.as_deref().unwrap_or("CONTROL_PLANE"))
+/// The flag that has this program copy the Secret.
+fn copy_flag(facts: &WorkloadFacts) -> Flag {
+    Flag::ControlPlane(facts.wanted.control_plane.clone().unwrap_or_else(|| "CONTROL_PLANE".to_owned()))
 }
 
-/// The flags that lead to the control plane.
-fn there(facts: &WorkloadFacts) -> &str {
-    facts.wanted.hub.as_deref().unwrap_or(SOME_CONTROL_PLANE)
+/// The control plane's API.
+fn there(facts: &WorkloadFacts) -> Place {
+    Place::ControlPlane(facts.wanted.hub.clone().unwrap_or(Access::Unknown))
 }
 
-/// The two commands of the operator workflow, each on its line.
-fn copy_commands(facts: &WorkloadFacts) -> [String; 2] {
-    let (here, there, namespace) = (here(facts), there(facts), &facts.wanted.namespace);
+/// The command of the operator workflow that makes the namespace.
+fn create_command(facts: &WorkloadFacts) -> Remedy {
+    Remedy::default().kubectl(Place::Cluster).text(format!(" create namespace {}", facts.wanted.namespace))
+}
+
+/// The command of the operator workflow that copies the Secret.
+fn copy_command(facts: &WorkloadFacts) -> Remedy {
+    let namespace = &facts.wanted.namespace;
     // What is printed there says where it is, and would be applied there.
     let moved = if namespace == HUB_NAMESPACE {
         String::new()
     } else {
         format!("sed 's/^  namespace: {HUB_NAMESPACE}$/  namespace: {namespace}/' | ")
     };
-    [
-        format!("kubectl{here} create namespace {namespace}"),
-        format!("kubectl{there} -n {HUB_NAMESPACE} get secret {INIT_SECRET} -o yaml | {moved}kubectl{here} apply -f -"),
-    ]
+    Remedy::default()
+        .kubectl(there(facts))
+        .text(format!(" -n {HUB_NAMESPACE} get secret {INIT_SECRET} -o yaml | {moved}"))
+        .kubectl(Place::Cluster)
+        .text(" apply -f -")
 }
 
-fn delete_command(facts: &WorkloadFacts) -> String {
+fn delete_command(facts: &WorkloadFacts) -> Remedy {
     let namespace = &facts.wanted.namespace;
-    format!("kubectl{} -n {namespace} delete secret {INIT_SECRET} --ignore-not-found", here(facts))
+    Remedy::default()
+        .kubectl(Place::Cluster)
+        .text(format!(" -n {namespace} delete secret {INIT_SECRET} --ignore-not-found"))
 }
 
-fn short_way(facts: &WorkloadFacts) -> String {
-    format!("or let this program copy it: `--control-plane {}`", control_plane(facts))
+fn short_way(facts: &WorkloadFacts) -> Remedy {
+    Remedy::new("or let this program copy it: ").flag(copy_flag(facts))
 }
 
 /// How a Secret that is here already comes to be another. Over the former one it cannot be applied: what is printed in the
 /// control plane carries the UID and the version that it has there.
-fn copy_again(facts: &WorkloadFacts) -> String {
+fn copy_again(facts: &WorkloadFacts) -> Remedy {
     if facts.wanted.copies {
-        return format!(
-            "let this program copy it again: `--control-plane {}`; if it did, `fleetctl status` tells why the control plane \
-             has no better one",
-            control_plane(facts)
-        );
+        return Remedy::new("let this program copy it again: ")
+            .flag(copy_flag(facts))
+            .text("; if it did, ")
+            .command(Command::at(Place::Any, Action::Status))
+            .text(" tells why the control plane has no better one");
     }
-    let [_, copy] = copy_commands(facts);
-    format!(
-        "remove it and copy it again:\n  {}\n  {copy}\n{} in place of the second command",
-        delete_command(facts),
-        short_way(facts)
-    )
+    Remedy::new("remove it and copy it again:\n  ")
+        .and(delete_command(facts))
+        .text("\n  ")
+        .and(copy_command(facts))
+        .text("\n")
+        .and(short_way(facts))
+        .text(" in place of the second command")
 }
 
 fn namespace(facts: &WorkloadFacts) -> Finding {
@@ -119,7 +120,8 @@ fn namespace(facts: &WorkloadFacts) -> Finding {
     if facts.namespace_terminating {
         return Finding::bad(
             format!("namespace {name} is being deleted"),
-            format!("wait for it to go (`kubectl get namespace {name}`), or choose another with `--namespace`"),
+            Remedy::new(format!("wait for it to go (`kubectl get namespace {name}`), or choose another with "))
+                .flag(Flag::Namespace(None)),
         );
     }
     if facts.namespace_exists {
@@ -128,21 +130,27 @@ fn namespace(facts: &WorkloadFacts) -> Finding {
     if facts.wanted.copies {
         return Finding::Good(format!("{name} will be created"));
     }
-    let [create, copy] = copy_commands(facts);
     Finding::bad(
         format!("there is no namespace {name} in this cluster, and so no Secret {INIT_SECRET}"),
-        format!("make the namespace and copy the Secret into it:\n  {create}\n  {copy}\n{}", short_way(facts)),
+        Remedy::new("make the namespace and copy the Secret into it:\n  ")
+            .and(create_command(facts))
+            .text("\n  ")
+            .and(copy_command(facts))
+            .text("\n")
+            .and(short_way(facts)),
     )
 }
 
 fn init_secret(facts: &WorkloadFacts) -> Finding {
     let namespace = &facts.wanted.namespace;
-    let [_, copy] = copy_commands(facts);
     match &facts.init {
         InitFacts::Usable { init, .. } => Finding::Good(format!("leads to {}", init.server)),
         InitFacts::Missing => Finding::bad(
             format!("there is no Secret {INIT_SECRET} in namespace {namespace}"),
-            format!("copy it from the control plane:\n  {copy}\n{}", short_way(facts)),
+            Remedy::new("copy it from the control plane:\n  ")
+                .and(copy_command(facts))
+                .text("\n")
+                .and(short_way(facts)),
         ),
         InitFacts::Malformed(why) => Finding::bad(
             format!("the Secret {INIT_SECRET} in namespace {namespace} cannot be used: {why}"),
@@ -152,10 +160,9 @@ fn init_secret(facts: &WorkloadFacts) -> Finding {
             format!(
                 "the Secret {INIT_SECRET} in namespace {namespace} leads to {server}, and not to the control plane that is named"
             ),
-            format!(
-                "if that address is not meant, or is a former one, remove the Secret first: `{}`",
-                delete_command(facts)
-            ),
+            Remedy::new("if that address is not meant, or is a former one, remove the Secret first: `")
+                .and(delete_command(facts))
+                .text("`"),
         ),
     }
 }
@@ -169,7 +176,7 @@ fn init_token(facts: &WorkloadFacts) -> Finding {
         // An agent that is registered already has a certificate and needs no token.
         TokenFacts::Refused if facts.is_registered_with(init) => Finding::doubtful(
             "the token in the init Secret has expired; the agent that is here goes on with its certificate",
-            format!("before that agent is replaced, {}", copy_again(facts)),
+            Remedy::new("before that agent is replaced, ").and(copy_again(facts)),
         ),
         TokenFacts::Refused => Finding::bad(
             format!("the control plane at {} does not take the token in the Secret: it has expired", init.server),
@@ -193,10 +200,9 @@ fn skew(facts: &WorkloadFacts) -> Finding {
             "an agent of {} cannot join a control plane of {line}: it may be one line older or newer, not more",
             wanted.support.line
         ),
-        format!(
-            "install an agent that fits both (`--version {line}` where this cluster's Kubernetes is in its row), or bring \
-             the control plane nearer first"
-        ),
+        Remedy::new("install an agent that fits both (")
+            .flag(Flag::Version(line))
+            .text(" where this cluster's Kubernetes is in its row), or bring the control plane nearer first"),
     )
 }
 
@@ -214,10 +220,8 @@ fn existing_agent(facts: &WorkloadFacts) -> Finding {
         None => Finding::Good(format!("{} is installed and will be brought up to date", wanted.name)),
         Some(other) => Finding::bad(
             format!("this cluster has an agent already: `{}` in namespace {}", other.name, other.namespace),
-            format!(
-                "a cluster is registered once; remove that agent first: `{}`",
-                uninstall_command(facts, &other.name, &other.namespace)
-            ),
+            Remedy::new("a cluster is registered once; remove that agent first: ")
+                .command(uninstall_command(&other.name, &other.namespace)),
         ),
     }
 }
@@ -229,11 +233,10 @@ fn registered_elsewhere(facts: &WorkloadFacts) -> Finding {
         }
         Some(init) => Finding::bad(
             format!("the agent here is registered with another control plane than the one at {}", init.server),
-            format!(
-                "`{}` first, with the former Secret in place; if that control plane is gone, go on with \
-                 `--skip-preflight registered-elsewhere`",
-                uninstall_command(facts, &facts.wanted.name, &facts.wanted.namespace)
-            ),
+            Remedy::default()
+                .command(uninstall_command(&facts.wanted.name, &facts.wanted.namespace))
+                .text(" first, with the former Secret in place; if that control plane is gone, go on with ")
+                .flag(Flag::SkipPreflight("registered-elsewhere")),
         ),
         None => Finding::Good("not known".to_owned()),
     }
@@ -250,10 +253,8 @@ fn cluster_name(facts: &WorkloadFacts) -> Finding {
         }
         return Finding::bad(
             format!("another cluster is registered as {name}"),
-            format!(
-                "choose another name, or remove that one if it is gone: `fleetctl delete cluster {name}{}`",
-                there(facts)
-            ),
+            Remedy::new("choose another name, or remove that one if it is gone: ")
+                .command(Command::at(there(facts), Action::DeleteCluster(name.clone()))),
         );
     }
     match members.iter().find(|member| !member.id.is_empty() && member.id == facts.cluster_id) {
@@ -262,7 +263,7 @@ fn cluster_name(facts: &WorkloadFacts) -> Finding {
             let namespace = agent.map_or(&facts.wanted.namespace, |agent| &agent.namespace);
             Finding::bad(
                 format!("this cluster is registered already, as {}", other.name),
-                format!("use that name, or remove it first: `{}`", uninstall_command(facts, &other.name, namespace)),
+                Remedy::new("use that name, or remove it first: ").command(uninstall_command(&other.name, namespace)),
             )
         }
         None => Finding::Good(format!("{name} is free")),
@@ -273,6 +274,7 @@ fn cluster_name(facts: &WorkloadFacts) -> Finding {
 pub(super) mod tests {
     use super::*;
     use crate::api::init_kubeconfig::Init;
+    use crate::api::remedy::Part;
     use crate::api::version::KubeMinor;
     use crate::check::support::Support;
     use crate::check::workload::{AgentFacts, MemberFacts, Wanted};
@@ -296,7 +298,6 @@ pub(super) mod tests {
                 joins: vec!["v0.6".to_owned(), "v0.7".to_owned()],
                 name: "m".to_owned(),
                 namespace: "fleet".to_owned(),
-                cluster: " --context west".to_owned(),
                 ..Wanted::default()
             },
             git_version: "v1.25.4".to_owned(),
@@ -311,7 +312,7 @@ pub(super) mod tests {
         }
     }
 
-    fn failure(facts: &WorkloadFacts) -> (&'static str, String, String) {
+    fn failure(facts: &WorkloadFacts) -> (&'static str, String, Remedy) {
         only_failure(&CHECKS, facts)
     }
 
@@ -356,20 +357,32 @@ pub(super) mod tests {
         assert!(report.judged.iter().all(|j| matches!(j.verdict, Verdict::Passed(_))), "{report:?}");
     }
 
+    /// A remedy's words, with the place behind each `kubectl`.
+    fn shown(remedy: &Remedy) -> String {
+        let part = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Kubectl(Place::Cluster) => "kubectl HERE".to_owned(),
+            Part::Kubectl(_) => "kubectl THERE".to_owned(),
+            other => format!("{other:?}"),
+        };
+        remedy.parts().iter().map(part).collect()
+    }
+
     #[test]
     fn without_namespace_or_secret_the_two_commands_are_shown() {
-        let create = "kubectl --context west create namespace fleet";
-        let copy = "kubectl --context CONTROL_PLANE -n fleet get secret fleet-cluster-init-kubeconfig -o yaml | kubectl --context west apply -f -";
+        let create = "kubectl HERE create namespace fleet";
+        let copy = "kubectl THERE -n fleet get secret fleet-cluster-init-kubeconfig -o yaml | kubectl HERE apply -f -";
         let mut facts = fit();
         facts.init = InitFacts::Missing;
         let (id, _, remedy) = failure(&facts);
-        assert!(id == "init-secret" && remedy.contains(copy), "{remedy}");
+        assert!(id == "init-secret" && shown(&remedy).contains(copy), "{remedy:?}");
         facts.namespace_exists = false;
         let (id, _, remedy) = failure(&facts);
+        let remedy = shown(&remedy);
         assert!(id == "namespace" && remedy.contains(create) && remedy.contains(copy), "{remedy}");
         facts.wanted.namespace = "agents".to_owned();
         let moved = "-n fleet get secret fleet-cluster-init-kubeconfig -o yaml | sed 's/^  namespace: fleet$/  namespace: agents/' | kubectl";
-        assert!(failure(&facts).2.contains(moved), "{:?}", failure(&facts));
+        assert!(shown(&failure(&facts).2).contains(moved), "{:?}", failure(&facts));
         facts.wanted.copies = true;
         facts.init = fit().init;
         assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
@@ -382,15 +395,14 @@ pub(super) mod tests {
         let (id, _, remedy) = failure(&facts);
         assert_eq!(id, "init-token");
         // Applied over the one that is there, the copy would be refused.
-        let delete = "kubectl --context west -n fleet delete secret fleet-cluster-init-kubeconfig --ignore-not-found\n";
+        let delete = "kubectl HERE -n fleet delete secret fleet-cluster-init-kubeconfig --ignore-not-found\n";
+        let remedy = shown(&remedy);
         let (first, then) = remedy.split_once(delete).unwrap();
-        assert!(
-            first.ends_with("copy it again:\n  ") && then.contains("| kubectl --context west apply -f -\n"),
-            "{remedy}"
-        );
+        assert!(first.ends_with("copy it again:\n  ") && then.contains("| kubectl HERE apply -f -\n"), "{remedy}");
         facts.wanted.copies = true;
         let (_, _, remedy) = failure(&facts);
-        assert!(remedy.contains("`--control-plane CONTROL_PLANE`") && !remedy.contains("delete"), "{remedy}");
+        assert_eq!(remedy.lone_flags(), [&Flag::ControlPlane("CONTROL_PLANE".to_owned())]);
+        assert!(!remedy.words().contains("delete"), "{remedy:?}");
         facts.wanted.copies = false;
         facts.registered_with = init().hub();
         assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
@@ -414,15 +426,14 @@ pub(super) mod tests {
         let mut facts = fit();
         facts.agents = vec![AgentFacts { name: "other".to_owned(), namespace: "two".to_owned() }];
         assert_eq!(failure(&facts).0, "existing-agent");
-        let command =
-            |name: &str, place: &str| format!("`fleetctl uninstall agent {name} --context west --namespace {place}`");
-        assert!(failure(&facts).2.contains(&command("other", "two")), "{facts:?}");
+        let command = uninstall_command;
+        assert_eq!(failure(&facts).2.commands(), [&command("other", "two")]);
         facts.agents[0].namespace = "fleet".to_owned();
         facts.agents[0].name = "m".to_owned();
         assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
         facts.registered_with = "another".to_owned();
         assert_eq!(failure(&facts).0, "registered-elsewhere");
-        assert!(failure(&facts).2.contains(&command("m", "fleet")), "{facts:?}");
+        assert_eq!(failure(&facts).2.commands(), [&command("m", "fleet")]);
         // At another address it is the same one, and its certificate is good there, whatever becomes of the token.
         facts.same_authority = true;
         assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
@@ -430,11 +441,13 @@ pub(super) mod tests {
         let member = |name: &str, id: &str| MemberFacts { name: name.to_owned(), id: id.to_owned() };
         facts.members = Some(vec![member("m", "other-id")]);
         assert_eq!(failure(&facts).0, "cluster-name");
-        assert!(failure(&facts).2.contains("`fleetctl delete cluster m --context CONTROL_PLANE`"), "{facts:?}");
-        facts.wanted.hub = Some(" --context demo".to_owned());
-        assert!(failure(&facts).2.contains("`fleetctl delete cluster m --context demo`"), "{facts:?}");
+        let delete = |access| Command::at(Place::ControlPlane(access), Action::DeleteCluster("m".to_owned()));
+        assert_eq!(failure(&facts).2.commands(), [&delete(Access::Unknown)]);
+        facts.wanted.hub = Some(Access::Context("demo".to_owned()));
+        assert_eq!(failure(&facts).2.commands(), [&delete(Access::Context("demo".to_owned()))]);
         facts.members = Some(vec![member("n", "id")]);
-        assert!(failure(&facts).1.contains("as n") && failure(&facts).2.contains(&command("n", "fleet")), "{facts:?}");
+        assert!(failure(&facts).1.contains("as n"), "{facts:?}");
+        assert_eq!(failure(&facts).2.commands(), [&command("n", "fleet")]);
         facts.members = Some(vec![member("m", "id"), member("n", "other-id")]);
         assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
     }

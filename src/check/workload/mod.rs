@@ -6,6 +6,7 @@ mod judge;
 use std::collections::BTreeMap;
 
 use crate::api::init_kubeconfig::Init;
+use crate::api::remedy::Access;
 use crate::check::support::Support;
 
 pub use collect::rights;
@@ -28,17 +29,11 @@ pub struct Wanted {
     pub writes: Vec<(String, String, bool)>,
     /// The control plane's init Secret is at hand, and is copied together with its namespace where they are missing.
     pub copies: bool,
-    /// The flags that lead this program and kubectl to the workload cluster, a space before each; for commands that are
-    /// shown.
-    pub cluster: String,
     /// The control plane's name, where it is known, for commands that are shown.
     pub control_plane: Option<String>,
-    /// The flags that lead this program and kubectl to the control plane, a space before each; none where it is not known.
-    pub hub: Option<String>,
+    /// How the control plane is reached; none where it is not known.
+    pub hub: Option<Access>,
 }
-
-/// Stands in commands for the flags that lead to a control plane of which it is not known how it is reached.
-pub const SOME_CONTROL_PLANE: &str = " --context CONTROL_PLANE";
 
 /// The Secret that the agent will start from.
 #[derive(Debug, Clone, Default)]

@@ -66,8 +66,7 @@ impl PlanArgs {
         let values = self.values(chart.values_of(&selection.version))?;
         let name = self.name(&values)?;
         let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);
-        let mut plan = plan.map_err(|problems| wrong_values(&problems))?;
-        plan.flags = global.tail();
+        let plan = plan.map_err(|problems| wrong_values(&problems))?;
         warn_of_values(ui, &plan.package);
         Ok(plan)
     }

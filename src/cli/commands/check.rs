@@ -137,7 +137,7 @@ impl<'u> Printer<'u> {
     fn print(&mut self, judged: &[Judged]) {
         let text = match self.format {
             Format::Table => self.rows.next(judged),
-            Format::Short => check_table::short(judged),
+            Format::Short => check_table::short(self.ui, judged),
             Format::Json | Format::Yaml | Format::Junit => String::new(),
         };
         self.printed += judged.len();
@@ -149,14 +149,14 @@ impl<'u> Printer<'u> {
     /// Shows what is left.
     fn end(mut self, subject: &str, report: &Report, exit: Exit) -> Result<Exit, CliError> {
         self.print(report.judged.get(self.printed..).unwrap_or_default());
-        let checks = check_table::entries(report);
+        let checks = check_table::entries(self.ui, report);
         let document = Document { subject, ok: exit == Exit::Ok, exit_code: exit as u8, checks };
         let rest = match self.format {
             Format::Table => self.rows.sum(subject, report),
             Format::Short => String::new(),
             Format::Json => crate::chart::output::json(&document),
             Format::Yaml => crate::chart::output::yaml(&document),
-            Format::Junit => check_table::junit(subject, report),
+            Format::Junit => check_table::junit(self.ui, subject, report),
         };
         match self.failed {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

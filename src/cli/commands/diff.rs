@@ -88,7 +88,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Resul
         }
         error
     })?;
-    ui.end(&shown(output, &comparison), if comparison.is_same() { Exit::Ok } else { Exit::Failed })
+    ui.end(&shown(ui, output, &comparison), if comparison.is_same() { Exit::Ok } else { Exit::Failed })
 }
 
 /// The comparison behind both commands.
@@ -121,7 +121,7 @@ pub(crate) async fn agent_comparison(
     let options = write.options(global.rollback);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
-    let place = prepared.place(global);
+    let place = prepared.place();
     let compared = Box::pin(workload_cluster::install::compare(plan, &workload.client, &place, &options, &progress));
     let compared = compared.await;
     display.close(compared.is_ok());
@@ -131,12 +131,12 @@ pub(crate) async fn agent_comparison(
 }
 
 /// The comparison as it is printed.
-pub(crate) fn shown(format: Option<Format>, comparison: &Comparison) -> String {
-    format.map_or_else(|| text(comparison), |format| format.of(&json_of(comparison)))
+pub(crate) fn shown(ui: &Ui, format: Option<Format>, comparison: &Comparison) -> String {
+    format.map_or_else(|| text(ui, comparison), |format| format.of(&json_of(ui, comparison)))
 }
 
 /// One block an object, then a sentence that counts.
-fn text(comparison: &Comparison) -> String {
+fn text(ui: &Ui, comparison: &Comparison) -> String {
     let mut text = String::new();
     // What is to be said about many objects is said once, below them.
     let mut remarks: Vec<&str> = comparison.differences.iter().filter_map(|d| d.note.as_deref()).collect();
@@ -157,7 +157,7 @@ fn text(comparison: &Comparison) -> String {
         let _ = writeln!(text, "! {foreign}: {why}");
     }
     for note in &comparison.notes {
-        let _ = writeln!(text, "# {}", visible_list(note));
+        let _ = writeln!(text, "# {}", visible_list(&ui.remedy(note)));
     }
     let count = |change| comparison.differences.iter().filter(|d| d.change == change).count();
     if comparison.is_same() {
@@ -218,7 +218,7 @@ fn shortened(value: &str) -> String {
     format!("{head}… ({} characters)", value.chars().count())
 }
 
-fn json_of(comparison: &Comparison) -> serde_json::Value {
+fn json_of(ui: &Ui, comparison: &Comparison) -> serde_json::Value {
     let foreign: Vec<_> = comparison
         .foreign
         .iter()
@@ -238,7 +238,7 @@ fn json_of(comparison: &Comparison) -> serde_json::Value {
         "objects": objects,
         "notOurs": foreign,
         "same": comparison.same,
-        "notes": comparison.notes,
+        "notes": comparison.notes.iter().map(|note| ui.remedy(note)).collect::<Vec<_>>(),
     })
 }
 
@@ -263,13 +263,13 @@ mod tests {
     fn a_change_is_told_by_its_fields_and_a_new_object_by_its_name() {
         let mut differences = vec![difference(Change::Create, "new"), difference(Change::Update, "old")];
         differences[0].note = Some("not checked".to_owned());
-        let comparison = Comparison { differences, same: 3, foreign: Vec::new(), notes: vec!["a note".to_owned()] };
+        let comparison = Comparison { differences, same: 3, foreign: Vec::new(), notes: vec!["a note".into()] };
         assert_eq!(
-            text(&comparison),
+            text(&Ui::plain(), &comparison),
             "+ ConfigMap fleet/new *\n~ ConfigMap fleet/old\n    .data.a: \"1\" → (none)\n* not checked\n# a note\n\
              1 to create, 1 to change, 0 to delete, 3 as they are.\n"
         );
-        let json = json_of(&comparison);
+        let json = json_of(&Ui::plain(), &comparison);
         assert_eq!((json["differs"].as_bool(), json["objects"][1]["change"].as_str()), (Some(true), Some("update")));
     }
 
@@ -280,7 +280,7 @@ mod tests {
         let comparison = Comparison { differences: vec![kept], same: 3, foreign: Vec::new(), notes: Vec::new() };
         assert!(comparison.is_same());
         assert_eq!(
-            text(&comparison),
+            text(&Ui::plain(), &comparison),
             "= ConfigMap fleet/kept *\n* stays: it is another's by now\n\
              Nothing would change: all 3 objects are as an install would make them.\n"
         );
@@ -294,7 +294,7 @@ mod tests {
             install: install.map(str::to_owned),
         };
         let foreign = vec![foreign("helms", None), foreign("others", Some("other"))];
-        let text = text(&Comparison { differences: Vec::new(), same: 0, foreign, notes: Vec::new() });
+        let text = text(&Ui::plain(), &Comparison { differences: Vec::new(), same: 0, foreign, notes: Vec::new() });
         let [helms, others, _] = &text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
         assert!(helms.ends_with("an install refuses without `--adopt`"), "{helms}");
         assert!(others.ends_with("an install refuses, also with `--adopt`"), "{others}");

@@ -97,7 +97,7 @@ fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo) -> Result<(), CliError> {
         if refused.headline.starts_with("not confirmed") {
             "not confirmed; nothing was undone".clone_into(&mut refused.headline);
         }
-        refused.hints = vec!["give `--yes` to undo it without being asked".to_owned()];
+        refused.hints = vec!["give `--yes` to undo it without being asked".into()];
         refused
     })
 }
@@ -254,10 +254,9 @@ pub(crate) fn told(
             tail = global.tail(),
         ))),
         Outcome::Barred(refused) => {
-            let command = format!("{} install control-plane {name}{}", ui.program, global.tail());
             Err(CliError::new(Exit::Refused, "VersionChangeRefused", "the run that was cut off cannot be undone")
                 .because(&refused)
-                .hint(refused.remedy(&command, None))
+                .hint(refused.remedy(name.as_str(), None))
                 .hint("nothing was written to the cluster"))
         }
         Outcome::Undone { started, result, installed } => {
@@ -376,7 +375,7 @@ mod tests {
         };
         let refused = stopped(&ui, &name, &global(), &error(io::ErrorKind::InvalidData));
         assert_eq!(refused.exit, Exit::Refused);
-        let shown = refused.render();
+        let shown = refused.render(&ui);
         assert!(shown.contains("StatefulSet fleet/etcd has been ready since"), "{shown}");
         for command in ["install", "uninstall"] {
             assert!(shown.contains(&format!("`fleetctl {command} control-plane demo --context west`")), "{shown}");

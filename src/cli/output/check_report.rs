@@ -49,7 +49,7 @@ fn line(text: &mut String, ui: &Ui, judged: &Judged, shown: &str) {
     let shown = if shown.is_empty() { String::new() } else { format!("{shown}... ") };
     let _ = writeln!(text, "* {shown}{state} {}", ui.mark(mark));
     if let Some(remedy) = remedy {
-        let _ = writeln!(text, "    {}", ui.named(&remedy).replace('\n', "\n    "));
+        let _ = writeln!(text, "    {}", ui.named(&ui.remedy(&remedy)).replace('\n', "\n    "));
     }
 }
 

@@ -19,19 +19,19 @@ pub(crate) struct Entry<'r> {
     /// What was seen, what is wrong, or which check kept this one from being judged.
     message: &'r str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<&'r str>,
+    remedy: Option<String>,
 }
 
 /// All verdicts, in the order of the checks.
-pub(crate) fn entries(report: &Report) -> Vec<Entry<'_>> {
-    report.judged.iter().map(entry).collect()
+pub(crate) fn entries<'r>(ui: &Ui, report: &'r Report) -> Vec<Entry<'r>> {
+    report.judged.iter().map(|judged| entry(ui, judged)).collect()
 }
 
-fn entry(judged: &Judged) -> Entry<'_> {
+fn entry<'r>(ui: &Ui, judged: &'r Judged) -> Entry<'r> {
     let (verdict, message, remedy) = match &judged.verdict {
         Verdict::Passed(seen) => ("passed", seen.as_str(), None),
-        Verdict::Failed(problem) => ("failed", problem.what.as_str(), Some(problem.remedy.as_str())),
-        Verdict::Warned(problem) => ("warned", problem.what.as_str(), Some(problem.remedy.as_str())),
+        Verdict::Failed(problem) => ("failed", problem.what.as_str(), Some(ui.remedy(&problem.remedy))),
+        Verdict::Warned(problem) => ("warned", problem.what.as_str(), Some(ui.remedy(&problem.remedy))),
         Verdict::Skipped(needed) => ("skipped", *needed, None),
     };
     Entry { id: judged.id, category: judged.category, title: judged.title, verdict, message, remedy }
@@ -58,7 +58,7 @@ impl<'u> Rows<'u> {
                 self.category = judged.category;
                 let _ = writeln!(text, "{gap}{}", self.category);
             }
-            let shown = entry(judged);
+            let shown = entry(self.ui, judged);
             let (mark, message) = match judged.verdict {
                 Verdict::Passed(_) => (Mark::Good, shown.message.to_owned()),
                 Verdict::Failed(_) => (Mark::Bad, shown.message.to_owned()),
@@ -66,7 +66,7 @@ impl<'u> Rows<'u> {
                 Verdict::Skipped(needed) => (Mark::Warning, format!("not judged, because of `{needed}`")),
             };
             let _ = writeln!(text, "{} {} ({}): {message}", self.ui.mark(mark), shown.title, shown.id);
-            if let Some(remedy) = shown.remedy {
+            if let Some(remedy) = &shown.remedy {
                 let _ = writeln!(text, "    {}", self.ui.named(remedy).replace('\n', "\n    "));
             }
         }
@@ -97,13 +97,13 @@ fn plural(count: usize) -> &'static str {
 }
 
 /// `verdict id: what is wrong`, for what does not hold; nothing when all is well.
-pub(crate) fn short(judged: &[Judged]) -> String {
-    let unwell = judged.iter().map(entry).filter(|entry| entry.verdict != "passed");
+pub(crate) fn short(ui: &Ui, judged: &[Judged]) -> String {
+    let unwell = judged.iter().map(|judged| entry(ui, judged)).filter(|entry| entry.verdict != "passed");
     unwell.map(|entry| format!("{} {}: {}\n", entry.verdict, entry.id, entry.message)).collect()
 }
 
 /// A JUnit report: a test case a check; a warning passes and is said in its output.
-pub(crate) fn junit(subject: &str, report: &Report) -> String {
+pub(crate) fn junit(ui: &Ui, subject: &str, report: &Report) -> String {
     let skipped = report.judged.iter().filter(|judged| matches!(judged.verdict, Verdict::Skipped(_))).count();
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ = writeln!(
@@ -113,9 +113,9 @@ pub(crate) fn junit(subject: &str, report: &Report) -> String {
         report.judged.len(),
         report.failures().count()
     );
-    for entry in entries(report) {
+    for entry in entries(ui, report) {
         let (id, category, message) = (xml(entry.id), xml(entry.category), xml(entry.message));
-        let remedy = xml(entry.remedy.unwrap_or_default());
+        let remedy = xml(entry.remedy.as_deref().unwrap_or_default());
         let inner = match entry.verdict {
             "failed" => format!(r#"<failure message="{message}">{remedy}</failure>"#),
             "skipped" => format!(r#"<skipped message="because of {message}"/>"#),
@@ -153,7 +153,7 @@ mod tests {
     use crate::check::Problem;
 
     fn report() -> Report {
-        let problem = || Problem { what: "<none> of \"it\" & more\u{1}".to_owned(), remedy: "mend it".to_owned() };
+        let problem = || Problem { what: "<none> of \"it\" & more\u{1}".to_owned(), remedy: "mend it".into() };
         let verdicts = [
             Verdict::Passed("seen".to_owned()),
             Verdict::Failed(problem()),
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_junit_report_is_well_formed_whatever_a_check_saw() {
-        let text = junit("a & b", &report());
+        let text = junit(&Ui::plain(), "a & b", &report());
         assert!(text.contains(r#"<testsuite name="a &amp; b" tests="4" failures="1" skipped="1">"#), "{text}");
         assert!(text.contains("&lt;none&gt; of &quot;it&quot; &amp; more\u{fffd}"), "{text}");
         assert_eq!(text.matches("<testcase ").count(), text.matches("</testcase>").count());
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn short_names_only_what_does_not_hold() {
-        let text = short(&report().judged);
+        let text = short(&Ui::plain(), &report().judged);
         assert_eq!(text.lines().count(), 3);
         assert!(text.starts_with("failed b: "), "{text}");
     }

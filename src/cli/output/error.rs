@@ -3,6 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
+use super::terminal::Ui;
+use crate::api::remedy::Remedy;
 use crate::api::text::escaped;
 use crate::chart::Diagnostics;
 use crate::chart::values::suggest;
@@ -43,8 +45,8 @@ pub(crate) struct CliError {
     pub(crate) headline: String,
     /// Why, outermost first; each line adds something to the one before.
     pub(crate) causes: Vec<String>,
-    /// What to do next; commands stand in backticks.
-    pub(crate) hints: Vec<String>,
+    /// What to do next.
+    pub(crate) hints: Vec<Remedy>,
     /// What is wrong with values, each with its code and place; shown like a compiler's errors between causes and hints.
     pub(crate) problems: Option<Box<Diagnostics>>,
 }
@@ -87,8 +89,8 @@ impl CliError {
     }
 
     /// Adds what to do next.
-    pub(crate) fn hint(mut self, text: impl Into<String>) -> Self {
-        self.hints.push(text.into());
+    pub(crate) fn hint(mut self, remedy: impl Into<Remedy>) -> Self {
+        self.hints.push(remedy.into());
         self
     }
 
@@ -122,19 +124,19 @@ impl CliError {
     }
 
     /// The error for a program, as fields of an event.
-    pub(crate) fn to_json(&self) -> serde_json::Value {
+    pub(crate) fn to_json(&self, ui: &Ui) -> serde_json::Value {
         serde_json::json!({"error": {
             "reason": self.reason,
             "exitCode": self.exit as u8,
             "message": self.headline,
             "causes": self.causes,
-            "hints": self.hints,
+            "hints": self.hints.iter().map(|hint| ui.remedy(hint)).collect::<Vec<_>>(),
             "problems": self.problems.as_ref().map(|problems| problems.0.as_slice()).unwrap_or_default(),
         }})
     }
 
     /// The text for a person: headline, causes, hints; without colour it says the same.
-    pub(crate) fn render(&self) -> String {
+    pub(crate) fn render(&self, ui: &Ui) -> String {
         // What others say is in there: their further lines are not to look like lines of ours.
         let indented = |text: &str, by: &str| escaped(text.trim_end()).replace('\n', &format!("\n{by}"));
         let mut text = format!("Error: {}\n", indented(&self.headline, "  "));
@@ -149,7 +151,7 @@ impl CliError {
             text.push('\n');
         }
         for hint in &self.hints {
-            let indented = indented(hint, "      ");
+            let indented = indented(&ui.remedy(hint), "      ");
             let _ = writeln!(text, "hint: {indented}");
         }
         text
@@ -165,7 +167,7 @@ mod tests {
         let text = "error: unexpected argument '--x' found\n\n  tip: a similar argument exists: '--xy'\n\nUsage: fleetctl a\n    [B]\n";
         let error = CliError::wrong_usage(text);
         assert_eq!(error.headline, "unexpected argument '--x' found");
-        assert_eq!(error.hints, ["a similar argument exists: '--xy'", "Usage: fleetctl a [B]"]);
+        assert_eq!(error.hints, ["a similar argument exists: '--xy'".into(), "Usage: fleetctl a [B]".into()]);
         assert_eq!(CliError::wrong_usage("Install, check\n\nUsage: x\n").headline, "a command is missing");
     }
 
@@ -174,6 +176,9 @@ mod tests {
         let inner = std::io::Error::other("no route to host");
         let error = CliError::new(Exit::Failed, "X", "cannot reach it: no route to host").because(&inner);
         assert!(error.causes.is_empty());
-        assert_eq!(error.hint("try again").render(), "Error: cannot reach it: no route to host\n\nhint: try again\n");
+        assert_eq!(
+            error.hint("try again").render(&Ui::plain()),
+            "Error: cannot reach it: no route to host\n\nhint: try again\n"
+        );
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::check_report;
 use super::error::{CliError, Exit};
+use super::remedy::way_to;
 use super::terminal::Ui;
 use crate::api::registration::{Registration, state};
 use crate::api::text::{visible, visible_cell, visible_lines};
@@ -76,10 +77,9 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
     let shown = match &error {
         InstallError::Preflight(checks) => return check_report::preflight_refused(checks, true),
         InstallError::Upgrade { refused, cluster } => {
-            let command = format!("{} install control-plane {}{}", ui.program, plan.name, plan.flags);
             CliError::new(Exit::Refused, "VersionChangeRefused", error.to_string())
                 .because(refused)
-                .hint(refused.remedy(&command, *cluster))
+                .hint(refused.remedy(plan.name.as_str(), *cluster))
         }
         InstallError::Engine(source) => stopped(source),
         InstallError::Cluster(source) => {
@@ -88,6 +88,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::Render(problems) => crate::cli::args::package::wrong_values(problems),
         InstallError::NoAddress(NotYet::NoNodeAddress { .. }) => {
             CliError::new(Exit::TimedOut, "NoAddress", error.to_string())
+                .hint("give a host with `--set exposure.host=HOST`")
                 .hint("see which nodes are ready and take pods: `kubectl get nodes`")
         }
         InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string()).hint(
@@ -104,7 +105,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
             .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor an agent could be used")
             .hint(format!(
                 "to begin anew without the data: `{} uninstall control-plane {}{} --delete-data`",
-                ui.program, plan.name, plan.flags
+                ui.program, plan.name, global.tail()
             )),
         InstallError::Local(source) => CliError::new(Exit::Failed, "LocalFile", error.to_string()).because(source),
         InstallError::Unreachable { why, .. } => CliError::new(Exit::Unhealthy, "Unreachable", error.to_string())
@@ -113,7 +114,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::Unhealthy(health) => {
             ui.err(&check_report::health(ui, plan.name.as_str(), &health.report, &health.facts));
             CliError::new(Exit::Unhealthy, "Unhealthy", error.to_string())
-                .hint(format!("look again with `{} status {}{}`", ui.program, plan.name, plan.flags))
+                .hint(format!("look again with `{} status {}{}`", ui.program, plan.name, global.tail()))
         }
         InstallError::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
     };
@@ -169,7 +170,7 @@ fn heard(
     let Some(said) = said else { return shown };
     let shown = shown.cause(format!("the agent says {}", workload_cluster::install::shown(said)));
     if said.is(state::REGISTERING) {
-        let there = Hub::flags_to(hub);
+        let there = way_to(&Hub::access_to(hub));
         let accept = format!("`fleetctl accept {}{there}`", plan.name);
         return shown.hint(format!("if the control plane lets in by hand, accept the cluster: {accept}"));
     }
@@ -229,8 +230,7 @@ mod tests {
         let chart = chart_choice::load(chart::Kind::ControlPlane, &chosen).unwrap();
         let values = chart.values_of(&chosen.version);
         let name = "demo".parse().unwrap();
-        let mut plan = Plan::new(name, global.namespace.clone(), &chosen, chart, values).unwrap();
-        plan.flags = global.tail();
+        let plan = Plan::new(name, global.namespace.clone(), &chosen, chart, values).unwrap();
         let claim = ObjectRef::new(&Kind::known("", "PersistentVolumeClaim"), Some("two"), "etcd-data-etcd-0");
         let refused = upgrade::check(chart::versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
         for (error, command) in [
@@ -241,7 +241,8 @@ mod tests {
             ),
         ] {
             let failure = Failure { error, aftermath: Aftermath::NothingWritten };
-            let shown = control_plane_failed(&Ui::plain(), &plan, failure, &global).render();
+            let ui = Ui::plain().at(&global);
+            let shown = control_plane_failed(&ui, &plan, failure, &global).render(&ui);
             assert!(shown.contains(&format!("`fleetctl {command}`")), "{shown}");
         }
     }
@@ -257,13 +258,15 @@ mod tests {
         let [first, second] = shown.causes.as_slice() else { panic!("{shown:?}") };
         assert!(first.contains("the registry is gone"), "{first}");
         assert!(second.starts_with("and the rollback failed: ") && second.contains("the server is gone"), "{second}");
-        assert!(shown.hints.last().unwrap().contains("`fleetctl uninstall control-plane demo`"), "{shown:?}");
+        let hints = shown.render(&Ui::plain());
+        assert!(hints.ends_with("`fleetctl uninstall control-plane demo`\n"), "{hints}");
     }
 
     #[test]
     fn an_install_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
         let error = CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted");
-        let shown = after(error, &Ui::plain(), "control-plane demo", &Aftermath::Recorded, &global("")).render();
+        let shown =
+            after(error, &Ui::plain(), "control-plane demo", &Aftermath::Recorded, &global("")).render(&Ui::plain());
         assert!(shown.contains("was recorded by then, and stays") && !shown.contains("undone"), "{shown}");
     }
 }

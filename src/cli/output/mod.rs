@@ -8,6 +8,7 @@ pub(in crate::cli) mod install_error;
 pub(in crate::cli) mod log;
 pub(in crate::cli) mod manifests;
 pub(in crate::cli) mod progress;
+pub(in crate::cli) mod remedy;
 pub(in crate::cli) mod style;
 pub(in crate::cli) mod table;
 pub(in crate::cli) mod terminal;

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::terminal::{Mark, Ui};
+use crate::api::remedy::Remedy;
 use crate::api::text::{visible_lines, visible_list};
 use crate::install::progress::{Progress, tell};
 use crate::k8s::{Event, ObjectRef};
@@ -163,6 +164,10 @@ impl Progress for Display {
         self.ui.warn(&visible_lines(text));
     }
 
+    fn advise(&self, advice: &Remedy) {
+        self.warn(&self.ui.remedy(advice));
+    }
+
     fn event(&self, event: &Event) {
         if self.ui.event("", event.is_warning(), || json!(event)) {
             return;
@@ -194,6 +199,7 @@ mod tests {
         fn update(&self, _: &str) {}
         fn done(&self, _: &str) {}
         fn undo(&self, _: &str) {}
+        fn advise(&self, _: &Remedy) {}
         fn warn(&self, _: &str) {
             self.0.store(true, Ordering::SeqCst);
         }

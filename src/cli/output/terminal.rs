@@ -12,8 +12,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::error::{CliError, Exit};
+use super::remedy::Here;
 use super::style::{BAD, CAUTION, DOUBTFUL, END, GOOD, painted, plain};
 use crate::api::text::{escaped, escaped_json};
+use crate::cli::args::global::Global;
 
 /// How a line of a report is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(crate) struct Ui {
     pub(crate) program: &'static str,
     /// The number of the last event, where stderr is a stream of JSON events instead of text.
     events: Option<Arc<AtomicU64>>,
+    /// The flags that lead another command to the place of this run.
+    pub(crate) here: Here,
     quiet: bool,
     unicode: bool,
     /// Whether stderr is a terminal on which lines can be drawn again.
@@ -74,7 +78,13 @@ impl Ui {
         let events = json.then(Arc::default);
         let target = if live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let lines = MultiProgress::with_draw_target(target);
-        Self { program, events, quiet, unicode: locale_is_unicode(), live, lines }
+        Self { program, events, here: Here::default(), quiet, unicode: locale_is_unicode(), live, lines }
+    }
+
+    /// The same, for a run at the place that the global flags name.
+    #[must_use]
+    pub(crate) fn at(self, global: &Global) -> Self {
+        Self { here: Here::of(global), ..self }
     }
 
     /// Writes a result to stdout.
@@ -138,8 +148,8 @@ impl Ui {
     /// Writes an error: as text, or as the last event.
     pub(crate) fn error(&self, error: &CliError) {
         // Hints name the program as the user started it.
-        if !self.event("error", true, || error.to_json()) {
-            self.err(self.named(&error.render()).trim_end());
+        if !self.event("error", true, || error.to_json(self)) {
+            self.err(self.named(&error.render(self)).trim_end());
         }
     }
 
@@ -210,7 +220,15 @@ impl Ui {
     /// The same wherever tests run.
     pub(crate) fn plain() -> Self {
         let lines = MultiProgress::with_draw_target(ProgressDrawTarget::hidden());
-        Self { program: "fleetctl", events: None, quiet: false, unicode: true, live: false, lines }
+        Self {
+            program: "fleetctl",
+            events: None,
+            here: Here::default(),
+            quiet: false,
+            unicode: true,
+            live: false,
+            lines,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, read};
 use crate::api::quantity::{Milli, print};
-use crate::api::shell::foreign_word;
+use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::check::{Check, Finding, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
@@ -40,12 +40,9 @@ fn mode(facts: &HostingFacts) -> Finding {
 }
 
 fn rights(facts: &HostingFacts) -> Finding {
-    let Wanted { name, flags, support, .. } = &facts.wanted;
-    let source = format!(
-        " (`fleetctl show rbac {name}{flags} --version {}`, with the same values, prints all that are needed)",
-        support.line
-    );
-    access::judge(&facts.forbidden, facts.wanted.writes.len(), &source)
+    let Wanted { name, support, .. } = &facts.wanted;
+    let source = Command::here(Action::ShowRbac(Subject::ControlPlane(name.clone())));
+    access::judge(&facts.forbidden, facts.wanted.writes.len(), source.with(Flag::Version(support.line.clone())))
 }
 
 fn namespace(facts: &HostingFacts) -> Finding {
@@ -56,7 +53,8 @@ fn namespace(facts: &HostingFacts) -> Finding {
     match &facts.namespace {
         NamespaceFacts { terminating: true, .. } => Finding::bad(
             format!("namespace {name} is being deleted"),
-            format!("wait for it to go (`kubectl get namespace {name}`), or choose another with `--namespace`"),
+            Remedy::new(format!("wait for it to go (`kubectl get namespace {name}`), or choose another with "))
+                .flag(Flag::Namespace(None)),
         ),
         NamespaceFacts { exists: true, .. } => Finding::Good(format!("{name} exists")),
         _ => Finding::Good(format!("{name} will be created")),
@@ -68,7 +66,9 @@ fn existing(facts: &HostingFacts) -> Finding {
     match facts.namespace.control_planes.iter().find(|other| **other != wanted.name) {
         Some(other) => Finding::bad(
             format!("namespace {} already holds control plane `{other}`", wanted.namespace),
-            "choose another namespace with `--namespace`, or that name to change what is installed",
+            Remedy::new("choose another namespace with ")
+                .flag(Flag::Namespace(None))
+                .text(", or that name to change what is installed"),
         ),
         None if facts.namespace.control_planes.is_empty() => Finding::Good("none in this namespace".to_owned()),
         None => Finding::Good(format!("{} is installed and will be brought up to date", wanted.name)),
@@ -91,6 +91,11 @@ fn nodes(facts: &HostingFacts) -> Finding {
         "see `kubectl get nodes`; make one ready or uncordon it",
     )
 }
+
+/// The value that chooses the StorageClass of etcd's volumes.
+const STORAGE_CLASS: &str = "etcd.storage.storageClass";
+/// The value that chooses the node port.
+const NODE_PORT: &str = "exposure.nodePort";
 
 /// Certificates are valid from five minutes before the local clock's time on.
 const CLOCK_ALLOWANCE: i64 = 5 * 60;
@@ -130,7 +135,8 @@ fn architecture(facts: &HostingFacts) -> Finding {
         ),
         (false, false) => Finding::doubtful(
             format!("there are no images for the nodes {}", others.join(", ")),
-            "keep the components away from them: `--set 'nodeSelector.kubernetes\\.io/arch=amd64'`",
+            Remedy::new("keep the components away from them: ")
+                .flag(Flag::set(r"nodeSelector.kubernetes\.io/arch", "amd64")),
         ),
     }
 }
@@ -157,12 +163,10 @@ fn leftovers(facts: &HostingFacts) -> Finding {
                 "PersistentVolumeClaim {claim} in namespace {} holds the data of control plane `{owner}`; `{}` would start on it",
                 wanted.namespace, wanted.name
             ),
-            format!(
-                "install `{owner}` to go on with it, delete it with \
-                 `fleetctl uninstall control-plane {}{} --delete-data`, or choose another namespace with `--namespace`",
-                foreign_word(owner),
-                wanted.flags
-            ),
+            Remedy::new(format!("install `{owner}` to go on with it, delete it with "))
+                .command(Command::here(Action::Uninstall(Subject::ControlPlane(owner.clone()))).with(Flag::DeleteData))
+                .text(", or choose another namespace with ")
+                .flag(Flag::Namespace(None)),
         ),
         None if facts.namespace.data_of.is_empty() => Finding::Good("none".to_owned()),
         None if facts.namespace.control_planes.is_empty() => {
@@ -186,9 +190,14 @@ fn names(facts: &HostingFacts) -> Finding {
     Finding::bad(
         format!("these exist and are not ours: {}", shown.collect::<Vec<_>>().join(", ")),
         if facts.collisions.iter().any(|taken| taken.installed) {
-            "choose another name, or another namespace with `--namespace`; what another installation has is not taken over"
+            Remedy::new("choose another name, or another namespace with ")
+                .flag(Flag::Namespace(None))
+                .text("; what another installation has is not taken over")
         } else {
-            "remove or rename them, choose another namespace with `--namespace`, or take them over with `--adopt`"
+            Remedy::new("remove or rename them, choose another namespace with ")
+                .flag(Flag::Namespace(None))
+                .text(", or take them over with ")
+                .flag(Flag::Adopt)
         },
     )
 }
@@ -201,11 +210,12 @@ fn quota(facts: &HostingFacts) -> Finding {
     if !low.is_empty() {
         return Finding::bad(
             low.join("; "),
-            format!(
+            Remedy::new(format!(
                 "raise the default limits of the LimitRanges of namespace {0}, state limits in the `resources` of the \
-                 components, or choose another namespace with `--namespace`",
+                 components, or choose another namespace with ",
                 facts.wanted.namespace
-            ),
+            ))
+            .flag(Flag::Namespace(None)),
         );
     }
     let quotas = &facts.namespace.quotas;
@@ -228,10 +238,11 @@ fn quota(facts: &HostingFacts) -> Finding {
         return Finding::Good("leaves enough".to_owned());
     }
     let what = problems.join("; ");
-    let remedy = format!(
-        "raise the quota of namespace {} (a LimitRange can state limits), or choose another namespace with `--namespace`",
+    let remedy = Remedy::new(format!(
+        "raise the quota of namespace {} (a LimitRange can state limits), or choose another namespace with ",
         facts.wanted.namespace
-    );
+    ))
+    .flag(Flag::Namespace(None));
     if refused { Finding::bad(what, remedy) } else { Finding::doubtful(what, remedy) }
 }
 
@@ -283,7 +294,8 @@ fn storage(facts: &HostingFacts) -> Finding {
     match (facts.class(), &wanted.storage_class) {
         (Some(class), _) if class.provisioner == "kubernetes.io/no-provisioner" => Finding::doubtful(
             format!("StorageClass {} makes no volumes by itself", class.name),
-            "have a PersistentVolume ready for etcd, or choose another class with `--set etcd.storage.storageClass=NAME`",
+            Remedy::new("have a PersistentVolume ready for etcd, or choose another class with ")
+                .flag(Flag::set(STORAGE_CLASS, "NAME")),
         ),
         (Some(class), _) => Finding::Good(format!("StorageClass {} ({})", class.name, class.provisioner)),
         (None, Some(name)) => Finding::bad(
@@ -300,10 +312,11 @@ fn storage(facts: &HostingFacts) -> Finding {
         ),
         (None, None) => Finding::bad(
             format!("no StorageClass is the default one (there are: {}); etcd's volume could not be made", names()),
-            format!(
-                "make one the default (annotation `{}: \"true\"`), or choose one with `--set etcd.storage.storageClass=NAME`",
+            Remedy::new(format!(
+                "make one the default (annotation `{}: \"true\"`), or choose one with ",
                 DEFAULT_CLASS[0]
-            ),
+            ))
+            .flag(Flag::set(STORAGE_CLASS, "NAME")),
         ),
     }
 }
@@ -322,8 +335,9 @@ fn node_port(facts: &HostingFacts) -> Finding {
                     "node port {port}, which agents and kubeconfigs of {} call, is held by Service {holder}",
                     facts.wanted.name
                 ),
-                "give that Service another, or choose another here with `--set exposure.nodePort=PORT`; whoever calls the \
-                 old one has to be told the new one then",
+                Remedy::new("give that Service another, or choose another here with ")
+                    .flag(Flag::set(NODE_PORT, "PORT"))
+                    .text("; whoever calls the old one has to be told the new one then"),
             );
         }
     }
@@ -335,13 +349,14 @@ fn node_port(facts: &HostingFacts) -> Finding {
                 USUAL_NODE_PORTS.start(),
                 USUAL_NODE_PORTS.end()
             ),
-            "choose one of these with `--set exposure.nodePort=PORT`, unless the API server of this cluster was given \
-             another `--service-node-port-range`",
+            Remedy::new("choose one of these with ")
+                .flag(Flag::set(NODE_PORT, "PORT"))
+                .text(", unless the API server of this cluster was given another range of node ports"),
         ),
         (Some(port), None) => Finding::Good(format!("{port} is free")),
         (Some(port), Some(holder)) => Finding::bad(
             format!("node port {port} is held by Service {holder}"),
-            "choose another with `--set exposure.nodePort=PORT`, or leave it to the cluster",
+            Remedy::new("choose another with ").flag(Flag::set(NODE_PORT, "PORT")).text(", or leave it to the cluster"),
         ),
     }
 }
@@ -355,7 +370,7 @@ fn load_balancer(facts: &HostingFacts) -> Finding {
     }
     Finding::doubtful(
         "no node names a cloud (`spec.providerID`), so nothing may answer a Service of type LoadBalancer",
-        "if no load balancer is installed, use `--set exposure.type=NodePort`",
+        Remedy::new("if no load balancer is installed, use ").flag(Flag::set("exposure.type", "NodePort")),
     )
 }
 

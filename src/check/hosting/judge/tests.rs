@@ -29,7 +29,7 @@ fn fit() -> HostingFacts {
     }
 }
 
-fn failure(facts: &HostingFacts) -> (&'static str, String, String) {
+fn failure(facts: &HostingFacts) -> (&'static str, String, Remedy) {
     only_failure(&CHECKS, facts)
 }
 
@@ -141,9 +141,9 @@ fn a_version_outside_the_row_names_row_server_and_the_flag_that_works() {
     let (id, what, remedy) = failure(&facts);
     assert_eq!(id, "kubernetes-version");
     assert!(what.contains("v0.6 supports Kubernetes v1.24, v1.25") && what.contains("v1.31.4-gke.1"), "{what}");
-    assert!(remedy.contains("--version v1.1"), "{remedy}");
+    assert_eq!(remedy.lone_flags()[0], &Flag::Version("v1.1".to_owned()));
     facts.wanted.support.unavailable = std::mem::take(&mut facts.wanted.support.alternatives);
-    assert!(failure(&facts).2.contains("does not carry its chart yet"));
+    assert!(failure(&facts).2.words().contains("does not carry its chart yet"));
 }
 
 #[test]
@@ -212,7 +212,8 @@ fn the_node_port_of_an_earlier_install_is_refused_only_while_another_service_hol
         what.contains("31234") && what.contains("agents and kubeconfigs of demo") && what.contains("web/front"),
         "{what}"
     );
-    assert!(remedy.contains("--set exposure.nodePort=PORT") && !remedy.contains("leave it to the cluster"), "{remedy}");
+    assert_eq!(remedy.lone_flags(), [&Flag::set("exposure.nodePort", "PORT")]);
+    assert!(!remedy.words().contains("leave it to the cluster"), "{remedy:?}");
 }
 
 #[test]
@@ -248,9 +249,9 @@ fn the_data_of_another_control_plane_is_never_started_on() {
     let mut facts = fit();
     facts.namespace.data_of.insert("data-etcd-0".to_owned(), "other".to_owned());
     assert_eq!(failure(&facts).0, "leftovers");
-    facts.wanted.flags = " --context west --namespace two".to_owned();
-    let command = "`fleetctl uninstall control-plane other --context west --namespace two --delete-data`";
-    assert!(failure(&facts).2.contains(command), "{}", failure(&facts).2);
+    let other = Subject::ControlPlane("other".to_owned());
+    let command = Command::here(Action::Uninstall(other)).with(Flag::DeleteData);
+    assert_eq!(failure(&facts).2.commands(), [&command]);
     facts.namespace.data_of.insert("data-etcd-0".to_owned(), "demo".to_owned());
     assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
 }
@@ -260,9 +261,11 @@ fn taken_names_are_told_with_their_owner() {
     let mut facts = fit();
     let taken = |installed| Collision { object: "Service/etcd".to_owned(), owner: "helm".to_owned(), installed };
     facts.collisions = vec![taken(false)];
-    assert!(failure(&facts).1.contains("Service/etcd (helm)") && failure(&facts).2.contains("`--adopt`"));
+    assert!(
+        failure(&facts).1.contains("Service/etcd (helm)") && failure(&facts).2.lone_flags().contains(&&Flag::Adopt)
+    );
     facts.collisions.push(taken(true));
-    assert!(!failure(&facts).2.contains("`--adopt`"), "it would be refused");
+    assert!(!failure(&facts).2.lone_flags().contains(&&Flag::Adopt), "it would be refused");
 }
 
 #[test]

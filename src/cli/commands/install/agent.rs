@@ -17,6 +17,7 @@ use crate::cli::output::format::Format;
 use crate::cli::output::install_error::agent_failed;
 use crate::cli::output::manifests;
 use crate::cli::output::progress::Display;
+use crate::cli::output::remedy::way_to;
 use crate::cli::output::terminal::Ui;
 use crate::cli::signals::interrupted;
 use crate::install::fleet_home::Home;
@@ -62,8 +63,8 @@ pub(in crate::cli) struct PreparedAgent {
 
 impl PreparedAgent {
     /// Where the agent goes.
-    pub(in crate::cli) fn place<'p>(&'p self, global: &'p Global) -> Place<'p> {
-        Place { cluster: global.cluster(), hub: self.hub.as_ref(), home: &self.home }
+    pub(in crate::cli) fn place(&self) -> Place<'_> {
+        Place { hub: self.hub.as_ref(), home: &self.home }
     }
 }
 
@@ -112,7 +113,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Re
         Some(DryRun::Client) => dry_run(ui, global, args),
         Some(DryRun::Server) => {
             let comparison = diff::agent_comparison(ui, global, &args.what, &args.write).await?;
-            ui.out(&diff::shown(args.output, &comparison))?;
+            ui.out(&diff::shown(ui, args.output, &comparison))?;
             Ok(Exit::Ok)
         }
         None => agent(ui, global, args).await,
@@ -130,7 +131,7 @@ async fn agent(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit
         plan.package.namespace,
         context.unwrap_or("in-cluster")
     ));
-    let place = prepared.place(global);
+    let place = prepared.place();
     let options = args.write.options(global.rollback);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
@@ -146,8 +147,8 @@ async fn agent(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit
 
 async fn control_plane(global: &Global, name: &str) -> Result<Hub, CliError> {
     let there = Global { context: Some(name.to_owned()), ..global.clone() };
-    let (connected, flags) = connect::way_to_hub(&there).await?;
-    Ok(Hub { name: name.to_owned(), flags, client: connected.client })
+    let (connected, access) = connect::way_to_hub(&there).await?;
+    Ok(Hub { name: name.to_owned(), access, client: connected.client })
 }
 
 /// An install as programs read it.
@@ -174,7 +175,7 @@ fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed)
     }
     let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
     let hub = installed.control_plane.as_ref();
-    let there = Hub::flags_to(hub);
+    let there = way_to(&Hub::access_to(hub));
     let of = match hub {
         Some(hub) => format!("control plane {}", hub.name),
         None => format!("the control plane at {}", installed.server),

@@ -65,7 +65,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs
         Some(DryRun::Client) => dry_run(ui, global, args),
         Some(DryRun::Server) => {
             let comparison = diff::comparison(ui, global, &args.plan, &args.write).await?;
-            ui.out(&diff::shown(args.output, &comparison))?;
+            ui.out(&diff::shown(ui, args.output, &comparison))?;
             Ok(Exit::Ok)
         }
         None => control_plane(ui, global, args).await,
@@ -142,7 +142,7 @@ fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed)
             done: Done::of(name.as_str(), &plan.package, installed.unchanged),
             endpoint: &installed.endpoint,
             kubeconfig: &installed.kubeconfig,
-            checks: check_table::entries(&installed.health.report),
+            checks: check_table::entries(ui, &installed.health.report),
         }))?;
         return Ok(Exit::Ok);
     }

@@ -193,9 +193,8 @@ async fn from_hosting(
         (Err(error), Err(_)) => return Err(request_failed("cannot read the hosting cluster", &error)),
     };
     tell(&health.report.judged);
-    let flags = global.tail();
     let (installation, causes) = tokio::join!(
-        installed_status::look(hosting, &name, &global.namespace, &flags),
+        installed_status::look(hosting, &name, &global.namespace),
         installed_status::causes(hosting, &name, &global.namespace, &health.facts)
     );
     let inside = hub.ok().filter(|_| health.facts.inside.is_ok());

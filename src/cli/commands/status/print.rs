@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Format;
 use super::observe::Seen;
+use crate::api::remedy::Remedy;
 use crate::api::text::{visible_cell, visible_lines, visible_list};
 use crate::chart::output;
 use crate::check::inside::{COMPONENTS, Component, Member, View};
@@ -71,7 +72,7 @@ pub(super) fn text(ui: &Ui, global: &Global, format: Option<Format>, seen: &Seen
         Some(Format::Wide) => wide(ui, global, seen),
         Some(format @ (Format::Json | Format::Yaml)) => {
             let report = seen.report();
-            let document = document(global, seen, check_table::entries(&report));
+            let document = document(global, seen, check_table::entries(ui, &report));
             if format == Format::Json { output::json(&document) } else { output::yaml(&document) }
         }
     }
@@ -229,10 +230,9 @@ pub(super) fn still_wrong(seen: &Seen, seconds: u64) -> CliError {
     for cause in &seen.causes {
         error = error.cause(cause.to_string());
     }
-    let remedies =
-        seen.causes.iter().map(|cause| &cause.remedy).chain(failures(seen).map(|(_, problem)| &problem.remedy));
-    match remedies.into_iter().next() {
-        Some(remedy) => error.hint(remedy.clone()),
+    let of_cause = seen.causes.first().map(|cause| Remedy::from(&*cause.remedy));
+    match of_cause.or_else(|| failures(seen).next().map(|(_, problem)| problem.remedy.clone())) {
+        Some(remedy) => error.hint(remedy),
         None => error,
     }
 }

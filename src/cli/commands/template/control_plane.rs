@@ -63,7 +63,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     let home = connect::home()?;
     let folder = home.keys(&plan.name);
     if find_keys::are_elsewhere(&home, &plan.name).map_err(|error| local(&error))? {
-        return Err(other_keys(&home, &plan));
+        return Err(other_keys(&home, &plan, global));
     }
     let completed =
         find_keys::complete_in(&folder, &plan, &endpoint, Timestamp::now()).map_err(|error| match &error {
@@ -81,8 +81,8 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
 }
 
 /// With new keys, whoever uses the control plane that has the others would be locked out, here and there.
-fn other_keys(home: &Home, plan: &Plan) -> CliError {
-    let (name, flags) = (&plan.name, &plan.flags);
+fn other_keys(home: &Home, plan: &Plan, global: &Global) -> CliError {
+    let (name, flags) = (&plan.name, global.tail());
     let (file, folder) = (home.kubeconfig(name), home.control_plane(name));
     CliError::new(Exit::Refused, "OtherKeys", format!("control plane {name} was installed from here with other keys"))
         .cause(format!(

@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::{elsewhere, leftovers};
 use crate::api::labels::cluster_namespace;
 use crate::api::names::ClusterName;
+use crate::api::remedy::{Access, Action, Command, Place, Remedy};
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell};
 use crate::apply::Removed;
-use crate::check::workload::SOME_CONTROL_PLANE;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::{RunArgs, goes_on, until_stopped};
@@ -101,7 +101,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         Some(format) => {
             format.of(&Document { name: name.as_str(), left: !matches!(leave, Leave::Stays(_)), removed: &removed })
         }
-        None => summary(&name, global, &leave, &removed),
+        None => summary(ui, &name, global, &leave, &removed),
     })?;
     leftovers(&removed)
 }
@@ -127,10 +127,15 @@ pub(in crate::cli) fn stays(name: &ClusterName, why: &str, global: &Global) -> C
         .cause(why.to_owned())
         .hint(format!("nothing was removed; the control plane still has {}", left_there(name)))
         .hint(format!("to remove the agent all the same: `fleetctl uninstall agent {name}{} --force`", global.tail()))
-        .hint(format!("and there, once it is reached: `fleetctl delete cluster {name}{SOME_CONTROL_PLANE}`"))
+        .hint(Remedy::new("and there, once it is reached: ").command(delete_there(name)))
 }
 
-fn summary(name: &ClusterName, global: &Global, leave: &Leave, removed: &Removed) -> String {
+/// Removes the cluster in its control plane, of which it is not known how it is reached.
+fn delete_there(name: &ClusterName) -> Command {
+    Command::at(Place::ControlPlane(Access::Unknown), Action::DeleteCluster(name.to_string()))
+}
+
+fn summary(ui: &Ui, name: &ClusterName, global: &Global, leave: &Leave, removed: &Removed) -> String {
     let namespace = &global.namespace;
     let mut text = if removed.nothing_found {
         format!("There is no agent {name} in namespace {namespace}; nothing to remove.\n")
@@ -146,9 +151,9 @@ fn summary(name: &ClusterName, global: &Global, leave: &Leave, removed: &Removed
     if let Leave::Stays(_) = leave {
         let _ = writeln!(
             text,
-            "\nThe control plane still has {}. To remove them there:\n  fleetctl delete cluster \
-             {name}{SOME_CONTROL_PLANE}",
-            left_there(name)
+            "\nThe control plane still has {}. To remove them there:\n  {}",
+            left_there(name),
+            ui.command(&delete_there(name))
         );
     }
     text

@@ -58,13 +58,16 @@ fn waited(timed_out: bool, diagnosis: Diagnosis) -> Error {
 
 /// As an install says it that stopped at the step of the API server.
 fn of_engine(error: Error) -> String {
-    with_page(stopped(&Stopped { step: "Installing API server".to_owned(), source: Box::new(error) })).render()
+    with_page(stopped(&Stopped { step: "Installing API server".to_owned(), source: Box::new(error) }))
+        .render(&Ui::plain())
 }
 
 /// Every check as `fleetctl check` prints it, without the line that sums up.
 fn of_checks() -> Vec<(String, String)> {
     let of_check = |judged: check::Judged| {
-        let table = check_table::table(&Ui::plain(), "", &Report { judged: vec![judged.clone()] });
+        let mut ui = Ui::plain();
+        ui.here.cluster = " --context west".to_owned();
+        let table = check_table::table(&ui, "", &Report { judged: vec![judged.clone()] });
         let table = style::plain(&table, true);
         let (lines, _) = table.trim_end().rsplit_once("\n\n").unwrap();
         (judged.id.to_owned(), format!("{lines}\n"))
@@ -252,7 +255,8 @@ fn of_installs() -> Vec<CliError> {
 fn printed() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let engine = of_engine_errors().into_iter().map(|(id, text)| (id.to_owned(), text));
-    let installs = of_installs().into_iter().map(|error| (error.reason.to_owned(), with_page(error).render()));
+    let installs =
+        of_installs().into_iter().map(|error| (error.reason.to_owned(), with_page(error).render(&Ui::plain())));
     for (id, text) in of_causes().into_iter().chain(of_checks()).chain(engine).chain(installs) {
         found.entry(id).or_insert(text);
     }

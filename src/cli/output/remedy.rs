@@ -1,0 +1,145 @@
+//! How remedies are written: the program's name, its commands and flags, and the flags that lead to the same place.
+
+use std::fmt::Write as _;
+
+use super::terminal::Ui;
+use crate::api::remedy::{Access, Action, Command, Flag, Part, Place, Remedy, Subject};
+use crate::api::shell::{foreign_word, kubeconfig_flag, quoted, word};
+use crate::api::text::visible_cell;
+use crate::cli::args::global::Global;
+
+/// The flags that lead another command to the place of this run, with a space before each.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Here {
+    /// To the cluster and the namespace.
+    pub(crate) run: String,
+    /// To the cluster.
+    pub(crate) cluster: String,
+}
+
+impl Here {
+    /// The place that the global flags name.
+    pub(crate) fn of(global: &Global) -> Self {
+        Self { run: global.tail(), cluster: global.cluster() }
+    }
+}
+
+impl Ui {
+    /// A remedy as text.
+    pub(crate) fn remedy(&self, remedy: &Remedy) -> String {
+        let mut text = String::new();
+        for part in remedy.parts() {
+            match part {
+                Part::Text(words) => text += words,
+                Part::Command(command) => {
+                    let _ = write!(text, "`{}`", self.command(command));
+                }
+                Part::Flags(flags) => {
+                    let flags: Vec<String> = flags.iter().map(flag).collect();
+                    let _ = write!(text, "`{}`", flags.join(" "));
+                }
+                Part::Kubectl(place) => text.extend(["kubectl", &*self.way(place)]),
+            }
+        }
+        text
+    }
+
+    /// A command as it is typed.
+    pub(crate) fn command(&self, command: &Command) -> String {
+        let mut text = format!("{} {}{}", self.program, action(&command.action), self.way(&command.place));
+        for flag in command.flags.iter().map(flag) {
+            text.extend([" ", &*flag]);
+        }
+        text
+    }
+
+    /// The flags that lead to a place, a space before each.
+    fn way(&self, place: &Place) -> String {
+        match place {
+            Place::Any => String::new(),
+            Place::Run => self.here.run.clone(),
+            Place::Cluster => self.here.cluster.clone(),
+            Place::ControlPlane(access) => way_to(access),
+            Place::Context(context) => format!(" --context {context}"),
+        }
+    }
+}
+
+/// The flags that lead to the API of a control plane, for this program and for kubectl, a space before each.
+pub(crate) fn way_to(access: &Access) -> String {
+    let context = |context: &str| format!(" --context {}", word(context));
+    match access {
+        Access::Context(name) => context(name),
+        Access::Kubeconfig(file, name) => kubeconfig_flag(file) + &name.as_deref().map(context).unwrap_or_default(),
+        Access::Unknown => context("CONTROL_PLANE"),
+    }
+}
+
+fn subject(subject: &Subject) -> String {
+    match subject {
+        Subject::ControlPlane(name) => format!("control-plane {}", foreign_word(name)),
+        Subject::Agent(name) => format!("agent {}", foreign_word(name)),
+    }
+}
+
+fn action(action: &Action) -> String {
+    match action {
+        Action::Install(what) => format!("install {}", subject(what)),
+        Action::Uninstall(what) => format!("uninstall {}", subject(what)),
+        Action::Diff(what) => format!("diff {}", subject(what)),
+        // A control plane is what is meant where nothing is said.
+        Action::ShowRbac(Subject::ControlPlane(name)) => format!("show rbac {}", foreign_word(name)),
+        Action::ShowRbac(what) => format!("show rbac {}", subject(what)),
+        Action::Rollback(name) => format!("rollback {}", foreign_word(name)),
+        Action::Kubeconfig(name) => format!("kubeconfig {}", foreign_word(name)),
+        Action::Status => "status".to_owned(),
+        Action::DeleteCluster(name) => format!("delete cluster {}", foreign_word(name)),
+        Action::Versions => "versions".to_owned(),
+    }
+}
+
+fn flag(flag: &Flag) -> String {
+    let valued = |name: &str, value: &Option<String>| match value {
+        Some(value) => format!("{name} {}", foreign_word(value)),
+        None => name.to_owned(),
+    };
+    match flag {
+        Flag::Adopt => "--adopt".to_owned(),
+        Flag::Context(context) => valued("--context", context),
+        Flag::ControlPlane(name) => format!("--control-plane {}", word(name)),
+        Flag::DeleteData => "--delete-data".to_owned(),
+        Flag::LockWait(duration) => format!("--lock-wait {duration}"),
+        Flag::Namespace(namespace) => valued("--namespace", namespace),
+        Flag::Wide => "-o wide".to_owned(),
+        Flag::Set(path, value) => format!("--set {}", word(&visible_cell(&format!("{path}={value}")))),
+        Flag::SkipPreflight(id) => format!("--skip-preflight {id}"),
+        Flag::TakeFields(field) => format!("--take-fields {}", quoted(&visible_cell(field))),
+        Flag::Version(version) => format!("--version {}", foreign_word(version)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_lead_to_the_same_place() {
+        let here = Here { run: " --context west --namespace two".into(), cluster: " --context west".into() };
+        let mut ui = Ui::plain();
+        ui.here = here;
+        ui.program = "kubectl fleet";
+        let plane = Subject::ControlPlane("demo".into());
+        let remedy = Remedy::new("run ")
+            .command(Command::here(Action::Install(plane)).with(Flag::Version("v0.7".into())))
+            .text(", or\n  ")
+            .kubectl(Place::Cluster)
+            .text(" get pods\nand ")
+            .command(Command::at(Place::ControlPlane(Access::Unknown), Action::DeleteCluster("a b".into())))
+            .text(" with ")
+            .flags(vec![Flag::Adopt, Flag::set("exposure.host", "HOST")]);
+        let text = "run `kubectl fleet install control-plane demo --context west --namespace two --version v0.7`, or\n  \
+                    kubectl --context west get pods\nand `kubectl fleet delete cluster 'a b' --context CONTROL_PLANE` \
+                    with `--adopt --set exposure.host=HOST`";
+        assert_eq!(ui.remedy(&remedy), text);
+    }
+}
