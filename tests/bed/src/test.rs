@@ -70,13 +70,108 @@ impl Deny {
     }
 }
 
+/// Which tests run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Choice {
+    /// Those of [`SLOW`] as well.
+    pub(crate) exhaustive: bool,
+    /// Only those without a cluster.
+    pub(crate) quick: bool,
+    /// On clusters, only the targets that the change touches.
+    pub(crate) changed: bool,
+}
+
+/// The targets on clusters that exercise a part of the sources.
+const TOUCHED: [(&str, &[&str]); 12] = [
+    ("src/api/", &ON_CLUSTERS),
+    ("src/k8s/", &ON_CLUSTERS),
+    ("src/inventory/", &[INSTALL, "engine"]),
+    ("src/diagnose/", &[INSTALL, "engine"]),
+    ("src/apply/", &[INSTALL, "engine"]),
+    ("src/chart/", &[INSTALL, "packager"]),
+    ("charts/", &[INSTALL, "packager"]),
+    ("src/scheduler/", &[INSTALL, "runtime"]),
+    ("src/agent/", &[INSTALL, "runtime"]),
+    ("src/daemon/", &["runtime"]),
+    ("tests/bed/", &ON_CLUSTERS),
+    ("src/", &[INSTALL]),
+];
+
+/// The targets on clusters for changed files, each once.
+fn touched<'f>(files: impl IntoIterator<Item = &'f str>) -> Vec<&'static str> {
+    let mut found: Vec<&'static str> = Vec::new();
+    for file in files {
+        let of_target = ON_CLUSTERS.into_iter().filter(|target| file.starts_with(&format!("tests/{target}/")));
+        let of_room = TOUCHED.iter().find(|(part, _)| file.starts_with(part)).map_or(&[][..], |(_, targets)| targets);
+        found.extend(of_target.chain(of_room.iter().copied()));
+    }
+    ON_CLUSTERS.into_iter().filter(|target| found.contains(target)).collect()
+}
+
+/// The files that differ from `main`, committed or not.
+fn changed_files(bed: &Bed) -> Result<String> {
+    let git = |args: &[&str]| {
+        let mut git = Command::new("git");
+        run::output_of(git.current_dir(bed.checkout()).args(args))
+    };
+    Ok(git(&["diff", "--name-only", "--merge-base", "main"])? + &git(&["ls-files", "--others", "--exclude-standard"])?)
+}
+
 /// The steps, in order. Without root they fail at once, rather than skip what needs a cluster.
-pub(crate) fn run(bed: &Bed, exhaustive: bool, args: &[String]) -> Result<()> {
-    crate::require_root()?;
+pub(crate) fn run(bed: &Bed, choice: &Choice, args: &[String]) -> Result<()> {
+    if !choice.quick {
+        crate::require_root()?;
+    }
     let mut steps = Steps::new(LEFT);
-    let result = all(bed, exhaustive, args, &mut steps);
+    let result = if choice.quick || choice.changed {
+        some(bed, choice, args, &mut steps)
+    } else {
+        all(bed, choice.exhaustive, args, &mut steps)
+    };
     steps.summary();
     result
+}
+
+/// What a developer runs all day, and the targets on clusters that the change touches, where they are asked for.
+fn some(bed: &Bed, choice: &Choice, args: &[String], steps: &mut Steps) -> Result<()> {
+    without_clusters(bed, steps)?;
+    let files = if choice.changed { changed_files(bed)? } else { String::new() };
+    let targets = touched(files.lines());
+    if targets.is_empty() {
+        return Ok(());
+    }
+    steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
+    steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;
+    for target in targets {
+        let threads = if target == "engine" || target == "packager" { "2" } else { "1" };
+        steps
+            .program(&format!("tests on clusters: {target}"), &mut on_clusters(bed, &[target], threads, false, args))?;
+    }
+    steps.run("stop the clusters", || bed.down(&[]))
+}
+
+/// Format, lints, unit and command-line tests.
+fn without_clusters(bed: &Bed, steps: &mut Steps) -> Result<()> {
+    steps.program("format", &mut cargo(bed, &["fmt", "--all", "--check"]))?;
+    let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]);
+    steps.program("lints", &mut clippy)?;
+    // `--all-targets` means those that a plain `cargo test` runs.
+    let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
+    clippy.args(targets(&ON_CLUSTERS));
+    steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
+    let without = ["test", "--package", "fleetctl", "--lib", "--bins", "--test", "house", "--test", "cli"];
+    steps.program("tests without a cluster", &mut cargo(bed, &without))
+}
+
+/// The command that runs test targets on clusters.
+fn on_clusters(bed: &Bed, names: &[&'static str], threads: &str, exhaustive: bool, args: &[String]) -> Command {
+    let mut test = cargo(bed, &["test", "--package", "fleetctl"]);
+    test.args(targets(names)).args(["--", "--test-threads", threads]);
+    if !exhaustive {
+        test.args(SLOW.iter().flat_map(|part| ["--skip", part]));
+    }
+    test.args(args);
+    test
 }
 
 fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Result<()> {
@@ -84,18 +179,10 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     // It is built while the tests of installs wait for pods, and what it says is heard last.
     let deny_later = args.is_empty() && !deny.is_installed();
     if args.is_empty() {
-        steps.program("format", &mut cargo(bed, &["fmt", "--all", "--check"]))?;
-        let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]);
-        steps.program("lints", &mut clippy)?;
-        // `--all-targets` means those that a plain `cargo test` runs.
-        let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
-        clippy.args(targets(&ON_CLUSTERS));
-        steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
         if deny.is_installed() {
             deny.check(bed, steps)?;
         }
-        let without = ["test", "--package", "fleetctl", "--lib", "--bins", "--test", "house", "--test", "cli"];
-        steps.program("tests without a cluster", &mut cargo(bed, &without))?;
+        without_clusters(bed, steps)?;
     }
     steps.run("build what the clusters are made of", || bed.build())?;
     steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
@@ -103,13 +190,8 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     let mut build = cargo(bed, &["test", "--package", "fleetctl", "--no-run"]);
     steps.program("build the tests on clusters", build.args(targets(&ON_CLUSTERS)))?;
     let tests = |names: &[&'static str], threads: &str| {
-        let mut test = cargo(bed, &["test", "--package", "fleetctl"]);
-        test.args(targets(names)).args(["--", "--test-threads", threads]);
-        if !exhaustive {
-            test.args(SLOW.iter().flat_map(|part| ["--skip", part]));
-        }
-        test.args(args);
-        (format!("tests on clusters: {}", names.join(" and ")), test)
+        let name = format!("tests on clusters: {}", names.join(" and "));
+        (name, on_clusters(bed, names, threads, exhaustive, args))
     };
     steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;
     let mut beside = vec![Beside::start(BESIDE.map(|(names, threads)| tests(names, threads)).into())?];
@@ -133,4 +215,17 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
         crate::say::say("the tests of many minutes were left out; they run with `cargo bed test --exhaustive`");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_chooses_targets_by_room() {
+        assert_eq!(touched(["docs/security.md", "CHANGELOG.md"]), [""; 0]);
+        assert_eq!(touched(["src/cli/signals.rs"]), [INSTALL]);
+        assert_eq!(touched(["src/scheduler/events.rs", "tests/packager/main.rs"]), [INSTALL, "packager", "runtime"]);
+        assert_eq!(touched(["src/k8s/retry.rs"]), ON_CLUSTERS);
+    }
 }

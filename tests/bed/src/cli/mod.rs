@@ -122,6 +122,13 @@ enum Task {
         /// Also the tests that wait for time-outs or try every case, of many minutes
         #[arg(long)]
         exhaustive: bool,
+        /// Format, lints, unit and command-line tests only; needs neither root nor a cluster
+        #[arg(long, conflicts_with = "exhaustive")]
+        quick: bool,
+        /// After those, on clusters only the targets that a change touches, by its rooms: what differs from `main`,
+        /// committed or not
+        #[arg(long, conflicts_with_all = ["exhaustive", "quick"])]
+        changed: bool,
         /// Handed to cargo test
         #[arg(last = true)]
         args: Vec<String>,
@@ -213,7 +220,9 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
         Task::Newcomer { cold } => newcomer::run(&bed, cold)?,
         Task::Pictures { folder } => pictures::run(&bed, &folder)?,
-        Task::Test { exhaustive, args } => test::run(&bed, exhaustive, &args)?,
+        Task::Test { exhaustive, quick, changed, args } => {
+            test::run(&bed, &test::Choice { exhaustive, quick, changed }, &args)?;
+        }
         Task::Goldens => goldens::write(&bed)?,
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
         Task::Bench { what: Benchmark::Apply, objects, round_trips, .. } => {
