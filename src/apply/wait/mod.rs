@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use futures::future::{Fuse, FusedFuture as _};
+use k8s_openapi::api::core::v1::Event;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -198,7 +199,7 @@ impl Engine {
                     let live: Vec<&Value> = missing(&watched).filter_map(|w| w.live.as_ref()).collect();
                     patience.look(&latest, &live, &evidence);
                     for w in &mut watched {
-                        let new = |event: &Value| patience.is_new(event);
+                        let new = |event: &Event| patience.is_new(event);
                         let warning = w.live.as_ref().and_then(|live| warning(live, &evidence, new));
                         w.explain(&latest, warning);
                     }
