@@ -6,7 +6,7 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::Value;
 
-use super::diagnosis::{CauseId, Diagnosis};
+use super::diagnosis::{Attempt, CauseId, Diagnosis};
 use super::evidence::{Evidence, event_time, has_reason, message};
 use super::pod::{MOUNT_FAILURES, statuses, waiting_reason};
 use super::typed::Typed;
@@ -129,9 +129,8 @@ fn signs_of(cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) -> O
                 cause.chain.iter().any(|link| Some(&link.object) == reference.as_ref())
             };
             let pods: Vec<&Pod> = evidence.pods.iter().filter(in_chain).collect();
-            // A name does not become right by trying again, and whether a node has the image is looked up without a pause.
-            let told_now = |(_, why)| matches!(why, "InvalidImageName" | "ErrImageNeverPull");
-            if pods.iter().any(|pod| waiting(pod).any(told_now)) {
+            let is_conclusive = |(_, reason)| cause.cause.attempt(reason) == Some(Attempt::Conclusive);
+            if pods.iter().any(|pod| waiting(pod).any(is_conclusive)) {
                 return None;
             }
             // Events of the same reason tell again and again that a try is put off. Those do not quote the registry.
@@ -169,9 +168,9 @@ fn of_condition(object: &Value, kind: &str) -> Option<Sign> {
 /// Events can be lost: a node sends few about one pod. Its status tells too that an image was not pulled, and by another
 /// reason that it was tried just now.
 fn of_pulls(pod: &Pod) -> Vec<Sign> {
-    let sign = |(name, why): (&str, &str)| match why {
-        "ErrImagePull" => vec![format!("{name} waits"), format!("{name} tried")],
-        "ImagePullBackOff" | "RegistryUnavailable" => vec![format!("{name} waits")],
+    let sign = |(name, reason): (&str, &str)| match CauseId::ImagePullFailed.attempt(reason) {
+        Some(Attempt::Failed) => vec![format!("{name} waits"), format!("{name} tried")],
+        Some(Attempt::BackingOff) => vec![format!("{name} waits")],
         _ => Vec::new(),
     };
     waiting(pod).flat_map(sign).map(|sign| (pod.uid().to_owned(), sign)).collect()

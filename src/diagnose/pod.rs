@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition};
 
-use super::diagnosis::{CauseId, Link};
+use super::diagnosis::{CONFIG_ERROR, CauseId, INVALID_IMAGE_NAME, Link};
 use super::evidence::{Evidence, Finding, TAKES_LONG, event_time, events_of, has_reason, message};
 use super::typed::Typed as _;
 use crate::api::shell::foreign_word;
@@ -163,12 +163,7 @@ fn containers(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<F
 
 fn image(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     let reason = waiting_reason(container)?;
-    if !matches!(
-        reason,
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" | "RegistryUnavailable"
-    ) {
-        return None;
-    }
+    CauseId::ImagePullFailed.attempt(reason)?;
     let image = container.image.as_str();
     // During the back-off the waiting message is empty talk; the registry's answer is in the event.
     let answer = events_of(pod.subject(), evidence)
@@ -180,7 +175,7 @@ fn image(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence
     let missing = ["not found", "manifest unknown", "name unknown", "couldn't parse image", "invalid reference"];
     let denied = ["unauthorized", "denied", "forbidden", "authentication", "authorization"];
     let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let (cause, remedy) = if reason == "InvalidImageName" || says(answer, image, &missing, &["404"]) {
+    let (cause, remedy) = if reason == INVALID_IMAGE_NAME || says(answer, image, &missing, &["404"]) {
         (
             CauseId::ImageNotFound,
             format!(
@@ -209,14 +204,12 @@ fn says(answer: &str, image: &str, words: &[&str], codes: &[&str]) -> bool {
 
 fn config(container: &ContainerStatus, reference: &ObjectRef) -> Option<Finding> {
     let reason = waiting_reason(container)?;
-    if !matches!(reason, "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError") {
-        return None;
-    }
+    CauseId::ContainerConfig.attempt(reason)?;
     let name = &container.name;
     let message = waiting_message(container).unwrap_or(reason);
     let (cause, remedy) = if lacks_memory(message) {
         (CauseId::OutOfMemory, RAISE_MEMORY)
-    } else if reason == "CreateContainerConfigError" {
+    } else if reason == CONFIG_ERROR {
         (CauseId::ContainerConfig, "check that the Secrets and ConfigMaps it names exist and have these keys")
     } else {
         let remedy = "change what the message names: the image and its command, or what the node can give a container";
@@ -297,7 +290,7 @@ fn member_of(name: &str) -> Option<(&str, u32)> {
 
 fn crash(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     let restarts = container.restart_count;
-    let waits = waiting_reason(container) == Some("CrashLoopBackOff");
+    let waits = waiting_reason(container).is_some_and(|reason| CauseId::CrashLoop.attempt(reason).is_some());
     let ended = ended_before(container)?;
     let why = ended.reason.as_deref().unwrap_or("Error");
     let memory = why == "OOMKilled" || ended.message.as_deref().is_some_and(lacks_memory);
