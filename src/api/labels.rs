@@ -41,6 +41,12 @@ pub const ANNOTATION_ALLOW_NEW_KEY: &str = "fleet-scheduler.io/allow-new-key";
 /// Annotation on a CSR: version of the agent that asks.
 pub const ANNOTATION_AGENT_VERSION: &str = "fleet-scheduler.io/agent-version";
 
+/// Annotation of Kubernetes on the StorageClass that PersistentVolumeClaims without one get, where it is `true`.
+pub const ANNOTATION_DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// [`ANNOTATION_DEFAULT_CLASS`] and its older key, which servers still honour.
+pub const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] =
+    [ANNOTATION_DEFAULT_CLASS, "storageclass.beta.kubernetes.io/is-default-class"];
+
 /// Field manager of everything the scheduler applies.
 pub const SCHEDULER_MANAGER: &str = "fleet-scheduler";
 /// Field manager of everything an agent applies.

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Event, Pod};
 
-use super::evidence::{Evidence, event_time};
+use super::evidence::{Evidence, event_time, has_reason};
 use super::pod::worth_reading;
+use super::pvc::is_bound;
+use super::typed::{Typed as _, read_list};
 use crate::api::kinds::Kind;
 use crate::k8s::client::{Selection, Server};
-use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::object::ObjectRef;
 
 /// Older events are of former tries, by the server's clock, but for those about Services and those of [`AT_WORK`]: whoever
 /// makes a load balancer, a node or a volume says so once, and may take longer for it.
@@ -35,49 +37,50 @@ pub(crate) async fn collect<'a>(
 ) -> Evidence {
     let waiting: Vec<&ObjectRef> = waiting.collect();
     let namespaces: BTreeSet<&str> = waiting.iter().filter_map(|object| object.namespace.as_deref()).collect();
-    let sets = waiting.iter().any(|object| object.kind == "Deployment");
+    let deployments = waiting.iter().any(|object| object.kind == "Deployment");
     let mut evidence = Evidence::default();
     for namespace in namespaces {
         let labelled = Selection { namespace: Some(namespace), labels: Some(selector), ..Selection::default() };
         let all = Selection { namespace: Some(namespace), ..Selection::default() };
         let (pods_kind, events_kind) = (Kind::known("", "Pod"), Kind::known("", "Event"));
-        let (sets_kind, claims_kind) = (Kind::known("apps", "ReplicaSet"), Kind::known("", "PersistentVolumeClaim"));
-        let (pods, claims, events, replica_sets) = futures::join!(
+        let (sets_kind, pvcs_kind) = (Kind::known("apps", "ReplicaSet"), Kind::known("", "PersistentVolumeClaim"));
+        let (pods, pvcs, events, replica_sets) = futures::join!(
             server.list(&pods_kind, &labelled),
-            server.list(&claims_kind, &all),
+            server.list(&pvcs_kind, &all),
             server.list(&events_kind, &all),
-            async { if sets { server.list(&sets_kind, &labelled).await } else { Ok(Vec::new()) } },
+            async { if deployments { server.list(&sets_kind, &labelled).await } else { Ok(Vec::new()) } },
         );
-        evidence.pods.extend(pods.unwrap_or_default());
-        evidence.claims.extend(claims.unwrap_or_default());
+        evidence.pods.extend(read_list(&pods.unwrap_or_default()));
+        evidence.pvcs.extend(read_list(&pvcs.unwrap_or_default()));
         let now = server.now();
-        evidence.events.extend(events.unwrap_or_default().into_iter().filter(|event| counts(event, now)));
-        evidence.replica_sets.extend(replica_sets.unwrap_or_default());
+        let events = read_list(&events.unwrap_or_default());
+        evidence.events.extend(events.into_iter().filter(|event| counts(event, now)));
+        evidence.replica_sets.extend(read_list(&replica_sets.unwrap_or_default()));
     }
-    let unbound = evidence.claims.iter().any(|claim| text(claim, "/status/phase") != Some("Bound"));
-    if unbound {
+    if !evidence.pvcs.iter().all(is_bound) {
         let classes = Kind::known("storage.k8s.io", "StorageClass");
-        evidence.classes = server.list(&classes, &Selection::default()).await.ok();
+        let classes = server.list(&classes, &Selection::default()).await.ok();
+        evidence.storage_classes = classes.map(|classes| read_list(&classes));
     }
     evidence.logs = logs(server, &evidence.pods).await;
     evidence
 }
 
-fn counts(event: &Value, now: Timestamp) -> bool {
+fn counts(event: &Event, now: Timestamp) -> bool {
     let young = |at: Timestamp| now.duration_since(at) <= EVENT_AGE;
     event_time(event).is_none_or(young)
-        || text(event, "/involvedObject/kind") == Some("Service")
-        || text(event, "/reason").is_some_and(|reason| AT_WORK.contains(&reason))
+        || event.involved_object.kind.as_deref() == Some("Service")
+        || has_reason(event, &AT_WORK)
 }
 
 /// The last lines of containers that are not ready: of the run that ended before, and of the one at work. What cannot be read
 /// at once is left out.
-async fn logs(server: &Server, pods: &[Value]) -> BTreeMap<String, Vec<String>> {
+async fn logs(server: &Server, pods: &[Pod]) -> BTreeMap<String, Vec<String>> {
     let end = Instant::now() + LOGS_WITHIN;
     let server = &server.until(Some(server.deadline.map_or(end, |deadline| deadline.min(end))));
     let containers = pods.iter().flat_map(|pod| worth_reading(pod).into_iter().map(move |container| (pod, container)));
     let reads = containers.map(|(pod, container)| async move {
-        let (namespace, name) = (text(pod, "/metadata/namespace")?, text(pod, "/metadata/name")?);
+        let (namespace, name) = (pod.namespace()?, pod.name()?);
         let path =
             format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={LOG_LINES}");
         let previous = format!("{path}&previous=true");
@@ -101,6 +104,7 @@ fn of_both_runs(former: Option<String>, now: Option<String>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnose::typed::typed;
     use crate::k8s::event::Events;
     use serde_json::json;
 
@@ -109,7 +113,8 @@ mod tests {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
         let about = |kind: &str, reason: &str, minutes: i64| {
             let at = (now - SignedDuration::from_mins(minutes)).to_string();
-            counts(&json!({"involvedObject": {"kind": kind}, "reason": reason, "lastTimestamp": at}), now)
+            let event = json!({"involvedObject": {"kind": kind}, "reason": reason, "lastTimestamp": at});
+            counts(&typed(event), now)
         };
         assert!(about("Pod", "FailedMount", 4) && !about("Pod", "FailedMount", 6));
         assert!(about("Pod", "FailedMount", -6), "a later one, by whatever clock");
@@ -124,7 +129,7 @@ mod tests {
         ] {
             assert!(about(kind, reason, 50), "{reason}");
         }
-        assert!(counts(&json!({"involvedObject": {"kind": "Pod"}}), now), "one that does not say when");
+        assert!(counts(&typed(json!({"involvedObject": {"kind": "Pod"}})), now), "one that does not say when");
     }
 
     #[tokio::test]
@@ -144,7 +149,7 @@ mod tests {
         let kind = Kind::known("apps", "Deployment");
         let waiting = [ObjectRef::new(&kind, Some("fleet"), "d")];
         let evidence = collect(&server, "fleet-scheduler.io/install=demo", waiting.iter()).await;
-        let reasons: Vec<_> = evidence.events.iter().filter_map(|event| text(event, "/reason")).collect();
+        let reasons: Vec<_> = evidence.events.iter().filter_map(|event| event.reason.as_deref()).collect();
         assert_eq!(reasons, ["4"]);
     }
 

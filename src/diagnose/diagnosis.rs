@@ -66,6 +66,23 @@ pub enum CauseId {
     Slow,
 }
 
+/// Waiting reason of a container whose image has a malformed name.
+pub(crate) const INVALID_IMAGE_NAME: &str = "InvalidImageName";
+/// Waiting reason of a container whose Secrets, ConfigMaps or their keys are missing.
+pub(crate) const CONFIG_ERROR: &str = "CreateContainerConfigError";
+
+/// The latest try of a node, as the reason reports it for which a container waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// It has failed just now.
+    Failed,
+    /// It failed before, and the next one is put off.
+    BackingOff,
+    /// Another one tells nothing new: a name does not become right by it, and the images of a node are searched without
+    /// a pause.
+    Conclusive,
+}
+
 impl CauseId {
     /// All of them, in the order of their definition.
     pub const ALL: [Self; 26] = [
@@ -100,6 +117,32 @@ impl CauseId {
     /// The id, such as `no-default-storage-class`.
     pub fn id(self) -> String {
         serde_json::to_value(self).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// The reasons for which containers wait where this is the cause. Some of [`Self::ContainerConfig`] and
+    /// [`Self::CrashLoop`] turn out to be [`Self::OutOfMemory`].
+    pub(crate) fn waiting_reasons(self) -> &'static [(&'static str, Attempt)] {
+        match self {
+            Self::ImageNotFound | Self::ImagePullDenied | Self::ImagePullFailed => &[
+                ("ErrImagePull", Attempt::Failed),
+                ("ImagePullBackOff", Attempt::BackingOff),
+                ("RegistryUnavailable", Attempt::BackingOff),
+                (INVALID_IMAGE_NAME, Attempt::Conclusive),
+                ("ErrImageNeverPull", Attempt::Conclusive),
+            ],
+            Self::ContainerConfig => &[
+                (CONFIG_ERROR, Attempt::Failed),
+                ("CreateContainerError", Attempt::Failed),
+                ("RunContainerError", Attempt::Failed),
+            ],
+            Self::CrashLoop => &[("CrashLoopBackOff", Attempt::BackingOff)],
+            _ => &[],
+        }
+    }
+
+    /// The attempt that a waiting reason of this cause reports; none for a reason of another cause.
+    pub(crate) fn attempt(self, reason: &str) -> Option<Attempt> {
+        self.waiting_reasons().iter().find(|(known, _)| *known == reason).map(|(_, attempt)| *attempt)
     }
 
     /// Whether the log of a container tells it.

@@ -1,34 +1,38 @@
-//! What was read of a cluster for a diagnosis, and what was found in it.
+//! Evidence read from a cluster for a diagnosis, and the findings in it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::Value;
 
 use super::diagnosis::{CauseId, Link};
 use crate::k8s::object::{text, uid};
 
-/// What was read for a diagnosis. Lists that could not be read are empty, and `classes` is then none.
+/// Objects and logs read for a diagnosis. Lists that could not be read are empty, and `storage_classes` is then none.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
-    /// Pods with our label.
-    pub pods: Vec<Value>,
-    /// ReplicaSets with our label.
-    pub replica_sets: Vec<Value>,
-    /// Volume claims of the namespace.
-    pub claims: Vec<Value>,
-    /// Storage classes of the cluster; none when they may not be read.
-    pub classes: Option<Vec<Value>>,
-    /// Events of the namespace: of the last minutes, all about Services, and all of who is at work on a pod or a claim.
-    pub events: Vec<Value>,
+    /// Pods with the label of the installation.
+    pub pods: Vec<Pod>,
+    /// ReplicaSets with the label of the installation.
+    pub replica_sets: Vec<ReplicaSet>,
+    /// PersistentVolumeClaims of the namespace.
+    pub pvcs: Vec<PersistentVolumeClaim>,
+    /// StorageClasses of the cluster; none when they may not be read.
+    pub storage_classes: Option<Vec<StorageClass>>,
+    /// Events of the namespace: of the last minutes, all about Services, and all of who is at work on a pod or a PVC.
+    pub events: Vec<Event>,
     /// The last lines of logs by `namespace/pod/container`.
-    pub logs: std::collections::BTreeMap<String, Vec<String>>,
+    pub logs: BTreeMap<String, Vec<String>>,
 }
 
-/// What drivers of storage say when a try took longer than it may: the next one may find it done.
+/// Words of storage drivers for a try that took longer than it may: the next one may find it done.
 pub(super) const TAKES_LONG: [&str; 2] = ["DeadlineExceeded", "deadline exceeded"];
 
-/// What is found for one object: the rest of the chain, the cause and the remedy.
+/// The finding for one object: the rest of the chain, the cause and the remedy.
 pub(crate) struct Finding {
     pub(super) cause: CauseId,
     pub(super) chain: Vec<Link>,
@@ -53,34 +57,57 @@ impl Finding {
     }
 }
 
-pub(super) fn is_warning(event: &Value) -> bool {
-    text(event, "/type") == Some("Warning")
+/// An object as events name it: by its uid, else by kind and name.
+#[derive(Clone, Copy)]
+pub(super) struct Subject<'o> {
+    pub(super) uid: &'o str,
+    pub(super) kind: &'o str,
+    pub(super) name: &'o str,
+}
+
+impl<'o> Subject<'o> {
+    /// The subject of an object of any kind.
+    pub(super) fn of(object: &'o Value) -> Self {
+        let part = |pointer| text(object, pointer).unwrap_or_default();
+        Self { uid: uid(object), kind: part("/kind"), name: part("/metadata/name") }
+    }
+
+    fn is_of(self, event: &Event) -> bool {
+        let involved = &event.involved_object;
+        match involved.uid.as_deref() {
+            Some(uid) if !uid.is_empty() => uid == self.uid,
+            _ => involved.kind.as_deref() == Some(self.kind) && involved.name.as_deref() == Some(self.name),
+        }
+    }
+}
+
+pub(super) fn is_warning(event: &Event) -> bool {
+    event.type_.as_deref() == Some("Warning")
+}
+
+/// Whether the reason of an event is one of these.
+pub(super) fn has_reason(event: &Event, reasons: &[&str]) -> bool {
+    event.reason.as_deref().is_some_and(|reason| reasons.contains(&reason))
+}
+
+/// The message of an event, empty when there is none.
+pub(super) fn message(event: &Event) -> &str {
+    event.message.as_deref().unwrap_or_default()
 }
 
 /// The events about an object, the latest first.
-pub(super) fn events_of<'a>(object: &Value, evidence: &'a Evidence) -> impl Iterator<Item = &'a Value> + use<'a> {
-    let (own, kind, name) = (
-        uid(object).to_owned(),
-        text(object, "/kind").unwrap_or_default().to_owned(),
-        text(object, "/metadata/name").unwrap_or_default().to_owned(),
-    );
-    let mut events: Vec<&Value> = evidence
-        .events
-        .iter()
-        .filter(move |event| match text(event, "/involvedObject/uid") {
-            Some(uid) if !uid.is_empty() => uid == own,
-            _ => {
-                text(event, "/involvedObject/kind") == Some(&kind) && text(event, "/involvedObject/name") == Some(&name)
-            }
-        })
-        .collect();
+pub(super) fn events_of<'e>(subject: Subject<'_>, evidence: &'e Evidence) -> impl Iterator<Item = &'e Event> + use<'e> {
+    let mut events: Vec<&Event> = evidence.events.iter().filter(|event| subject.is_of(event)).collect();
     events.sort_by_key(|event| std::cmp::Reverse(event_time(event)));
     events.into_iter()
 }
 
-/// When an event was last seen, if it says. As text these times have no order: some have fractions of a second.
-pub(crate) fn event_time(event: &Value) -> Option<Timestamp> {
-    ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"]
-        .iter()
-        .find_map(|pointer| text(event, pointer)?.parse().ok())
+/// The time when an event was last observed, if it has one.
+pub(crate) fn event_time(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    series
+        .map(|time| time.0)
+        .or(event.last_timestamp.as_ref().map(|time| time.0))
+        .or(event.event_time.as_ref().map(|time| time.0))
+        .or(event.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::Value;
 
-use super::diagnosis::{CauseId, Diagnosis};
-use super::evidence::{Evidence, event_time};
+use super::diagnosis::{Attempt, CauseId, Diagnosis};
+use super::evidence::{Evidence, event_time, has_reason, message};
+use super::pod::{MOUNT_FAILURES, statuses, waiting_reason};
+use super::typed::Typed;
 use super::workload::{ContainerKey, Runs, runs as runs_of};
-use crate::k8s::object::{ObjectRef, condition, list, number, text, uid};
+use crate::k8s::object::{ObjectRef, condition, text, uid};
 
 /// How long causes have been seen. Those that went away start anew.
 #[derive(Default)]
@@ -17,9 +20,9 @@ pub(crate) struct Patience {
     /// What the first look of the wait found; of what pods show, as far as they have shown it ever since.
     before: Option<BTreeSet<Sign>>,
     /// How many runs of each container had begun at the first look of the wait.
-    at_start: Option<BTreeMap<ContainerKey, i64>>,
+    at_start: Option<BTreeMap<ContainerKey, i32>>,
     /// And at the first look after the turn of what is missing came.
-    at_turn: Option<BTreeMap<ContainerKey, i64>>,
+    at_turn: Option<BTreeMap<ContainerKey, i32>>,
 }
 
 /// A try that failed: the uid of what tells of it, and what it tells. Another try gives another sign.
@@ -40,7 +43,7 @@ impl Patience {
         let first = self.before.is_none();
         let before = self.before.get_or_insert_with(|| signs.clone());
         // What a pod shows no more and then again is new. Whatever could not be read this time is still there.
-        let pods: BTreeSet<&str> = evidence.pods.iter().map(uid).collect();
+        let pods: BTreeSet<&str> = evidence.pods.iter().map(Typed::uid).collect();
         before.retain(|sign| signs.contains(sign) || !pods.contains(sign.0.as_str()));
         let target = |cause: &Diagnosis| {
             let head = cause.chain.first().map(|link| &link.object);
@@ -82,7 +85,7 @@ impl Patience {
     }
 
     /// Whether an event tells of something that came after the first look of the wait.
-    pub(crate) fn is_new(&self, event: &Value) -> bool {
+    pub(crate) fn is_new(&self, event: &Event) -> bool {
         self.before.as_ref().is_some_and(|before| !before.contains(&of_event(event)))
     }
 
@@ -106,37 +109,35 @@ fn signs(missing: &[&Value], evidence: &Evidence) -> BTreeSet<Sign> {
 
 /// The signs of a cause; none for what is as the cluster shows it now, whenever it began.
 fn signs_of(cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) -> Option<BTreeSet<Sign>> {
-    let about = |event: &Value| {
-        let part = |part: &str| text(event, &format!("/involvedObject/{part}"));
+    let about = |event: &Event| {
+        let involved = &event.involved_object;
         let mut objects = cause.chain.iter().map(|link| &link.object);
         objects.any(|object| {
-            part("kind") == Some(&object.kind)
-                && part("name") == Some(&object.name)
-                && part("namespace") == object.namespace.as_deref()
+            involved.kind.as_ref() == Some(&object.kind)
+                && involved.name.as_ref() == Some(&object.name)
+                && involved.namespace == object.namespace
         })
     };
     let reasons = |reasons: &[&str]| -> BTreeSet<Sign> {
-        let of_reason = |event: &&Value| text(event, "/reason").is_some_and(|reason| reasons.contains(&reason));
-        evidence.events.iter().filter(of_reason).filter(|event| about(event)).map(of_event).collect()
+        let counts = |event: &&Event| has_reason(event, reasons) && about(event);
+        evidence.events.iter().filter(counts).map(of_event).collect()
     };
     let signs = match cause.cause {
         CauseId::ImageNotFound | CauseId::ImagePullDenied | CauseId::ImagePullFailed => {
-            let in_chain = |pod: &&Value| {
-                let reference = ObjectRef::of(pod);
+            let in_chain = |pod: &&Pod| {
+                let reference = pod.reference();
                 cause.chain.iter().any(|link| Some(&link.object) == reference.as_ref())
             };
-            let pods: Vec<&Value> = evidence.pods.iter().filter(in_chain).collect();
-            // A name does not become right by trying again, and whether a node has the image is looked up without a pause.
-            let told_now = |(_, why)| matches!(why, "InvalidImageName" | "ErrImageNeverPull");
-            if pods.iter().any(|pod| waiting(pod).any(told_now)) {
+            let pods: Vec<&Pod> = evidence.pods.iter().filter(in_chain).collect();
+            let is_conclusive = |(_, reason)| cause.cause.attempt(reason) == Some(Attempt::Conclusive);
+            if pods.iter().any(|pod| waiting(pod).any(is_conclusive)) {
                 return None;
             }
             // Events of the same reason tell again and again that a try is put off. Those do not quote the registry.
-            let pulled = evidence.events.iter().filter(|event| {
-                text(event, "/reason") == Some("Failed")
-                    && text(event, "/message").is_some_and(|message| message.contains("pull"))
-                    && about(event)
-            });
+            let pulled = evidence
+                .events
+                .iter()
+                .filter(|event| has_reason(event, &["Failed"]) && message(event).contains("pull") && about(event));
             pulled.map(of_event).chain(pods.into_iter().flat_map(of_pulls)).collect()
         }
         CauseId::QuotaExceeded | CauseId::PodSecurity | CauseId::PodsRefused => {
@@ -145,16 +146,16 @@ fn signs_of(cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) -> O
             signs
         }
         CauseId::ProvisioningFailed => reasons(&["ProvisioningFailed"]),
-        CauseId::MountFailed => reasons(&["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"]),
+        CauseId::MountFailed => reasons(&MOUNT_FAILURES),
         _ => return None,
     };
     Some(signs)
 }
 
 /// An event that tells of the same again counts up, or is of another time.
-fn of_event(event: &Value) -> Sign {
-    let counts = ["/count", "/series/count"].map(|count| number(event, count));
-    (uid(event).to_owned(), format!("{counts:?} {:?}", event_time(event)))
+fn of_event(event: &Event) -> Sign {
+    let counts = [event.count, event.series.as_ref().and_then(|series| series.count)];
+    (event.uid().to_owned(), format!("{counts:?} {:?}", event_time(event)))
 }
 
 /// A condition is not written again while it holds.
@@ -166,20 +167,18 @@ fn of_condition(object: &Value, kind: &str) -> Option<Sign> {
 
 /// Events can be lost: a node sends few about one pod. Its status tells too that an image was not pulled, and by another
 /// reason that it was tried just now.
-fn of_pulls(pod: &Value) -> Vec<Sign> {
-    let sign = |(name, why): (&str, &str)| match why {
-        "ErrImagePull" => vec![format!("{name} waits"), format!("{name} tried")],
-        "ImagePullBackOff" | "RegistryUnavailable" => vec![format!("{name} waits")],
+fn of_pulls(pod: &Pod) -> Vec<Sign> {
+    let sign = |(name, reason): (&str, &str)| match CauseId::ImagePullFailed.attempt(reason) {
+        Some(Attempt::Failed) => vec![format!("{name} waits"), format!("{name} tried")],
+        Some(Attempt::BackingOff) => vec![format!("{name} waits")],
         _ => Vec::new(),
     };
-    waiting(pod).flat_map(sign).map(|sign| (uid(pod).to_owned(), sign)).collect()
+    waiting(pod).flat_map(sign).map(|sign| (pod.uid().to_owned(), sign)).collect()
 }
 
 /// The containers that wait, by name, each with its reason.
-fn waiting(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
-    let init = list(pod, "/status/initContainerStatuses").iter();
-    init.chain(list(pod, "/status/containerStatuses"))
-        .filter_map(|container| Some((text(container, "/name")?, text(container, "/state/waiting/reason")?)))
+fn waiting(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
+    statuses(pod).filter_map(|container| Some((container.name.as_str(), waiting_reason(container)?)))
 }
 
 #[cfg(test)]
@@ -187,6 +186,7 @@ mod tests {
     use super::*;
     use crate::diagnose::diagnosis::Link;
     use crate::diagnose::kstatus::evaluate;
+    use crate::diagnose::typed::{typed, typed_list};
     use crate::diagnose::workload::diagnose;
     use serde_json::json;
 
@@ -195,9 +195,9 @@ mod tests {
             "spec": {"replicas": 1}, "status": {"observedGeneration": 1}})
     }
 
-    fn pod(uid: &str, status: Value) -> Value {
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "s-0", "namespace": "n", "uid": uid, "ownerReferences": [{"uid": "s"}]},
-            "status": status})
+    fn pod(uid: &str, status: Value) -> Pod {
+        let metadata = json!({"name": "s-0", "namespace": "n", "uid": uid, "ownerReferences": [{"uid": "s"}]});
+        typed(json!({"metadata": metadata, "status": status}))
     }
 
     /// Whether the cause has begun to count after each of these looks at one container; none is the turn of its object.
@@ -316,13 +316,15 @@ mod tests {
         looks.iter().map(look).collect()
     }
 
-    fn event(kind: &str, name: &str, reason: &str, message: &str, count: i64) -> Value {
-        json!({"metadata": {"uid": format!("{reason} {message}")}, "reason": reason, "message": message, "count": count,
-            "involvedObject": {"kind": kind, "namespace": "n", "name": name}, "lastTimestamp": "2026-01-01T00:00:00Z"})
+    fn event(kind: &str, name: &str, reason: &str, message: &str, count: i32) -> Event {
+        typed(
+            json!({"metadata": {"uid": format!("{reason} {message}")}, "reason": reason, "message": message, "count": count,
+            "involvedObject": {"kind": kind, "namespace": "n", "name": name}, "lastTimestamp": "2026-01-01T00:00:00Z"}),
+        )
     }
 
     /// A pod whose image is not there, with what its node says about it.
-    fn pulling(uid: &str, why: &str, events: Vec<Value>) -> Evidence {
+    fn pulling(uid: &str, why: &str, events: Vec<Event>) -> Evidence {
         let message = "failed to pull image \"i\": not found";
         let container = json!({"name": "c", "image": "i", "state": {"waiting": {"reason": why, "message": message}}});
         let pods = vec![pod(uid, json!({"phase": "Pending", "containerStatuses": [container]}))];
@@ -357,16 +359,11 @@ mod tests {
     #[test]
     fn what_was_refused_before_the_wait_began_counts_once_it_is_refused_again() {
         let pending = || pod("p", json!({"phase": "Pending"}));
-        let claims = |claim: &str| {
-            vec![json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "status": {"phase": "Pending"},
-                "metadata": {"name": claim, "namespace": "n"}, "spec": {"storageClassName": "fast"}})]
-        };
-        let bound_to = |claim: &str| {
-            let mut pod = pending();
-            pod["spec"] = json!({"volumes": [{"persistentVolumeClaim": {"claimName": claim}}]});
-            pod
-        };
-        let volume = Evidence { pods: vec![bound_to("v")], claims: claims("v"), ..Evidence::default() };
+        let pvc = json!({"status": {"phase": "Pending"}, "metadata": {"name": "v", "namespace": "n"},
+            "spec": {"storageClassName": "fast"}});
+        let mounts = json!({"volumes": [{"persistentVolumeClaim": {"claimName": "v"}}]});
+        let mounting = Pod { spec: Some(typed(mounts)), ..pending() };
+        let volume = Evidence { pods: vec![mounting], pvcs: typed_list(vec![pvc]), ..Evidence::default() };
         let mounting = Evidence { pods: vec![pending()], ..Evidence::default() };
         for (cause, evidence, about, reason, message) in [
             (CauseId::QuotaExceeded, Evidence::default(), ("StatefulSet", "s"), "FailedCreate", "exceeded quota: q"),

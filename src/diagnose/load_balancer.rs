@@ -1,37 +1,33 @@
-//! Why a Service of type LoadBalancer has no address.
+//! Reasons why a Service of type LoadBalancer has no address.
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Event, Service};
 
 use super::diagnosis::{CauseId, Link};
-use super::evidence::{Evidence, Finding, events_of, is_warning};
-use crate::k8s::object::{ObjectRef, list, text};
+use super::evidence::{Evidence, Finding, events_of, has_reason, is_warning, message};
+use super::typed::Typed as _;
 
-/// What the service controller of a cloud puts on a Service before it makes a load balancer.
+/// Finalizer that the service controller of a cloud puts on a Service before it makes a load balancer.
 const CLOUDS_FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-/// What those who make load balancers say once they have: a cloud's own controller, MetalLB, AWS's.
+/// Reasons of events once a load balancer is made: a cloud's own controller, MetalLB, AWS's.
 const SUCCESS: [&str; 3] = ["EnsuredLoadBalancer", "IPAllocated", "SuccessfullyReconciled"];
 
-pub(crate) fn find(service: &Value, evidence: &Evidence) -> Option<Finding> {
-    if text(service, "/spec/type") != Some("LoadBalancer") || !list(service, "/status/loadBalancer/ingress").is_empty()
-    {
+pub(crate) fn find(service: &Service, evidence: &Evidence) -> Option<Finding> {
+    if service.spec.as_ref()?.type_.as_deref() != Some("LoadBalancer") || has_address(service) {
         return None;
     }
-    let object = ObjectRef::of(service)?;
-    let events: Vec<&Value> = events_of(service, evidence).filter(|event| !is_of_others(event)).collect();
-    let result = events
-        .iter()
-        .find(|event| is_warning(event) || text(event, "/reason").is_some_and(|reason| SUCCESS.contains(&reason)));
+    let object = service.reference()?;
+    let events: Vec<&Event> = events_of(service.subject(), evidence).filter(|event| !is_unrelated(event)).collect();
+    let result = events.iter().find(|event| is_warning(event) || has_reason(event, &SUCCESS));
     if let Some(failure) = result.filter(|event| is_warning(event)) {
-        let message = text(failure, "/message").unwrap_or_default();
         return Some(Finding::new(
             CauseId::LoadBalancerFailed,
-            Link { object, state: format!("the load balancer could not be made: {message}") },
+            Link { object, state: format!("the load balancer could not be made: {}", message(failure)) },
             "put right what the cloud says",
         ));
     }
-    // Someone is at work on it: a cloud takes minutes. Its finalizer is there before its first event, and stays.
-    let held = list(service, "/metadata/finalizers").iter().any(|finalizer| finalizer == CLOUDS_FINALIZER);
+    // A cloud at work on it takes minutes. Its finalizer is there before its first event, and stays.
+    let held = service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == CLOUDS_FINALIZER);
     if held || !events.is_empty() {
         return None;
     }
@@ -42,12 +38,17 @@ pub(crate) fn find(service: &Value, evidence: &Evidence) -> Option<Finding> {
     ))
 }
 
-/// Whether an event is about something else than the load balancer: the endpoints of the Service, or somebody's policies.
-fn is_of_others(event: &Value) -> bool {
-    let writer = text(event, "/source/component").filter(|component| !component.is_empty());
-    let writer = writer.or_else(|| text(event, "/reportingComponent")).unwrap_or_default();
-    let reason = text(event, "/reason").unwrap_or_default();
-    writer.starts_with("endpoint")
+fn has_address(service: &Service) -> bool {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    balancer.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|ingress| !ingress.is_empty())
+}
+
+/// Whether an event is about something else than the load balancer: the endpoints of the Service, or a policy.
+fn is_unrelated(event: &Event) -> bool {
+    let writer = event.source.as_ref().and_then(|source| source.component.as_deref());
+    let writer = writer.filter(|component| !component.is_empty()).or(event.reporting_component.as_deref());
+    let reason = event.reason.as_deref().unwrap_or_default();
+    writer.unwrap_or_default().starts_with("endpoint")
         || reason.starts_with("FailedTo") && reason.contains("Endpoint")
         || reason == "PolicyViolation"
 }

@@ -11,6 +11,7 @@ pub mod kstatus;
 mod load_balancer;
 mod pod;
 mod pvc;
+mod typed;
 pub mod workload;
 
 pub use diagnosis::{CauseId, Diagnosis, Link, WaitFailure};

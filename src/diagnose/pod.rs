@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition};
 
-use super::diagnosis::{CauseId, Link};
-use super::evidence::{Evidence, Finding, TAKES_LONG, event_time, events_of};
+use super::diagnosis::{CONFIG_ERROR, CauseId, INVALID_IMAGE_NAME, Link};
+use super::evidence::{Evidence, Finding, TAKES_LONG, event_time, events_of, has_reason, message};
+use super::typed::Typed as _;
 use crate::api::shell::foreign_word;
-use crate::k8s::object::{ObjectRef, condition, list, number, text};
+use crate::k8s::object::ObjectRef;
 
 /// From how many restarts on a container that sits out a back-off counts as crashing for good: three runs have ended by
 /// then. That one ended for want of what comes before it does not count; whoever waits sees to that.
-const RESTARTS: i64 = 2;
+const RESTARTS: i32 = 2;
 
 /// From how many restarts on one that is between back-offs does.
-const RESTARTS_BETWEEN: i64 = 4;
+const RESTARTS_BETWEEN: i32 = 4;
 
 /// How long a name may be unknown after its pod got its address: DNS keeps that a name does not exist for 30 s, and whoever
 /// looked it up tries again some time after.
@@ -24,13 +25,16 @@ const NEW_NAME: Duration = Duration::from_secs(60);
 /// How many lines of a log are shown with a cause.
 const SHOWN: usize = 8;
 
+/// Reasons of events about a volume or a network that a pod does not get.
+pub(crate) const MOUNT_FAILURES: [&str; 3] = ["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"];
+
 const RAISE_MEMORY: &str = "raise its memory limit: `resources.limits.memory` of the component, in the values";
 
-pub(crate) fn find(pod: &Value, evidence: &Evidence) -> Option<Finding> {
+pub(crate) fn find(pod: &Pod, evidence: &Evidence) -> Option<Finding> {
     if is_ready(pod) {
         return None;
     }
-    let reference = ObjectRef::of(pod)?;
+    let reference = pod.reference()?;
     unbound_claim(pod, &reference, evidence)
         .or_else(|| unschedulable(pod, &reference, evidence))
         .or_else(|| containers(pod, &reference, evidence))
@@ -38,58 +42,100 @@ pub(crate) fn find(pod: &Value, evidence: &Evidence) -> Option<Finding> {
         .or_else(|| probe(pod, &reference, evidence))
 }
 
-pub(crate) fn is_ready(pod: &Value) -> bool {
-    condition(pod, "Ready").is_some_and(|c| text(c, "/status") == Some("True"))
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
 }
 
-/// What a pod that is not ready does: what its first container waits for, else its phase.
-pub(crate) fn state(pod: &Value) -> &str {
-    let waits = statuses(pod).find_map(|container| text(container, "/state/waiting/reason"));
-    waits.unwrap_or_else(|| match text(pod, "/status/phase") {
+/// The state of a pod that is not ready: the reason for which its first container waits, else its phase.
+pub(crate) fn state(pod: &Pod) -> &str {
+    let waits = statuses(pod).find_map(waiting_reason);
+    waits.unwrap_or_else(|| match phase(pod) {
         Some("Running") => "runs and is not ready",
         Some(phase) => phase,
         None => "no kubelet has looked at it yet",
     })
 }
 
-/// Its containers, with those that run before the others in front.
-fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
-    list(pod, "/status/initContainerStatuses").iter().chain(list(pod, "/status/containerStatuses"))
+pub(crate) fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
+fn condition<'p>(pod: &'p Pod, kind: &str) -> Option<&'p PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+}
+
+/// Its init containers.
+pub(crate) fn init_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    pod.status.iter().filter_map(|status| status.init_container_statuses.as_ref()).flatten()
+}
+
+/// Its containers without the init containers.
+pub(crate) fn main_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    pod.status.iter().filter_map(|status| status.container_statuses.as_ref()).flatten()
+}
+
+/// Its containers, the init containers first.
+pub(crate) fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    init_statuses(pod).chain(main_statuses(pod))
+}
+
+/// The reason for which a container waits.
+pub(crate) fn waiting_reason(container: &ContainerStatus) -> Option<&str> {
+    container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
+}
+
+fn waiting_message(container: &ContainerStatus) -> Option<&str> {
+    container.state.as_ref()?.waiting.as_ref()?.message.as_deref()
+}
+
+pub(crate) fn is_running(container: &ContainerStatus) -> bool {
+    container.state.as_ref().is_some_and(|state| state.running.is_some())
+}
+
+/// The end of the current run.
+pub(crate) fn ended(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    container.state.as_ref()?.terminated.as_ref()
+}
+
+/// The end of the latest run that has ended, where the run before counts first.
+pub(crate) fn ended_before(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    let before = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    before.or_else(|| ended(container))
 }
 
 fn link(reference: &ObjectRef, state: impl Into<String>) -> Link {
     Link { object: reference.clone(), state: state.into() }
 }
 
-fn unbound_claim(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    let names = list(pod, "/spec/volumes").iter().filter_map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
-    let finding = names
-        .filter_map(|name| {
-            evidence.claims.iter().find(|claim| {
-                text(claim, "/metadata/name") == Some(name)
-                    && text(claim, "/metadata/namespace") == reference.namespace.as_deref()
-            })
-        })
-        .find_map(|claim| super::pvc::find(claim, evidence))?;
+/// The names of the PersistentVolumeClaims that a pod mounts.
+pub(crate) fn pvc_names(pod: &Pod) -> impl Iterator<Item = &str> {
+    let volumes = pod.spec.iter().filter_map(|spec| spec.volumes.as_ref()).flatten();
+    volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
+}
+
+fn unbound_claim(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let of_name = |name: &str| {
+        evidence.pvcs.iter().find(|pvc| pvc.name() == Some(name) && pvc.namespace() == reference.namespace.as_deref())
+    };
+    let finding = pvc_names(pod).filter_map(of_name).find_map(|pvc| super::pvc::find(pvc, evidence))?;
     Some(finding.below(link(reference, "Pending, its volume is not there")))
 }
 
-/// Why the scheduler finds no node for a pod.
-pub(crate) fn refused(pod: &Value) -> Option<&str> {
-    let refused = condition(pod, "PodScheduled")
-        .filter(|c| text(c, "/status") == Some("False") && text(c, "/reason") == Some("Unschedulable"))?;
-    Some(text(refused, "/message").unwrap_or("no node takes it"))
+/// The message of the scheduler when it finds no node for a pod.
+pub(crate) fn refused(pod: &Pod) -> Option<&str> {
+    let refused = condition(pod, "PodScheduled").filter(|condition| condition.status == "False")?;
+    (refused.reason.as_deref() == Some("Unschedulable"))
+        .then(|| refused.message.as_deref().unwrap_or("no node takes it"))
 }
 
-fn unschedulable(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+fn unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     let message = refused(pod)?;
     // The scheduler says this while a claim is bound; the claim itself tells why it is not.
     if message.contains("unbound immediate PersistentVolumeClaims") || message.contains("waiting for") {
         return None;
     }
     // A node is on its way, or one that exists is starting. Autoscalers have two words for it.
-    let scaling =
-        events_of(pod, evidence).any(|event| matches!(text(event, "/reason"), Some("TriggeredScaleUp" | "Nominated")));
+    let scaling = events_of(pod.subject(), evidence).any(|event| has_reason(event, &["TriggeredScaleUp", "Nominated"]));
     let starting = scaling || message.contains("node.kubernetes.io/not-ready");
     let remedy = if starting {
         "a node is on its way or not ready: see `kubectl get nodes`, and run the same command again once it is"
@@ -107,7 +153,7 @@ fn unschedulable(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Opt
     Some(if starting { finding.healing() } else { finding })
 }
 
-fn containers(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+fn containers(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     statuses(pod)
         .find_map(|container| image(pod, container, reference, evidence))
         .or_else(|| statuses(pod).find_map(|container| config(container, reference)))
@@ -115,26 +161,21 @@ fn containers(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option
         .or_else(|| statuses(pod).find_map(|container| crash(container, reference, evidence)))
 }
 
-fn image(pod: &Value, container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    let reason = text(container, "/state/waiting/reason")?;
-    if !matches!(
-        reason,
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" | "RegistryUnavailable"
-    ) {
-        return None;
-    }
-    let image = text(container, "/image").unwrap_or_default();
+fn image(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let reason = waiting_reason(container)?;
+    CauseId::ImagePullFailed.attempt(reason)?;
+    let image = container.image.as_str();
     // During the back-off the waiting message is empty talk; the registry's answer is in the event.
-    let answer = events_of(pod, evidence)
-        .filter(|event| text(event, "/reason") == Some("Failed"))
-        .filter_map(|event| text(event, "/message"))
+    let answer = events_of(pod.subject(), evidence)
+        .filter(|event| has_reason(event, &["Failed"]))
+        .map(message)
         .find(|message| message.contains(image) && message.contains("pull"))
-        .or_else(|| text(container, "/state/waiting/message"))
+        .or_else(|| waiting_message(container))
         .unwrap_or("no answer");
     let missing = ["not found", "manifest unknown", "name unknown", "couldn't parse image", "invalid reference"];
     let denied = ["unauthorized", "denied", "forbidden", "authentication", "authorization"];
     let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let (cause, remedy) = if reason == "InvalidImageName" || says(answer, image, &missing, &["404"]) {
+    let (cause, remedy) = if reason == INVALID_IMAGE_NAME || says(answer, image, &missing, &["404"]) {
         (
             CauseId::ImageNotFound,
             format!(
@@ -161,16 +202,14 @@ fn says(answer: &str, image: &str, words: &[&str], codes: &[&str]) -> bool {
     words.iter().any(|word| lower.contains(word)) || lower.split(|c: char| c.is_whitespace() || c == '=').any(is_code)
 }
 
-fn config(container: &Value, reference: &ObjectRef) -> Option<Finding> {
-    let reason = text(container, "/state/waiting/reason")?;
-    if !matches!(reason, "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError") {
-        return None;
-    }
-    let name = text(container, "/name").unwrap_or_default();
-    let message = text(container, "/state/waiting/message").unwrap_or(reason);
+fn config(container: &ContainerStatus, reference: &ObjectRef) -> Option<Finding> {
+    let reason = waiting_reason(container)?;
+    CauseId::ContainerConfig.attempt(reason)?;
+    let name = &container.name;
+    let message = waiting_message(container).unwrap_or(reason);
     let (cause, remedy) = if lacks_memory(message) {
         (CauseId::OutOfMemory, RAISE_MEMORY)
-    } else if reason == "CreateContainerConfigError" {
+    } else if reason == CONFIG_ERROR {
         (CauseId::ContainerConfig, "check that the Secrets and ConfigMaps it names exist and have these keys")
     } else {
         let remedy = "change what the message names: the image and its command, or what the node can give a container";
@@ -194,11 +233,11 @@ fn log_of<'e>(container: &str, pod: &ObjectRef, evidence: &'e Evidence) -> Optio
 }
 
 /// A cause that only the container's own log tells.
-fn told(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    if container.get("ready").and_then(Value::as_bool) == Some(true) {
+fn told(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    if container.ready {
         return None;
     }
-    let name = text(container, "/name").unwrap_or_default();
+    let name = &container.name;
     let lines = log_of(name, reference, evidence)?;
     let (cause, line) = super::container_log::cause(lines)?;
     let sibling = super::container_log::unknown_name(line).and_then(|name| Sibling::of(name, reference, evidence));
@@ -230,16 +269,15 @@ impl Sibling {
     /// The pod of a name as a headless Service gives it, `<pod>.<service>…`; none for the name of anything else.
     fn of(name: &str, reference: &ObjectRef, evidence: &Evidence) -> Option<Self> {
         let (label, _) = name.split_once('.')?;
-        let pod = evidence.pods.iter().find(|pod| {
-            text(pod, "/metadata/name") == Some(label)
-                && text(pod, "/metadata/namespace") == reference.namespace.as_deref()
-        });
+        let namespace = reference.namespace.as_deref();
+        let pod = evidence.pods.iter().find(|pod| pod.name() == Some(label) && pod.namespace() == namespace);
         let Some(pod) = pod else {
             let set = |name| member_of(name).map(|(set, _)| set);
             return set(label).is_some_and(|of| set(&reference.name) == Some(of)).then_some(Self::Coming);
         };
-        let runs = text(pod, "/status/phase") == Some("Running");
-        let address = text(pod, "/status/podIP").is_some_and(|address| !address.is_empty());
+        let runs = phase(pod) == Some("Running");
+        let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
+        let address = address.is_some_and(|address| !address.is_empty());
         Some(if runs && address { Self::There } else { Self::Coming })
     }
 }
@@ -250,21 +288,20 @@ fn member_of(name: &str) -> Option<(&str, u32)> {
     Some((set, ordinal.parse().ok()?))
 }
 
-fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    let restarts = number(container, "/restartCount").unwrap_or(0);
-    let waits = text(container, "/state/waiting/reason") == Some("CrashLoopBackOff");
-    let ended = [container.pointer("/lastState/terminated"), container.pointer("/state/terminated")];
-    let ended = ended.into_iter().flatten().next()?;
-    let why = text(ended, "/reason").unwrap_or("Error");
-    let memory = why == "OOMKilled" || text(ended, "/message").is_some_and(lacks_memory);
+fn crash(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let restarts = container.restart_count;
+    let waits = waiting_reason(container).is_some_and(|reason| CauseId::CrashLoop.attempt(reason).is_some());
+    let ended = ended_before(container)?;
+    let why = ended.reason.as_deref().unwrap_or("Error");
+    let memory = why == "OOMKilled" || ended.message.as_deref().is_some_and(lacks_memory);
     // What needs more memory than it may have needs it the next time too.
     let enough = if memory { 1 } else { RESTARTS };
     if !(waits && restarts >= enough || restarts >= RESTARTS_BETWEEN) {
         return None;
     }
-    let name = text(container, "/name").unwrap_or_default();
-    let code = number(ended, "/exitCode").unwrap_or_default();
-    let message = text(ended, "/message").map_or_else(String::new, |message| format!(": {}", message.trim()));
+    let name = &container.name;
+    let code = ended.exit_code;
+    let message = ended.message.as_deref().map_or_else(String::new, |message| format!(": {}", message.trim()));
     let mut finding = Finding::new(
         if memory { CauseId::OutOfMemory } else { CauseId::CrashLoop },
         link(
@@ -289,34 +326,31 @@ fn crash(container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Optio
 
 /// A mount that fails keeps the pod pending; an event of a pod that got over it is history. A kubelet that has not yet
 /// read a Secret says so in an event of the same reason and tries again at once.
-fn mount(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    if text(pod, "/status/phase") != Some("Pending") {
+fn mount(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    if phase(pod) != Some("Pending") {
         return None;
     }
-    let events: Vec<&Value> = events_of(pod, evidence).collect();
+    let events: Vec<&Event> = events_of(pod.subject(), evidence).collect();
     let failures = || {
         events.iter().copied().filter(|event| {
-            matches!(text(event, "/reason"), Some("FailedMount" | "FailedAttachVolume" | "FailedCreatePodSandBox"))
-                && !text(event, "/message").unwrap_or_default().contains("cache: timed out")
+            has_reason(event, &MOUNT_FAILURES)
+                && !message(event).contains("cache: timed out")
                 && !is_over(event, &events)
         })
     };
     let stays = failures().find(|event| !heals(event));
     let event = stays.or_else(|| failures().next())?;
-    let message = text(event, "/message").unwrap_or_default();
-    let finding = Finding::new(
-        CauseId::MountFailed,
-        link(reference, format!("{}: {message}", text(event, "/reason").unwrap_or_default())),
-        "make what the message names available to the node",
-    );
+    let state = format!("{}: {}", event.reason.as_deref().unwrap_or_default(), message(event));
+    let finding =
+        Finding::new(CauseId::MountFailed, link(reference, state), "make what the message names available to the node");
     Some(if stays.is_some() { finding } else { finding.healing() })
 }
 
 /// Whether a failure to mount is usual for minutes: a cloud takes a volume off its last node or takes its time to attach it,
 /// or the drivers of storage and network start on a node that has just joined. A kubelet that has waited in vain for a volume
 /// does not say for what.
-fn heals(failure: &Value) -> bool {
-    let message = text(failure, "/message").unwrap_or_default();
+fn heals(failure: &Event) -> bool {
+    let message = message(failure);
     let passing = [
         "Multi-Attach",
         "not found in the list of registered CSI drivers",
@@ -325,20 +359,20 @@ fn heals(failure: &Value) -> bool {
         "attachdetachment timeout",
         "timeout waiting for attach",
     ];
-    text(failure, "/reason") == Some("FailedCreatePodSandBox")
+    has_reason(failure, &["FailedCreatePodSandBox"])
         || passing.iter().chain(&TAKES_LONG).any(|words| message.contains(words))
         || message.starts_with("Unable to attach or mount volumes")
 }
 
 /// Whether the node has gone on since. It pulls images and makes containers once volumes and network are there, and mounts
 /// a volume once that is attached. A pod is pending all that time.
-fn is_over(failure: &Value, events: &[&Value]) -> bool {
+fn is_over(failure: &Event, events: &[&Event]) -> bool {
     // Most writers of events round to seconds.
-    let second = |event: &Value| event_time(event).map(Timestamp::as_second);
-    let ends = |event: &Value| match text(event, "/reason") {
+    let second = |event: &Event| event_time(event).map(Timestamp::as_second);
+    let ends = |event: &Event| match event.reason.as_deref() {
         Some("Pulling" | "Pulled" | "Created" | "Started") => true,
         Some("SuccessfulAttachVolume") => {
-            text(failure, "/reason") != Some("FailedCreatePodSandBox")
+            !has_reason(failure, &["FailedCreatePodSandBox"])
                 && volume(failure).is_none_or(|failed| volume(event) == Some(failed))
         }
         _ => false,
@@ -347,13 +381,13 @@ fn is_over(failure: &Value, events: &[&Value]) -> bool {
 }
 
 /// The volume that an event is about, if it names one.
-fn volume(event: &Value) -> Option<&str> {
-    text(event, "/message")?.split_once("for volume \"")?.1.split('"').next()
+fn volume(event: &Event) -> Option<&str> {
+    message(event).split_once("for volume \"")?.1.split('"').next()
 }
 
-fn probe(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    let event = events_of(pod, evidence).find(|event| text(event, "/reason") == Some("Unhealthy"))?;
-    let message = text(event, "/message").unwrap_or_default();
+fn probe(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let event = events_of(pod.subject(), evidence).find(|event| has_reason(event, &["Unhealthy"]))?;
+    let message = message(event);
     let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
     let read = || format!("read its log: `kubectl -n {namespace} logs {}`", foreign_word(&reference.name));
     let (said, remedy) = statuses(pod)
@@ -365,23 +399,23 @@ fn probe(pod: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<Find
 /// What a container with too little memory looks like when nothing kills it: the kernel takes the pages of the program
 /// itself away, which then reads them from the disk again and again and gets nowhere. It runs and prints nothing, and a log
 /// that is empty is no log to read.
-fn starved(pod: &Value, container: &Value, reference: &ObjectRef, evidence: &Evidence) -> Option<String> {
-    let name = text(container, "/name")?;
-    container.pointer("/state/running").filter(|_| log_of(name, reference, evidence).is_some_and(<[_]>::is_empty))?;
-    let mut specs = list(pod, "/spec/initContainers").iter().chain(list(pod, "/spec/containers"));
-    let limit = text(specs.find(|spec| text(spec, "/name") == Some(name))?, "/resources/limits/memory")?;
+fn starved(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<String> {
+    let name = &container.name;
+    if !is_running(container) || !log_of(name, reference, evidence).is_some_and(<[_]>::is_empty) {
+        return None;
+    }
+    let spec = pod.spec.as_ref()?;
+    let spec = spec.init_containers.iter().flatten().chain(&spec.containers).find(|spec| spec.name == *name)?;
+    let limit = &spec.resources.as_ref()?.limits.as_ref()?.get("memory")?.0;
     Some(format!("; container `{name}` has printed nothing so far, and may use {limit} of memory"))
 }
 
 /// The containers whose log is worth reading: those that are not ready and have run. One that has just ended counts too,
 /// so that what its log tells does not come and go with each of its runs.
-pub(crate) fn worth_reading(pod: &Value) -> Vec<&str> {
+pub(crate) fn worth_reading(pod: &Pod) -> Vec<&str> {
     statuses(pod)
-        .filter(|container| container.get("ready").and_then(Value::as_bool) != Some(true))
-        .filter(|container| {
-            let waits = container.pointer("/state/running").or(container.pointer("/state/terminated")).is_none();
-            !waits || number(container, "/restartCount").unwrap_or(0) > 0
-        })
-        .filter_map(|container| text(container, "/name"))
+        .filter(|container| !container.ready && !container.name.is_empty())
+        .filter(|container| is_running(container) || ended(container).is_some() || container.restart_count > 0)
+        .map(|container| container.name.as_str())
         .collect()
 }

@@ -1,113 +1,117 @@
-//! Why a volume claim is not bound: no class, no such class, nobody who provisions.
+//! Reasons why a PersistentVolumeClaim is not bound: no StorageClass, no such class, no provisioner.
 
 use jiff::Timestamp;
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::diagnosis::{CauseId, Link};
-use super::evidence::{Evidence, Finding, TAKES_LONG, event_time, events_of};
-use super::pod::refused;
+use super::evidence::{Evidence, Finding, TAKES_LONG, event_time, events_of, has_reason, message};
+use super::pod::{pvc_names, refused};
+use super::typed::Typed as _;
+use crate::api::labels::{ANNOTATION_DEFAULT_CLASS, DEFAULT_CLASS_ANNOTATIONS};
 use crate::api::shell::foreign_word;
-use crate::k8s::object::{ObjectRef, annotation, list, text};
+use crate::k8s::object::ObjectRef;
 
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-const DEFAULT_CLASS_BETA: &str = "storageclass.beta.kubernetes.io/is-default-class";
-/// What the scheduler says of nodes where no volume is that a claim could get.
+/// Annotation that named the class of a PVC before there was a field for it.
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+/// Words of the scheduler for nodes without a volume that a PVC could get.
 const NO_VOLUME: [&str; 3] = [
     "didn't find available persistent volumes",
     "volume node affinity conflict",
     "didn't match PersistentVolume's node affinity",
 ];
-/// What a provisioner says while the driver of storage starts on a node that has just joined.
+/// Words of a provisioner while the storage driver starts on a node that has just joined.
 const NO_TOPOLOGY: &str = "no topology key found on CSINode";
 
-pub(crate) fn find(claim: &Value, evidence: &Evidence) -> Option<Finding> {
-    if text(claim, "/status/phase") == Some("Bound") {
+pub(crate) fn is_bound(pvc: &PersistentVolumeClaim) -> bool {
+    pvc.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+}
+
+pub(crate) fn find(pvc: &PersistentVolumeClaim, evidence: &Evidence) -> Option<Finding> {
+    if is_bound(pvc) {
         return None;
     }
-    let reference = ObjectRef::of(claim)?;
+    let reference = pvc.reference()?;
     let own = |state: String| Link { object: reference.clone(), state };
-    let named =
-        text(claim, "/spec/storageClassName").or_else(|| annotation(claim, "volume.beta.kubernetes.io/storage-class"));
-    let classes = evidence.classes.as_deref();
-    let tries = Tries::of(claim, evidence);
-    match (named, classes) {
-        (None, Some(classes)) if !classes.iter().any(is_default) => Some(
-            Finding::new(CauseId::NoDefaultStorageClass, class_link("", &no_default(classes)), remedy(classes))
-                .below(own("Pending, it names no StorageClass".to_owned())),
-        ),
-        (None, Some(classes)) => {
-            let default = classes
-                .iter()
-                .find(|class| is_default(class))
-                .and_then(|c| text(c, "/metadata/name"))
-                .unwrap_or_default();
-            Some(Finding::new(
-                CauseId::ClaimWithoutClass,
-                own(format!("Pending without a StorageClass: it was made before `{default}` became the default one")),
-                "uninstall and install again: a claim without data is made anew, and gets the default class",
-            ))
-        }
-        (Some(name), Some(classes))
-            if !name.is_empty() && !classes.iter().any(|class| text(class, "/metadata/name") == Some(name)) =>
-        {
-            let known: Vec<&str> = classes.iter().filter_map(|class| text(class, "/metadata/name")).collect();
-            let known =
-                if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
-            Some(
-                Finding::new(
-                    CauseId::StorageClassMissing,
-                    class_link(name, &format!("does not exist; {known}")),
-                    format!("make the StorageClass `{name}`, or name one that exists in the values"),
-                )
-                .below(own("Pending".to_owned())),
-            )
-        }
-        (Some(name), Some(classes)) => {
-            let class = classes.iter().find(|class| text(class, "/metadata/name") == Some(name));
-            let provisioner = class.and_then(|class| text(class, "/provisioner")).unwrap_or(NO_PROVISIONER);
-            // Such a volume is chosen together with the node, so only the scheduler knows whether one fits.
-            let with_node = class.and_then(|class| text(class, "/volumeBindingMode")) == Some("WaitForFirstConsumer");
-            if with_node && provisioner == NO_PROVISIONER && refused_for_another_reason(claim, evidence) {
-                return None;
-            }
-            unprovisioned(claim, evidence, &tries, name, provisioner)
-                .map(|finding| finding.below(own("Pending".to_owned())))
-        }
-        // Classes cannot be read: only events tell.
-        (_, None) => tries.refused(|message| {
+    let spec = pvc.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let named = spec.or_else(|| pvc.annotation(CLASS_ANNOTATION));
+    let tries = Tries::of(pvc, evidence);
+    let Some(classes) = evidence.storage_classes.as_deref() else {
+        // Without the classes only events tell.
+        return tries.refused(|message| {
             Finding::new(
                 CauseId::ProvisioningFailed,
                 own(format!("Pending: {message}")),
                 "put right what the provisioner says",
             )
-        }),
+        });
+    };
+    let Some(name) = named else { return Some(without_class(classes, own)) };
+    let class = classes.iter().find(|class| class.name() == Some(name));
+    if class.is_none() && !name.is_empty() {
+        return Some(missing_class(name, classes).below(own("Pending".to_owned())));
     }
+    let provisioner = class.map(|class| class.provisioner.as_str()).filter(|provisioner| !provisioner.is_empty());
+    let provisioner = provisioner.unwrap_or(NO_PROVISIONER);
+    // Such a volume is chosen together with the node, so only the scheduler knows whether one fits.
+    let with_node = class.and_then(|c| c.volume_binding_mode.as_deref()) == Some("WaitForFirstConsumer");
+    if with_node && provisioner == NO_PROVISIONER && refused_for_another_reason(pvc, evidence) {
+        return None;
+    }
+    unprovisioned(pvc, evidence, &tries, name, provisioner).map(|finding| finding.below(own("Pending".to_owned())))
 }
 
-/// What a provisioner has said about a claim. It says when it begins a try, and how that ended.
+/// The finding for a PVC that names no class.
+fn without_class(classes: &[StorageClass], own: impl Fn(String) -> Link) -> Finding {
+    let Some(default) = classes.iter().find(|class| is_default(class)) else {
+        return Finding::new(
+            CauseId::NoDefaultStorageClass,
+            class_link("", &no_default(classes)),
+            make_default_remedy(classes),
+        )
+        .below(own("Pending, it names no StorageClass".to_owned()));
+    };
+    let default = default.name().unwrap_or_default();
+    Finding::new(
+        CauseId::ClaimWithoutClass,
+        own(format!("Pending without a StorageClass: it was made before `{default}` became the default one")),
+        "uninstall and install again: a claim without data is made anew, and gets the default class",
+    )
+}
+
+/// The finding for a PVC that names a class that does not exist.
+fn missing_class(name: &str, classes: &[StorageClass]) -> Finding {
+    let known = names(classes);
+    let known = if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
+    Finding::new(
+        CauseId::StorageClassMissing,
+        class_link(name, &format!("does not exist; {known}")),
+        format!("make the StorageClass `{name}`, or name one that exists in the values"),
+    )
+}
+
+/// The events of a provisioner about a PVC: it writes one when it begins a try, and one for how that ended.
 struct Tries<'a> {
-    /// The latest refusal.
+    /// The message of the latest refusal.
     refused: Option<&'a str>,
     /// Whether a try has begun since.
     at_work: bool,
 }
 
 impl<'a> Tries<'a> {
-    fn of(claim: &Value, evidence: &'a Evidence) -> Self {
-        let newest = |reasons: &[&str]| {
-            events_of(claim, evidence).find(|event| text(event, "/reason").is_some_and(|r| reasons.contains(&r)))
-        };
+    fn of(pvc: &PersistentVolumeClaim, evidence: &'a Evidence) -> Self {
+        let newest = |reasons: &[&str]| events_of(pvc.subject(), evidence).find(|event| has_reason(event, reasons));
         let refused = newest(&["ProvisioningFailed"]);
         let begun = newest(&["Provisioning", "ProvisioningSucceeded"]);
         // Most writers of events round to seconds. The next try comes a second later at least, so within one second the
-        // refusal is the later word.
-        let second = |event: &Value| event_time(event).map(Timestamp::as_second);
+        // refusal is the later one.
+        let second = |event: &Event| event_time(event).map(Timestamp::as_second);
         let at_work = match (begun, refused) {
             (Some(begun), Some(refused)) => second(begun) > second(refused),
             (begun, _) => begun.is_some(),
         };
-        Self { refused: refused.map(|event| text(event, "/message").unwrap_or_default()), at_work }
+        Self { refused: refused.map(message), at_work }
     }
 
     /// The finding of a refusal, if there is one. It ends no wait while a try goes on that may succeed, nor when it only
@@ -121,7 +125,7 @@ impl<'a> Tries<'a> {
 }
 
 fn unprovisioned(
-    claim: &Value,
+    pvc: &PersistentVolumeClaim,
     evidence: &Evidence,
     tries: &Tries<'_>,
     class: &str,
@@ -138,8 +142,9 @@ fn unprovisioned(
     if refused.is_some() || tries.at_work {
         return refused;
     }
+    let has_event = |reason| events_of(pvc.subject(), evidence).any(|event| has_reason(event, &[reason]));
     if provisioner == NO_PROVISIONER {
-        let waits = events_of(claim, evidence).any(|event| text(event, "/reason") == Some("WaitForFirstConsumer"));
+        let waits = has_event("WaitForFirstConsumer");
         let state = if waits { "it makes no volumes, and none that exists fits" } else { "it makes no volumes" };
         return Some(Finding::new(
             CauseId::NoProvisioner,
@@ -147,9 +152,9 @@ fn unprovisioned(
             "make a PersistentVolume that fits, or name a StorageClass with a provisioner in the values",
         ));
     }
-    // The controller waits for a provisioner outside of it. It says so at once, also when one is about to begin: the
+    // The controller waits for a provisioner outside of it. It reports so at once, also when one is about to begin: the
     // evidence only counts when it lasts.
-    events_of(claim, evidence).any(|event| text(event, "/reason") == Some("ExternalProvisioning")).then(|| {
+    has_event("ExternalProvisioning").then(|| {
         Finding::new(
             CauseId::NoProvisioner,
             class_link(class, &format!("its provisioner `{provisioner}` does not answer")),
@@ -158,19 +163,19 @@ fn unprovisioned(
     })
 }
 
-/// Whether a pod with this claim is refused by the scheduler, and not for want of a volume.
-fn refused_for_another_reason(claim: &Value, evidence: &Evidence) -> bool {
-    let [name, namespace] = ["/metadata/name", "/metadata/namespace"].map(|part| text(claim, part));
-    let has_it = |pod: &&Value| {
-        text(pod, "/metadata/namespace") == namespace
-            && list(pod, "/spec/volumes").iter().any(|v| text(v, "/persistentVolumeClaim/claimName") == name)
-    };
-    let mut refusals = evidence.pods.iter().filter(has_it).filter_map(refused);
+/// Whether a pod with this PVC is refused by the scheduler, and not for want of a volume.
+fn refused_for_another_reason(pvc: &PersistentVolumeClaim, evidence: &Evidence) -> bool {
+    let mounts = |pod: &&Pod| pod.namespace() == pvc.namespace() && pvc_names(pod).any(|name| Some(name) == pvc.name());
+    let mut refusals = evidence.pods.iter().filter(mounts).filter_map(refused);
     refusals.any(|message| !NO_VOLUME.iter().any(|words| message.contains(words)))
 }
 
-fn is_default(class: &Value) -> bool {
-    [DEFAULT_CLASS, DEFAULT_CLASS_BETA].iter().any(|key| annotation(class, key) == Some("true"))
+fn is_default(class: &StorageClass) -> bool {
+    DEFAULT_CLASS_ANNOTATIONS.iter().any(|key| class.annotation(key) == Some("true"))
+}
+
+fn names(classes: &[StorageClass]) -> Vec<&str> {
+    classes.iter().filter_map(|class| class.name()).collect()
 }
 
 fn class_link(name: &str, state: &str) -> Link {
@@ -183,8 +188,8 @@ fn class_link(name: &str, state: &str) -> Link {
     Link { object, state: state.to_owned() }
 }
 
-fn no_default(classes: &[Value]) -> String {
-    let names: Vec<&str> = classes.iter().filter_map(|class| text(class, "/metadata/name")).collect();
+fn no_default(classes: &[StorageClass]) -> String {
+    let names = names(classes);
     if names.is_empty() {
         "the cluster has none".to_owned()
     } else {
@@ -192,13 +197,13 @@ fn no_default(classes: &[Value]) -> String {
     }
 }
 
-fn remedy(classes: &[Value]) -> String {
-    classes.first().and_then(|class| text(class, "/metadata/name")).map_or_else(
+fn make_default_remedy(classes: &[StorageClass]) -> String {
+    classes.first().and_then(|class| class.name()).map_or_else(
         || "install a storage provisioner with a default StorageClass, uninstall, and install again".to_owned(),
         |name| {
             let name = foreign_word(name);
             format!(
-                "make one the default: `kubectl annotate storageclass {name} {DEFAULT_CLASS}=true`, uninstall, and install again; or name a class in the values"
+                "make one the default: `kubectl annotate storageclass {name} {ANNOTATION_DEFAULT_CLASS}=true`, uninstall, and install again; or name a class in the values"
             )
         },
     )

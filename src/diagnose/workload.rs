@@ -5,22 +5,28 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, PersistentVolumeClaim, Pod, Service};
 use serde_json::Value;
 
 use super::diagnosis::{CauseId, Diagnosis, Link};
-use super::evidence::{Evidence, Finding, event_time, events_of, is_warning};
+use super::evidence::{Evidence, Finding, Subject, event_time, events_of, has_reason, is_warning, message};
 use super::kstatus::{State, Status};
+use super::pod::{ended, ended_before, init_statuses, is_ready, is_running, main_statuses, phase};
+use super::typed::{Typed as _, read};
 use crate::api::shell::foreign_word;
-use crate::k8s::object::{ObjectRef, condition, list, number, text, uid};
+use crate::k8s::object::{ObjectRef, condition, number, text, uid};
 
 /// The root cause of an object that is not what it should be, as far as the evidence tells.
 pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
     let reference = ObjectRef::of(object)?;
     let head = Link { object: reference.clone(), state: status.message.clone() };
     let finding = match reference.kind.as_str() {
-        "Pod" => super::pod::find(object, evidence),
-        "PersistentVolumeClaim" => super::pvc::find(object, evidence),
-        "Service" => super::load_balancer::find(object, evidence),
+        "Pod" => read::<Pod>(object).and_then(|pod| super::pod::find(&pod, evidence)),
+        "PersistentVolumeClaim" => {
+            read::<PersistentVolumeClaim>(object).and_then(|pvc| super::pvc::find(&pvc, evidence))
+        }
+        "Service" => read::<Service>(object).and_then(|service| super::load_balancer::find(&service, evidence)),
         "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" | "Job" => workload(object, evidence),
         _ => None,
     };
@@ -56,7 +62,7 @@ pub fn slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diag
     let mut head = Link { object: ObjectRef::of(object)?, state: status.message.clone() };
     let pod = late_pod(object, evidence);
     if pod.is_none() {
-        let said = said_of(object, evidence);
+        let said = said_of(Subject::of(object), evidence);
         if said.is_empty() || !pods_of(object, evidence).is_empty() {
             return None;
         }
@@ -70,31 +76,30 @@ pub fn slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diag
 
 /// The first pod of a workload that is not ready: its state, the latest event about it, and the latest warning.
 fn late_pod(object: &Value, evidence: &Evidence) -> Option<Link> {
-    let pod = pods_of(object, evidence).into_iter().find(|pod| !super::pod::is_ready(pod))?;
-    let state = super::pod::state(pod).to_owned() + &said_of(pod, evidence);
-    Some(Link { object: ObjectRef::of(pod)?, state })
+    let pod = pods_of(object, evidence).into_iter().find(|pod| !is_ready(pod))?;
+    let state = super::pod::state(pod).to_owned() + &said_of(pod.subject(), evidence);
+    Some(Link { object: pod.reference()?, state })
 }
 
 /// The latest warning that counts about an object or its pods that are not ready.
 pub(crate) fn warning<'e>(
     object: &Value,
     evidence: &'e Evidence,
-    counts: impl Fn(&Value) -> bool,
-) -> Option<&'e Value> {
-    let pods = pods_of(object, evidence).into_iter().filter(|pod| !super::pod::is_ready(pod));
-    let events = events_of(object, evidence).chain(pods.flat_map(|pod| events_of(pod, evidence)));
+    counts: impl Fn(&Event) -> bool,
+) -> Option<&'e Event> {
+    let pods = pods_of(object, evidence).into_iter().filter(|pod| !is_ready(pod));
+    let of_pods = pods.flat_map(|pod| events_of(pod.subject(), evidence));
+    let events = events_of(Subject::of(object), evidence).chain(of_pods);
     events.filter(|event| is_warning(event) && counts(event)).max_by_key(|event| event_time(event))
 }
 
 /// The latest event about an object, and the latest warning, as they are added to its state.
-fn said_of(object: &Value, evidence: &Evidence) -> String {
-    let latest = events_of(object, evidence).next();
-    let warning = events_of(object, evidence).find(|event| is_warning(event));
+fn said_of(subject: Subject<'_>, evidence: &Evidence) -> String {
+    let latest = events_of(subject, evidence).next();
+    let warning = events_of(subject, evidence).find(|event| is_warning(event));
     let events = latest.into_iter().chain(warning.filter(|warning| latest != Some(warning)));
-    let said = events.map(|event| {
-        let [reason, message] = ["/reason", "/message"].map(|field| text(event, field).unwrap_or_default().trim());
-        format!("; {reason}: {message}")
-    });
+    let said = events
+        .map(|event| format!("; {}: {}", event.reason.as_deref().unwrap_or_default().trim(), message(event).trim()));
     said.collect()
 }
 
@@ -125,17 +130,17 @@ fn workload(object: &Value, evidence: &Evidence) -> Option<Finding> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Runs {
     /// How many have begun.
-    pub begun: i64,
+    pub begun: i32,
     /// How many of them have ended.
-    pub ended: i64,
+    pub ended: i32,
 }
 
 impl Runs {
-    fn of(container: &Value) -> Self {
-        let restarts = number(container, "/restartCount").unwrap_or(0);
-        let (begun, ended) = if container.pointer("/state/running").is_some() {
+    fn of(container: &ContainerStatus) -> Self {
+        let restarts = container.restart_count;
+        let (begun, ended) = if is_running(container) {
             (1, 0)
-        } else if container.pointer("/lastState/terminated").or(container.pointer("/state/terminated")).is_some() {
+        } else if ended_before(container).is_some() {
             (1, 1)
         } else {
             (0, 0)
@@ -150,14 +155,11 @@ pub(crate) type ContainerKey = (String, String);
 /// The runs of a workload's containers, in all its pods that count. Those that run before the others and have done what they
 /// are for keep nothing.
 pub(crate) fn runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey, Runs> {
-    let of_pod = |pod: &Value| -> Vec<_> {
-        let container = |container: &Value| {
-            let name = text(container, "/name").unwrap_or_default().to_owned();
-            ((uid(pod).to_owned(), name), Runs::of(container))
-        };
-        let done = |container: &&Value| number(container, "/state/terminated/exitCode") == Some(0);
-        let init = list(pod, "/status/initContainerStatuses").iter().filter(|container| !done(container));
-        init.chain(list(pod, "/status/containerStatuses")).map(container).collect()
+    let of_pod = |pod: &Pod| -> Vec<_> {
+        let container =
+            |container: &ContainerStatus| ((pod.uid().to_owned(), container.name.clone()), Runs::of(container));
+        let done = |container: &&ContainerStatus| ended(container).is_some_and(|ended| ended.exit_code == 0);
+        init_statuses(pod).filter(|container| !done(container)).chain(main_statuses(pod)).map(container).collect()
     };
     pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
 }
@@ -186,9 +188,9 @@ fn rank(cause: CauseId) -> u8 {
 }
 
 /// The pods of a workload that count: of the newest ReplicaSet, and neither on their way out nor evicted leftovers.
-fn pods_of<'a>(object: &Value, evidence: &'a Evidence) -> Vec<&'a Value> {
+fn pods_of<'a>(object: &Value, evidence: &'a Evidence) -> Vec<&'a Pod> {
     let owners: Vec<&str> = if text(object, "/kind") == Some("Deployment") {
-        newest_replica_set(object, evidence).map(uid).into_iter().collect()
+        newest_replica_set(object, evidence).map(|set| set.uid()).into_iter().collect()
     } else {
         vec![uid(object)]
     };
@@ -196,37 +198,28 @@ fn pods_of<'a>(object: &Value, evidence: &'a Evidence) -> Vec<&'a Value> {
     evidence
         .pods
         .iter()
-        .filter(|pod| owned_by(pod, &owners))
-        .filter(|pod| text(pod, "/metadata/deletionTimestamp").is_none())
-        .filter(|pod| job || !matches!(text(pod, "/status/phase"), Some("Failed" | "Succeeded")))
+        .filter(|pod| pod.is_owned_by(&owners) && !pod.is_terminating())
+        .filter(|pod| job || !matches!(phase(pod), Some("Failed" | "Succeeded")))
         .collect()
 }
 
-fn newest_replica_set<'a>(deployment: &Value, evidence: &'a Evidence) -> Option<&'a Value> {
-    let revision = |set: &&Value| {
-        crate::k8s::object::annotation(set, "deployment.kubernetes.io/revision")
-            .and_then(|r| r.parse::<u64>().ok())
-            .unwrap_or(0)
+fn newest_replica_set<'a>(deployment: &Value, evidence: &'a Evidence) -> Option<&'a ReplicaSet> {
+    let revision = |set: &&ReplicaSet| {
+        set.annotation("deployment.kubernetes.io/revision").and_then(|revision| revision.parse().ok()).unwrap_or(0_u64)
     };
-    evidence.replica_sets.iter().filter(|set| owned_by(set, &[uid(deployment)])).max_by_key(revision)
-}
-
-fn owned_by(object: &Value, owners: &[&str]) -> bool {
-    list(object, "/metadata/ownerReferences")
-        .iter()
-        .any(|owner| text(owner, "/uid").is_some_and(|uid| owners.contains(&uid)))
+    evidence.replica_sets.iter().filter(|set| set.is_owned_by(&[uid(deployment)])).max_by_key(revision)
 }
 
 /// Why a workload's pods were not even made.
 fn refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
     let set = (text(object, "/kind") == Some("Deployment")).then(|| newest_replica_set(object, evidence)).flatten();
-    let maker = set.unwrap_or(object);
+    let (own, maker) = (ObjectRef::of(object), set.map_or_else(|| Subject::of(object), |set| set.subject()));
     let failed = condition(object, "ReplicaFailure").filter(|c| text(c, "/status") == Some("True"));
     let message = events_of(maker, evidence)
-        .find(|event| text(event, "/reason") == Some("FailedCreate"))
-        .and_then(|event| text(event, "/message"))
+        .find(|event| has_reason(event, &["FailedCreate"]))
+        .and_then(|event| event.message.as_deref())
         .or_else(|| failed.and_then(|c| text(c, "/message")))?;
-    let reference = ObjectRef::of(maker)?;
+    let reference = set.map_or_else(|| own.clone(), |set| set.reference())?;
     let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
     let (cause, remedy) = if message.contains("exceeded quota") {
         (
@@ -248,7 +241,7 @@ fn refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
     let link = Link { object: reference.clone(), state: format!("cannot make its pods: {message}") };
     // The head of the chain is the workload itself: say it once.
     let finding = Finding::new(cause, link, remedy);
-    if ObjectRef::of(object).is_some_and(|own| own == reference) {
+    if own.is_some_and(|own| own == reference) {
         let link = Link {
             object: ObjectRef { group: String::new(), kind: "Pod".to_owned(), namespace: None, name: String::new() },
             state: format!("cannot be made: {message}"),

@@ -1,32 +1,24 @@
-//! Waiting until objects are what they should be: one watch a kind and namespace, and a look for causes beside it.
+//! Waiting until objects are current: one watch a kind and namespace, and polls for causes beside it.
 
 pub(super) mod target;
-use std::collections::BTreeMap;
-use std::pin::pin;
-use std::time::{Duration, Instant};
+mod wait_loop;
 
-use futures::FutureExt as _;
-use futures::future::{Fuse, FusedFuture as _};
+use std::time::Duration;
+
 use serde_json::Value;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 use super::engine::Engine;
 use super::error::Error;
 use super::run::Run;
 use crate::api::kinds::Kind;
 use crate::diagnose::collect;
-use crate::diagnose::diagnosis::{Diagnosis, WaitFailure};
-use crate::diagnose::give_up::Patience;
+use crate::diagnose::diagnosis::Diagnosis;
 use crate::diagnose::kstatus::{Status, evaluate, has_rule};
-use crate::diagnose::workload::{diagnose, slow, warning};
+use crate::diagnose::workload::diagnose;
 use crate::k8s::api_error::ApiError;
 use crate::k8s::object::ObjectRef;
-use crate::k8s::watch::{Update, follow};
-use target::Watched;
-
-/// How often causes are looked for while something is not there yet.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+use crate::k8s::watch::Update;
+use wait_loop::WaitLoop;
 
 /// An object to wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +96,7 @@ impl Engine {
         self.wait_each(targets, options, |_| {}).await
     }
 
-    /// As [`Engine::wait`]; `current` is told of each target, in the order of `targets`, once it and all before it are
+    /// As [`Engine::wait`]; calls `current` with each target, in the order of `targets`, once it and all before it are
     /// current.
     ///
     /// # Errors
@@ -113,113 +105,15 @@ impl Engine {
         &self,
         targets: &[WaitTarget],
         options: WaitOptions,
-        mut current: impl FnMut(&ObjectRef),
+        current: impl FnMut(&ObjectRef),
     ) -> Result<(), Error> {
         if targets.is_empty() {
             return Ok(());
         }
-        let begun = Instant::now();
-        let end = begun + options.timeout;
-        let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
-        let server = self.server.until(Some(end));
-        let mut watched: Vec<Watched<'_>> = targets.iter().map(Watched::new).collect();
-        let (sender, mut updates) = mpsc::unbounded_channel();
-        // Dropping the set at the end stops all watches.
-        let mut followers = JoinSet::new();
-        let mut groups: BTreeMap<(&Kind, Option<&str>), Vec<&str>> = BTreeMap::new();
-        for target in targets {
-            groups.entry((&target.kind, target.object.namespace.as_deref())).or_default().push(&target.object.name);
-        }
-        let selector = self.owner.selector();
-        for ((kind, namespace), names) in groups {
-            let one = (names.len() == 1).then(|| format!("metadata.name={}", names[0]));
-            let labels = one.is_none().then(|| selector.clone());
-            followers.spawn(follow(
-                server.clone(),
-                kind.clone(),
-                namespace.map(str::to_owned),
-                labels,
-                one,
-                sender.clone(),
-            ));
-        }
-        drop(sender);
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        look.tick().await;
-        // It is polled beside the others: a server that does not answer it must not keep the wait from its end.
-        let mut looking = pin!(Fuse::terminated());
-        let mut patience = Patience::default();
-        let mut latest: Vec<Diagnosis> = Vec::new();
-        // What is said of those without a cause, if time runs out.
-        let mut late: Vec<Diagnosis> = Vec::new();
-        let mut looked = false;
-        // So many targets, from the first on, have been current.
-        let mut reached = 0;
-        loop {
-            tokio::select! {
-                update = updates.recv(), if !updates.is_closed() || !updates.is_empty() => match update {
-                    Some(Update::Failed(error)) => return Err(Error::api("watch the installed objects", error)),
-                    Some(update) => {
-                        take(&mut watched, update);
-                        self.tell(&mut watched, begun);
-                        while watched.get(reached).is_some_and(|w| w.status.is_done()) {
-                            current(&watched[reached].target.object);
-                            reached += 1;
-                            if options.in_order {
-                                patience.begin_anew();
-                                // What is being read may be from before this turn.
-                                if !looking.is_terminated() {
-                                    looking.set(Fuse::terminated());
-                                    look.reset_immediately();
-                                }
-                            }
-                        }
-                        let all = watched.iter().all(|w| w.status.is_done());
-                        if all || options.in_order && reached == watched.len() {
-                            return Ok(());
-                        }
-                        // What is from before the wait can only be told from what comes after it by a look at once.
-                        if !looked && watched.iter().all(Watched::is_judged) {
-                            looked = true;
-                            look.reset_immediately();
-                        }
-                    }
-                    None => {}
-                },
-                _ = look.tick(), if looking.is_terminated() => {
-                    looked = true;
-                    let objects: Vec<_> = missing(&watched).map(|w| &w.target.object).collect();
-                    looking.set(collect::collect(&server, &selector, objects.into_iter()).fuse());
-                }
-                evidence = &mut looking => {
-                    latest = missing(&watched).filter_map(|w| w.diagnosis(&evidence)).collect();
-                    late = missing(&watched).filter_map(|w| slow(w.live.as_ref()?, &w.status, &evidence)).collect();
-                    let live: Vec<&Value> = missing(&watched).filter_map(|w| w.live.as_ref()).collect();
-                    patience.look(&latest, &live, &evidence);
-                    for w in &mut watched {
-                        let new = |event: &Value| patience.is_new(event);
-                        let warning = w.live.as_ref().and_then(|live| warning(live, &evidence, new));
-                        w.explain(&latest, warning);
-                    }
-                    self.tell(&mut watched, begun);
-                    let causes = deciding(&latest, &watched, options.in_order.then_some(reached));
-                    // What crashes because something before it is not there must not be taken for the root.
-                    if causes.first().is_some_and(|first| options.fail_early && patience.is_over(first)) {
-                        return Err(failed(false, begun, &watched, causes));
-                    }
-                }
-                () = tokio::time::sleep_until(end.into()) => {
-                    let only = options.in_order.then_some(reached);
-                    let causes = deciding(&latest, &watched, only);
-                    let causes = if causes.is_empty() { deciding(&late, &watched, only) } else { causes };
-                    return Err(failed(true, begun, &watched, causes));
-                }
-            }
-        }
+        WaitLoop::new(self, targets, options, current).run().await
     }
 
-    /// Looks once for what keeps objects from being what they should be: a chain for each that is not, in the order of
+    /// Diagnoses once the objects that are not current: a chain for each that is not, in the order of
     /// `targets`. Objects that are ready, that may not be read, or whose trouble has no known cause have none.
     pub async fn diagnose(&self, targets: &[WaitTarget]) -> Vec<Diagnosis> {
         let server = self.server();
@@ -242,63 +136,6 @@ impl Engine {
         let evidence = collect::collect(&server, &self.owner.selector(), references.iter()).await;
         waiting.iter().filter_map(|(live, status)| diagnose(live, status, &evidence)).collect()
     }
-
-    /// Tells what has changed since it was told last.
-    fn tell(&self, watched: &mut [Watched<'_>], begun: Instant) {
-        let seconds = begun.elapsed().as_secs();
-        for event in watched.iter_mut().filter_map(|w| w.news(seconds)) {
-            self.events.send(event);
-        }
-    }
-}
-
-fn take(watched: &mut [Watched<'_>], update: Update) {
-    match update {
-        Update::All { kind, namespace, objects } => {
-            for w in watched.iter_mut().filter(|w| w.target.kind == kind && w.target.object.namespace == namespace) {
-                w.live = objects
-                    .iter()
-                    .find(|o| crate::k8s::object::text(o, "/metadata/name") == Some(&w.target.object.name))
-                    .cloned();
-                w.seen |= w.live.is_some();
-                w.judge();
-            }
-        }
-        Update::One { object, deleted } => {
-            let Some(reference) = ObjectRef::of(&object) else { return };
-            if let Some(w) = watched.iter_mut().find(|w| w.target.object == reference) {
-                w.live = (!deleted).then_some(object);
-                w.seen = true;
-                w.judge();
-            }
-        }
-        Update::Failed(_) => {}
-    }
-}
-
-/// The causes that tell why the wait does not end: all, or that of the one target at `only`.
-fn deciding<'d>(latest: &'d [Diagnosis], watched: &[Watched<'_>], only: Option<usize>) -> &'d [Diagnosis] {
-    let Some(index) = only else { return latest };
-    let object = watched.get(index).map(|w| &w.target.object);
-    let of_target = |d: &Diagnosis| d.chain.first().map(|link| &link.object) == object;
-    latest.iter().position(of_target).map_or(&[], |at| &latest[at..=at])
-}
-
-/// Those that are not current.
-fn missing<'w, 't>(watched: &'w [Watched<'t>]) -> impl Iterator<Item = &'w Watched<'t>> {
-    watched.iter().filter(|w| !w.status.is_done())
-}
-
-/// The failure of a wait, with each kind of cause once.
-fn failed(timed_out: bool, begun: Instant, watched: &[Watched<'_>], causes: &[Diagnosis]) -> Error {
-    let mut diagnoses: Vec<Diagnosis> = Vec::new();
-    for cause in causes {
-        if !diagnoses.iter().any(|known| known.cause == cause.cause) {
-            diagnoses.push(cause.clone());
-        }
-    }
-    let pending = missing(watched).map(Watched::link).collect();
-    Error::Wait(Box::new(WaitFailure { timed_out, waited: begun.elapsed(), pending, diagnoses }))
 }
 
 impl From<ApiError> for Update {

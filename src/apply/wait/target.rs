@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::Event as Warning;
 use serde_json::Value;
 
 use super::WaitTarget;
@@ -10,7 +11,7 @@ use crate::diagnose::evidence::Evidence;
 use crate::diagnose::kstatus::{State, Status, evaluate};
 use crate::diagnose::workload::diagnose;
 use crate::k8s::event::Event;
-use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::object::ObjectRef;
 
 /// One target while it is waited for.
 pub(crate) struct Watched<'a> {
@@ -112,14 +113,13 @@ impl<'a> Watched<'a> {
     }
 
     /// Takes its cause from those of a look, if it has one, and the latest warning of the look.
-    pub(crate) fn explain(&mut self, causes: &[Diagnosis], warning: Option<&Value>) {
+    pub(crate) fn explain(&mut self, causes: &[Diagnosis], warning: Option<&Warning>) {
         let of_it = |cause: &&Diagnosis| cause.chain.first().is_some_and(|head| head.object == self.target.object);
         self.cause = causes.iter().find(of_it).and_then(Words::of);
-        let field = |event, field| text(event, field).unwrap_or_default().trim().to_owned();
-        let new =
-            warning.filter(|event| self.warned.insert([field(event, "/reason"), field(event, "/involvedObject/name")]));
+        let field = |field: &Option<String>| field.as_deref().unwrap_or_default().trim().to_owned();
+        let new = warning.filter(|event| self.warned.insert([&event.reason, &event.involved_object.name].map(field)));
         if let Some(event) = new {
-            self.warning = Some(format!("Warning {}: {}", field(event, "/reason"), field(event, "/message")));
+            self.warning = Some(format!("Warning {}: {}", field(&event.reason), field(&event.message)));
         }
         // A cause tells what was warned of until now.
         if warning.is_none() || self.cause.is_some() {
@@ -206,7 +206,10 @@ mod tests {
                     watched.judge();
                 }
                 Look(cause) => watched.explain(cause.as_slice(), None),
-                Warned(cause, event) => watched.explain(cause.as_slice(), Some(&event)),
+                Warned(cause, event) => {
+                    let event = serde_json::from_value(event).expect("an event");
+                    watched.explain(cause.as_slice(), Some(&event));
+                }
             }
             watched.news(0).map(|event| match event {
                 Event::Waiting { message, .. } => message,

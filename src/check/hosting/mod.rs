@@ -6,6 +6,7 @@ pub mod needs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::api::labels::DEFAULT_CLASS_ANNOTATIONS as DEFAULT_CLASS;
 use crate::api::quantity::Milli;
 use crate::check::support::Support;
 use needs::Needs;
@@ -36,9 +37,6 @@ pub mod read {
     /// Objects of the names that are wanted. Whoever plans the install reads them.
     pub const NAMES: &str = "names";
 }
-
-const DEFAULT_CLASS: [&str; 2] =
-    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
 /// What the plan of an install asks of the cluster; together with what the cluster is, it decides the checks.
 #[derive(Debug, Clone, Default)]

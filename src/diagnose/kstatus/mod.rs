@@ -59,7 +59,7 @@ impl Status {
 /// Judges a live object. `generation` is the one that our own write got; a controller that has only seen an earlier
 /// one has not looked yet.
 pub fn evaluate(object: &Value, generation: Option<i64>) -> Status {
-    if text(object, "/metadata/deletionTimestamp").is_some() {
+    if is_going(object) {
         return Status::new(State::Terminating, holds(object));
     }
     let (group, _) = split_api_version(text(object, "/apiVersion").unwrap_or_default());

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::*;
 use crate::diagnose::kstatus::evaluate;
+use crate::diagnose::typed::{typed, typed_list};
 
 mod containers;
 mod storage;
@@ -15,17 +18,17 @@ fn set() -> Value {
         "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "replicas": 1}})
 }
 
-fn deployment() -> (Value, Value) {
+fn deployment() -> (Value, ReplicaSet) {
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "api", "namespace": "fleet", "uid": "d", "generation": 1},
         "spec": {"replicas": 1}, "status": {"observedGeneration": 1}});
     let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "api-1", "namespace": "fleet", "uid": "r",
         "ownerReferences": [{"uid": "d"}], "annotations": {"deployment.kubernetes.io/revision": "2"}}});
-    (deployment, set)
+    (deployment, typed(set))
 }
 
-fn pod(owner: &str, spec: Value, status: Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etcd-0", "namespace": "fleet", "uid": "p", "ownerReferences": [{"uid": owner}]},
-        "spec": spec, "status": status})
+fn pod(owner: &str, spec: Value, status: Value) -> Pod {
+    typed(json!({"metadata": {"name": "etcd-0", "namespace": "fleet", "uid": "p", "ownerReferences": [{"uid": owner}]},
+        "spec": spec, "status": status}))
 }
 
 fn container(state: Value) -> Value {
@@ -34,28 +37,27 @@ fn container(state: Value) -> Value {
     json!({"phase": "Pending", "containerStatuses": [container]})
 }
 
-fn event(uid: &str, reason: &str, message: &str) -> Value {
-    json!({"involvedObject": {"uid": uid}, "reason": reason, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z"})
+fn event(uid: &str, reason: &str, message: &str) -> Event {
+    let time = "2026-01-01T00:00:00Z";
+    typed(json!({"involvedObject": {"uid": uid}, "reason": reason, "message": message, "lastTimestamp": time}))
 }
 
-fn warning(uid: &str, reason: &str, message: &str) -> Value {
-    let mut event = event(uid, reason, message);
-    event["type"] = "Warning".into();
-    event
+fn warning(uid: &str, reason: &str, message: &str) -> Event {
+    Event { type_: Some("Warning".to_owned()), ..event(uid, reason, message) }
 }
 
-fn at(time: &str, mut event: Value) -> Value {
-    event["lastTimestamp"] = time.into();
-    event
+fn at(time: &str, event: Event) -> Event {
+    Event { last_timestamp: Some(Time(time.parse().unwrap())), ..event }
 }
 
-fn claim(class: Option<&str>) -> Value {
-    json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data-etcd-0", "namespace": "fleet", "uid": "c"},
-        "spec": {"storageClassName": class}, "status": {"phase": "Pending"}})
+fn pvc(class: Option<&str>) -> PersistentVolumeClaim {
+    typed(json!({"metadata": {"name": "data-etcd-0", "namespace": "fleet", "uid": "c"},
+        "spec": {"storageClassName": class}, "status": {"phase": "Pending"}}))
 }
 
-fn class(name: &str, provisioner: &str, default: bool) -> Value {
-    json!({"metadata": {"name": name, "annotations": {"storageclass.kubernetes.io/is-default-class": default.to_string()}}, "provisioner": provisioner})
+fn class(name: &str, provisioner: &str, default: bool) -> StorageClass {
+    let annotations = json!({"storageclass.kubernetes.io/is-default-class": default.to_string()});
+    typed(json!({"metadata": {"name": name, "annotations": annotations}, "provisioner": provisioner}))
 }
 
 fn service() -> Value {
@@ -63,20 +65,20 @@ fn service() -> Value {
         "spec": {"type": "LoadBalancer"}})
 }
 
-fn with_claim(claim: Value, classes: Vec<Value>, events: Vec<Value>) -> Evidence {
+fn with_pvc(pvc: PersistentVolumeClaim, classes: Vec<StorageClass>, events: Vec<Event>) -> Evidence {
     let volumes = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-etcd-0"}}]});
     let status = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         "message": "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims."}]});
     Evidence {
         pods: vec![pod("s", volumes, status)],
-        claims: vec![claim],
-        classes: Some(classes),
+        pvcs: vec![pvc],
+        storage_classes: Some(classes),
         events,
         ..Evidence::default()
     }
 }
 
-fn with_pod(status: Value, events: Vec<Value>) -> Evidence {
+fn with_pod(status: Value, events: Vec<Event>) -> Evidence {
     Evidence { pods: vec![pod("s", json!({}), status)], events, ..Evidence::default() }
 }
 
@@ -115,12 +117,12 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
     let unschedulable = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "Unschedulable", "message": taint}]});
     let pending = || json!({"phase": "Pending"});
-    let csi = || (claim(Some("csi")), vec![class("csi", "disk.csi.example.com", true)]);
-    let volume = |reason: &str, message: &str| with_claim(csi().0, csi().1, vec![event("c", reason, message)]);
+    let csi = || (pvc(Some("csi")), vec![class("csi", "disk.csi.example.com", true)]);
+    let volume = |reason: &str, message: &str| with_pvc(csi().0, csi().1, vec![event("c", reason, message)]);
     let of_the_set = [
-        with_claim(claim(None), vec![], vec![]),
-        with_claim(claim(None), vec![class("slow", "disk.csi.example.com", true)], vec![]),
-        with_claim(claim(Some("fast")), vec![class("slow", "disk.csi.example.com", true)], vec![]),
+        with_pvc(pvc(None), vec![], vec![]),
+        with_pvc(pvc(None), vec![class("slow", "disk.csi.example.com", true)], vec![]),
+        with_pvc(pvc(Some("fast")), vec![class("slow", "disk.csi.example.com", true)], vec![]),
         volume("ExternalProvisioning", "waiting for a volume to be created"),
         volume("ProvisioningFailed", "no space left in pool ssd"),
         pulling("not found"),
@@ -271,8 +273,8 @@ fn the_latest_warning_is_that_of_the_object_or_of_a_pod_of_it_that_is_not_ready(
     ];
     let evidence = |status: Value| with_pod(status, events.clone());
     let latest = |evidence: &Evidence, but: &str| {
-        let found = super::warning(&set(), evidence, |event| text(event, "/reason") != Some(but));
-        found.and_then(|event| text(event, "/reason")).map(str::to_owned)
+        let found = super::warning(&set(), evidence, |event| !has_reason(event, &[but]));
+        found.and_then(|event| event.reason.clone())
     };
     let pending = evidence(json!({"phase": "Pending"}));
     assert_eq!(latest(&pending, "").as_deref(), Some("BackOff"));
@@ -353,7 +355,7 @@ fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
         assert!(diagnose(&service, &evaluate(&service, None), &healed).is_none(), "{success}: it was made after all");
     }
     let mut hints = event("v", "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled");
-    hints["source"] = json!({"component": "endpoint-slice-controller"});
+    hints.source = Some(typed(json!({"component": "endpoint-slice-controller"})));
     for of_others in [
         warning("v", "FailedToUpdateEndpointSlices", "conflict"),
         warning("v", "FailedToCreateEndpoint", "forbidden"),
@@ -361,7 +363,7 @@ fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
         hints,
     ] {
         let alone = Evidence { events: vec![of_others.clone()], ..Evidence::default() };
-        assert_eq!(found(&service, &alone).0, CauseId::LoadBalancerUnanswered, "{of_others}");
+        assert_eq!(found(&service, &alone).0, CauseId::LoadBalancerUnanswered, "{of_others:?}");
         let beside = Evidence { events: vec![of_others, working.events[0].clone()], ..Evidence::default() };
         assert!(diagnose(&service, &evaluate(&service, None), &beside).is_none());
     }
@@ -375,11 +377,11 @@ fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
 fn pods_of_an_older_revision_and_pods_on_their_way_out_say_nothing() {
     let (deployment, replica_set) = deployment();
     let mut old = replica_set.clone();
-    old["metadata"]["uid"] = "old".into();
-    old["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "1".into();
+    old.metadata.uid = Some("old".to_owned());
+    old.metadata.annotations = Some([("deployment.kubernetes.io/revision".to_owned(), "1".to_owned())].into());
     let broken = container(json!({"state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}));
     let mut leaving = pod("r", json!({}), broken.clone());
-    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    leaving.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
     let evidence = Evidence {
         replica_sets: vec![old, replica_set],
         pods: vec![pod("old", json!({}), broken), leaving],
@@ -421,8 +423,8 @@ fn the_times_of_events_have_their_order_however_they_are_written() {
         crate::k8s::managed_fields::merge(&mut event, &time);
         events.push(event);
     }
-    let evidence = Evidence { events, ..Evidence::default() };
+    let evidence = Evidence { events: typed_list(events), ..Evidence::default() };
     let of_pod = pod("s", json!({}), json!({}));
-    let order: Vec<&str> = events_of(&of_pod, &evidence).filter_map(|event| text(event, "/reason")).collect();
+    let order: Vec<&str> = events_of(of_pod.subject(), &evidence).filter_map(|event| event.reason.as_deref()).collect();
     assert_eq!(order, ["3", "2", "1", "0", "never"]);
 }

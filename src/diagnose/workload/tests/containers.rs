@@ -68,8 +68,7 @@ fn the_name_of_a_member_is_unknown_until_its_pod_has_an_address() {
     let line = "dial tcp: lookup etcd-2.etcd.fleet.svc on 10.96.0.10:53: no such host";
     let member = |name: &str, status: Value| {
         let mut pod = pod("s", json!({}), status);
-        pod["metadata"]["name"] = name.into();
-        pod["metadata"]["uid"] = name.into();
+        (pod.metadata.name, pod.metadata.uid) = (Some(name.to_owned()), Some(name.to_owned()));
         pod
     };
     let running = |address: Value| {
@@ -79,7 +78,7 @@ fn the_name_of_a_member_is_unknown_until_its_pod_has_an_address() {
     let creating = container(json!({"restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}));
     let mut addressed = creating.clone();
     addressed["podIP"] = "10.1.0.7".into();
-    let told = |others: Vec<Value>, line: &str| {
+    let told = |others: Vec<Pod>, line: &str| {
         let pods = std::iter::once(member("etcd-0", running("10.1.0.5".into()))).chain(others).collect();
         let logs = [("fleet/etcd-0/c".to_owned(), vec![line.to_owned()])].into();
         let evidence = Evidence { pods, logs, ..Evidence::default() };

@@ -4,14 +4,14 @@ use super::*;
 
 #[test]
 fn a_claim_without_a_class_leads_from_the_set_to_the_missing_storage_class() {
-    let (cause, chain) = found(&set(), &with_claim(claim(None), vec![], vec![]));
+    let (cause, chain) = found(&set(), &with_pvc(pvc(None), vec![], vec![]));
     assert_eq!(cause, CauseId::NoDefaultStorageClass);
     assert_eq!(
         chain,
         "StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending, its volume is not there → \
          PersistentVolumeClaim fleet/data-etcd-0: Pending, it names no StorageClass → StorageClass: the cluster has none"
     );
-    let (cause, chain) = found(&set(), &with_claim(claim(None), vec![class("slow", "p", false)], vec![]));
+    let (cause, chain) = found(&set(), &with_pvc(pvc(None), vec![class("slow", "p", false)], vec![]));
     assert_eq!(cause, CauseId::NoDefaultStorageClass);
     assert!(chain.ends_with("none of slow is the default"), "{chain}");
 }
@@ -20,47 +20,47 @@ fn a_claim_without_a_class_leads_from_the_set_to_the_missing_storage_class() {
 fn each_kind_of_missing_storage_has_its_own_cause() {
     let cases = [
         (
-            claim(Some("fast")),
+            pvc(Some("fast")),
             vec![class("slow", "p", true)],
             vec![],
             CauseId::StorageClassMissing,
             "StorageClass fast: does not exist; there are slow",
         ),
         (
-            claim(None),
+            pvc(None),
             vec![class("slow", "p", true)],
             vec![],
             CauseId::ClaimWithoutClass,
             "before `slow` became the default",
         ),
         (
-            claim(Some("local")),
+            pvc(Some("local")),
             vec![class("local", "kubernetes.io/no-provisioner", true)],
             vec![],
             CauseId::NoProvisioner,
             "it makes no volumes",
         ),
         (
-            claim(Some("csi")),
+            pvc(Some("csi")),
             vec![class("csi", "x.csi", true)],
             vec![event("c", "ExternalProvisioning", "waiting")],
             CauseId::NoProvisioner,
             "`x.csi` does not answer",
         ),
         (
-            claim(Some("csi")),
+            pvc(Some("csi")),
             vec![class("csi", "x.csi", true)],
             vec![event("c", "ProvisioningFailed", "no space")],
             CauseId::ProvisioningFailed,
             "no space",
         ),
     ];
-    for (claim, classes, events, expected, part) in cases {
-        let (cause, chain) = found(&set(), &with_claim(claim, classes, events));
+    for (pvc, classes, events, expected, part) in cases {
+        let (cause, chain) = found(&set(), &with_pvc(pvc, classes, events));
         assert_eq!(cause, expected, "{chain}");
         assert!(chain.contains(part), "{part} in {chain}");
     }
-    let fine = with_claim(claim(Some("csi")), vec![class("csi", "x.csi", true)], vec![]);
+    let fine = with_pvc(pvc(Some("csi")), vec![class("csi", "x.csi", true)], vec![]);
     assert!(diagnose(&set(), &evaluate(&set(), None), &fine).is_none(), "a claim may take its time");
 }
 
@@ -68,14 +68,18 @@ fn each_kind_of_missing_storage_has_its_own_cause() {
 fn a_local_volume_is_called_missing_only_where_the_scheduler_finds_none() {
     let local = |mode: &str| {
         let mut local = class("local", "kubernetes.io/no-provisioner", true);
-        local["volumeBindingMode"] = mode.into();
+        local.volume_binding_mode = Some(mode.to_owned());
         let waits = event("c", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
-        with_claim(claim(Some("local")), vec![local], vec![waits])
+        with_pvc(pvc(Some("local")), vec![local], vec![waits])
+    };
+    let with_conditions = |mode: &str, conditions: Value| {
+        let mut evidence = local(mode);
+        evidence.pods[0].status.as_mut().unwrap().conditions = Some(typed(conditions));
+        evidence
     };
     let refused = |mode: &str, why: &str| {
-        let mut evidence = local(mode);
-        evidence.pods[0]["status"]["conditions"][0]["message"] = why.into();
-        evidence
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why});
+        with_conditions(mode, json!([condition]))
     };
     for (why, expected) in [
         ("0/1 nodes are available: 1 Insufficient cpu.", CauseId::Unschedulable),
@@ -93,15 +97,15 @@ fn a_local_volume_is_called_missing_only_where_the_scheduler_finds_none() {
     ] {
         let evidence = refused("WaitForFirstConsumer", why);
         assert_eq!(found(&set(), &evidence).0, expected, "{why}");
-        // A claim is waited for by itself too.
-        let claim = diagnose(&evidence.claims[0], &evaluate(&evidence.claims[0], None), &evidence);
+        // A PVC is waited for by itself too.
+        let pvc = serde_json::to_value(&evidence.pvcs[0]).unwrap();
+        let of_pvc = diagnose(&pvc, &evaluate(&pvc, None), &evidence);
         let expected = Some(expected).filter(|cause| *cause == CauseId::NoProvisioner);
-        assert_eq!(claim.map(|claim| claim.cause), expected, "{why}");
+        assert_eq!(of_pvc.map(|found| found.cause), expected, "{why}");
     }
     let at_once = refused("Immediate", "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims.");
     assert_eq!(found(&set(), &at_once).0, CauseId::NoProvisioner);
-    let mut unseen = local("WaitForFirstConsumer");
-    unseen.pods[0]["status"]["conditions"] = json!([]);
+    let unseen = with_conditions("WaitForFirstConsumer", json!([]));
     assert_eq!(found(&set(), &unseen).0, CauseId::NoProvisioner, "the scheduler has not said anything");
 }
 
@@ -134,13 +138,13 @@ fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_t
         ("a node has just joined", vec![waits(), begins(1), joins()], Some((refused, None))),
     ];
     for (name, events, expected) in cases {
-        let mut evidence = with_claim(claim(Some("csi")), vec![class("csi", "x.csi", true)], events);
+        let mut evidence = with_pvc(pvc(Some("csi")), vec![class("csi", "x.csi", true)], events);
         let found = |evidence: &Evidence| {
             diagnose(&set(), &evaluate(&set(), None), evidence).map(|found| (found.cause, found.patience))
         };
         assert_eq!(found(&evidence), expected, "{name}");
         // Events tell it too when the classes may not be read.
-        evidence.classes = None;
+        evidence.storage_classes = None;
         assert_eq!(found(&evidence), expected.filter(|(cause, _)| *cause == refused), "{name}");
     }
 }
@@ -196,7 +200,7 @@ fn a_mount_that_is_late_for_minutes_as_a_rule_ends_no_wait() {
 fn a_mount_that_failed_is_over_once_the_node_has_gone_on() {
     let first = |reason: &str, message: &str| at("2026-01-01T00:00:00Z", event("p", reason, message));
     let later = |reason: &str, message: &str| at("2026-01-01T00:00:08Z", event("p", reason, message));
-    let last_cause = |events: &[Value]| {
+    let last_cause = |events: &[Event]| {
         let evidence = with_pod(json!({"phase": "Pending"}), events.to_vec());
         diagnose(&set(), &evaluate(&set(), None), &evidence).map(|diagnosis| diagnosis.cause)
     };
@@ -207,12 +211,12 @@ fn a_mount_that_failed_is_over_once_the_node_has_gone_on() {
         |name: &str| later("SuccessfulAttachVolume", &format!("AttachVolume.Attach succeeded for volume \"{name}\" "));
     for failure in [unattached(), unmounted(), no_network()] {
         for reason in ["Pulling", "Pulled", "Created", "Started"] {
-            assert_eq!(last_cause(&[failure.clone(), later(reason, "")]), None, "{failure} {reason}");
+            assert_eq!(last_cause(&[failure.clone(), later(reason, "")]), None, "{failure:?} {reason}");
             assert_eq!(last_cause(&[failure.clone(), first(reason, "")]), None, "in the same second");
             let again = at("2026-01-01T00:00:09Z", failure.clone());
-            assert_eq!(last_cause(&[again, later(reason, "")]), Some(CauseId::MountFailed), "{failure} {reason}");
+            assert_eq!(last_cause(&[again, later(reason, "")]), Some(CauseId::MountFailed), "{failure:?} {reason}");
         }
-        assert_eq!(last_cause(&[failure.clone(), later("Scheduled", "")]), Some(CauseId::MountFailed), "{failure}");
+        assert_eq!(last_cause(&[failure.clone(), later("Scheduled", "")]), Some(CauseId::MountFailed), "{failure:?}");
     }
     assert_eq!(last_cause(&[unattached(), attached("pv-a")]), None);
     assert_eq!(last_cause(&[unmounted(), attached("pv-a")]), None);

@@ -1,0 +1,268 @@
+//! The loop of one wait: watch updates, polls for evidence of causes beside them, and the end of the wait.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Fuse, FusedFuture as _};
+use k8s_openapi::api::core::v1::Event;
+use serde_json::Value;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep_until};
+
+use super::target::Watched;
+use super::{WaitOptions, WaitTarget};
+use crate::api::kinds::Kind;
+use crate::apply::engine::Engine;
+use crate::apply::error::Error;
+use crate::diagnose::collect::collect;
+use crate::diagnose::diagnosis::{Diagnosis, WaitFailure};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::give_up::Patience;
+use crate::diagnose::workload::{slow, warning};
+use crate::k8s::client::Server;
+use crate::k8s::event::Events;
+use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::watch::{Update, follow};
+
+/// The pause between two polls for causes while something is not current.
+const POLL_EVERY: Duration = Duration::from_secs(2);
+
+/// The result of a wait, once it has ended.
+type Step = ControlFlow<Result<(), Error>>;
+
+/// One wait for several targets.
+pub(super) struct WaitLoop<'a, F> {
+    server: Server,
+    events: &'a Events,
+    /// The label selector of the installation.
+    selector: String,
+    options: WaitOptions,
+    begun: Instant,
+    end: Instant,
+    targets: Vec<Watched<'a>>,
+    /// The number of targets, from the first on, that have been current.
+    ready_prefix: usize,
+    /// Called with each target of the prefix.
+    current: F,
+    updates: UnboundedReceiver<Update>,
+    /// Stops all watches when it is dropped.
+    _watches: JoinSet<()>,
+    poll: Interval,
+    /// Whether evidence was ever asked for.
+    polled: bool,
+    /// The evidence that is being read. It is polled beside the others: a server that does not answer must not keep the
+    /// wait from its end.
+    evidence: Fuse<BoxFuture<'static, Evidence>>,
+    grace: Patience,
+    /// The causes by the latest evidence.
+    causes: Vec<Diagnosis>,
+    /// By the latest evidence, the state of those without a cause, for a wait that times out.
+    slow: Vec<Diagnosis>,
+}
+
+impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
+    /// Starts the watches.
+    pub(super) fn new(engine: &'a Engine, targets: &'a [WaitTarget], options: WaitOptions, current: F) -> Self {
+        let begun = Instant::now();
+        let end = begun + options.timeout;
+        let end = engine.options.deadline.map_or(end, |deadline| deadline.min(end));
+        let server = engine.server.until(Some(end));
+        let selector = engine.owner.selector();
+        let (watches, updates) = watch(&server, &selector, targets);
+        let mut poll = interval_at((begun + POLL_EVERY).into(), POLL_EVERY);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            server,
+            events: &engine.events,
+            selector,
+            options,
+            begun,
+            end,
+            targets: targets.iter().map(Watched::new).collect(),
+            ready_prefix: 0,
+            current,
+            updates,
+            _watches: watches,
+            poll,
+            polled: false,
+            evidence: Fuse::terminated(),
+            grace: Patience::default(),
+            causes: Vec::new(),
+            slow: Vec::new(),
+        }
+    }
+
+    /// Runs until all targets are current.
+    ///
+    /// # Errors
+    /// As [`Engine::wait`].
+    pub(super) async fn run(mut self) -> Result<(), Error> {
+        loop {
+            let step = tokio::select! {
+                update = self.updates.recv(), if !self.updates.is_closed() || !self.updates.is_empty() => {
+                    self.on_update(update)
+                }
+                _ = self.poll.tick(), if self.evidence.is_terminated() => self.on_poll(),
+                evidence = &mut self.evidence => self.on_evidence(&evidence),
+                () = sleep_until(self.end.into()) => self.on_timeout(),
+            };
+            if let ControlFlow::Break(result) = step {
+                return result;
+            }
+        }
+    }
+
+    fn on_update(&mut self, update: Option<Update>) -> Step {
+        match update {
+            Some(Update::Failed(error)) => {
+                return ControlFlow::Break(Err(Error::api("watch the installed objects", error)));
+            }
+            Some(update) => store(&mut self.targets, update),
+            None => return ControlFlow::Continue(()),
+        }
+        self.report();
+        self.extend_prefix();
+        let all = self.targets.iter().all(|target| target.status.is_done());
+        if all || self.options.in_order && self.ready_prefix == self.targets.len() {
+            return ControlFlow::Break(Ok(()));
+        }
+        // Only evidence read at once tells what is from before the wait.
+        if !self.polled && self.targets.iter().all(Watched::is_judged) {
+            self.polled = true;
+            self.poll.reset_immediately();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_poll(&mut self) -> Step {
+        self.polled = true;
+        let waiting: Vec<ObjectRef> = self.missing().map(|missing| missing.target.object.clone()).collect();
+        let (server, selector) = (self.server.clone(), self.selector.clone());
+        self.evidence = async move { collect(&server, &selector, waiting.iter()).await }.boxed().fuse();
+        ControlFlow::Continue(())
+    }
+
+    fn on_evidence(&mut self, evidence: &Evidence) -> Step {
+        self.causes = self.missing().filter_map(|missing| missing.diagnosis(evidence)).collect();
+        let slow = self.missing().filter_map(|missing| slow(missing.live.as_ref()?, &missing.status, evidence));
+        self.slow = slow.collect();
+        let live: Vec<&Value> = missing(&self.targets).filter_map(|missing| missing.live.as_ref()).collect();
+        self.grace.look(&self.causes, &live, evidence);
+        for target in &mut self.targets {
+            let is_new = |event: &Event| self.grace.is_new(event);
+            let warning = target.live.as_ref().and_then(|live| warning(live, evidence, is_new));
+            target.explain(&self.causes, warning);
+        }
+        self.report();
+        let causes = self.deciding(&self.causes);
+        // What crashes because something before it is missing must not be taken for the root.
+        if causes.first().is_some_and(|first| self.options.fail_early && self.grace.is_over(first)) {
+            return ControlFlow::Break(Err(self.failure(false, causes)));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_timeout(&mut self) -> Step {
+        let causes = self.deciding(&self.causes);
+        let causes = if causes.is_empty() { self.deciding(&self.slow) } else { causes };
+        ControlFlow::Break(Err(self.failure(true, causes)))
+    }
+
+    /// Extends the prefix by the targets that are current now.
+    fn extend_prefix(&mut self) {
+        while let Some(next) = self.targets.get(self.ready_prefix).filter(|next| next.status.is_done()) {
+            (self.current)(&next.target.object);
+            self.ready_prefix += 1;
+            if self.options.in_order {
+                self.grace.begin_anew();
+                // Evidence that is being read may be from before this turn.
+                if !self.evidence.is_terminated() {
+                    self.evidence = Fuse::terminated();
+                    self.poll.reset_immediately();
+                }
+            }
+        }
+    }
+
+    /// Reports what has changed since the last report.
+    fn report(&mut self) {
+        let seconds = self.begun.elapsed().as_secs();
+        for event in self.targets.iter_mut().filter_map(|target| target.news(seconds)) {
+            self.events.send(event);
+        }
+    }
+
+    fn missing(&self) -> impl Iterator<Item = &Watched<'a>> {
+        missing(&self.targets)
+    }
+
+    /// The causes that keep the wait from its end: all, or in order that of the first target that is missing.
+    fn deciding<'d>(&self, causes: &'d [Diagnosis]) -> &'d [Diagnosis] {
+        if !self.options.in_order {
+            return causes;
+        }
+        let object = self.targets.get(self.ready_prefix).map(|next| &next.target.object);
+        let of_target = |cause: &Diagnosis| cause.chain.first().map(|link| &link.object) == object;
+        causes.iter().position(of_target).map_or(&[], |at| &causes[at..=at])
+    }
+
+    /// The failure of the wait, with each kind of cause once.
+    fn failure(&self, timed_out: bool, causes: &[Diagnosis]) -> Error {
+        let mut diagnoses: Vec<Diagnosis> = Vec::new();
+        for cause in causes {
+            if !diagnoses.iter().any(|known| known.cause == cause.cause) {
+                diagnoses.push(cause.clone());
+            }
+        }
+        let pending = self.missing().map(Watched::link).collect();
+        Error::Wait(Box::new(WaitFailure { timed_out, waited: self.begun.elapsed(), pending, diagnoses }))
+    }
+}
+
+/// Starts one watch for each kind and namespace.
+fn watch(server: &Server, selector: &str, targets: &[WaitTarget]) -> (JoinSet<()>, UnboundedReceiver<Update>) {
+    let mut groups: BTreeMap<(&Kind, Option<&str>), Vec<&str>> = BTreeMap::new();
+    for target in targets {
+        groups.entry((&target.kind, target.object.namespace.as_deref())).or_default().push(&target.object.name);
+    }
+    let (sender, updates) = unbounded_channel();
+    let mut watches = JoinSet::new();
+    for ((kind, namespace), names) in groups {
+        let one = (names.len() == 1).then(|| format!("metadata.name={}", names[0]));
+        let labels = one.is_none().then(|| selector.to_owned());
+        let namespace = namespace.map(str::to_owned);
+        watches.spawn(follow(server.clone(), kind.clone(), namespace, labels, one, sender.clone()));
+    }
+    (watches, updates)
+}
+
+/// The targets that are not current.
+fn missing<'w, 't>(targets: &'w [Watched<'t>]) -> impl Iterator<Item = &'w Watched<'t>> {
+    targets.iter().filter(|target| !target.status.is_done())
+}
+
+/// Stores the objects of an update in their targets.
+fn store(targets: &mut [Watched<'_>], update: Update) {
+    match update {
+        Update::All { kind, namespace, objects } => {
+            for w in targets.iter_mut().filter(|w| w.target.kind == kind && w.target.object.namespace == namespace) {
+                let name = Some(w.target.object.name.as_str());
+                w.live = objects.iter().find(|object| text(object, "/metadata/name") == name).cloned();
+                w.seen |= w.live.is_some();
+                w.judge();
+            }
+        }
+        Update::One { object, deleted } => {
+            let Some(reference) = ObjectRef::of(&object) else { return };
+            if let Some(w) = targets.iter_mut().find(|w| w.target.object == reference) {
+                w.live = (!deleted).then_some(object);
+                w.seen = true;
+                w.judge();
+            }
+        }
+        Update::Failed(_) => {}
+    }
+}
