@@ -15,7 +15,7 @@ use crate::k8s::object::{ObjectRef, uid};
 
 /// What became of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Strayed {
+pub enum Drifted {
     /// It is gone.
     Missing,
     /// Another one has its name.
@@ -33,16 +33,16 @@ pub struct Drift {
     /// Which.
     pub object: ObjectRef,
     /// What became of it.
-    pub strayed: Strayed,
+    pub strayed: Drifted,
 }
 
 impl std::fmt::Display for Drift {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.strayed {
-            Strayed::Missing => write!(f, "{} is gone", self.object),
-            Strayed::Replaced => write!(f, "{} is another one than was installed", self.object),
-            Strayed::Fields { by } if by.is_empty() => write!(f, "fields of {} were removed", self.object),
-            Strayed::Fields { by } => write!(f, "fields of {} were changed, last by {}", self.object, by[0]),
+            Drifted::Missing => write!(f, "{} is gone", self.object),
+            Drifted::Replaced => write!(f, "{} is another one than was installed", self.object),
+            Drifted::Fields { by } if by.is_empty() => write!(f, "fields of {} were removed", self.object),
+            Drifted::Fields { by } => write!(f, "fields of {} were changed, last by {}", self.object, by[0]),
         }
     }
 }
@@ -104,10 +104,10 @@ async fn look(
     Ok(judged.collect())
 }
 
-fn judge(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) -> Option<Strayed> {
-    let Some(live) = live else { return Some(Strayed::Missing) };
+fn judge(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) -> Option<Drifted> {
+    let Some(live) = live else { return Some(Drifted::Missing) };
     if uid(live) != item.uid {
-        return Some(Strayed::Replaced);
+        return Some(Drifted::Replaced);
     }
     // Replicas that are not left to whoever scaled are missing like any other field.
     let left = scaler.is_none_or(Scaler::keeps);
@@ -116,7 +116,7 @@ fn judge(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) -> Option<S
     (item.fields > held).then(|| {
         let mut by = if left { managed_fields::managers(live) } else { managed_fields::managers_and_scalers(live) };
         by.retain(|manager| manager != MANAGER);
-        Strayed::Fields { by }
+        Drifted::Fields { by }
     })
 }
 
@@ -145,10 +145,10 @@ mod tests {
         let whole = json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}});
         assert_eq!(judge(&item, Some(&live(&whole)), None), None);
         let by = vec!["kubectl-edit".to_owned()];
-        assert_eq!(judge(&item, Some(&live(&json!({"f:data": {"f:a": {}}}))), None), Some(Strayed::Fields { by }));
-        assert_eq!(judge(&item, None, None), Some(Strayed::Missing));
+        assert_eq!(judge(&item, Some(&live(&json!({"f:data": {"f:a": {}}}))), None), Some(Drifted::Fields { by }));
+        assert_eq!(judge(&item, None, None), Some(Drifted::Missing));
         let other = Item { uid: "v".into(), ..item.clone() };
-        assert_eq!(judge(&other, Some(&live(&whole)), None), Some(Strayed::Replaced));
+        assert_eq!(judge(&other, Some(&live(&whole)), None), Some(Drifted::Replaced));
         let unknown = Item { fields: 0, ..item };
         assert_eq!(
             judge(&unknown, Some(&live(&json!({"f:data": {"f:a": {}}}))), None),
@@ -168,7 +168,7 @@ mod tests {
         }
         for not_kept in [Scaler::Gone, Scaler::Other] {
             let by = vec!["oc".to_owned()];
-            assert_eq!(judge(&item, Some(&live), Some(&not_kept)), Some(Strayed::Fields { by }));
+            assert_eq!(judge(&item, Some(&live), Some(&not_kept)), Some(Drifted::Fields { by }));
         }
     }
 }

@@ -47,7 +47,7 @@ pub use delete::rollback::RolledBack;
 pub use delete::rollback_plan::{Deed, PlannedUndo, UndoPlan};
 pub use delete::uninstall::{Kept, Removal, Removed};
 pub use diff::{Change, Difference, FieldChange};
-pub use drift::{Drift, Strayed};
+pub use drift::{Drift, Drifted};
 pub use engine::{Engine, Options};
 pub use error::{Error, Foreign, StuckObject};
 pub use plan::{Action, Plan, Step};

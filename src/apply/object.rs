@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::adopt;
 use super::autoscaler::Scaler;
 use super::conflict::{self, Conflict};
-use super::delete::wait_deleted::Doomed;
+use super::delete::wait_deleted::PendingDeletion;
 use super::engine::Engine;
 use super::error::Error;
 use super::plan::{Action, Step};
@@ -18,7 +18,7 @@ use crate::inventory::record::Origin;
 use crate::k8s::client::{ApplyOptions, MANAGER, Server};
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{is_going, number, text, uid};
+use crate::k8s::object::{is_terminating, number, text, uid};
 
 /// How long the API may take to serve a kind after its definition is established.
 const DEFINITION_LAG: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ impl Failure {
 impl Engine {
     /// Applies one object; the answer says whether it was made.
     pub(crate) async fn apply_one(&self, server: &Server, step: &Step) -> Result<Applied, Failure> {
-        if let Some(live) = step.live.as_ref().filter(|live| is_going(live)) {
+        if let Some(live) = step.live.as_ref().filter(|live| is_terminating(live)) {
             self.wait_for_absence(server, step, live).await.map_err(Failure::Error)?;
         }
         if step.action == Action::Adopt {
@@ -122,8 +122,8 @@ impl Engine {
     async fn wait_for_absence(&self, server: &Server, step: &Step, live: &Value) -> Result<(), Error> {
         let end = Instant::now() + TERMINATING;
         let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
-        let doomed = Doomed { kind: step.kind.clone(), object: step.target.clone(), uid: uid(live).to_owned() };
-        self.wait_gone(server, vec![doomed], end).await
+        let pending = PendingDeletion { kind: step.kind.clone(), object: step.target.clone(), uid: uid(live).to_owned() };
+        self.wait_gone(server, vec![pending], end).await
     }
 
     /// What leads back from applying a step to an object that a cut-off run has written to, or was about to: it was known

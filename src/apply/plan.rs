@@ -14,7 +14,7 @@ use super::autoscaler::{self, Scaler};
 use super::charts::Planned;
 use super::conflict;
 use super::delete::journal_check::RefusedStep;
-use super::delete::wait_deleted::Doomed;
+use super::delete::wait_deleted::PendingDeletion;
 use super::engine::Engine;
 use super::error::{Error, Foreign};
 use crate::api::kinds::Kind;
@@ -312,7 +312,7 @@ impl Engine {
         let object = ObjectRef::new(&kind, None, &self.owner.namespace);
         let end = Instant::now() + TERMINATING;
         let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
-        self.wait_gone(server, vec![Doomed { kind, object, uid: uid(live).to_owned() }], end).await
+        self.wait_gone(server, vec![PendingDeletion { kind, object, uid: uid(live).to_owned() }], end).await
     }
 
     pub(super) async fn steps(&self, server: &Server, objects: &[Planned]) -> Result<Vec<Step>, Error> {

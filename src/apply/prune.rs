@@ -61,10 +61,10 @@ impl Run {
     /// Deletes what the new inputs hold no more. Returns what could not be shown to be ours, which stays recorded.
     pub(crate) async fn prune(&mut self) -> Result<Vec<Item>, Error> {
         let mut remaining = Vec::new();
-        let mut doomed = Vec::new();
+        let mut pending = Vec::new();
         for item in self.plan.prune.clone() {
             match self.engine.unplanned(&self.server, &item).await? {
-                Unplanned::Ours(kind, live) => doomed.push((item, kind, live)),
+                Unplanned::Ours(kind, live) => pending.push((item, kind, live)),
                 Unplanned::Theirs => self.stays(&item, THEIRS),
                 // It is recorded still, and the next run tries again.
                 Unplanned::Unread(error) => {
@@ -74,9 +74,9 @@ impl Run {
                 Unplanned::Gone => {}
             }
         }
-        let journal = self.ledger.lock().await.state.journal.clone();
+        let journal = self.store.lock().await.state.journal.clone();
         let mut entries = Vec::new();
-        for (item, kind, live) in &doomed {
+        for (item, kind, live) in &pending {
             let mut manifest =
                 managed_fields::ours(live).map_or_else(|| bare(live), |ours| managed_fields::extract(live, ours));
             let known = journal.as_ref().and_then(|journal| journal.step(&item.object));
@@ -97,10 +97,10 @@ impl Run {
         }
         if !entries.is_empty() {
             self.note(&entries).await?;
-        } else if !doomed.is_empty() {
-            self.ledger.lock().await.still_ours().await?;
+        } else if !pending.is_empty() {
+            self.store.lock().await.still_ours().await?;
         }
-        for (item, kind, _) in doomed {
+        for (item, kind, _) in pending {
             let deleted = self.server.delete(&kind, &item.object, &item.uid).await;
             match deleted {
                 Ok(_) => self.engine.events.send(Event::Object { object: item.object, done: Done::Deleted }),

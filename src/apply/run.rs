@@ -16,7 +16,7 @@ use crate::inventory;
 use crate::inventory::journal::{Journal, JournalStep, Undo};
 use crate::inventory::journal_file::LocalJournal;
 use crate::inventory::record::{Item, Origin, Phase, Policy, Record, Release};
-use crate::inventory::store::{Ledger, Shared};
+use crate::inventory::store::{Store, LockedStore};
 use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
@@ -44,7 +44,7 @@ pub struct Run {
     pub(crate) engine: Engine,
     pub(crate) server: Server,
     pub(crate) plan: Plan,
-    pub(crate) ledger: Shared,
+    pub(crate) store: LockedStore,
     local: Option<LocalJournal>,
     applied: BTreeMap<ObjectRef, Applied>,
     /// The write that took the lock has journalled the first stage as well.
@@ -85,7 +85,7 @@ impl Engine {
         }
         let (begun, seen) = (&self.begun, &plan.state);
         let first = plan.opening(|step| applied.contains_key(&step.target));
-        let mut ledger = Ledger::acquire(&server, &self.owner, self.lock_options(), seen, |state| {
+        let mut store = Store::acquire(&server, &self.owner, self.lock_options(), seen, |state| {
             // Another run may have come and gone while the lock was waited for: its journal is closed then, and what
             // stood in it is not ours to undo.
             *state = self.believed(std::mem::take(state));
@@ -109,8 +109,8 @@ impl Engine {
             }
         })?;
         // Whatever another run wrote since then, the plan knows nothing of: what it made, or the keys that it made up.
-        if ledger.found != plan.state.version {
-            ledger
+        if store.found != plan.state.version {
+            store
                 .finish(|state| state.journal = state.journal.take().filter(|journal| !journal.steps.is_empty()))
                 .await?;
             self.begun.store(false, Ordering::SeqCst);
@@ -122,9 +122,9 @@ impl Engine {
             self.events.send(Event::Warning { object, message });
         }
         let opened = !first.is_empty();
-        let ledger = Shared::new(ledger);
-        let server = server.guarded(ledger.guard());
-        let mut run = Run { engine: self.clone(), server, plan, ledger, local, applied, opened };
+        let store = LockedStore::new(store);
+        let server = server.guarded(store.guard());
+        let mut run = Run { engine: self.clone(), server, plan, store, local, applied, opened };
         if let Err(error) = run.local.as_mut().map_or(Ok(()), |local| local.append(&first)) {
             // The lock expires by itself where it cannot be let go of.
             let _ = run.release().await;
@@ -271,7 +271,7 @@ impl Run {
         if due.is_empty() {
             return Ok(());
         }
-        let known = self.ledger.lock().await.state.journal.clone();
+        let known = self.store.lock().await.state.journal.clone();
         let known = |step: &Step| known.as_ref().and_then(|journal| journal.step(&step.target)).cloned();
         let (engine, server) = (&self.engine, &self.server);
         let entries: Vec<Result<Option<JournalStep>, Error>> = stream::iter(due)
@@ -300,10 +300,10 @@ impl Run {
         let entries: Vec<JournalStep> = entries.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
         let opened = std::mem::take(&mut self.opened);
         if entries.is_empty() {
-            let mut ledger = self.ledger.lock().await;
+            let mut store = self.store.lock().await;
             // Nothing to say, but whoever lost the lock meanwhile must not write either.
-            if !(opened && ledger.is_fresh()) {
-                ledger.still_ours().await?;
+            if !(opened && store.is_fresh()) {
+                store.still_ours().await?;
             }
             return Ok(());
         }
@@ -328,8 +328,8 @@ impl Run {
             local.append_claims(&claims)?;
             local.append(entries)?;
         }
-        let mut ledger = self.ledger.lock().await;
-        ledger
+        let mut store = self.store.lock().await;
+        store
             .update(|state| {
                 if let Some(journal) = &mut state.journal {
                     journal.claims.extend(claims.iter().cloned());
@@ -355,7 +355,7 @@ impl Run {
         }
         let remaining = self.prune().await?;
         let record = self.new_record(release, remaining).await;
-        self.ledger
+        self.store
             .lock()
             .await
             .finish(|state| {
@@ -371,7 +371,7 @@ impl Run {
 
     async fn new_record(&self, release: Release, remaining: Vec<Item>) -> Record {
         let former = self.plan.state.record.as_ref();
-        let journal = self.ledger.lock().await.state.journal.clone();
+        let journal = self.store.lock().await.state.journal.clone();
         let mut record = Record::new(&self.engine.owner, self.plan.install_uid.clone(), release);
         // Where the record that knew it is lost, the namespace itself tells who made it.
         let own = |step: &Step| step.target.is("", "Namespace") && step.target.name == self.engine.owner.namespace;
@@ -409,7 +409,7 @@ impl Run {
     /// # Errors
     /// Whatever the server refuses; the lock then expires by itself.
     pub async fn release(self) -> Result<(), Error> {
-        Ok(self.ledger.lock().await.finish(|_| {}).await?)
+        Ok(self.store.lock().await.finish(|_| {}).await?)
     }
 
     pub(crate) fn close_local(&mut self) -> Result<(), Error> {

@@ -26,7 +26,7 @@ use commands::{
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
 use parser::help_groups::grouped;
-use parser::lazy::{Late, late};
+use parser::lazy::{Lazy, lazy};
 
 /// Install, check and remove a multi-cluster Kubernetes scheduling service
 #[derive(Debug, Parser)]
@@ -47,53 +47,53 @@ struct Cli {
 enum Command {
     /// Install a control plane or an agent
     #[command(subcommand)]
-    Install(Late<install::InstallCommand>),
+    Install(Lazy<install::InstallCommand>),
     /// Remove a control plane or an agent
     #[command(subcommand)]
-    Uninstall(Late<uninstall::UninstallCommand>),
+    Uninstall(Lazy<uninstall::UninstallCommand>),
     /// Check the status of a control plane installation
-    Status(Late<status::StatusArgs>),
+    Status(Lazy<status::StatusArgs>),
     /// Show what an install would change, and change nothing
     #[command(subcommand)]
-    Diff(Late<diff::DiffCommand>),
+    Diff(Lazy<diff::DiffCommand>),
     /// Undo an install or upgrade that was cut off
-    Rollback(Late<rollback::RollbackArgs>),
+    Rollback(Lazy<rollback::RollbackArgs>),
     /// Write the kubeconfig of a control plane again
-    Kubeconfig(Late<kubeconfig::KubeconfigArgs>),
+    Kubeconfig(Lazy<kubeconfig::KubeconfigArgs>),
     /// Check a cluster before an install, or an installed control plane
-    Check(Late<Box<check::CheckArgs>>),
+    Check(Lazy<Box<check::CheckArgs>>),
     /// List workload clusters, schedule groups and deployments of a control plane
     #[command(subcommand)]
-    Get(Late<get::GetCommand>),
+    Get(Lazy<get::GetCommand>),
     /// Let a workload cluster into a control plane that registers by hand
-    Accept(Late<accept::AcceptArgs>),
+    Accept(Lazy<accept::AcceptArgs>),
     /// Make a control plane forget a workload cluster that is gone
     #[command(subcommand)]
-    Delete(Late<delete::DeleteCommand>),
+    Delete(Lazy<delete::DeleteCommand>),
     /// Print the objects of an install as manifests that can be applied
     #[command(subcommand)]
-    Template(Late<template::TemplateCommand>),
+    Template(Lazy<template::TemplateCommand>),
     /// Check values, and what they make of a chart, without a cluster
-    Lint(Late<Box<lint::LintArgs>>),
+    Lint(Lazy<Box<lint::LintArgs>>),
     /// Show what a chart takes, needs and holds
     #[command(subcommand)]
-    Show(Late<show::ShowCommand>),
+    Show(Lazy<show::ShowCommand>),
     /// List service versions and the Kubernetes versions they support
-    Versions(Late<versions::VersionsArgs>),
+    Versions(Lazy<versions::VersionsArgs>),
     /// Print the versions of this program, of control planes and of agents
-    Version(Late<version::VersionArgs>),
+    Version(Lazy<version::VersionArgs>),
     /// Explain a check, the cause of a failed wait, or the reason of an error
-    Explain(Late<explain::ExplainArgs>),
+    Explain(Lazy<explain::ExplainArgs>),
     /// Print a script that completes commands, flags and names in a shell
-    Completion(Late<completion::CompletionArgs>),
+    Completion(Lazy<completion::CompletionArgs>),
     /// Write the generated part of the documentation
     #[command(hide = true)]
-    Docs(Late<reference::DocsArgs>),
+    Docs(Lazy<reference::DocsArgs>),
     /// Write the manual pages
     #[command(hide = true)]
-    Man(Late<reference::ManArgs>),
+    Man(Lazy<reference::ManArgs>),
     /// Install this program as a kubectl plugin, so that `kubectl fleet` works
-    KubectlInstall(Late<kubectl_install::KubectlInstallArgs>),
+    KubectlInstall(Lazy<kubectl_install::KubectlInstallArgs>),
 }
 
 /// The name under which the user started the program: `fleetctl` or `kubectl fleet`.
@@ -128,7 +128,7 @@ pub fn main() -> ExitCode {
         Ok((Cli::from_arg_matches(&matches)?, matches))
     };
     // Help and mistakes are told by the whole tree; its order of flags is another.
-    let parsed = parse(late(tree)).or_else(|error| match error.kind() {
+    let parsed = parse(lazy(tree)).or_else(|error| match error.kind() {
         ErrorKind::DisplayVersion => Err(error),
         _ => parse(grouped(parser::program_name::tree(tree(), name).name(name).bin_name(name))),
     });
@@ -176,26 +176,26 @@ fn stream_color(color: ColorChoice) -> anstream::ColorChoice {
 fn run(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
     let global = &cli.global;
     let work: LocalBoxFuture<'_, Result<Exit, CliError>> = match cli.command {
-        Command::Template(Late(command)) => return template::run(ui, global, command),
-        Command::Lint(Late(args)) => return lint::run(ui, global, &args),
-        Command::Show(Late(command)) => return show::run(ui, global, command),
-        Command::Versions(Late(args)) => return versions::run(ui, &args),
-        Command::Explain(Late(args)) => return explain::run(ui, &args),
-        Command::Completion(Late(args)) => return completion::run(ui, &args),
-        Command::Docs(Late(args)) => return reference::docs(ui, &args, tree()),
-        Command::Man(Late(args)) => return reference::man(ui, &args, tree()),
-        Command::KubectlInstall(Late(args)) => return kubectl_install::run(ui, &args),
-        Command::Install(Late(command)) => Box::pin(install::run(ui, global, command)),
-        Command::Uninstall(Late(command)) => Box::pin(uninstall::run(ui, global, command)),
-        Command::Check(Late(args)) => Box::pin(check::run(ui, global, *args)),
-        Command::Status(Late(args)) => Box::pin(status::run(ui, global, args)),
-        Command::Diff(Late(command)) => Box::pin(diff::run(ui, global, command)),
-        Command::Rollback(Late(args)) => Box::pin(rollback::run(ui, global, args)),
-        Command::Kubeconfig(Late(args)) => Box::pin(kubeconfig::run(ui, global, args)),
-        Command::Get(Late(command)) => Box::pin(get::run(ui, global, command)),
-        Command::Accept(Late(args)) => Box::pin(async move { accept::run(ui, global, &args).await }),
-        Command::Delete(Late(command)) => Box::pin(delete::run(ui, global, command)),
-        Command::Version(Late(args)) => Box::pin(async move { version::run(ui, global, &args).await }),
+        Command::Template(Lazy(command)) => return template::run(ui, global, command),
+        Command::Lint(Lazy(args)) => return lint::run(ui, global, &args),
+        Command::Show(Lazy(command)) => return show::run(ui, global, command),
+        Command::Versions(Lazy(args)) => return versions::run(ui, &args),
+        Command::Explain(Lazy(args)) => return explain::run(ui, &args),
+        Command::Completion(Lazy(args)) => return completion::run(ui, &args),
+        Command::Docs(Lazy(args)) => return reference::docs(ui, &args, tree()),
+        Command::Man(Lazy(args)) => return reference::man(ui, &args, tree()),
+        Command::KubectlInstall(Lazy(args)) => return kubectl_install::run(ui, &args),
+        Command::Install(Lazy(command)) => Box::pin(install::run(ui, global, command)),
+        Command::Uninstall(Lazy(command)) => Box::pin(uninstall::run(ui, global, command)),
+        Command::Check(Lazy(args)) => Box::pin(check::run(ui, global, *args)),
+        Command::Status(Lazy(args)) => Box::pin(status::run(ui, global, args)),
+        Command::Diff(Lazy(command)) => Box::pin(diff::run(ui, global, command)),
+        Command::Rollback(Lazy(args)) => Box::pin(rollback::run(ui, global, args)),
+        Command::Kubeconfig(Lazy(args)) => Box::pin(kubeconfig::run(ui, global, args)),
+        Command::Get(Lazy(command)) => Box::pin(get::run(ui, global, command)),
+        Command::Accept(Lazy(args)) => Box::pin(async move { accept::run(ui, global, &args).await }),
+        Command::Delete(Lazy(command)) => Box::pin(delete::run(ui, global, command)),
+        Command::Version(Lazy(args)) => Box::pin(async move { version::run(ui, global, &args).await }),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(work);

@@ -11,14 +11,14 @@ use kube::api::Api;
 use super::exposure::{self, Endpoint};
 use super::install::{InstallError, unknown};
 use super::plan::Plan;
-use super::precheck::{Survey, survey};
+use super::precheck::{Precheck, precheck};
 use super::{etcd_members, find_keys};
 use crate::api::remedy::Remedy;
 use crate::install::diff::Comparison;
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::install::release_spec;
-use crate::install::session::{Course, InstallOptions};
+use crate::install::session::{Session, InstallOptions};
 use crate::pki::{self, Files};
 
 /// Compares `plan` with the cluster, by reads and dry runs.
@@ -34,25 +34,25 @@ pub async fn compare(
 ) -> Result<Comparison, InstallError> {
     let deadline = Instant::now() + options.timeout;
     let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, None, progress);
-    let mut course = Course::new(&engine, progress, deadline);
-    course.step("Checking the hosting cluster");
-    let stopped = course.stopped();
-    let seen = survey(plan, client, &engine, &options.skip_preflight, progress.as_ref(), |e| stopped(e).into());
-    let seen = course.in_time(seen).await?;
+    let mut session = Session::new(&engine, progress, deadline);
+    session.step("Checking the hosting cluster");
+    let stopped = session.stopped();
+    let seen = precheck(plan, client, &engine, &options.skip_preflight, progress.as_ref(), |e| stopped(e).into());
+    let seen = session.in_time(seen).await?;
     progress.done(&seen.facts.git_version);
-    course.step("Comparing with the hosting cluster");
+    session.step("Comparing with the hosting cluster");
     let mut notes = Vec::new();
-    let endpoint = course.in_time(endpoint(plan, client, &seen, &mut notes)).await?;
-    let stopped = course.stopped();
-    let found = course.in_time(find_keys::find(client, plan, home, &engine, |e| stopped(e).into())).await?;
+    let endpoint = session.in_time(endpoint(plan, client, &seen, &mut notes)).await?;
+    let stopped = session.stopped();
+    let found = session.in_time(find_keys::find(client, plan, home, &engine, |e| stopped(e).into())).await?;
     let keys = known_keys(plan, found, &endpoint, &mut notes)?;
     let rendered = plan.render(&endpoint, &keys)?;
     let whole = engine.plan(&plan.release(&endpoint), &release_spec::planned(&rendered.objects)).await;
-    let whole = whole.map_err(course.stopped())?;
-    if let Some(refused) = etcd_members::changed(&engine, &whole).await.map_err(course.stopped())? {
+    let whole = whole.map_err(session.stopped())?;
+    if let Some(refused) = etcd_members::changed(&engine, &whole).await.map_err(session.stopped())? {
         return Err(refused);
     }
-    let differences = engine.diff(&whole).await.map_err(course.stopped())?;
+    let differences = engine.diff(&whole).await.map_err(session.stopped())?;
     progress.done("");
     Ok(Comparison::new(whole, differences, notes))
 }
@@ -61,7 +61,7 @@ pub async fn compare(
 async fn endpoint(
     plan: &Plan,
     client: &Client,
-    seen: &Survey,
+    seen: &Precheck,
     notes: &mut Vec<Remedy>,
 ) -> Result<Endpoint, InstallError> {
     let wanted = &plan.values.exposure;

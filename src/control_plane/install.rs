@@ -14,7 +14,7 @@ use super::exposure::{self, Decision, Endpoint, Known, NotYet};
 use super::find_keys::{self, ADMIN_KUBECONFIG};
 use super::health::{self, Health};
 use super::plan::{FIRST_STAGES, Plan};
-use super::precheck::{Survey, survey};
+use super::precheck::{Precheck, precheck};
 use super::upgrade::UpgradeRefused;
 use super::values::ExposureType;
 use super::{etcd_members, kubeconfig, kubernetes_downgrade};
@@ -23,11 +23,11 @@ use crate::api::version::KubeMinor;
 use crate::chart::Diagnostics;
 use crate::check::Report;
 use crate::check::hosting::HostingFacts;
-use crate::install::failure::{Aftermath, Failure, heeding};
+use crate::install::failure::{FailureOutcome, Failure, ignoring_signals};
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::install::release_spec::planned;
-use crate::install::session::{Course, InstallOptions, Stopped};
+use crate::install::session::{Session, InstallOptions, Stopped};
 use crate::inventory::{Phase, State};
 use crate::k8s::ObjectRef;
 use crate::pki::{self, Files, FolderError, Kubeconfig, PkiError};
@@ -129,9 +129,9 @@ pub async fn install(
     let mut interrupted = pin!(interrupted.fuse());
     let mut waited = options.lock_wait.is_zero();
     loop {
-        let mut flow = Flow { plan, client, home, options, course: Course::new(&engine, progress, deadline) };
+        let mut installer = Installer { plan, client, home, options, session: Session::new(&engine, progress, deadline) };
         let outcome = tokio::select! {
-            outcome = flow.run() => outcome,
+            outcome = installer.run() => outcome,
             () = &mut interrupted => Err(InstallError::Interrupted),
         };
         match outcome {
@@ -140,82 +140,82 @@ pub async fn install(
             Err(InstallError::Engine(stopped)) if stopped.is_outdated() && !waited => waited = true,
             Err(error) => {
                 let ending = async {
-                    let barred = if options.rollback && engine.has_begun() { flow.barred().await } else { None };
-                    match (flow.course.wind_up(options.rollback && barred.is_none()).await, barred) {
-                        (Aftermath::Left, Some(barred)) => barred,
+                    let barred = if options.rollback && engine.has_begun() { installer.barred().await } else { None };
+                    match (installer.session.abort(options.rollback && barred.is_none()).await, barred) {
+                        (FailureOutcome::Left, Some(barred)) => barred,
                         (aftermath, _) => aftermath,
                     }
                 };
-                let aftermath = heeding(ending, interrupted).await;
+                let aftermath = ignoring_signals(ending, interrupted).await;
                 return Err(Failure { error, aftermath });
             }
         }
     }
 }
 
-struct Flow<'a> {
+struct Installer<'a> {
     plan: &'a Plan,
     client: &'a Client,
     home: &'a Home,
     options: &'a InstallOptions,
-    course: Course<'a>,
+    session: Session<'a>,
 }
 
-impl Flow<'_> {
+impl Installer<'_> {
     async fn run(&mut self) -> Result<Installed, InstallError> {
-        self.course.step("Checking the hosting cluster");
-        let (lenient, progress) = (&self.options.skip_preflight, self.course.progress.as_ref());
-        let stopped = self.course.stopped();
-        let seen = survey(self.plan, self.client, self.course.engine, lenient, progress, |e| stopped(e).into());
-        let seen = self.course.in_time(seen).await?;
+        self.session.step("Checking the hosting cluster");
+        let (lenient, progress) = (&self.options.skip_preflight, self.session.progress.as_ref());
+        let stopped = self.session.stopped();
+        let seen = precheck(self.plan, self.client, self.session.engine, lenient, progress, |e| stopped(e).into());
+        let seen = self.session.in_time(seen).await?;
         let known = seen.known();
-        let Survey { facts, state, decision } = seen;
-        self.course.progress.done(&format!(
+        let Precheck { facts, state, decision } = seen;
+        self.session.progress.done(&format!(
             "{}, exposure {} ({})",
             visible_cell(&facts.git_version),
             name(&decision),
             decision.why
         ));
 
-        let stopped = self.course.stopped();
-        let found = find_keys::find(self.client, self.plan, self.home, self.course.engine, |e| stopped(e).into());
-        let found = self.course.in_time(found).await?;
+        let stopped = self.session.stopped();
+        let found = find_keys::find(self.client, self.plan, self.home, self.session.engine, |e| stopped(e).into());
+        let found = self.session.in_time(found).await?;
         let endpoint = self.expose(&decision, &facts, &state, &known).await?;
         if let Some(moved) = self.plan.moved(&state, &endpoint) {
-            self.course.progress.advise(&moved);
+            self.session.progress.advise(&moved);
         }
         let keys = self.keys(&found, &endpoint)?;
         let rendered = self.plan.render(&endpoint, &keys)?;
         let objects = planned(&rendered.objects);
         let release = self.plan.release(&endpoint);
-        let whole = self.course.engine.plan(&release, &objects).await.map_err(self.course.stopped())?;
-        if let Some(refused) = etcd_members::changed(self.course.engine, &whole).await.map_err(self.course.stopped())? {
+        let whole = self.session.engine.plan(&release, &objects).await.map_err(self.session.stopped())?;
+        if let Some(refused) = etcd_members::changed(self.session.engine, &whole).await.map_err(self.session.stopped())? {
             return Err(refused);
         }
-        let (unchanged, found_by_labels) = (whole.is_noop() && self.course.run.is_none(), whole.found_by_labels());
+        let (unchanged, found_by_labels) = (whole.is_noop() && self.session.run.is_none(), whole.found_by_labels());
         if !unchanged {
             // Keys that another run has made since they were looked for are not to be replaced by those made here.
-            self.course.begin(whole.since(&state)).await?;
+            self.session.begin(whole.since(&state)).await?;
         }
         let of_step = |workload: &str| format!("Installing {}", title(workload));
         // Without its store there is no API server: one step for both.
         let recorded = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
         let stood = recorded || found_by_labels > 0;
-        self.course.stages(&objects, of_step, |workload| workload == "etcd", stood).await?;
+        self.session.stages(&objects, of_step, |workload| workload == "etcd", stood).await?;
         let health = self.health(&endpoint, &keys).await;
         if health.is_err() && self.options.rollback {
             return Err(health.err().unwrap_or(InstallError::Interrupted));
         }
         // All objects are there and their controllers content: that is recorded even if the API is not reached from
         // here, so that the next install mends and an uninstall knows everything.
-        self.course.commit().await?;
+        self.session.commit().await?;
         let kubeconfig = self.write_kubeconfig(&keys)?;
         Ok(Installed { health: health?, endpoint, kubeconfig, unchanged })
     }
 
     /// What becomes of changes that are not to be undone; nothing where they can be.
-    async fn barred(&self) -> Option<Aftermath> {
-        let engine = self.course.engine.with_deadline(None);
+    async fn barred(&self) -> Option<FailureOutcome> {
+        let engine = self.session.engine.with_deadline(None);
         let found = match engine.state().await {
             Ok(state) => {
                 kubernetes_downgrade::from_journal(&engine, &self.plan.package.namespace, &engine.believed(state)).await
@@ -223,8 +223,8 @@ impl Flow<'_> {
             Err(error) => Err(error),
         };
         match found {
-            Ok(refused) => refused.map(|refused| Aftermath::NotUndone(refused.to_string())),
-            Err(error) => Some(Aftermath::RollbackFailed(Box::new(error))),
+            Ok(refused) => refused.map(|refused| FailureOutcome::NotUndone(refused.to_string())),
+            Err(error) => Some(FailureOutcome::RollbackFailed(Box::new(error))),
         }
     }
 
@@ -243,28 +243,28 @@ impl Flow<'_> {
         let first = rendered.objects.iter().filter(|object| FIRST_STAGES.contains(&object.stage_name.as_str()));
         let service = rendered.objects.iter().find(|object| object.stage_name == FIRST_STAGES[1]);
         let exposure = service.and_then(|object| u32::try_from(object.stage).ok()).unwrap_or_default();
-        let part = self.course.engine.plan_part(&planned(first)).await.map_err(self.course.stopped())?;
+        let part = self.session.engine.plan_part(&planned(first)).await.map_err(self.session.stopped())?;
         let mut of_service = Vec::new();
         if part.writes() > 0 {
             let existed = facts.namespace.exists;
             let namespace = &self.plan.package.namespace;
-            self.course.step(&if existed {
+            self.session.step(&if existed {
                 format!("Using namespace {namespace}")
             } else {
                 format!("Creating namespace {namespace}")
             });
             let stages = part.stages();
-            self.course.begin(part.since(state)).await?;
+            self.session.begin(part.since(state)).await?;
             let (of_namespace, later): (Vec<u32>, _) = stages.into_iter().partition(|stage| *stage < exposure);
             of_service = later;
             for stage in of_namespace {
-                self.course.apply(stage, |_| true).await?;
+                self.session.apply(stage, |_| true).await?;
             }
-            self.course.progress.done("");
+            self.session.progress.done("");
         }
-        self.course.step("Finding the address of the API server");
+        self.session.step("Finding the address of the API server");
         for stage in of_service {
-            self.course.apply(stage, |_| true).await?;
+            self.session.apply(stage, |_| true).await?;
         }
         let object = ObjectRef {
             group: String::new(),
@@ -273,20 +273,20 @@ impl Flow<'_> {
             name: "apiserver".to_owned(),
         };
         loop {
-            let live = self.course.engine.read(&object).await.map_err(self.course.stopped())?;
+            let live = self.session.engine.read(&object).await.map_err(self.session.stopped())?;
             let service: Service = serde_json::from_value(live).unwrap_or_default();
             match exposure::endpoint(decision.kind, wanted, &service, &facts.nodes, known) {
                 Ok(endpoint) => {
-                    self.course.progress.done(&endpoint.url());
+                    self.session.progress.done(&endpoint.url());
                     return Ok(endpoint);
                 }
                 Err(missing @ NotYet::NoNodeAddress { .. }) => return Err(InstallError::NoAddress(missing)),
                 // What gives it its address, and what keeps it from that, is told as of everything else that is awaited.
-                Err(_) if decision.kind == ExposureType::LoadBalancer => self.course.wait_for(&object).await?,
-                Err(missing) if Instant::now() + Duration::from_secs(1) > self.course.deadline => {
+                Err(_) if decision.kind == ExposureType::LoadBalancer => self.session.wait_for(&object).await?,
+                Err(missing) if Instant::now() + Duration::from_secs(1) > self.session.deadline => {
                     return Err(InstallError::NoAddress(missing));
                 }
-                Err(missing) => self.course.progress.update(&missing.to_string()),
+                Err(missing) => self.session.progress.update(&missing.to_string()),
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
@@ -296,12 +296,12 @@ impl Flow<'_> {
     fn keys(&mut self, found: &Files, endpoint: &Endpoint) -> Result<Files, InstallError> {
         let completed = find_keys::complete(found, self.plan, endpoint, Timestamp::now())?;
         if !completed.issued.is_empty() {
-            self.course.step(if completed.new_authorities {
+            self.session.step(if completed.new_authorities {
                 "Generating certificates"
             } else {
                 "Renewing certificates"
             });
-            self.course.progress.done(&format!("{} issued", completed.issued.len()));
+            self.session.progress.done(&format!("{} issued", completed.issued.len()));
         }
         Ok(completed.files)
     }
@@ -309,16 +309,16 @@ impl Flow<'_> {
     fn write_kubeconfig(&mut self, keys: &Files) -> Result<PathBuf, InstallError> {
         let placed = kubeconfig::write(self.home, &self.plan.name, &admin(keys)?)?;
         if let Some(warning) = placed.warning() {
-            self.course.progress.warn(&warning);
+            self.session.progress.warn(&warning);
         }
         Ok(placed.file)
     }
 
     async fn health(&mut self, endpoint: &Endpoint, keys: &Files) -> Result<Health, InstallError> {
-        self.course.step("Checking the control plane");
+        self.session.step("Checking the control plane");
         let hub = health::hub(&admin(keys)?).await;
         let hub = hub.map_err(|why| InstallError::Unreachable { url: endpoint.url(), why })?;
-        let progress = Arc::clone(self.course.progress);
+        let progress = Arc::clone(self.session.progress);
         let waiting = move |text: &str| progress.update(text);
         // An address that is known only inside the hosting cluster is tried once: this may run inside.
         let once = endpoint.kind == ExposureType::ClusterIp
@@ -327,17 +327,17 @@ impl Flow<'_> {
                 .facts
                 .inside
                 .is_err();
-        let deadline = if once { Instant::now() } else { self.course.deadline };
+        let deadline = if once { Instant::now() } else { self.session.deadline };
         let (namespace, agents_call) = (self.plan.package.namespace.as_str(), self.plan.agents_call(endpoint));
         let found = health::wait(self.client, &hub, namespace, &agents_call, deadline, &waiting).await?;
         match (&found.facts.inside, found.is_healthy()) {
             (_, true) => {
-                self.course.progress.done("healthy");
+                self.session.progress.done("healthy");
                 Ok(found)
             }
             // Inside only: from here nobody but the hosting cluster's pods reaches it, which is what was asked for.
             (Err(_), _) if endpoint.kind == ExposureType::ClusterIp => {
-                self.course.progress.done("running; its API is reached from inside the hosting cluster only");
+                self.session.progress.done("running; its API is reached from inside the hosting cluster only");
                 Ok(found)
             }
             (Err(why), _) => Err(InstallError::Unreachable { url: endpoint.url(), why: why.clone() }),

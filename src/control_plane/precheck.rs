@@ -23,13 +23,13 @@ use crate::inventory::State;
 use crate::{check, pki};
 
 /// What was seen.
-pub(super) struct Survey {
+pub(super) struct Precheck {
     pub(super) facts: HostingFacts,
     pub(super) state: State,
     pub(super) decision: Decision,
 }
 
-impl Survey {
+impl Precheck {
     /// What an earlier install has told agents and kubeconfigs.
     pub(super) fn known(&self) -> Known {
         let host = self.state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned());
@@ -38,14 +38,14 @@ impl Survey {
 }
 
 /// Looks, and refuses what no install may do here. Warnings are told; nothing is written.
-pub(super) async fn survey(
+pub(super) async fn precheck(
     plan: &Plan,
     client: &Client,
     engine: &Engine,
     lenient: &[String],
     progress: &dyn Progress,
     stopped: impl FnOnce(apply::Error) -> InstallError,
-) -> Result<Survey, InstallError> {
+) -> Result<Precheck, InstallError> {
     let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
     let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects, &mut |_| ()).await?;
     let installed = match &compared {
@@ -74,7 +74,7 @@ pub(super) async fn survey(
     record_lost(progress, found);
     preview_adoption(progress, &adopted);
     let decision = exposure::decide(&plan.values.exposure, &facts.nodes);
-    Ok(Survey { facts, state, decision })
+    Ok(Precheck { facts, state, decision })
 }
 
 /// Why what is there, or what an uninstall has kept of it, cannot become what is planned.

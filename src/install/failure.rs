@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use futures::future::FusedFuture;
 
-use super::session::Course;
+use super::session::Session;
 use crate::apply::{self, RolledBack};
 use crate::inventory::{self, Phase, State};
 
@@ -13,7 +13,7 @@ const UNDOING: &str = "Undoing what this run has changed";
 
 /// What became of the changes of a failed run.
 #[derive(Debug)]
-pub enum Aftermath {
+pub enum FailureOutcome {
     /// Nothing had been written.
     NothingWritten,
     /// What was written stays; another install resumes it.
@@ -34,12 +34,12 @@ pub struct Failure<E> {
     /// The first error, which is the one to mend.
     pub error: E,
     /// What became of the changes.
-    pub aftermath: Aftermath,
+    pub aftermath: FailureOutcome,
 }
 
 /// Sees a failed run to its end while signals are listened to. One that comes now changes nothing: whoever listens says so,
 /// and ends the program at the next.
-pub async fn heeding<T>(ending: impl Future<Output = T>, interrupted: impl FusedFuture<Output = ()>) -> T {
+pub async fn ignoring_signals<T>(ending: impl Future<Output = T>, interrupted: impl FusedFuture<Output = ()>) -> T {
     let mut ending = pin!(ending);
     tokio::select! {
         ended = &mut ending => ended,
@@ -47,7 +47,7 @@ pub async fn heeding<T>(ending: impl Future<Output = T>, interrupted: impl Fused
     }
 }
 
-impl Course<'_> {
+impl Session<'_> {
     /// Whether the run has been recorded as a whole: then there is nothing to undo.
     ///
     /// # Errors
@@ -79,19 +79,19 @@ impl Course<'_> {
     /// Begun without a run means that it was cut off between its first write and its return, or in its last write: the journal
     /// knows. A run that was refused at the door, or left while it waited there, has begun nothing: what stands in the journal
     /// is another's.
-    pub async fn wind_up(mut self, rollback: bool) -> Aftermath {
+    pub async fn abort(mut self, rollback: bool) -> FailureOutcome {
         if !self.engine.has_begun() {
-            return Aftermath::NothingWritten;
+            return FailureOutcome::NothingWritten;
         }
         if !rollback {
             if let Some(run) = self.run {
                 // The lock expires by itself where the server is not there to take it back.
                 let _ = run.release().await;
             }
-            return Aftermath::Left;
+            return FailureOutcome::Left;
         }
         if self.committed {
-            return Aftermath::Recorded;
+            return FailureOutcome::Recorded;
         }
         let undone = match self.run.take() {
             Some(run) => {
@@ -101,15 +101,15 @@ impl Course<'_> {
             None => self.undo_cut_off().await,
         };
         match undone {
-            Ok(None) => Aftermath::Recorded,
+            Ok(None) => FailureOutcome::Recorded,
             Ok(Some(undone)) => match undone.problems.into_iter().next() {
                 None => {
                     self.progress.done("");
-                    Aftermath::RolledBack
+                    FailureOutcome::RolledBack
                 }
-                Some(problem) => Aftermath::RollbackFailed(Box::new(problem)),
+                Some(problem) => FailureOutcome::RollbackFailed(Box::new(problem)),
             },
-            Err(failed) => Aftermath::RollbackFailed(Box::new(failed)),
+            Err(failed) => FailureOutcome::RollbackFailed(Box::new(failed)),
         }
     }
 
@@ -280,22 +280,22 @@ mod tests {
     }
 
     /// What becomes of a run that is to be undone, and was cut off while its last write was on its way; with what was told.
-    async fn cut_off_at_the_end(kept: bool) -> (Aftermath, Vec<String>, Option<Value>) {
+    async fn cut_off_at_the_end(kept: bool) -> (FailureOutcome, Vec<String>, Option<Value>) {
         let cluster = Arc::new(Cluster { kept, ..Cluster::default() });
         let told = Arc::new(Told::default());
         let progress: Arc<dyn Progress> = told.clone();
         let deadline = Instant::now() + Duration::from_secs(60);
         let engine = InstallOptions::default().engine(&cluster.client(), owner(), charts(), deadline, None, &progress);
-        let mut course = Course::new(&engine, &progress, deadline);
-        course.step("Checking the control plane");
+        let mut session = Session::new(&engine, &progress, deadline);
+        session.step("Checking the control plane");
         let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
-        course.begin(engine.plan(&release, &[]).await.unwrap()).await.unwrap();
+        session.begin(engine.plan(&release, &[]).await.unwrap()).await.unwrap();
         tokio::select! {
-            ended = course.commit() => panic!("{ended:?}"),
+            ended = session.commit() => panic!("{ended:?}"),
             () = cluster.unanswered.notified() => {}
         }
-        assert_eq!(course.is_recorded().await.unwrap(), kept);
-        let aftermath = course.wind_up(true).await;
+        assert_eq!(session.is_recorded().await.unwrap(), kept);
+        let aftermath = session.abort(true).await;
         let steps = told.0.lock().unwrap().clone();
         let secret = cluster.secret.lock().unwrap().clone();
         (aftermath, steps, secret)
@@ -304,7 +304,7 @@ mod tests {
     #[tokio::test]
     async fn a_run_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
         let (aftermath, steps, secret) = cut_off_at_the_end(true).await;
-        assert!(matches!(aftermath, Aftermath::Recorded), "{aftermath:?}");
+        assert!(matches!(aftermath, FailureOutcome::Recorded), "{aftermath:?}");
         assert_eq!(steps, ["Checking the control plane"]);
         assert!(secret.is_some_and(|secret| secret["data"]["record"].is_string()));
     }
@@ -312,7 +312,7 @@ mod tests {
     #[tokio::test]
     async fn a_run_whose_record_did_not_arrive_is_undone_in_a_step_of_its_own() {
         let (aftermath, steps, secret) = cut_off_at_the_end(false).await;
-        assert!(matches!(aftermath, Aftermath::RolledBack), "{aftermath:?}");
+        assert!(matches!(aftermath, FailureOutcome::RolledBack), "{aftermath:?}");
         assert_eq!(steps, ["Checking the control plane", "failed", UNDOING, "done"]);
         assert_eq!(secret, None);
     }
@@ -331,12 +331,12 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(60);
         let path = Some(journal.clone());
         let engine = InstallOptions::default().engine(&cluster.client(), owner(), charts(), deadline, path, &progress);
-        let mut course = Course::new(&engine, &progress, deadline);
+        let mut session = Session::new(&engine, &progress, deadline);
         let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
-        course.begin(engine.plan(&release, &[]).await.unwrap()).await.unwrap_err();
+        session.begin(engine.plan(&release, &[]).await.unwrap()).await.unwrap_err();
         assert!(engine.has_begun());
-        let aftermath = course.wind_up(true).await;
-        assert!(matches!(aftermath, Aftermath::RolledBack), "{aftermath:?}");
+        let aftermath = session.abort(true).await;
+        assert!(matches!(aftermath, FailureOutcome::RolledBack), "{aftermath:?}");
         assert_eq!(*cluster.writes.lock().unwrap(), ["POST /api/v1/namespaces/fleet/secrets"]);
         assert!(std::fs::read_to_string(&journal).unwrap().starts_with(&earlier), "it tells of the earlier run still");
     }
@@ -348,12 +348,12 @@ mod tests {
             heard.store(true, Ordering::SeqCst);
             goes_on.notify_one();
         };
-        assert_eq!(heeding(async { goes_on.notified().await }.map(|()| "undone"), signal.fuse()).await, "undone");
+        assert_eq!(ignoring_signals(async { goes_on.notified().await }.map(|()| "undone"), signal.fuse()).await, "undone");
         assert!(heard.load(Ordering::SeqCst));
 
         // The one that failed the run has been heard before.
         let mut signal = std::future::ready(()).fuse();
         (&mut signal).await;
-        assert_eq!(heeding(tokio::task::yield_now().map(|()| "undone"), signal).await, "undone");
+        assert_eq!(ignoring_signals(tokio::task::yield_now().map(|()| "undone"), signal).await, "undone");
     }
 }

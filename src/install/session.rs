@@ -74,7 +74,7 @@ impl Stopped {
 }
 
 /// A run as it goes: the engine, what is told about it, and how far it got.
-pub struct Course<'a> {
+pub struct Session<'a> {
     /// The engine.
     pub engine: &'a Engine,
     /// Who is told.
@@ -91,7 +91,7 @@ pub struct Course<'a> {
     pub(super) step: String,
 }
 
-impl<'a> Course<'a> {
+impl<'a> Session<'a> {
     /// A run that has written nothing yet.
     pub const fn new(engine: &'a Engine, progress: &'a Arc<dyn Progress>, deadline: Instant) -> Self {
         Self { engine, progress, deadline, run: None, committed: false, release: None, step: String::new() }

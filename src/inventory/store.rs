@@ -44,9 +44,9 @@ pub(crate) struct LockOptions<'a> {
     pub(crate) begun: &'a AtomicBool,
 }
 
-/// The open ledger of a run that holds the lock.
+/// The open store of a run that holds the lock.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Store {
     server: Server,
     owner: Owner,
     holder: Holder,
@@ -56,23 +56,23 @@ pub(crate) struct Ledger {
     pub(crate) state: State,
 }
 
-/// A ledger shared with the task that renews the lock.
+/// A store shared with the task that renews the lock.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    ledger: Arc<Mutex<Ledger>>,
+pub(crate) struct LockedStore {
+    store: Arc<Mutex<Store>>,
     renewal: JoinHandle<()>,
 }
 
-impl Drop for Shared {
+impl Drop for LockedStore {
     fn drop(&mut self) {
         self.renewal.abort();
     }
 }
 
-impl Shared {
-    pub(crate) fn new(ledger: Ledger) -> Self {
-        let ledger = Arc::new(Mutex::new(ledger));
-        let renewed = Arc::clone(&ledger);
+impl LockedStore {
+    pub(crate) fn new(store: Store) -> Self {
+        let store = Arc::new(Mutex::new(store));
+        let renewed = Arc::clone(&store);
         let renewal = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(RENEW_EVERY).await;
@@ -80,31 +80,31 @@ impl Shared {
                 let _ = renewed.lock().await.still_ours().await;
             }
         });
-        Self { ledger, renewal }
+        Self { store, renewal }
     }
 
-    pub(crate) async fn lock(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
-        self.ledger.lock().await
+    pub(crate) async fn lock(&self) -> tokio::sync::MutexGuard<'_, Store> {
+        self.store.lock().await
     }
 
     /// Keeps writes from being sent when the lock is lost.
     pub(crate) fn guard(&self) -> Arc<dyn WriteGuard> {
-        Arc::new(LockGuard(Arc::clone(&self.ledger)))
+        Arc::new(LockGuard(Arc::clone(&self.store)))
     }
 }
 
 /// Lets writes pass while the lock is held.
-struct LockGuard(Arc<Mutex<Ledger>>);
+struct LockGuard(Arc<Mutex<Store>>);
 
 impl WriteGuard for LockGuard {
     /// Fails where the lock is not ours any more; asks only where that is not certain.
     fn check(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>> {
         Box::pin(async {
-            let mut ledger = self.0.lock().await;
-            if ledger.is_fresh() {
+            let mut store = self.0.lock().await;
+            if store.is_fresh() {
                 return Ok(());
             }
-            ledger.still_ours().await.map_err(|error| match error {
+            store.still_ours().await.map_err(|error| match error {
                 Error::LockLost { holder } => ApiError::synthetic(0, LOCK_LOST, holder),
                 Error::Request(error) => *error.source,
                 other => ApiError::synthetic(0, "Invalid", other.to_string()),
@@ -134,7 +134,7 @@ pub(crate) async fn load(server: &Server, owner: &Owner) -> Result<State, Error>
     }
 }
 
-impl Ledger {
+impl Store {
     /// Takes the lock and, in the same write, makes a first change to the state.
     ///
     /// What the caller has `seen` needs no second look where nobody held the lock then: the write is refused if it is not
@@ -178,15 +178,15 @@ impl Ledger {
                 }
             }
             let found = state.version.clone();
-            let mut ledger =
+            let mut store =
                 Self { server: server.clone(), owner: owner.clone(), holder: holder.clone(), found, state };
-            let mut next = ledger.state.clone();
-            next.lock = Some(ledger.fresh_lock());
+            let mut next = store.state.clone();
+            next.lock = Some(store.fresh_lock());
             change(&mut next);
             let is_new = next.uid.is_empty();
             let before = options.begun.swap(true, Ordering::SeqCst);
-            match ledger.write(next).await {
-                Ok(true) => return Ok(ledger),
+            match store.write(next).await {
+                Ok(true) => return Ok(store),
                 Ok(false) => options.begun.store(before, Ordering::SeqCst),
                 Err(Error::Request(RequestError { source, .. }))
                     if is_new
@@ -388,10 +388,10 @@ mod tests {
     }
 
     /// The lock, just taken.
-    async fn acquired(server: &Server, owner: &Owner) -> Ledger {
+    async fn acquired(server: &Server, owner: &Owner) -> Store {
         let (holder, begun) = (Holder::current(), AtomicBool::new(false));
         let options = LockOptions { wait: Duration::ZERO, holder: &holder, begun: &begun };
-        Ledger::acquire(server, owner, options, &State::default(), |_| {}).await.unwrap()
+        Store::acquire(server, owner, options, &State::default(), |_| {}).await.unwrap()
     }
 
     fn map() -> (Kind, Value) {
@@ -404,7 +404,7 @@ mod tests {
         let owner = Owner::new("control-plane", "demo", "fleet");
         let applied = Arc::new(AtomicUsize::new(0));
         let server = taken_over(&owner, &applied);
-        let fenced = server.guarded(Shared::new(acquired(&server, &owner).await).guard());
+        let fenced = server.guarded(LockedStore::new(acquired(&server, &owner).await).guard());
         let (kind, map) = map();
         fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap();
         assert_eq!(applied.load(Ordering::SeqCst), 1, "a lock that was taken a moment ago needs no look");
@@ -422,13 +422,13 @@ mod tests {
         let owner = Owner::new("control-plane", "demo", "fleet");
         let applied = Arc::new(AtomicUsize::new(0));
         let server = taken_over(&owner, &applied);
-        let mut ledger = acquired(&server, &owner).await;
+        let mut store = acquired(&server, &owner).await;
         // It was taken an hour ago, and this machine has slept since; an answer from then is read only now.
         let then = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(1);
         let life = jiff::SignedDuration::try_from(LOCK_LIFE).unwrap();
-        ledger.state.lock.as_mut().unwrap().expires = (then + life).to_string();
+        store.state.lock.as_mut().unwrap().expires = (then + life).to_string();
         server.clock.hear(&dated(then), then);
-        let fenced = server.guarded(Shared::new(ledger).guard());
+        let fenced = server.guarded(LockedStore::new(store).guard());
         let (kind, map) = map();
         let refused = fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap_err();
         let target = ObjectRef::new(&kind, Some("fleet"), "config");

@@ -110,7 +110,7 @@ pub(crate) fn uid(object: &Value) -> &str {
 }
 
 /// Whether somebody has asked for its deletion, which cannot be taken back.
-pub(crate) fn is_going(live: &Value) -> bool {
+pub(crate) fn is_terminating(live: &Value) -> bool {
     text(live, "/metadata/deletionTimestamp").is_some()
 }
 

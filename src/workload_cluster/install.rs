@@ -27,10 +27,10 @@ use crate::chart::{Diagnostics, Object};
 use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
 use crate::check::{self, Report};
 use crate::install::diff::Comparison;
-use crate::install::failure::{Aftermath, Failure, heeding};
+use crate::install::failure::{FailureOutcome, Failure, ignoring_signals};
 use crate::install::fleet_home::Home;
 use crate::install::progress::{Progress, preview_adoption, record_lost};
-use crate::install::session::{Course, InstallOptions, Stopped};
+use crate::install::session::{Session, InstallOptions, Stopped};
 use crate::k8s::ObjectRef;
 
 /// The identifier by which `--skip-preflight` leaves the probe out.
@@ -122,29 +122,29 @@ pub async fn install(
     let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, Some(journal), progress);
     let mut interrupted = pin!(interrupted.fuse());
     let mut waited = options.lock_wait.is_zero();
-    let (mut flow, error) = loop {
-        let mut flow = Flow::new(plan, client, place, options, Course::new(&engine, progress, deadline));
+    let (mut installer, error) = loop {
+        let mut installer = Installer::new(plan, client, place, options, Session::new(&engine, progress, deadline));
         let outcome = tokio::select! {
-            outcome = flow.run() => outcome,
+            outcome = installer.run() => outcome,
             () = &mut interrupted => Err(InstallError::Interrupted),
         };
         match outcome {
             Ok(installed) => return Ok(installed),
             // Who was asked to wait for another run goes on from what that one left.
             Err(InstallError::Engine(stopped)) if stopped.is_outdated() && !waited => waited = true,
-            Err(error) => break (flow, error),
+            Err(error) => break (installer, error),
         }
     };
     let ending = async {
-        if flow.probing {
+        if installer.probing {
             // Its life is limited, so a cluster that no longer answers gets rid of it, too.
             let _ = probe::remove(client, plan.package.namespace.as_str()).await;
         }
         // What a probe refuses was made for it only moments ago, and nothing runs yet.
         let rollback = options.rollback || matches!(error, InstallError::Probe(_));
-        if rollback && flow.registers && matches!(flow.course.is_recorded().await, Ok(false)) {
+        if rollback && installer.registers && matches!(installer.session.is_recorded().await, Ok(false)) {
             // The control plane's half of what this install did.
-            flow.course.undoing();
+            installer.session.undoing();
             let left = leave(client, plan.package.namespace.as_str(), LEAVING).await;
             if let Ok(Leave::Stays(why)) = left {
                 let there = remedy::Place::ControlPlane(Hub::access_to(place.hub));
@@ -153,12 +153,12 @@ pub async fn install(
                 progress.advise(&advice.command(delete));
             }
         }
-        match flow.course.wind_up(rollback).await {
-            Aftermath::RolledBack if matches!(error, InstallError::Probe(_)) => Aftermath::NothingWritten,
+        match installer.session.abort(rollback).await {
+            FailureOutcome::RolledBack if matches!(error, InstallError::Probe(_)) => FailureOutcome::NothingWritten,
             aftermath => aftermath,
         }
     };
-    let aftermath = heeding(ending, interrupted).await;
+    let aftermath = ignoring_signals(ending, interrupted).await;
     Err(Failure { error, aftermath })
 }
 
@@ -175,35 +175,35 @@ pub async fn compare(
 ) -> Result<Comparison, InstallError> {
     let deadline = Instant::now() + options.timeout;
     let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, None, progress);
-    let mut flow = Flow::new(plan, client, place, options, Course::new(&engine, progress, deadline));
-    let prepared = flow.prepare().await?;
-    flow.course.step("Comparing with the workload cluster");
-    let differences = engine.diff(&prepared.whole).await.map_err(flow.course.stopped())?;
+    let mut installer = Installer::new(plan, client, place, options, Session::new(&engine, progress, deadline));
+    let prepared = installer.prepare().await?;
+    installer.session.step("Comparing with the workload cluster");
+    let differences = engine.diff(&prepared.whole).await.map_err(installer.session.stopped())?;
     progress.done("");
     Ok(Comparison::new(prepared.whole, differences, Vec::new()))
 }
 
-struct Flow<'a> {
+struct Installer<'a> {
     plan: &'a Plan,
     client: &'a Client,
     place: &'a Place<'a>,
     options: &'a InstallOptions,
-    course: Course<'a>,
+    session: Session<'a>,
     /// The probe's pod may be there.
     probing: bool,
     /// The agent is new here, and runs: the control plane may know the cluster by it.
     registers: bool,
 }
 
-impl<'a> Flow<'a> {
+impl<'a> Installer<'a> {
     fn new(
         plan: &'a Plan,
         client: &'a Client,
         place: &'a Place<'a>,
         options: &'a InstallOptions,
-        course: Course<'a>,
+        session: Session<'a>,
     ) -> Self {
-        Self { plan, client, place, options, course, probing: false, registers: false }
+        Self { plan, client, place, options, session, probing: false, registers: false }
     }
 }
 
@@ -235,20 +235,20 @@ struct Prepared {
     hub: Option<Hub>,
 }
 
-impl Flow<'_> {
+impl Installer<'_> {
     fn namespace(&self) -> &str {
         self.plan.package.namespace.as_str()
     }
 
     /// Looks, checks and plans; writes nothing.
     async fn prepare(&mut self) -> Result<Prepared, InstallError> {
-        self.course.step("Checking the workload cluster");
+        self.session.step("Checking the workload cluster");
         let rendered = self.plan.render()?.objects;
-        let source = self.course.in_time(self.source()).await?;
-        let facts = self.course.in_time(self.preflight(&rendered, &source)).await?;
+        let source = self.session.in_time(self.source()).await?;
+        let facts = self.session.in_time(self.preflight(&rendered, &source)).await?;
         let init = facts.init().cloned();
         let server = init.map_or_else(String::new, |init| init.server);
-        self.course.progress.done(&format!(
+        self.session.progress.done(&format!(
             "{}, control plane at {}",
             visible_cell(&facts.git_version),
             visible_cell(&server)
@@ -258,9 +258,9 @@ impl Flow<'_> {
         let copied = first.len() > 1;
         let objects = Plan::planned(first, &rendered);
         let whole =
-            self.course.engine.plan(&self.plan.release(&server), &objects).await.map_err(self.course.stopped())?;
-        record_lost(self.course.progress.as_ref(), whole.found_by_labels());
-        preview_adoption(self.course.progress.as_ref(), &whole.adopted);
+            self.session.engine.plan(&self.plan.release(&server), &objects).await.map_err(self.session.stopped())?;
+        record_lost(self.session.progress.as_ref(), whole.found_by_labels());
+        preview_adoption(self.session.progress.as_ref(), &whole.adopted);
         Ok(Prepared { facts, rendered, objects, copied, whole, server, hub: source.hub })
     }
 
@@ -271,14 +271,14 @@ impl Flow<'_> {
         let before = identity.look().await?;
         if !unchanged {
             let first_writes = whole.steps.iter().any(|step| step.stage == FIRST_STAGE && step.action.writes());
-            self.course.step(&self.opening(&facts, copied && first_writes));
-            self.course.begin(whole).await?;
-            self.course.apply(FIRST_STAGE, |_| true).await?;
-            self.course.progress.done("");
+            self.session.step(&self.opening(&facts, copied && first_writes));
+            self.session.begin(whole).await?;
+            self.session.apply(FIRST_STAGE, |_| true).await?;
+            self.session.progress.done("");
         }
         self.stages(&rendered, &objects, facts.agents.is_empty(), &identity, &before).await?;
         self.ready(&identity, facts.init().map(Init::hub).as_deref()).await?;
-        self.course.commit().await?;
+        self.session.commit().await?;
         Ok(Installed { unchanged, control_plane: hub, server })
     }
 
@@ -355,7 +355,7 @@ impl Flow<'_> {
             return Err(InstallError::Preflight(Box::new(report)));
         }
         for (judged, problem) in report.warnings() {
-            self.course.progress.advise(&problem.advice(judged.title));
+            self.session.progress.advise(&problem.advice(judged.title));
         }
         Ok(facts)
     }
@@ -379,31 +379,31 @@ impl Flow<'_> {
         let Some(deployment) = rendered.iter().find(|object| object.kind() == "Deployment") else { return Ok(()) };
         for stage in stages {
             let starts = objects.iter().any(|p| p.stage == stage && p.object["kind"] == "Deployment");
-            if starts && is_first && self.course.run.is_some() {
+            if starts && is_first && self.session.run.is_some() {
                 self.probe(&deployment.json).await?;
             }
             if starts {
-                self.course.step("Registering the cluster");
+                self.session.step("Registering the cluster");
                 self.registers = is_first;
                 if before.leaving {
                     self.stay(identity).await?;
                 }
             }
-            self.course.apply(stage, |_| true).await?;
+            self.session.apply(stage, |_| true).await?;
         }
         let Some(workload) = ObjectRef::of(&deployment.json) else { return Ok(()) };
-        let progress = Arc::clone(self.course.progress);
+        let progress = Arc::clone(self.session.progress);
         let heard = |said: &Registration| progress.update(&shown(said));
         let outcome = tokio::select! {
-            outcome = self.course.wait_for(&workload) => Ok(outcome),
+            outcome = self.session.wait_for(&workload) => Ok(outcome),
             said = identity.refused(before.said.as_ref(), heard) => Err(said),
         };
         let refused = match outcome {
             Ok(Ok(())) => {
-                self.course.progress.done("connected");
+                self.session.progress.done("connected");
                 // What is to be undone if the cluster does not become Ready is not recorded before that.
                 if !self.options.rollback {
-                    self.course.commit().await?;
+                    self.session.commit().await?;
                 }
                 return Ok(());
             }
@@ -421,7 +421,7 @@ impl Flow<'_> {
         };
         if !self.options.rollback {
             // All objects are as they should be: that is recorded, so that an uninstall knows everything.
-            self.course.commit().await?;
+            self.session.commit().await?;
         }
         Err(InstallError::Refused(refused))
     }
@@ -439,28 +439,28 @@ impl Flow<'_> {
         if self.options.skip_preflight.iter().any(|id| id == PROBE) {
             return Ok(());
         }
-        self.course.step("Trying the way to the control plane from a pod");
+        self.session.step("Trying the way to the control plane from a pod");
         self.probing = true;
-        let probed = probe::run(self.client, deployment, self.course.left().min(probe::LIMIT)).await?;
+        let probed = probe::run(self.client, deployment, self.session.left().min(probe::LIMIT)).await?;
         self.probing = false;
         match probed {
-            Probed::Said(outcome) if outcome.passed => self.course.progress.done("DNS, TCP, TLS and token are fine"),
+            Probed::Said(outcome) if outcome.passed => self.session.progress.done("DNS, TCP, TLS and token are fine"),
             Probed::Said(outcome) => return Err(InstallError::Probe(outcome)),
-            Probed::Unknown(why) => self.course.progress.warn(&format!("the way could not be tried: {why}")),
+            Probed::Unknown(why) => self.session.progress.warn(&format!("the way could not be tried: {why}")),
         }
         Ok(())
     }
 
     /// `hub` tells which control plane the agent is to be registered with, at which address.
     async fn ready(&mut self, identity: &Identity, hub: Option<&str>) -> Result<(), InstallError> {
-        self.course.step("Waiting until the control plane calls the cluster Ready");
-        let progress = Arc::clone(self.course.progress);
+        self.session.step("Waiting until the control plane calls the cluster Ready");
+        let progress = Arc::clone(self.session.progress);
         let ready = identity.ready(hub, |said| match said {
             Some(said) => progress.update(&shown(said)),
             None => progress.update("the agent has not seen the new init Secret yet, which takes up to two minutes"),
         });
-        if let Ok(said) = tokio::time::timeout(self.course.left(), ready).await {
-            self.course.progress.done(&visible_cell(&said.reason));
+        if let Ok(said) = tokio::time::timeout(self.session.left(), ready).await {
+            self.session.progress.done(&visible_cell(&said.reason));
             return Ok(());
         }
         Err(InstallError::NotReady(identity.look().await.ok().and_then(|seen| seen.said)))

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{Action, Engine, Error, Options, Planned, Removal, Strayed};
+use fleetctl::apply::{Action, Engine, Error, Options, Planned, Removal, Drifted};
 use fleetctl::inventory::{APPLYSET_TOOLING, Owner};
 use fleetctl::k8s::{Event, Events, ObjectRef, Selection};
 use serde_json::json;
@@ -133,7 +133,7 @@ async fn replicas_that_another_client_scaled_are_drift_and_a_conflict_where_ther
     scale(&case, "oc", 3).await;
     let found = case.engine.drift().await.unwrap();
     let [drift] = &found[..] else { panic!("{found:?}") };
-    assert!(matches!(&drift.strayed, Strayed::Fields { by } if by.iter().any(|manager| manager == "oc")), "{drift:?}");
+    assert!(matches!(&drift.strayed, Drifted::Fields { by } if by.iter().any(|manager| manager == "oc")), "{drift:?}");
     let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
     let shown = case.engine.diff(&plan).await.unwrap();
     assert_eq!(shown.iter().flat_map(|d| &d.conflicts).map(|c| c.manager.as_str()).collect::<Vec<_>>(), ["oc"]);

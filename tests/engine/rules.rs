@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{Error, Planned, Removal, Strayed};
+use fleetctl::apply::{Error, Planned, Removal, Drifted};
 use fleetctl::inventory;
 use fleetctl::k8s::{Done, Event, ObjectRef};
 use serde_json::{Value, json};
@@ -29,13 +29,13 @@ async fn what_others_changed_removed_or_replaced_is_drift_until_the_next_install
     case.server().create(&accounts, &twin).await.unwrap();
     let mut drift = case.engine.drift().await.unwrap();
     drift.sort_by_key(|drift| drift.object.kind.clone());
-    let by = || Strayed::Fields { by: vec!["kubectl-edit".to_owned()] };
-    let found: Vec<(&str, &Strayed)> = drift.iter().map(|d| (d.object.kind.as_str(), &d.strayed)).collect();
-    let Strayed::Fields { by: deployment } = found[1].1 else { panic!("{found:?}") };
+    let by = || Drifted::Fields { by: vec!["kubectl-edit".to_owned()] };
+    let found: Vec<(&str, &Drifted)> = drift.iter().map(|d| (d.object.kind.as_str(), &d.strayed)).collect();
+    let Drifted::Fields { by: deployment } = found[1].1 else { panic!("{found:?}") };
     assert!(!deployment.iter().any(|manager| manager == "fleetctl"), "{deployment:?}");
     assert_eq!(
         [found[0], found[2], found[3]],
-        [("ConfigMap", &by()), ("PodDisruptionBudget", &Strayed::Missing), ("ServiceAccount", &Strayed::Replaced)]
+        [("ConfigMap", &by()), ("PodDisruptionBudget", &Drifted::Missing), ("ServiceAccount", &Drifted::Replaced)]
     );
     delete(&case, "", "ServiceAccount", "a").await;
     case.install(&objects(&case)).await.unwrap();

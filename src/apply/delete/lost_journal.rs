@@ -14,7 +14,7 @@ use crate::inventory::journal_file::LocalJournal;
 use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
 use crate::inventory::record::State;
 use crate::k8s::client::Server;
-use crate::k8s::object::{ObjectRef, annotation, condition, is_going, number, text};
+use crate::k8s::object::{ObjectRef, annotation, condition, is_terminating, number, text};
 
 impl Engine {
     /// The copy on this machine of the journal of a run that was cut off, where the cluster has lost journal and record: it is
@@ -29,7 +29,7 @@ impl Engine {
         let server = &self.server();
         let namespace = server.get_metadata(&Kind::known("", "Namespace"), None, &self.owner.namespace).await;
         let namespace = namespace.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
-        let made_by = namespace.as_ref().filter(|namespace| !is_going(namespace));
+        let made_by = namespace.as_ref().filter(|namespace| !is_terminating(namespace));
         let made_by = made_by.and_then(|namespace| annotation(namespace, NAMESPACE_CREATED_ANNOTATION));
         if made_by != Some(&journal.install_uid) || journal.is_removal() {
             return Ok(None);

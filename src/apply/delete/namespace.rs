@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::wait_deleted::Doomed;
+use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::apply::plan::is_made;
-use crate::inventory::store::Shared;
+use crate::inventory::store::LockedStore;
 use crate::k8s::client::{Selection, Server};
 use crate::k8s::discovery;
 use crate::k8s::event::{Done, Event};
@@ -38,11 +38,11 @@ impl Engine {
 
     /// Deletes the owner's namespace with what is left of us in it, and waits until it is gone.
     ///
-    /// Returns why it stays, or nothing when it is gone. Without a ledger there must be no record.
+    /// Returns why it stays, or nothing when it is gone. Without a store there must be no record.
     pub(crate) async fn delete_namespace(
         &self,
         server: &Server,
-        ledger: Option<&Shared>,
+        store: Option<&LockedStore>,
         end: Instant,
     ) -> Result<Option<String>, Error> {
         let kind = Kind::known("", "Namespace");
@@ -57,15 +57,15 @@ impl Engine {
                 return Ok(Some(reason));
             }
             // Of another run nothing but its record may be there yet, which does not count as a stranger.
-            match ledger {
-                Some(ledger) => ledger.lock().await.still_ours().await?,
+            match store {
+                Some(store) => store.lock().await.still_ours().await?,
                 None if crate::inventory::store::load(server, &self.owner).await?.is_empty() => {}
                 None => return Ok(Some("another run has begun in it".to_owned())),
             }
             server.delete(&kind, &object, uid(&live)).await.map_err(|e| Error::on("delete", &object, e))?;
         }
-        let doomed = Doomed { kind, object: object.clone(), uid: uid(&live).to_owned() };
-        self.wait_gone(server, vec![doomed], end).await?;
+        let pending = PendingDeletion { kind, object: object.clone(), uid: uid(&live).to_owned() };
+        self.wait_gone(server, vec![pending], end).await?;
         self.events.send(Event::Object { object, done: Done::Deleted });
         Ok(None)
     }

@@ -12,14 +12,14 @@ use serde_json::Value;
 
 use super::owner_refs::controlling_owner;
 use super::uninstall::Kept;
-use super::wait_deleted::Doomed;
+use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
 use crate::api::shell::foreign_word;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::owner::INSTALL_LABEL;
 use crate::k8s::client::{Selection, Server};
-use crate::k8s::object::{ObjectRef, is_going, label, list, text, uid};
+use crate::k8s::object::{ObjectRef, is_terminating, label, list, text, uid};
 use crate::k8s::{discovery, managed_fields};
 
 /// How long the garbage collector may take before what it should have collected counts as left over.
@@ -100,24 +100,24 @@ impl Engine {
     /// their policies.
     ///
     /// What may not be read is left out: the removal has done its part without it.
-    pub(crate) async fn volumes_now(&self, server: &Server, volumes: &[Volume]) -> (Vec<Kept>, Vec<Doomed>) {
+    pub(crate) async fn volumes_now(&self, server: &Server, volumes: &[Volume]) -> (Vec<Kept>, Vec<PendingDeletion>) {
         let kind = Kind::known("", "PersistentVolume");
-        let (mut kept, mut doomed) = (Vec::new(), Vec::new());
+        let (mut kept, mut pending) = (Vec::new(), Vec::new());
         for volume in volumes {
             let Ok(Some(live)) = server.get(&kind, None, &volume.name).await else { continue };
             let object = ObjectRef::new(&kind, None, &volume.name);
             match text(&live, "/spec/persistentVolumeReclaimPolicy").filter(|_| volume.is_bound(&live)) {
-                Some("Delete") => doomed.push(Doomed { kind: kind.clone(), object, uid: uid(&live).to_owned() }),
-                Some("Retain") if !is_going(&live) => kept.push(retained(object)),
+                Some("Delete") => pending.push(PendingDeletion { kind: kind.clone(), object, uid: uid(&live).to_owned() }),
+                Some("Retain") if !is_terminating(&live) => kept.push(retained(object)),
                 _ => {}
             }
         }
-        (kept, doomed)
+        (kept, pending)
     }
 
     /// Waits for volumes that go by themselves. Those that do not are left over by their provisioner: the removal itself is
     /// not stopped by it.
-    pub(crate) async fn not_reclaimed(&self, server: &Server, volumes: Vec<Doomed>, end: Instant) -> Vec<Leftover> {
+    pub(crate) async fn not_reclaimed(&self, server: &Server, volumes: Vec<PendingDeletion>, end: Instant) -> Vec<Leftover> {
         let end = end.min(Instant::now() + RECLAIMED_WITHIN);
         let Err(Error::Stuck { objects }) = self.wait_gone(server, volumes, end).await else { return Vec::new() };
         let left = objects.into_iter().map(|stuck| Leftover {
@@ -195,7 +195,7 @@ impl Engine {
             let Some(reference) = ObjectRef::of(&object) else { continue };
             let on_purpose = kept.iter().any(|kept| kept.object == reference);
             let record = reference.kind == "Secret" && reference.name == self.owner.record_name() && !kept.is_empty();
-            if on_purpose || record || is_going(&object) || self.owner.is_anothers(&object, &others) {
+            if on_purpose || record || is_terminating(&object) || self.owner.is_anothers(&object, &others) {
                 continue;
             }
             // Endpoints follow their Service a moment later, without being owned by it.

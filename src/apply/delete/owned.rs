@@ -6,14 +6,14 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
 use super::owner_refs::{Labelled, claim_of};
-use super::wait_deleted::Doomed;
+use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::record::State;
 use crate::k8s::client::{Selection, Server};
-use crate::k8s::object::{ObjectRef, is_going, text, uid};
+use crate::k8s::object::{ObjectRef, is_terminating, text, uid};
 
 /// An object found in the cluster.
 #[derive(Debug, Clone)]
@@ -24,8 +24,8 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    pub(crate) fn doomed(&self) -> Doomed {
-        Doomed { kind: self.kind.clone(), object: self.object.clone(), uid: uid(&self.live).to_owned() }
+    pub(crate) fn pending(&self) -> PendingDeletion {
+        PendingDeletion { kind: self.kind.clone(), object: self.object.clone(), uid: uid(&self.live).to_owned() }
     }
 }
 
@@ -167,5 +167,5 @@ pub(crate) fn is_bound(claim: &Value) -> bool {
 
 /// Whether a claim keeps its data: one that is being deleted holds it for as long as something holds the claim.
 pub(crate) fn keeps_data(claim: &Value) -> bool {
-    is_bound(claim) && !is_going(claim)
+    is_bound(claim) && !is_terminating(claim)
 }

@@ -15,7 +15,7 @@ use super::owned::{Found, keeps_data};
 use super::owner_refs::claim_of;
 use super::recorded_release::Former;
 use super::uninstall::Kept;
-use super::wait_deleted::Doomed;
+use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::{Kind, split_api_version};
 use crate::apply::conflict::{self, Conflict};
 use crate::apply::engine::Engine;
@@ -28,11 +28,11 @@ use crate::inventory::journal::{Journal, JournalStep, Theirs, Undo};
 use crate::inventory::journal_file::{LocalJournal, remove_file};
 use crate::inventory::owner::KEEP_ANNOTATION;
 use crate::inventory::record::{Policy, State};
-use crate::inventory::store::{Ledger, Shared};
+use crate::inventory::store::{Store, LockedStore};
 use crate::k8s::client::{ApplyOptions, Server};
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{ObjectRef, annotation, is_going, label, text, uid};
+use crate::k8s::object::{ObjectRef, annotation, is_terminating, label, text, uid};
 
 /// How long a rollback waits for what it deleted.
 const GONE_WITHIN: Duration = Duration::from_secs(60);
@@ -58,8 +58,8 @@ impl Run {
         let engine = self.engine.clone();
         // The deadline that may have ended the run must not end its undoing.
         let server = engine.server.until(None);
-        self.ledger.lock().await.without_deadline();
-        let result = engine.undo(&server, &self.ledger).await?;
+        self.store.lock().await.without_deadline();
+        let result = engine.undo(&server, &self.store).await?;
         if result.problems.is_empty() {
             self.close_local()?;
         }
@@ -112,24 +112,24 @@ impl Engine {
             }
             return Ok(result);
         }
-        let mut ledger = Ledger::acquire(&server, &self.owner, self.lock_options(), &state, |state| {
+        let mut store = Store::acquire(&server, &self.owner, self.lock_options(), &state, |state| {
             if state.is_empty() {
                 state.journal.clone_from(&copy);
             }
         })
         .await?;
-        if only_this && ledger.found != state.version {
-            ledger.finish(|_| {}).await?;
+        if only_this && store.found != state.version {
+            store.finish(|_| {}).await?;
             return Err(inventory::Error::PlanOutdated.into());
         }
-        if let Err(refused) = self.audit(ledger.state.journal.as_ref()) {
-            ledger.finish(|_| {}).await?;
+        if let Err(refused) = self.audit(store.state.journal.as_ref()) {
+            store.finish(|_| {}).await?;
             return Err(refused);
         }
-        if let Some(journal) = &mut ledger.state.journal {
+        if let Some(journal) = &mut store.state.journal {
             self.witness(journal);
         }
-        let result = self.undo(&server, &Shared::new(ledger)).await?;
+        let result = self.undo(&server, &LockedStore::new(store)).await?;
         if let Some(path) = self.options.journal.as_deref().filter(|_| result.problems.is_empty()) {
             remove_file(path)?;
         }
@@ -158,16 +158,16 @@ impl Engine {
             && self.claims(server).await?.is_empty())
     }
 
-    async fn undo(&self, server: &Server, ledger: &Shared) -> Result<RolledBack, Error> {
+    async fn undo(&self, server: &Server, store: &LockedStore) -> Result<RolledBack, Error> {
         // Whoever lost the lock undoes nothing: what stands there by now is the work of another run.
-        ledger.lock().await.still_ours().await?;
-        let state = ledger.lock().await.state.clone();
+        store.lock().await.still_ours().await?;
+        let state = store.lock().await.state.clone();
         let Some(mut journal) = state.journal.clone() else {
-            ledger.lock().await.finish(|_| {}).await?;
+            store.lock().await.finish(|_| {}).await?;
             return Ok(RolledBack::default());
         };
         self.audit(Some(&journal))?;
-        let server = &server.guarded(ledger.guard());
+        let server = &server.guarded(store.guard());
         self.find_keys(server, &mut journal).await?;
         let mut undoing = Undoing::default();
         // What keys the data is written under is known as long as there is any.
@@ -179,13 +179,13 @@ impl Engine {
         let (again, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = rest.into_iter().partition(of_release);
         self.undo_steps(server, rest, &state, &Former::default(), &mut undoing).await?;
         let end = Instant::now() + GONE_WITHIN;
-        let gone = self.wait_gone(server, std::mem::take(&mut undoing.doomed), end).await;
+        let gone = self.wait_gone(server, std::mem::take(&mut undoing.pending), end).await;
         if !again.is_empty() {
             let former = self.former(server, &state).await;
             self.undo_steps(server, again, &state, &former, &mut undoing).await?;
         }
         let gone = match gone {
-            Ok(()) => self.undo_claims(server, ledger, &journal, &state, end).await,
+            Ok(()) => self.undo_claims(server, store, &journal, &state, end).await,
             Err(error) => Err(error),
         };
         let data_stays = gone.as_ref().is_ok_and(|claims| !claims.is_empty());
@@ -197,15 +197,15 @@ impl Engine {
             self.keep(server, &keys, &state, &mut undoing.result).await?;
         } else if undoing.result.problems.is_empty() {
             self.undo_steps(server, keys, &state, &Former::default(), &mut undoing).await?;
-            let gone = self.wait_gone(server, std::mem::take(&mut undoing.doomed), end).await;
+            let gone = self.wait_gone(server, std::mem::take(&mut undoing.pending), end).await;
             undoing.result.problems.extend(gone.err());
         }
         let Undoing { mut result, made_again, .. } = undoing;
         if !result.problems.is_empty() {
-            ledger.lock().await.finish(|state| note_uids(state, &made_again)).await?;
+            store.lock().await.finish(|state| note_uids(state, &made_again)).await?;
             return Ok(result);
         }
-        self.close(server, ledger, &journal, &state, &made_again, &mut result).await?;
+        self.close(server, store, &journal, &state, &made_again, &mut result).await?;
         Ok(result)
     }
 
@@ -244,7 +244,7 @@ impl Engine {
                 // It was written down, and then not done.
                 Ok(Outcome::Nothing) => continue,
                 Ok(Outcome::Restored) => {}
-                Ok(Outcome::Deleted(gone)) => undoing.doomed.push(gone),
+                Ok(Outcome::Deleted(gone)) => undoing.pending.push(gone),
                 Ok(Outcome::Recreated(uid)) => undoing.made_again.push((step.object.clone(), uid)),
                 Err(error @ Error::Inventory(inventory::Error::LockLost { .. })) => return Err(error),
                 Err(error) => {
@@ -268,7 +268,7 @@ impl Engine {
         for step in steps {
             let target = &step.object;
             let live = metadata_of(server, step).await?;
-            if live.is_some_and(|live| self.is_ours(&live, target, state) && !is_going(&live)) {
+            if live.is_some_and(|live| self.is_ours(&live, target, state) && !is_terminating(&live)) {
                 result.kept.push(kept_data(target.clone()));
             }
         }
@@ -280,7 +280,7 @@ impl Engine {
     async fn undo_claims(
         &self,
         server: &Server,
-        ledger: &Shared,
+        store: &LockedStore,
         journal: &Journal,
         state: &State,
         end: Instant,
@@ -290,7 +290,7 @@ impl Engine {
         }
         self.pods_gone(server, end).await?;
         let (made, kept) = self.claims_of_run(server, journal, state).await?;
-        self.delete_wave(server, Some(ledger), made, end).await?;
+        self.delete_wave(server, Some(store), made, end).await?;
         Ok(kept.into_iter().map(|claim| claim.object).collect())
     }
 
@@ -309,7 +309,7 @@ impl Engine {
         let of_set = |claim: &Found| sets.iter().any(|set| claim_of(&claim.object.name, set));
         let claims = self.claims(server).await?.into_iter().filter(of_set);
         if journal.from_copy {
-            return Ok((Vec::new(), claims.filter(|claim| !is_going(&claim.live)).collect()));
+            return Ok((Vec::new(), claims.filter(|claim| !is_terminating(&claim.live)).collect()));
         }
         let made = claims.filter(|claim| {
             let claim_uid = uid(&claim.live);
@@ -325,7 +325,7 @@ impl Engine {
     async fn close(
         &self,
         server: &Server,
-        ledger: &Shared,
+        store: &LockedStore,
         journal: &Journal,
         state: &State,
         made_again: &[(ObjectRef, String)],
@@ -337,7 +337,7 @@ impl Engine {
             result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
         } else if made_here {
             let end = Instant::now() + GONE_WITHIN;
-            let kept = self.delete_namespace(server, Some(ledger), end).await;
+            let kept = self.delete_namespace(server, Some(store), end).await;
             match kept {
                 Ok(None) => {
                     result.undone.push(namespace);
@@ -347,11 +347,11 @@ impl Engine {
                 Err(error) => result.problems.push(error),
             }
         }
-        let mut ledger = ledger.lock().await;
+        let mut store = store.lock().await;
         if state.record.is_none() {
-            return Ok(ledger.remove().await?);
+            return Ok(store.remove().await?);
         }
-        ledger
+        store
             .finish(|state| {
                 state.journal = None;
                 note_uids(state, made_again);
@@ -392,7 +392,7 @@ impl Engine {
                 let uid = uid(&live).to_owned();
                 server.delete(&kind, target, &uid).await.map_err(|e| Error::on("delete", target, e))?;
                 self.events.send(Event::Object { object: target.clone(), done: Done::Deleted });
-                Ok(Outcome::Deleted(Doomed { kind, object: target.clone(), uid }))
+                Ok(Outcome::Deleted(PendingDeletion { kind, object: target.clone(), uid }))
             }
             (Undo::Reapply { .. }, Some(live)) if !self.is_undoable(step, &live, state) => Ok(Outcome::Stays(FOREIGN)),
             (Undo::Reapply { .. }, Some(live)) if source == Source::Release => {
@@ -444,7 +444,7 @@ impl Engine {
             }
             // It was to be deleted, and was not; or an undoing that was cut off has made it again.
             (Undo::Recreate { manifest }, live)
-                if live.as_ref().is_none_or(|live| self.is_undoable(step, live, state) && !is_going(live)) =>
+                if live.as_ref().is_none_or(|live| self.is_undoable(step, live, state) && !is_terminating(live)) =>
             {
                 let manifest = if source == Source::Release { former.of(target, live.as_ref())? } else { manifest };
                 let made = self.reapply(server, &kind, target, manifest).await?;
@@ -547,7 +547,7 @@ impl Engine {
 struct Undoing {
     result: RolledBack,
     /// What is deleted, and may not be gone yet.
-    doomed: Vec<Doomed>,
+    pending: Vec<PendingDeletion>,
     /// What was deleted before, with the uids that it has now.
     made_again: Vec<(ObjectRef, String)>,
 }
@@ -573,7 +573,7 @@ pub(crate) enum Outcome {
     /// It stays as it is, for this reason.
     Stays(&'static str),
     Restored,
-    Deleted(Doomed),
+    Deleted(PendingDeletion),
     Recreated(String),
 }
 

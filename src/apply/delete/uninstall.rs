@@ -10,7 +10,7 @@ use super::orphans::{Leftover, Volume};
 use super::owned::{Found, given_back, keeps_data};
 use super::owner_refs::Labelled;
 use super::recorded_release::Former;
-use super::wait_deleted::Doomed;
+use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
@@ -18,10 +18,10 @@ use crate::inventory;
 use crate::inventory::journal::Journal;
 use crate::inventory::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use crate::inventory::record::{Item, Origin, Phase, Policy, Record, State};
-use crate::inventory::store::{Ledger, Shared};
+use crate::inventory::store::{Store, LockedStore};
 use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
-use crate::k8s::object::{ObjectRef, annotation, is_going, uid};
+use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
 
 /// What to remove.
 #[derive(Debug, Clone, Default)]
@@ -68,7 +68,7 @@ struct Removing<'a> {
     /// As it was at the first look.
     namespace: Option<Value>,
     /// None where the namespace goes already, and nothing can be written in it.
-    ledger: Option<Shared>,
+    store: Option<LockedStore>,
     state: State,
     install_uid: String,
     end: Instant,
@@ -85,12 +85,12 @@ impl Engine {
         self.audit(state.journal.as_ref())?;
         let labelled = self.what_is_ours(&server, &state).await?;
         let claims = self.claims_among(&server, &state, &labelled).await?;
-        let (doomed, mut kept) = sort_out(labelled.ours, &state, &claims, removal.delete_data);
+        let (pending, mut kept) = sort_out(labelled.ours, &state, &claims, removal.delete_data);
         let (claims, bound) = without_data(claims, removal.delete_data);
         kept.extend(bound.iter().map(kept_data));
         let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::of(&claim.live)).collect();
         kept.extend(self.volumes_now(&server, &volumes).await.0);
-        let deleted: Vec<ObjectRef> = doomed.iter().chain(&claims).map(|f| f.object.clone()).collect();
+        let deleted: Vec<ObjectRef> = pending.iter().chain(&claims).map(|f| f.object.clone()).collect();
         Ok(Removed {
             nothing_found: deleted.is_empty() && kept.is_empty() && state.is_empty(),
             deleted,
@@ -136,17 +136,17 @@ impl Engine {
                 self.events.send(Event::RecordLost { found });
             }
             let install_uid = install_uid(&state, namespace.as_ref());
-            let writable = namespace.as_ref().is_some_and(|n| !is_going(n));
-            let ledger = if writable {
+            let writable = namespace.as_ref().is_some_and(|n| !is_terminating(n));
+            let store = if writable {
                 Some(self.open_for_removal(&server, &state, &install_uid, removal).await?)
             } else {
                 None
             };
-            let (state, labelled) = match &ledger {
-                Some(ledger) => {
+            let (state, labelled) = match &store {
+                Some(store) => {
                     let (now, version) = {
-                        let ledger = ledger.lock().await;
-                        (ledger.state.clone(), ledger.found.clone())
+                        let store = store.lock().await;
+                        (store.state.clone(), store.found.clone())
                     };
                     let now = self.believed(now);
                     // A run that was at work until now may have made more.
@@ -156,8 +156,8 @@ impl Engine {
                 }
                 None => (state, labelled),
             };
-            let fenced = ledger.as_ref().map_or_else(|| server.clone(), |ledger| server.guarded(ledger.guard()));
-            let removing = Removing { server: &fenced, removal, namespace, ledger, state, install_uid, end };
+            let fenced = store.as_ref().map_or_else(|| server.clone(), |store| server.guarded(store.guard()));
+            let removing = Removing { server: &fenced, removal, namespace, store, state, install_uid, end };
             let (kept, reclaimed) = self.delete_all(&removing, labelled, &mut result).await?;
             volumes = reclaimed;
             if !self.namespace_goes(&removing, &mut result).await? {
@@ -183,8 +183,8 @@ impl Engine {
         seen: &State,
         install_uid: &str,
         removal: &Removal,
-    ) -> Result<Shared, Error> {
-        let ledger = Ledger::acquire(server, &self.owner, self.lock_options(), seen, |state| {
+    ) -> Result<LockedStore, Error> {
+        let store = Store::acquire(server, &self.owner, self.lock_options(), seen, |state| {
             let journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
             state.journal = Some(journal.into_removal());
             // From its first deletion on there is no whole installation, whatever comes next.
@@ -197,7 +197,7 @@ impl Engine {
             }
         })
         .await?;
-        Ok(Shared::new(ledger))
+        Ok(LockedStore::new(store))
     }
 
     /// Deletes workloads first, so that pods stop while what they need is still there; then the rest, the data, and last
@@ -207,9 +207,9 @@ impl Engine {
         removing: &Removing<'_>,
         labelled: Labelled,
         result: &mut Removed,
-    ) -> Result<(Vec<Found>, Vec<Doomed>), Error> {
-        let Removing { server, removal, ledger, state, end, .. } = removing;
-        let ledger = ledger.as_ref();
+    ) -> Result<(Vec<Found>, Vec<PendingDeletion>), Error> {
+        let Removing { server, removal, store, state, end, .. } = removing;
+        let store = store.as_ref();
         // What a cut-off run took over from others is given back, and is nothing of ours any more.
         for step in given_back(state) {
             self.undo_step(server, step, state, &Former::default()).await?;
@@ -217,23 +217,23 @@ impl Engine {
         let is_first =
             |found: &Found| is_workload(&found.object) && fate(found, state, removal.delete_data) == Fate::Goes;
         let (workloads, rest): (Vec<Found>, Vec<Found>) = labelled.ours.iter().cloned().partition(is_first);
-        result.deleted.extend(self.delete_wave(server, ledger, workloads, *end).await?);
+        result.deleted.extend(self.delete_wave(server, store, workloads, *end).await?);
         self.pods_gone(server, *end).await?;
         // Only now: as long as a set stands, claims are made for it, and bound.
         let claims = self.claims_among(server, state, &labelled).await?;
-        let (doomed, kept) = sort_out(rest.clone(), state, &claims, removal.delete_data);
+        let (pending, kept) = sort_out(rest.clone(), state, &claims, removal.delete_data);
         let stays = rest.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object) && !taken(state, &f.object));
         let stays: Vec<Found> = stays.collect();
         result.kept = kept;
-        let (keys, rest): (Vec<Found>, Vec<Found>) = doomed.into_iter().partition(|f| stays_with_data(f, state));
-        result.deleted.extend(self.delete_wave(server, ledger, rest, *end).await?);
+        let (keys, rest): (Vec<Found>, Vec<Found>) = pending.into_iter().partition(|f| stays_with_data(f, state));
+        result.deleted.extend(self.delete_wave(server, store, rest, *end).await?);
         let (claims, bound) = without_data(claims, removal.delete_data);
         let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::of(&claim.live)).collect();
-        result.deleted.extend(self.delete_wave(server, ledger, claims, *end).await?);
-        result.deleted.extend(self.delete_wave(server, ledger, keys, *end).await?);
+        result.deleted.extend(self.delete_wave(server, store, claims, *end).await?);
+        result.deleted.extend(self.delete_wave(server, store, keys, *end).await?);
         // A controller that was at work on a set when that went may have made a claim since; it holds nothing.
         let (late, _) = without_data(self.claims_among(server, state, &labelled).await?, removal.delete_data);
-        result.deleted.extend(self.delete_wave(server, ledger, late, *end).await?);
+        result.deleted.extend(self.delete_wave(server, store, late, *end).await?);
         let (retained, reclaimed) = self.volumes_now(server, &volumes).await;
         result.kept.extend(retained);
         result.kept.extend(bound.iter().map(kept_data));
@@ -246,24 +246,24 @@ impl Engine {
     pub(crate) async fn delete_wave(
         &self,
         server: &Server,
-        ledger: Option<&Shared>,
+        store: Option<&LockedStore>,
         wave: Vec<Found>,
         end: Instant,
     ) -> Result<Vec<ObjectRef>, Error> {
         if wave.is_empty() {
             return Ok(Vec::new());
         }
-        if let Some(ledger) = ledger {
-            ledger.lock().await.still_ours().await?;
+        if let Some(store) = store {
+            store.lock().await.still_ours().await?;
         }
-        let answers: Vec<Result<Doomed, Error>> = stream::iter(wave)
+        let answers: Vec<Result<PendingDeletion, Error>> = stream::iter(wave)
             .map(|found| async move {
-                let doomed = found.doomed();
-                let deleted = server.delete(&doomed.kind, &doomed.object, &doomed.uid).await;
+                let pending = found.pending();
+                let deleted = server.delete(&pending.kind, &pending.object, &pending.uid).await;
                 // That it is gone already is said to a second try, too, where the answer to the first was lost.
-                deleted.map_err(|e| Error::on("delete", &doomed.object, e))?;
-                self.events.send(Event::Object { object: doomed.object.clone(), done: Done::Deleted });
-                Ok(doomed)
+                deleted.map_err(|e| Error::on("delete", &pending.object, e))?;
+                self.events.send(Event::Object { object: pending.object.clone(), done: Done::Deleted });
+                Ok(pending)
             })
             .buffer_unordered(self.options.parallel)
             .collect()
@@ -272,11 +272,11 @@ impl Engine {
         let mut first = None;
         for answer in answers {
             match answer {
-                Ok(doomed) => gone.push(doomed),
+                Ok(pending) => gone.push(pending),
                 Err(error) => first = first.or(Some(error)),
             }
         }
-        let deleted = gone.iter().map(|doomed| doomed.object.clone()).collect();
+        let deleted = gone.iter().map(|pending| pending.object.clone()).collect();
         self.wait_gone(server, gone, end).await?;
         first.map_or(Ok(deleted), Err)
     }
@@ -284,7 +284,7 @@ impl Engine {
     /// Waits for the pods of our workloads, which the garbage collector deletes after their owners.
     pub(crate) async fn pods_gone(&self, server: &Server, end: Instant) -> Result<(), Error> {
         let pods = self.pods_that_go(server).await?;
-        self.wait_gone(server, pods.iter().map(Found::doomed).collect(), end).await
+        self.wait_gone(server, pods.iter().map(Found::pending).collect(), end).await
     }
 
     /// Waits for the namespace where somebody deletes it, at first sight or since: nothing in it stays then, and nothing can
@@ -292,11 +292,11 @@ impl Engine {
     async fn namespace_goes(&self, removing: &Removing<'_>, result: &mut Removed) -> Result<bool, Error> {
         let kind = Kind::known("", "Namespace");
         let object = ObjectRef::new(&kind, None, &self.owner.namespace);
-        let going = match &removing.ledger {
+        let going = match &removing.store {
             None => removing.namespace.clone(),
             Some(_) => {
                 let live = removing.server.get_metadata(&kind, None, &object.name).await;
-                let Some(live) = live.map_err(|e| Error::on("read", &object, e))?.filter(is_going) else {
+                let Some(live) = live.map_err(|e| Error::on("read", &object, e))?.filter(is_terminating) else {
                     return Ok(false);
                 };
                 Some(live)
@@ -304,8 +304,8 @@ impl Engine {
         };
         result.kept.retain(|kept| kept.object.namespace.as_ref() != Some(&self.owner.namespace));
         if let Some(live) = going {
-            let doomed = Doomed { kind, object: object.clone(), uid: uid(&live).to_owned() };
-            self.wait_gone(removing.server, vec![doomed], removing.end).await?;
+            let pending = PendingDeletion { kind, object: object.clone(), uid: uid(&live).to_owned() };
+            self.wait_gone(removing.server, vec![pending], removing.end).await?;
             if self.owner.labelled(&live) {
                 self.events.send(Event::Object { object: object.clone(), done: Done::Deleted });
                 result.deleted.push(object);
@@ -316,7 +316,7 @@ impl Engine {
 
     /// What is remembered of what stays; or nothing, and then the namespace goes too if we made it.
     async fn close_removal(&self, removing: Removing<'_>, kept: Vec<Found>, result: &mut Removed) -> Result<(), Error> {
-        let Removing { server, removal, namespace, ledger, state, install_uid, end } = removing;
+        let Removing { server, removal, namespace, store, state, install_uid, end } = removing;
         // The namespace itself tells, too, where the record that did is lost.
         let created = namespace.as_ref().is_some_and(|live| self.has_made(live));
         for claim in kept.iter().filter(|found| found.object.is("", "PersistentVolumeClaim")) {
@@ -324,7 +324,7 @@ impl Engine {
         }
         let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
         if kept.is_empty() {
-            match self.delete_namespace(server, ledger.as_ref(), end).await? {
+            match self.delete_namespace(server, store.as_ref(), end).await? {
                 None => {
                     result.deleted.push(namespace);
                     return Ok(());
@@ -334,14 +334,14 @@ impl Engine {
         } else if created {
             result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
         }
-        let Some(ledger) = ledger else { return Ok(()) };
-        let mut ledger = ledger.lock().await;
+        let Some(store) = store else { return Ok(()) };
+        let mut store = store.lock().await;
         if kept.is_empty() {
-            return Ok(ledger.remove().await?);
+            return Ok(store.remove().await?);
         }
         let inventory: Vec<Item> = kept.iter().map(|found| kept_item(found, &state)).collect();
         let owner = &self.owner;
-        ledger
+        store
             .finish(|state| {
                 let mut record = state.record.clone().unwrap_or_else(|| {
                     let begun = state.journal.as_ref().and_then(|journal| journal.release.clone());
@@ -387,9 +387,9 @@ fn fate(found: &Found, state: &State, delete_data: bool) -> Fate {
 /// Nor does anything stay that is being deleted.
 fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: bool) -> (Vec<Found>, Vec<Kept>) {
     let never_complete = state.record.is_none() && !claims.iter().any(|claim| keeps_data(&claim.live));
-    let (mut doomed, mut kept) = (Vec::new(), Vec::new());
+    let (mut pending, mut kept) = (Vec::new(), Vec::new());
     for found in found {
-        let going = is_going(&found.live);
+        let going = is_terminating(&found.live);
         match fate(&found, state, delete_data) {
             // It is others' to delete, and to wait for.
             Fate::GivenBack if going => {}
@@ -397,10 +397,10 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: boo
                 kept.push(Kept { object: found.object, why: "it was there before this installation".to_owned() });
             }
             Fate::StaysWithData if !never_complete && !going => kept.push(kept_data(&found)),
-            Fate::StaysWithData | Fate::Goes => doomed.push(found),
+            Fate::StaysWithData | Fate::Goes => pending.push(found),
         }
     }
-    (doomed, kept)
+    (pending, kept)
 }
 
 /// Parts the claims that go from those that stay, which hold data.
@@ -485,8 +485,8 @@ mod tests {
     fn keys_stay_while_there_is_data_and_nobody_deletes_either() {
         let kept = |keys_go: bool, data_goes: bool| {
             let keys = vec![found("", "Secret", keys_go, json!({}))];
-            let (doomed, kept) = sort_out(keys, &State::default(), &[claim("Bound", data_goes)], false);
-            assert_eq!(doomed.len() + kept.len(), 1);
+            let (pending, kept) = sort_out(keys, &State::default(), &[claim("Bound", data_goes)], false);
+            assert_eq!(pending.len() + kept.len(), 1);
             !kept.is_empty()
         };
         assert_eq!([kept(false, false), kept(true, false), kept(false, true)], [true, false, false]);

@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// An object whose deletion was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Doomed {
+pub(crate) struct PendingDeletion {
     pub(crate) kind: Kind,
     pub(crate) object: ObjectRef,
     pub(crate) uid: String,
@@ -28,23 +28,23 @@ pub(crate) struct Doomed {
 
 impl Engine {
     /// Waits until each of these very objects is gone. What takes long is explained by an event, once.
-    pub(crate) async fn wait_gone(&self, server: &Server, doomed: Vec<Doomed>, end: Instant) -> Result<(), Error> {
+    pub(crate) async fn wait_gone(&self, server: &Server, pending: Vec<PendingDeletion>, end: Instant) -> Result<(), Error> {
         // The end is ours to keep: a request that ends with it would hide what is being waited for.
         let server = &server.until(None);
         let begun = Instant::now();
-        let mut left = doomed;
+        let mut left = pending;
         let mut explained: Vec<(ObjectRef, String)> = Vec::new();
         loop {
-            let found: Vec<Result<Option<(Doomed, Value)>, Error>> = stream::iter(left)
-                .map(|doomed| async move {
-                    let live = server.get_metadata_or_whole(&doomed.kind, &doomed.object).await;
-                    let live = live.map_err(|e| Error::on("read", &doomed.object, e))?;
-                    Ok(live.filter(|live| uid(live) == doomed.uid).map(|live| (doomed, live)))
+            let found: Vec<Result<Option<(PendingDeletion, Value)>, Error>> = stream::iter(left)
+                .map(|pending| async move {
+                    let live = server.get_metadata_or_whole(&pending.kind, &pending.object).await;
+                    let live = live.map_err(|e| Error::on("read", &pending.object, e))?;
+                    Ok(live.filter(|live| uid(live) == pending.uid).map(|live| (pending, live)))
                 })
                 .buffer_unordered(self.options.parallel)
                 .collect()
                 .await;
-            let found: Vec<(Doomed, Value)> =
+            let found: Vec<(PendingDeletion, Value)> =
                 found.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
             if found.is_empty() {
                 return Ok(());
@@ -52,19 +52,19 @@ impl Engine {
             if Instant::now() >= end {
                 let objects = found
                     .into_iter()
-                    .map(|(doomed, live)| StuckObject { object: doomed.object, because: holds(&live) });
+                    .map(|(pending, live)| StuckObject { object: pending.object, because: holds(&live) });
                 return Err(Error::Stuck { objects: objects.collect() });
             }
             if begun.elapsed() >= EXPLAIN_AFTER {
-                for (doomed, live) in &found {
-                    let told = (doomed.object.clone(), holds(live));
+                for (pending, live) in &found {
+                    let told = (pending.object.clone(), holds(live));
                     if !explained.contains(&told) {
                         self.events.send(Event::Stuck { object: told.0.clone(), message: told.1.clone() });
                         explained.push(told);
                     }
                 }
             }
-            left = found.into_iter().map(|(doomed, _)| doomed).collect();
+            left = found.into_iter().map(|(pending, _)| pending).collect();
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }

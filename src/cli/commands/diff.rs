@@ -19,7 +19,7 @@ use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::diff::compare;
 use crate::install::diff::Comparison;
-use crate::install::failure::{Aftermath, Failure};
+use crate::install::failure::{FailureOutcome, Failure};
 use crate::install::progress::Progress;
 use crate::workload_cluster;
 
@@ -104,7 +104,7 @@ pub(crate) async fn comparison(
     let compared = Box::pin(compare(&plan, &hosting.client, &home, &options, &progress)).await;
     display.close(compared.is_ok());
     compared.map_err(|error| {
-        let failure = Failure { error, aftermath: Aftermath::NothingWritten };
+        let failure = Failure { error, aftermath: FailureOutcome::NothingWritten };
         control_plane_failed(ui, &plan, failure, global)
     })
 }
@@ -126,7 +126,7 @@ pub(crate) async fn agent_comparison(
     let compared = compared.await;
     display.close(compared.is_ok());
     compared.map_err(|error| {
-        agent_failed(ui, plan, Failure { error, aftermath: Aftermath::NothingWritten }, global, prepared.hub.as_ref())
+        agent_failed(ui, plan, Failure { error, aftermath: FailureOutcome::NothingWritten }, global, prepared.hub.as_ref())
     })
 }
 

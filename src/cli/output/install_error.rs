@@ -12,7 +12,7 @@ use crate::cli::args::global::Global;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
-use crate::install::failure::{Aftermath, Failure};
+use crate::install::failure::{FailureOutcome, Failure};
 use crate::install::session::Stopped;
 use crate::pki::PkiError;
 use crate::workload_cluster::control_plane_api::Hub;
@@ -180,21 +180,21 @@ fn heard(
 /// What became of the changes comes second, after the error itself.
 ///
 /// `what` is what an uninstall would be told: `agent NAME`.
-pub(crate) fn after(shown: CliError, ui: &Ui, what: &str, aftermath: &Aftermath, global: &Global) -> CliError {
+pub(crate) fn after(shown: CliError, ui: &Ui, what: &str, aftermath: &FailureOutcome, global: &Global) -> CliError {
     let program = ui.program;
     let tail = global.tail();
     let go_on = format!("to go on, run the same install again; to remove it, `{program} uninstall {what}{tail}`");
     match aftermath {
-        Aftermath::NothingWritten => shown.hint("nothing was written to the cluster"),
-        Aftermath::Left => shown.hint(format!("what was made so far stays; {go_on}")),
-        Aftermath::Recorded => shown.hint(format!("the whole install was recorded by then, and stays; {go_on}")),
-        Aftermath::NotUndone(why) => {
+        FailureOutcome::NothingWritten => shown.hint("nothing was written to the cluster"),
+        FailureOutcome::Left => shown.hint(format!("what was made so far stays; {go_on}")),
+        FailureOutcome::Recorded => shown.hint(format!("the whole install was recorded by then, and stays; {go_on}")),
+        FailureOutcome::NotUndone(why) => {
             let mut shown = shown.cause(format!("and nothing was undone: {why}"));
             shown.exit = Exit::PartDone;
             shown.hint(format!("what was changed stays; {go_on}"))
         }
-        Aftermath::RolledBack => shown.hint("everything that this run had changed was undone"),
-        Aftermath::RollbackFailed(error) => {
+        FailureOutcome::RolledBack => shown.hint("everything that this run had changed was undone"),
+        FailureOutcome::RollbackFailed(error) => {
             let mut shown = shown.cause(format!("and the rollback failed: {error}"));
             shown.exit = Exit::PartDone;
             shown.hint(format!("to remove what is left: `{program} uninstall {what}{tail}`"))
@@ -240,7 +240,7 @@ mod tests {
                 format!("install control-plane demo{flags} --version v0.7"),
             ),
         ] {
-            let failure = Failure { error, aftermath: Aftermath::NothingWritten };
+            let failure = Failure { error, aftermath: FailureOutcome::NothingWritten };
             let ui = Ui::plain().at(&global);
             let shown = control_plane_failed(&ui, &plan, failure, &global).render(&ui);
             assert!(shown.contains(&format!("`fleetctl {command}`")), "{shown}");
@@ -251,7 +251,7 @@ mod tests {
     fn a_rollback_that_fails_comes_after_the_error_that_it_was_for() {
         let gone = || Box::new(apply::Error::Input("the registry is gone".to_owned()));
         let failed = Stopped { step: "Installing the scheduler".to_owned(), source: gone() };
-        let aftermath = Aftermath::RollbackFailed(Box::new(apply::Error::Input("the server is gone".to_owned())));
+        let aftermath = FailureOutcome::RollbackFailed(Box::new(apply::Error::Input("the server is gone".to_owned())));
         let shown = after(stopped(&failed), &Ui::plain(), "control-plane demo", &aftermath, &global(""));
         assert_eq!(shown.exit, Exit::PartDone);
         assert_eq!(shown.headline, "Installing the scheduler failed");
@@ -266,7 +266,7 @@ mod tests {
     fn an_install_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
         let error = CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted");
         let shown =
-            after(error, &Ui::plain(), "control-plane demo", &Aftermath::Recorded, &global("")).render(&Ui::plain());
+            after(error, &Ui::plain(), "control-plane demo", &FailureOutcome::Recorded, &global("")).render(&Ui::plain());
         assert!(shown.contains("was recorded by then, and stays") && !shown.contains("undone"), "{shown}");
     }
 }

@@ -12,22 +12,22 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 static WHOLE: AtomicBool = AtomicBool::new(true);
 
 /// Makes a tree in which nothing is described that is not asked for.
-pub(crate) fn late(tree: impl FnOnce() -> Command) -> Command {
+pub(crate) fn lazy(tree: impl FnOnce() -> Command) -> Command {
     WHOLE.store(false, Ordering::Relaxed);
     let command = tree();
     WHOLE.store(true, Ordering::Relaxed);
     command
 }
 
-/// Arguments of a command, or its subcommands, that [`late`] leaves for later.
+/// Arguments of a command, or its subcommands, that [`lazy`] leaves for later.
 #[derive(Debug)]
-pub(crate) struct Late<T>(pub(crate) T);
+pub(crate) struct Lazy<T>(pub(crate) T);
 
 fn described(command: Command, describe: fn(Command) -> Command) -> Command {
     if WHOLE.load(Ordering::Relaxed) { describe(command) } else { command.defer(describe) }
 }
 
-impl<T: FromArgMatches> FromArgMatches for Late<T> {
+impl<T: FromArgMatches> FromArgMatches for Lazy<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         T::from_arg_matches(matches).map(Self)
     }
@@ -41,7 +41,7 @@ impl<T: FromArgMatches> FromArgMatches for Late<T> {
     }
 }
 
-impl<T: Args> Args for Late<T> {
+impl<T: Args> Args for Lazy<T> {
     fn group_id() -> Option<clap::Id> {
         T::group_id()
     }
@@ -55,7 +55,7 @@ impl<T: Args> Args for Late<T> {
     }
 }
 
-impl<T: Subcommand> Subcommand for Late<T> {
+impl<T: Subcommand> Subcommand for Lazy<T> {
     fn augment_subcommands(command: Command) -> Command {
         described(command, T::augment_subcommands)
     }

@@ -227,12 +227,12 @@ fn flow_control_is_of_a_version_that_the_hosted_api_server_serves() {
         // v1beta2 was served from 1.23 to 1.28, v1 since 1.29.
         let expected = if tag.starts_with("v1.25.") { "v1beta2" } else { "v1" };
         let rendered = render(chart, None);
-        let flow: Vec<&str> = rendered
+        let installer: Vec<&str> = rendered
             .bootstrap
             .iter()
             .filter_map(|o| o.api_version().strip_prefix("flowcontrol.apiserver.k8s.io/"))
             .collect();
-        assert!(flow.len() >= 2 && flow.iter().all(|version| *version == expected), "{} {flow:?}", chart.line());
+        assert!(installer.len() >= 2 && installer.iter().all(|version| *version == expected), "{} {installer:?}", chart.line());
     }
 }
 

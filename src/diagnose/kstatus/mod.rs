@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::api::kinds::split_api_version;
-use crate::k8s::object::{condition, is_going, list, number, text};
+use crate::k8s::object::{condition, is_terminating, list, number, text};
 
 /// Where an object stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ impl Status {
 /// Judges a live object. `generation` is the one that our own write got; a controller that has only seen an earlier
 /// one has not looked yet.
 pub fn evaluate(object: &Value, generation: Option<i64>) -> Status {
-    if is_going(object) {
+    if is_terminating(object) {
         return Status::new(State::Terminating, holds(object));
     }
     let (group, _) = split_api_version(text(object, "/apiVersion").unwrap_or_default());
@@ -373,7 +373,7 @@ pub(crate) fn holds(live: &Value) -> String {
         remaining.join("; ")
     } else if !finalizers.is_empty() {
         format!("its finalizer {} has not been removed by its controller", finalizers.join(", "))
-    } else if is_going(live) {
+    } else if is_terminating(live) {
         "it is being deleted".to_owned()
     } else {
         "its deletion has not begun".to_owned()

@@ -32,7 +32,7 @@ use crate::control_plane::exposure::NotYet;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::{self, upgrade};
 use crate::diagnose::{Diagnosis, WaitFailure, workload};
-use crate::install::failure::{Aftermath, Failure};
+use crate::install::failure::{FailureOutcome, Failure};
 use crate::install::session::Stopped;
 use crate::k8s::{ApiError, ObjectRef};
 use crate::{inventory, workload_cluster};
@@ -226,17 +226,17 @@ fn of_installs() -> Vec<CliError> {
     vec![
         of_control_plane(
             C::KeysLost(object("", "PersistentVolumeClaim", "etcd-data-etcd-0")),
-            Aftermath::NothingWritten,
+            FailureOutcome::NothingWritten,
         ),
-        of_control_plane(C::Members { now: 1, wanted: 3 }, Aftermath::NothingWritten),
-        of_control_plane(C::NoAddress(NotYet::LoadBalancer { service: "apiserver".to_owned() }), Aftermath::Left),
-        of_control_plane(closed(), Aftermath::Left),
-        of_control_plane(C::Upgrade { refused: jump, cluster: None }, Aftermath::NothingWritten),
-        of_control_plane(C::Interrupted, Aftermath::Left),
-        of_agent(W::NoInitSecret("demo".to_owned()), Aftermath::NothingWritten),
-        of_agent(W::Probe(probe), Aftermath::NothingWritten),
-        of_agent(W::Refused(said("NameTaken", taken)), Aftermath::Left),
-        of_agent(W::NotReady(None), Aftermath::Left),
+        of_control_plane(C::Members { now: 1, wanted: 3 }, FailureOutcome::NothingWritten),
+        of_control_plane(C::NoAddress(NotYet::LoadBalancer { service: "apiserver".to_owned() }), FailureOutcome::Left),
+        of_control_plane(closed(), FailureOutcome::Left),
+        of_control_plane(C::Upgrade { refused: jump, cluster: None }, FailureOutcome::NothingWritten),
+        of_control_plane(C::Interrupted, FailureOutcome::Left),
+        of_agent(W::NoInitSecret("demo".to_owned()), FailureOutcome::NothingWritten),
+        of_agent(W::Probe(probe), FailureOutcome::NothingWritten),
+        of_agent(W::Refused(said("NameTaken", taken)), FailureOutcome::Left),
+        of_agent(W::NotReady(None), FailureOutcome::Left),
         uninstall::elsewhere("control-plane", "demo", &global, &removed()).unwrap_err(),
         uninstall::leftovers(&Removed { leftovers: vec![leftover], ..Removed::default() }).unwrap_err(),
         uninstall::control_plane::unknown(
