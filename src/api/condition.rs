@@ -54,7 +54,7 @@ impl Condition {
         }
     }
 
-    /// Whether the status is `True`.
+    /// Returns whether the status is `True`.
     pub fn is_true(&self) -> bool {
         self.status == "True"
     }

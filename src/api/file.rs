@@ -73,7 +73,7 @@ pub fn look(path: &Path) -> Result<Option<Metadata>, FileError> {
     }
 }
 
-/// Whether the user of this process owns a file; root may write for every owner.
+/// Returns whether the user of this process owns a file; root may write for every owner.
 fn is_own(metadata: &Metadata) -> bool {
     let user = rustix::process::geteuid().as_raw();
     metadata.uid() == user || user == ROOT

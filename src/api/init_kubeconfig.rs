@@ -110,7 +110,7 @@ impl Init {
         digest::short(&[self.server.as_bytes(), b"\0", &self.ca].concat())
     }
 
-    /// Whether the CA has signed the first certificate of this PEM text; false where either cannot be read.
+    /// Returns whether the CA has signed the first certificate of this PEM text; false where either cannot be read.
     pub fn has_issued(&self, certificate: &[u8]) -> bool {
         let first = |pem| x509_parser::pem::Pem::iter_from_buffer(pem).flatten().next();
         let Some((certificate, ca)) = first(certificate).zip(first(&self.ca)) else { return false };

@@ -182,7 +182,7 @@ fn check_token(field: &'static str, token: &str) -> Result<(), Wrong> {
     Err((field, "has a line break or another control character".to_owned()))
 }
 
-/// Whether a token can be sent in a header, which the library takes for granted.
+/// Returns whether a token can be sent in a header, which the library takes for granted.
 pub fn is_sendable(token: &str) -> bool {
     HeaderValue::try_from(format!("Bearer {token}")).is_ok()
 }
@@ -197,7 +197,7 @@ fn omitted(field: &'static str, text: &str) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Whether a device goes on after [`MAX_BYTES`].
+/// Returns whether a device goes on after [`MAX_BYTES`].
 fn endless(path: &str) -> bool {
     #[cfg(unix)]
     let is_device =

@@ -33,7 +33,7 @@ pub fn key_fingerprint(public_key_info: &[u8]) -> String {
     digest::full(public_key_info)
 }
 
-/// Whether `text` has the form of a [`key_fingerprint`]; what an operator wrote into the annotation may not.
+/// Returns whether `text` has the form of a [`key_fingerprint`]; what an operator wrote into the annotation may not.
 pub fn is_fingerprint(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -52,8 +52,8 @@ pub fn split_user_name(user: &str) -> Option<(&str, &str)> {
     user.strip_prefix(USER_PREFIX)?.split_once(':')
 }
 
-/// Whether the part of a user name behind the cluster is of the form without a key, which agents up to the development
-/// builds of v0.6.1 asked for.
+/// Returns whether the part of a user name behind the cluster is of the form without a key, which agents up to the
+/// development builds of v0.6.1 asked for.
 pub fn is_without_key(rest: &str, cluster_id: &str) -> bool {
     rest == start(cluster_id, ID_DIGITS)
 }

@@ -83,7 +83,7 @@ impl Registration {
         serde_json::from_str(annotations.get(ANNOTATION_STATE)?).ok()
     }
 
-    /// Whether it is in a state.
+    /// Returns whether it is in a state.
     pub fn is(&self, state: &str) -> bool {
         self.state == state
     }

@@ -107,8 +107,8 @@ pub fn escaped_json(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Whether a terminal would act on a character, or a reader not see it as it is: control characters (C0, DEL, C1), line
-/// separators, marks of direction, characters without width, tags, and what is no character at all.
+/// Returns whether a terminal would act on a character, or a reader not see it as it is: control characters (C0, DEL,
+/// C1), line separators, marks of direction, characters without width, tags, and what is no character at all.
 pub const fn is_harmful(c: char) -> bool {
     matches!(
         c,
@@ -128,7 +128,7 @@ const fn is_harmful_in_lines(c: char) -> bool {
     !matches!(c, '\n' | '\t') && is_harmful(c)
 }
 
-/// Whether nothing of a text is to be escaped where line breaks and tabs may stay.
+/// Returns whether nothing of a text is to be escaped where line breaks and tabs may stay.
 ///
 /// Megabytes of manifests are asked this before they are printed: blocks of ASCII are decided by their bytes, many at a
 /// time, and characters are looked at only in others.
@@ -149,7 +149,8 @@ pub fn is_clean(text: &str) -> bool {
     true
 }
 
-/// Whether bytes are printable ASCII, line breaks and tabs. Without an early end, so that many are looked at at a time.
+/// Returns whether bytes are printable ASCII, line breaks and tabs. Without an early end, so that many are looked at at
+/// a time.
 fn is_printable_ascii(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |clean, byte| clean & (matches!(byte, b' '..=b'~') | matches!(byte, b'\n' | b'\t')))
 }

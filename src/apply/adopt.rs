@@ -118,7 +118,7 @@ pub(crate) fn tools(live: &Value, most: usize) -> Vec<Value> {
     if size <= most { entries } else { Vec::new() }
 }
 
-/// Whether an entry is of a tool.
+/// Returns whether an entry is of a tool.
 pub(super) fn is_tool(entry: &Value) -> bool {
     text(entry, "/subresource").unwrap_or_default().is_empty()
         && text(entry, "/manager").is_some_and(|manager| TOOLS.contains(&manager))

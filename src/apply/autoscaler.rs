@@ -27,7 +27,7 @@ pub(crate) enum Scaler {
 }
 
 impl Scaler {
-    /// Whether the replicas are left to it.
+    /// Returns whether the replicas are left to it.
     pub(crate) const fn keeps(&self) -> bool {
         matches!(self, Self::Autoscaler(_) | Self::Unread(_))
     }
@@ -51,7 +51,7 @@ impl Scaler {
     }
 }
 
-/// Whether an autoscaler is one of this object, in whichever version it names it.
+/// Returns whether an autoscaler is one of this object, in whichever version it names it.
 fn scales(autoscaler: &Value, target: &ObjectRef) -> bool {
     let of = |field: &str| text(autoscaler, &format!("/spec/scaleTargetRef/{field}")).unwrap_or_default();
     let (group, _) = of("apiVersion").split_once('/').unwrap_or_default();

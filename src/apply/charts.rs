@@ -50,7 +50,7 @@ impl FromIterator<ObjectRef> for Renderable {
 }
 
 impl Renderable {
-    /// Whether a chart of some line renders an object of this kind, namespace and name.
+    /// Returns whether a chart of some line renders an object of this kind, namespace and name.
     pub fn contains(&self, object: &ObjectRef) -> bool {
         self.0.contains(object)
     }

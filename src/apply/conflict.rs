@@ -88,7 +88,7 @@ pub(crate) fn read(error: &ApiError, target: &ObjectRef, manifest: &Value, live:
         .collect()
 }
 
-/// Whether the user allowed to take a field: a bare path allows it on every object, `Kind/name:path` on one.
+/// Returns whether the user allowed to take a field: a bare path allows it on every object, `Kind/name:path` on one.
 pub(crate) fn allowed(object: &ObjectRef, field: &str, take: &[String]) -> bool {
     take.iter().any(|wanted| {
         let (scope, path) = wanted
@@ -145,7 +145,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Whether `name="a",port=1` (keys) or `="a"` (a value of a set) selects a list item.
+/// Returns whether `name="a",port=1` (keys) or `="a"` (a value of a set) selects a list item.
 fn selects(selector: &str, item: &Value) -> bool {
     if let Some(value) = selector.strip_prefix('=') {
         return serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item);

@@ -89,8 +89,8 @@ impl Engine {
         engine
     }
 
-    /// Whether a run of this engine may have written something: its [`Engine::begin`] got as far as its first write, whether
-    /// or not it returned. One that waited for the lock in vain has not.
+    /// Returns whether a run of this engine may have written something: its [`Engine::begin`] got as far as its first
+    /// write, whether or not it returned. One that waited for the lock in vain has not.
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::SeqCst)
     }
@@ -117,7 +117,7 @@ impl Engine {
         live.ok_or_else(|| Error::Input(format!("{object} is not there")))
     }
 
-    /// Whether another run may take over a lock that was found.
+    /// Returns whether another run may take over a lock that was found.
     pub fn is_over(&self, lock: &Lock) -> bool {
         lock.is_dead(self.server.now(), &Holder::current())
     }

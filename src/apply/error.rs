@@ -204,7 +204,7 @@ impl Error {
         Self::api("read the cluster", ApiError::synthetic(0, "Timeout", up))
     }
 
-    /// Whether time ran out, as opposed to a failure.
+    /// Returns whether time ran out, as opposed to a failure.
     pub fn is_timeout(&self) -> bool {
         match self {
             Self::Wait(failure) => failure.timed_out,

@@ -104,7 +104,8 @@ impl Engine {
         })
     }
 
-    /// Whether a field may be taken from its manager: the user said so, or somebody edited our own object by hand.
+    /// Returns whether a field may be taken from its manager: the user said so, or somebody edited our own object by
+    /// hand.
     ///
     /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold, but for
     /// the replicas of an autoscaler that is gone.

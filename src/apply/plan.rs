@@ -96,12 +96,12 @@ pub struct Plan {
     pub state: State,
     /// The uid of the installation: found, or new.
     pub(crate) install_uid: String,
-    /// Whether the record itself would change.
+    /// True if the record itself would change.
     pub(crate) record_changes: bool,
 }
 
 impl Plan {
-    /// Whether there is nothing to write: an apply of this plan makes no write request of any kind.
+    /// Returns whether there is nothing to write: an apply of this plan makes no write request of any kind.
     pub fn is_noop(&self) -> bool {
         self.writes() == 0 && self.prune.is_empty() && !self.record_changes
     }
@@ -147,7 +147,7 @@ impl Plan {
 }
 
 impl Action {
-    /// Whether it sends a write.
+    /// Returns whether it sends a write.
     pub const fn writes(self) -> bool {
         matches!(self, Self::Create | Self::Change | Self::Adopt)
     }
@@ -427,7 +427,8 @@ impl Engine {
         (name != self.owner.name || self.owner.is_of_another_set(live)).then(|| name.to_owned())
     }
 
-    /// Whether a live object (or its metadata) is ours: by labels together with our apply entry, or by record and uid.
+    /// Returns whether a live object (or its metadata) is ours: by labels together with our apply entry, or by record
+    /// and uid.
     ///
     /// The record lies in the owner's namespace, and so may be written by whoever may write there. What it says of objects
     /// elsewhere only counts where they have our apply entry and belong to no other installation: that nobody can forge who
@@ -453,7 +454,7 @@ pub(super) async fn metadata_of(server: &Server, step: &JournalStep) -> Result<O
     live.map_err(|e| Error::on("read", object, e))
 }
 
-/// Whether the run that has begun changes what no record knows of: it was lost before.
+/// Returns whether the run that has begun changes what no record knows of: it was lost before.
 fn changes_unrecorded(state: &State) -> bool {
     let changed = |step: &JournalStep| matches!(step.undo, Undo::Reapply { .. }) && !step.object.is("", "Namespace");
     state.record.is_none() && state.journal.iter().flat_map(|journal| &journal.steps).any(changed)
@@ -474,8 +475,9 @@ fn known_install_uid(state: &State, namespace: Option<&Value>) -> Option<String>
         .or_else(|| namespace.and_then(|n| annotation(n, NAMESPACE_CREATED_ANNOTATION)).map(str::to_owned))
 }
 
-/// Whether a namespace with our labels was made by an install of this owner. The namespace itself says so: its annotations
-/// take more rights than the record in it. Of two first installs at the same moment the annotation may name either.
+/// Returns whether a namespace with our labels was made by an install of this owner. The namespace itself says so: its
+/// annotations take more rights than the record in it. Of two first installs at the same moment the annotation may name
+/// either.
 pub(crate) fn is_made(namespace: &Value) -> bool {
     annotation(namespace, NAMESPACE_CREATED_ANNOTATION).is_some_and(|install_uid| !install_uid.is_empty())
 }

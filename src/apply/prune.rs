@@ -49,8 +49,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Whether a live object tells itself that it is ours: the inventory that names it, with its uid, may be forged. Outside of
-    /// the owner's namespace labels may be those of manifests that somebody else has applied.
+    /// Returns whether a live object tells itself that it is ours: the inventory that names it, with its uid, may be
+    /// forged. Outside of the owner's namespace labels may be those of manifests that somebody else has applied.
     fn is_prunable(&self, live: &Value, target: &ObjectRef) -> bool {
         let here = target.namespace.as_ref() == Some(&self.owner.namespace);
         self.owner.labelled(live) && (here || managed_fields::ours(live).is_some())

@@ -418,7 +418,7 @@ impl Run {
 }
 
 impl Step {
-    /// Whether what was to be made was there by then.
+    /// Returns whether what was to be made was there by then.
     fn is_met_by(&self, applied: &Applied) -> bool {
         self.action == Action::Create && applied.done == Done::Adopted
     }

@@ -204,7 +204,7 @@ fn run(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
     result
 }
 
-/// Whether the command that was given has `-o json`, so that what it says on stderr is JSON too.
+/// Returns whether the command that was given has `-o json`, so that what it says on stderr is JSON too.
 fn asks_for_json(matches: &clap::ArgMatches) -> bool {
     let mut last = matches;
     while let Some((_, below)) = last.subcommand() {

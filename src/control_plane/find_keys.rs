@@ -87,8 +87,8 @@ pub fn from_folder(folder: &Path) -> Result<Files, FolderError> {
     if folder.is_dir() { pki::read_folder(folder) } else { Ok(Files::new()) }
 }
 
-/// Whether a kubeconfig of the control plane lies here that does not come from the keys that `template` keeps: an install
-/// has written it, whose keys only the cluster has. One that cannot be read may be such a one.
+/// Returns whether a kubeconfig of the control plane lies here that does not come from the keys that `template` keeps:
+/// an install has written it, whose keys only the cluster has. One that cannot be read may be such a one.
 pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, FolderError> {
     let written = match Written::of(home, name) {
         Written::Nothing => return Ok(false),

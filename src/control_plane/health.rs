@@ -82,7 +82,7 @@ pub async fn look(
     Ok(Health { facts, report })
 }
 
-/// Whether the server has answered, and will not answer otherwise.
+/// Returns whether the server has answered, and will not answer otherwise.
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }

@@ -104,7 +104,7 @@ fn judge(live: &Value, pods: &[Value], former: &str) -> Option<UpgradeRefused> {
     })
 }
 
-/// Whether the API server of a pod has ever been started.
+/// Returns whether the API server of a pod has ever been started.
 fn has_run(pod: &Value) -> bool {
     let status = of_container(pod, "/status/containerStatuses");
     let known = |path| status.is_some_and(|status| status.pointer(path).is_some_and(|state| !state.is_null()));

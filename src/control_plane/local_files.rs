@@ -33,7 +33,7 @@ impl Written {
         Kubeconfig::parse(ADMIN_KUBECONFIG, text.expose()).map_or(Self::Unreadable, Self::Kubeconfig)
     }
 
-    /// Whether it trusts this authority, given by its certificate.
+    /// Returns whether it trusts this authority, given by its certificate.
     pub(super) fn trusts(&self, authority: &str) -> bool {
         matches!(self, Self::Kubeconfig(kubeconfig) if kubeconfig.authority.trim() == authority.trim())
     }
@@ -85,7 +85,7 @@ impl Folder {
     }
 }
 
-/// Whether a folder of keys holds no other authority than this one.
+/// Returns whether a folder of keys holds no other authority than this one.
 pub(super) fn is_of(keys: &Path, authority: &str) -> bool {
     let kept = pki::read_file(keys, AuthorityKind::Cluster.certificate_file());
     kept.is_ok_and(|kept| kept.is_none_or(|kept| kept.expose().trim() == authority.trim()))

@@ -34,7 +34,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// Whether nothing of it is in the cluster.
+    /// Returns whether nothing of it is in the cluster.
     pub const fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.namespace.is_none()
     }
@@ -94,7 +94,8 @@ impl Target<'_> {
         }
     }
 
-    /// Whether an install of it has ended well and no removal has begun: only then may it be expected to answer.
+    /// Returns whether an install of it has ended well and no removal has begun: only then may it be expected to
+    /// answer.
     pub async fn is_complete(&self) -> bool {
         // A record that cannot be read is no proof that there is nothing to lose.
         self.stage().await.map_or(true, |stage| stage == Stage::Complete)

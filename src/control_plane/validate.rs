@@ -99,12 +99,12 @@ impl Check<'_> {
     }
 }
 
-/// Whether a certificate can carry it.
+/// Returns whether a certificate can carry it.
 fn is_address(text: &str) -> bool {
     text.parse::<San>().is_ok()
 }
 
-/// Whether it is a range of addresses, as a Service of type LoadBalancer takes it.
+/// Returns whether it is a range of addresses, as a Service of type LoadBalancer takes it.
 fn is_range(text: &str) -> bool {
     let Some((address, prefix)) = text.trim().split_once('/') else { return false };
     let longest = match address.parse() {

@@ -24,7 +24,7 @@ impl Comparison {
         Self { same: plan.steps.len() - changed, differences, foreign: plan.foreign, notes }
     }
 
-    /// Whether an install would change nothing.
+    /// Returns whether an install would change nothing.
     pub fn is_same(&self) -> bool {
         self.differences.iter().all(|d| d.change == Change::Keep) && self.foreign.is_empty()
     }

@@ -48,7 +48,7 @@ pub async fn ignoring_signals<T>(ending: impl Future<Output = T>, interrupted: i
 }
 
 impl Session<'_> {
-    /// Whether the run has been recorded as a whole: then there is nothing to undo.
+    /// Returns whether the run has been recorded as a whole: then there is nothing to undo.
     ///
     /// # Errors
     /// What the server refuses, when it has to be asked: the answer to the last write did not come.

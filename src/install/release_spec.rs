@@ -114,7 +114,7 @@ impl Package {
         self.chart.line()
     }
 
-    /// Whether the row of the version supports a Kubernetes minor.
+    /// Returns whether the row of the version supports a Kubernetes minor.
     pub fn supports(&self, minor: KubeMinor) -> bool {
         self.kubernetes.contains(&minor)
     }

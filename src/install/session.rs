@@ -66,8 +66,8 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Whether another run came and went while its lock was waited for: what was planned before that is out of date, and
-    /// nothing was written.
+    /// Returns whether another run came and went while its lock was waited for: what was planned before that is out of
+    /// date, and nothing was written.
     pub fn is_outdated(&self) -> bool {
         matches!(*self.source, apply::Error::Inventory(inventory::Error::PlanOutdated))
     }

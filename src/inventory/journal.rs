@@ -36,7 +36,7 @@ pub enum Undo {
 }
 
 impl Undo {
-    /// Whether it is of a Secret, and from the copy on this machine.
+    /// Returns whether it is of a Secret, and from the copy on this machine.
     pub(crate) fn is_without_values(&self) -> bool {
         match self {
             Self::Reapply { patch, theirs } => {
@@ -82,7 +82,7 @@ pub struct JournalStep {
 }
 
 impl JournalStep {
-    /// Whether two steps are the same word for word, whoever wrote them.
+    /// Returns whether two steps are the same word for word, whoever wrote them.
     pub(crate) fn says_the_same(&self, other: &Self) -> bool {
         let Self { object, api_version, policy, uid, undo, witnessed: _ } = self;
         (object, api_version, policy, uid, undo)
@@ -110,7 +110,7 @@ pub struct Journal {
     pub started: String,
     /// The install uid, which the record may not have yet.
     pub install_uid: String,
-    /// Whether this run, or a cut-off one that it continues, made the namespace.
+    /// True if this run, or a cut-off one that it continues, made the namespace.
     #[serde(default)]
     pub namespace_created: bool,
     /// Uids of the volume claims that were there before the stateful sets that the run made: their data is not its own.
@@ -143,7 +143,7 @@ impl Journal {
         }
     }
 
-    /// Whether the run removes the installation. What it has deleted is not made again by an undo.
+    /// Returns whether the run removes the installation. What it has deleted is not made again by an undo.
     pub fn is_removal(&self) -> bool {
         self.command == REMOVAL
     }
@@ -159,7 +159,7 @@ impl Journal {
         self.steps.iter().find(|step| step.object == *object)
     }
 
-    /// Whether this run, or a cut-off one that it continues, made an object.
+    /// Returns whether this run, or a cut-off one that it continues, made an object.
     pub fn created(&self, object: &ObjectRef) -> bool {
         self.step(object).is_some_and(|step| step.undo == Undo::Delete)
     }
@@ -172,8 +172,8 @@ impl Journal {
         }
     }
 
-    /// Whether it is known from another place than the cluster that this journal's stateful sets were made by the run: only
-    /// then is their data the run's own.
+    /// Returns whether it is known from another place than the cluster that this journal's stateful sets were made by
+    /// the run: only then is their data the run's own.
     pub(crate) fn made_data(&self) -> bool {
         let mut sets = self.steps.iter().filter(|step| step.made_set().is_some());
         !self.from_copy && sets.all(|step| step.witnessed)

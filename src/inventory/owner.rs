@@ -84,19 +84,19 @@ impl Owner {
         ]
     }
 
-    /// Whether an object (or its metadata alone) carries all labels of an applied object of this owner.
+    /// Returns whether an object (or its metadata alone) carries all labels of an applied object of this owner.
     pub fn labelled(&self, object: &Value) -> bool {
         self.labels().iter().all(|(key, value)| crate::k8s::object::label(object, key) == Some(value))
     }
 
-    /// Whether an object carries the labels that pods and volume claims inherit.
+    /// Returns whether an object carries the labels that pods and volume claims inherit.
     pub fn labelled_as_dependent(&self, object: &Value) -> bool {
         crate::k8s::object::label(object, INSTALL_LABEL) == Some(&self.name)
             && crate::k8s::object::label(object, OWNER_KIND_LABEL) == Some(&self.kind)
     }
 
-    /// Whether an object that carries this owner's name and kind is of an installation in another namespace, of which
-    /// `elsewhere` are known.
+    /// Returns whether an object that carries this owner's name and kind is of an installation in another namespace, of
+    /// which `elsewhere` are known.
     ///
     /// Applied objects tell it by their set, which needs no record: manifests that `kubectl apply` has applied have none,
     /// and a record can be lost. What was made of them is in no set, and is told by its namespace.
@@ -109,7 +109,7 @@ impl Owner {
         }
     }
 
-    /// Whether an object is in a set, and not in this owner's.
+    /// Returns whether an object is in a set, and not in this owner's.
     pub(crate) fn is_of_another_set(&self, object: &Value) -> bool {
         crate::k8s::object::label(object, PART_OF_LABEL).is_some_and(|set| set != self.applyset_id())
     }

@@ -45,7 +45,7 @@ pub struct Release {
     pub facts: BTreeMap<String, String>,
 }
 
-/// Whether the objects are there.
+/// True if the objects are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -124,7 +124,7 @@ pub struct Record {
     pub phase: Phase,
     /// What is installed.
     pub release: Release,
-    /// Whether we made the namespace.
+    /// True if we made the namespace.
     pub namespace_created: bool,
     /// When it was last written, RFC 3339.
     pub written: String,
@@ -152,7 +152,7 @@ impl Record {
         self.inventory.iter().find(|item| item.object == *object)
     }
 
-    /// Whether this very object (by uid) is in the inventory.
+    /// Returns whether this very object (by uid) is in the inventory.
     pub fn has(&self, object: &ObjectRef, uid: &str) -> bool {
         self.item(object).is_some_and(|item| item.uid == uid)
     }
@@ -210,8 +210,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Whether it can be taken over: it ended, cannot be read, its process on this very machine is gone, or it is an
-    /// earlier run of this very process, which does one thing at a time.
+    /// Returns whether it can be taken over: it ended, cannot be read, its process on this very machine is gone, or it
+    /// is an earlier run of this very process, which does one thing at a time.
     ///
     /// The name of a host says too little: machines are cloned, and containers of equal names count processes anew.
     pub(crate) fn is_dead(&self, now: jiff::Timestamp, here: &Holder) -> bool {
@@ -219,7 +219,7 @@ impl Lock {
         self.is_expired(now) || here_too && (self.holder.pid == here.pid || process_is_gone(self.holder.pid))
     }
 
-    /// Whether it ended by `then`, or cannot be read.
+    /// Returns whether it ended by `then`, or cannot be read.
     pub(crate) fn is_expired(&self, then: jiff::Timestamp) -> bool {
         self.expires.parse::<jiff::Timestamp>().map_or(true, |end| end <= then)
     }
@@ -296,12 +296,12 @@ pub struct State {
 }
 
 impl State {
-    /// Whether anything is known of the installation.
+    /// Returns whether anything is known of the installation.
     pub fn is_empty(&self) -> bool {
         self.record.is_none() && self.journal.is_none()
     }
 
-    /// Whether uid and resource version are of one look: a plan may put the version of an earlier one in.
+    /// Returns whether uid and resource version are of one look: a plan may put the version of an earlier one in.
     pub(crate) fn is_one_look(&self) -> bool {
         self.uid.is_empty() == self.version.is_empty()
     }

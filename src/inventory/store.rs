@@ -206,7 +206,8 @@ impl Store {
         self.server = self.server.until(None);
     }
 
-    /// Whether the lock is ours for certain, without a request: it was written a moment ago, and lives much longer.
+    /// Returns whether the lock is ours for certain, without a request: it was written a moment ago, and lives much
+    /// longer.
     ///
     /// By the clock that the others go by, which goes on while this machine sleeps.
     pub(crate) fn is_fresh(&self) -> bool {

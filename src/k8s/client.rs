@@ -60,9 +60,9 @@ impl std::fmt::Debug for Server {
 pub struct Written {
     /// The object as stored, or the `Status` of a delete.
     pub object: Value,
-    /// Whether this request made it (201).
+    /// True if this request made it (201).
     pub created: bool,
-    /// Whether a former try of it, whose answer was lost, may have done so.
+    /// True if a former try of it, whose answer was lost, may have done so.
     pub repeated: bool,
     /// The server's warnings: Pod Security, deprecated versions.
     pub warnings: Vec<String>,

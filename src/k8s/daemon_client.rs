@@ -96,17 +96,17 @@ impl CallError {
         }
     }
 
-    /// Whether the server said that the object is not there.
+    /// Returns whether the server said that the object is not there.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
 
-    /// Whether the server found fault with what was sent.
+    /// Returns whether the server found fault with what was sent.
     pub fn is_invalid(&self) -> bool {
         matches!(self.code(), Some(400 | 422))
     }
 
-    /// Whether somebody else wrote first.
+    /// Returns whether somebody else wrote first.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)
     }

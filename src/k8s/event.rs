@@ -80,7 +80,7 @@ pub enum Event {
     Lock {
         /// Who holds or held it.
         holder: String,
-        /// Whether it was taken over.
+        /// True if it was taken over.
         taken_over: bool,
     },
     /// Neither a record nor a journal of the installation is there, and objects of it are.
@@ -98,7 +98,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether somebody should know it however little he wants to hear: what is told as a warning.
+    /// Returns whether somebody should know it however little he wants to hear: what is told as a warning.
     pub const fn is_warning(&self) -> bool {
         matches!(
             self,

@@ -17,7 +17,7 @@ pub(crate) fn ours(object: &Value) -> Option<&Value> {
     list(object, "/metadata/managedFields").iter().find(|entry| is_ours(entry)).and_then(|entry| entry.get("fieldsV1"))
 }
 
-/// Whether an entry of `managedFields` is our `Apply` entry.
+/// Returns whether an entry of `managedFields` is our `Apply` entry.
 pub(crate) fn is_ours(entry: &Value) -> bool {
     text(entry, "/manager") == Some(MANAGER)
         && text(entry, "/operation") == Some("Apply")
@@ -70,7 +70,7 @@ pub(crate) fn scaled_by(object: &Value) -> Option<&str> {
     entries.filter_map(|entry| text(entry, "/manager")).find(|manager| !by_hand(manager))
 }
 
-/// Whether a manager is a person: kubectl, whichever of its commands.
+/// Returns whether a manager is a person: kubectl, whichever of its commands.
 pub(crate) fn by_hand(manager: &str) -> bool {
     manager == "kubectl" || manager.starts_with("kubectl-")
 }
@@ -157,12 +157,12 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether a `v:…` key is a list item.
+/// Returns whether a `v:…` key is a list item.
 pub(crate) fn is_item(key: &str, item: &Value) -> bool {
     key.strip_prefix("v:").is_some_and(|value| serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item))
 }
 
-/// Whether a `k:{…}` key names a list item. Keys that the item leaves out have been defaulted by the server.
+/// Returns whether a `k:{…}` key names a list item. Keys that the item leaves out have been defaulted by the server.
 pub(crate) fn names_item(key: &str, item: &Value) -> bool {
     let Some(Ok(Value::Object(wanted))) = key.strip_prefix("k:").map(serde_json::from_str) else { return false };
     let mut matched = false;

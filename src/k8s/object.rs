@@ -45,12 +45,12 @@ impl ObjectRef {
         })
     }
 
-    /// Whether the object's values must never be shown.
+    /// Returns whether the object's values must never be shown.
     pub fn is_secret(&self) -> bool {
         self.group.is_empty() && self.kind == "Secret"
     }
 
-    /// Whether its texts are such as the API has: a name can then lead to no other path.
+    /// Returns whether its texts are such as the API has: a name can then lead to no other path.
     pub(crate) fn has_names(&self) -> bool {
         let of = |text: &str, most: usize, more: &str| {
             (1..=most).contains(&text.len())
@@ -109,7 +109,7 @@ pub(crate) fn uid(object: &Value) -> &str {
     text(object, "/metadata/uid").unwrap_or_default()
 }
 
-/// Whether somebody has asked for its deletion, which cannot be taken back.
+/// Returns whether somebody has asked for its deletion, which cannot be taken back.
 pub(crate) fn is_terminating(live: &Value) -> bool {
     text(live, "/metadata/deletionTimestamp").is_some()
 }

@@ -73,7 +73,7 @@ impl RequestError {
         })
     }
 
-    /// Whether time ran out, as opposed to a refusal.
+    /// Returns whether time ran out, as opposed to a refusal.
     pub fn is_timeout(&self) -> bool {
         self.source.reason == "Timeout"
     }

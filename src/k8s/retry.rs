@@ -16,7 +16,7 @@ const CAP: Duration = Duration::from_secs(2);
 /// The longest pause that a server can ask for.
 const RETRY_AFTER_CAP: Duration = Duration::from_secs(10);
 
-/// Whether the same request can succeed when it is sent again.
+/// Returns whether the same request can succeed when it is sent again.
 ///
 /// Every request of this room may be repeated: applies and merges give the same result twice, deletes carry a uid, and
 /// the only creation (the journal's) recognises itself.
@@ -165,7 +165,7 @@ mod tests {
         assert!(can_heal(&ApiError::transport(&std::io::Error::other("connection refused"))));
     }
 
-    /// Whether an answer with this code and `Retry-After` makes a read be sent again.
+    /// Returns whether an answer with this code and `Retry-After` makes a read be sent again.
     fn is_asked_again(code: u16, after: Option<&str>) -> bool {
         let mut answer = Response::builder().status(code);
         if let Some(after) = after {

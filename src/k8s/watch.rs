@@ -37,7 +37,7 @@ pub(crate) enum Update {
     One {
         /// The object.
         object: Value,
-        /// Whether it is gone.
+        /// True if it is gone.
         deleted: bool,
     },
     /// An error that does not go away by itself.

@@ -139,7 +139,7 @@ impl Authorities {
         Ok(kept)
     }
 
-    /// Whether a map holds any part of a kept set. A part alone is a damaged set, not a missing one.
+    /// Returns whether a map holds any part of a kept set. A part alone is a damaged set, not a missing one.
     pub fn any_in(map: &Files) -> bool {
         AUTHORITY_FILES.iter().any(|name| map.contains(name))
     }

@@ -22,11 +22,11 @@ pub struct CertificateFacts {
     pub not_before: Timestamp,
     /// Its last moment.
     pub not_after: Timestamp,
-    /// Whether it may sign others.
+    /// True if it may sign others.
     pub authority: bool,
-    /// Whether it may stand for a server.
+    /// True if it may stand for a server.
     pub server: bool,
-    /// Whether it may stand for a client.
+    /// True if it may stand for a client.
     pub client: bool,
     /// The serial number in hexadecimal.
     pub serial: String,
@@ -100,7 +100,7 @@ pub(super) fn parsed<T>(
     then(&block.parse_x509().map_err(|_| unreadable())?)
 }
 
-/// Whether `issuer` really signed `certificate`: the names agree and the signature verifies.
+/// Returns whether `issuer` really signed `certificate`: the names agree and the signature verifies.
 pub(super) fn signed_by(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
     certificate.issuer().as_raw() == issuer.subject().as_raw()
         && certificate.verify_signature(Some(issuer.public_key())).is_ok()

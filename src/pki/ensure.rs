@@ -102,7 +102,7 @@ fn loopback() -> [San; 3] {
 pub struct Completed {
     /// Every file of the set.
     pub files: Files,
-    /// Whether the authorities were made: the control plane is new.
+    /// True if the authorities were made: the control plane is new.
     pub new_authorities: bool,
     /// The leaves that were issued, each with the reason.
     pub issued: Vec<(Leaf, Renewal)>,
@@ -111,7 +111,7 @@ pub struct Completed {
 }
 
 impl Completed {
-    /// Whether the set is what was found.
+    /// Returns whether the set is what was found.
     pub fn unchanged(&self) -> bool {
         !self.new_authorities && self.issued.is_empty() && self.rewritten.is_empty()
     }

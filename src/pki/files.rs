@@ -67,7 +67,7 @@ impl Files {
         self.0.remove(name)
     }
 
-    /// Whether a file of that name is there.
+    /// Returns whether a file of that name is there.
     pub fn contains(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -92,7 +92,7 @@ impl Files {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -58,7 +58,7 @@ pub(super) fn write_new_folder(folder: &Path, files: &Files) -> Result<bool, Fol
     }
 }
 
-/// Whether a folder cannot take the place of another one, though it could be written to.
+/// Returns whether a folder cannot take the place of another one, though it could be written to.
 fn is_taken(kind: io::ErrorKind) -> bool {
     use io::ErrorKind as K;
     matches!(kind, K::DirectoryNotEmpty | K::AlreadyExists | K::ResourceBusy | K::CrossesDevices)

@@ -151,7 +151,8 @@ pub(super) fn admin_user(control_plane: &str) -> String {
     format!("{}@{control_plane}", Leaf::Admin.common_name())
 }
 
-/// Whether a server is reached over TLS at a host, with nothing in its address that a client could take for more.
+/// Returns whether a server is reached over TLS at a host, with nothing in its address that a client could take for
+/// more.
 fn is_https(server: &str) -> bool {
     let uri: Option<http::Uri> = server.parse().ok();
     uri.is_some_and(|uri| {

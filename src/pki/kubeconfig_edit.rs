@@ -36,7 +36,7 @@ pub enum EditError {
 pub struct Edited {
     /// The whole text.
     pub text: String,
-    /// Whether the current context is the control plane's.
+    /// True if the current context is the control plane's.
     pub current: bool,
 }
 
@@ -252,7 +252,7 @@ fn named<'v>(config: &'v Value, list: &str, name: &str) -> Option<&'v Value> {
     config[list].as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// Whether the context of that name is one that [`merge`] made.
+/// Returns whether the context of that name is one that [`merge`] made.
 fn is_ours(config: &Value, name: &str) -> bool {
     named(config, "contexts", name).is_some_and(|entry| {
         let user = entry["context"]["user"].as_str().unwrap_or_default();

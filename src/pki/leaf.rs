@@ -200,7 +200,7 @@ pub struct LeafSpec {
     pub common_name: String,
     /// Its organisation.
     pub organization: Option<String>,
-    /// Whether the common name goes on with the fingerprint of the key, `fleet-admin:<16 hexadecimal digits>`. Each
+    /// True if the common name goes on with the fingerprint of the key, `fleet-admin:<16 hexadecimal digits>`. Each
     /// certificate then is a user of its own, so that rights can be bound to one and taken from another.
     pub names_key: bool,
     /// The addresses it answers for. A certificate with more of them is as good.
@@ -278,7 +278,7 @@ fn authority_end(authorities: &Authorities, kind: AuthorityKind) -> Result<Offse
     OffsetDateTime::from_unix_timestamp(end.as_second()).map_err(|_| PkiError::Time { now: end })
 }
 
-/// Whether a leaf can go on being used: issuer, subject, use, addresses and key are as wanted and enough time
+/// Returns whether a leaf can go on being used: issuer, subject, use, addresses and key are as wanted and enough time
 /// is left. The error is the reason to issue it anew.
 pub fn still_good(
     authorities: &Authorities,

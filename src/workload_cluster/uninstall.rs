@@ -35,8 +35,8 @@ pub enum Leave {
     Stays(String),
 }
 
-/// Whether the control plane may have a request of an agent without a certificate: one that is under way, or that could
-/// not be taken back.
+/// Returns whether the control plane may have a request of an agent without a certificate: one that is under way, or
+/// that could not be taken back.
 fn has_asked(said: &Registration) -> bool {
     said.is(state::REGISTERING) || said.is(state::BLOCKED) && said.reason == LEAVE_FAILED
 }

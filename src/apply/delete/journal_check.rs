@@ -81,7 +81,7 @@ impl JournalStep {
         }
     }
 
-    /// Whether the values in it may be neither believed nor passed on as if they were this machine's own.
+    /// Returns whether the values in it may be neither believed nor passed on as if they were this machine's own.
     pub(crate) fn is_hearsay(&self) -> bool {
         self.undo != Undo::Delete && self.source() != Source::Journal
     }
@@ -119,7 +119,7 @@ impl JournalStep {
             .then(|| "it gives fields to who is no tool that was adopted from".to_owned())
     }
 
-    /// Whether a patch, or a manifest, leaves the identity of the object alone.
+    /// Returns whether a patch, or a manifest, leaves the identity of the object alone.
     fn is_about(&self, patch: &Value) -> bool {
         let same = |pointer: &str, known: Option<&str>| {
             patch.pointer(pointer).is_none_or(|value| value.as_str() == known && known.is_some())
@@ -209,8 +209,8 @@ pub(crate) const FOREIGN: &str = "it is not of this installation, so nothing of 
 pub(crate) const RECORDED: &str = "the record had it before that run, so that run has not made it";
 
 impl State {
-    /// Whether a step out of a cluster says that its run made or adopted an object which the record has with that uid: the
-    /// record is of an earlier run.
+    /// Returns whether a step out of a cluster says that its run made or adopted an object which the record has with
+    /// that uid: the record is of an earlier run.
     pub(crate) fn belies(&self, step: &JournalStep, uid: &str) -> bool {
         !step.witnessed
             && matches!(step.undo, Undo::Delete | Undo::Release { .. })
@@ -218,7 +218,7 @@ impl State {
     }
 }
 
-/// Whether a manifest names exactly this object.
+/// Returns whether a manifest names exactly this object.
 pub(crate) fn names(manifest: &Value, kind: &Kind, target: &ObjectRef) -> bool {
     ObjectRef::of(manifest).as_ref() == Some(target) && text(manifest, "/apiVersion") == Some(&kind.api_version())
 }

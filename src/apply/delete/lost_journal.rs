@@ -71,7 +71,8 @@ pub(crate) fn values_lost(object: &ObjectRef) -> String {
     format!("the former values of {object} were in the cluster's journal only, which is lost")
 }
 
-/// Whether pods of a workload are or were ready. A Deployment remembers that all of them were, when none is any more.
+/// Returns whether pods of a workload are or were ready. A Deployment remembers that all of them were, when none is any
+/// more.
 fn has_been_ready(live: &Value) -> bool {
     let some = |path| number(live, path).is_some_and(|count| count > 0);
     let complete = condition(live, "Progressing").and_then(|rollout| text(rollout, "/reason"));

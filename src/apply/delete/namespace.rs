@@ -31,7 +31,7 @@ impl Engine {
         Ok(live.filter(|live| self.has_made(live)).map(|_| object))
     }
 
-    /// Whether the owner's namespace was made by an install of this owner.
+    /// Returns whether the owner's namespace was made by an install of this owner.
     pub(crate) fn has_made(&self, live: &Value) -> bool {
         self.owner.labelled(live) && is_made(live)
     }
@@ -99,8 +99,8 @@ impl Engine {
         })
     }
 
-    /// Whether an object in our namespace does not count: made by the cluster in every namespace, our own record, what
-    /// an owner that is gone leaves to the garbage collector, or on its way out.
+    /// Returns whether an object in our namespace does not count: made by the cluster in every namespace, our own
+    /// record, what an owner that is gone leaves to the garbage collector, or on its way out.
     fn is_incidental(&self, kind: &Kind, object: &Value) -> bool {
         let name = text(object, "/metadata/name").unwrap_or_default();
         let own_record = kind.kind == "Secret" && name == self.owner.record_name();

@@ -165,7 +165,7 @@ pub(crate) fn is_bound(claim: &Value) -> bool {
     matches!(text(claim, "/status/phase"), Some("Bound" | "Lost"))
 }
 
-/// Whether a claim keeps its data: one that is being deleted holds it for as long as something holds the claim.
+/// Returns whether a claim keeps its data: one that is being deleted holds it for as long as something holds the claim.
 pub(crate) fn keeps_data(claim: &Value) -> bool {
     is_bound(claim) && !is_terminating(claim)
 }

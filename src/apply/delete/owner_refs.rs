@@ -95,7 +95,7 @@ impl Standing {
         }
     }
 
-    /// Whether what an object comes from, at the upper end, stands.
+    /// Returns whether what an object comes from, at the upper end, stands.
     fn holds(&self, object: &Value) -> bool {
         let mut above = controller(object);
         while let Some(uid) = above {
@@ -125,7 +125,7 @@ fn controller_kind(object: &Value) -> Option<(String, String)> {
     Some((group.to_owned(), text(owner, "/kind")?.to_owned()))
 }
 
-/// Whether a claim has the name of one that a stateful set makes: `<template>-<set>-<ordinal>`.
+/// Returns whether a claim has the name of one that a stateful set makes: `<template>-<set>-<ordinal>`.
 pub(crate) fn claim_of(claim: &str, set: &str) -> bool {
     claim.rsplit_once('-').is_some_and(|(front, number)| {
         !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && front.ends_with(&format!("-{set}"))

@@ -148,7 +148,7 @@ impl Engine {
         Ok(kept.is_none())
     }
 
-    /// Whether an install of this owner made the namespace, and nothing of ours is in it.
+    /// Returns whether an install of this owner made the namespace, and nothing of ours is in it.
     pub(crate) async fn made_and_not_used(&self, server: &Server, state: &State) -> Result<bool, Error> {
         let kind = Kind::known("", "Namespace");
         let live = server.get_metadata(&kind, None, &self.owner.namespace).await;
@@ -455,8 +455,8 @@ impl Engine {
         }
     }
 
-    /// Whether a live object may be deleted or written to by this step. That of a journal out of a cluster has no record beside
-    /// it that says more: both lie in one Secret.
+    /// Returns whether a live object may be deleted or written to by this step. That of a journal out of a cluster has
+    /// no record beside it that says more: both lie in one Secret.
     pub(crate) fn is_undoable(&self, step: &JournalStep, live: &Value, state: &State) -> bool {
         if step.witnessed {
             return self.is_ours(live, &step.object, state);

@@ -54,7 +54,7 @@ pub struct UndoPlan {
 }
 
 impl UndoPlan {
-    /// Whether nothing would be done.
+    /// Returns whether nothing would be done.
     pub const fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.claims.is_empty() && self.namespace.is_none()
     }

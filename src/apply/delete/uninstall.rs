@@ -408,12 +408,12 @@ fn without_data(claims: Vec<Found>, delete_data: bool) -> (Vec<Found>, Vec<Found
     claims.into_iter().partition(|claim| delete_data || !keeps_data(&claim.live))
 }
 
-/// Whether a run that was cut off has taken the object over from others.
+/// Returns whether a run that was cut off has taken the object over from others.
 fn taken(state: &State, object: &ObjectRef) -> bool {
     given_back(state).any(|step| step.object == *object)
 }
 
-/// Whether it stays unless the data goes too: the record, the journal or the object itself says so.
+/// Returns whether it stays unless the data goes too: the record, the journal or the object itself says so.
 fn stays_with_data(found: &Found, state: &State) -> bool {
     let recorded = state.record.as_ref().and_then(|r| r.item(&found.object)).map(|item| item.policy);
     let begun = state.journal.as_ref().and_then(|j| j.step(&found.object)).map(|step| step.policy);

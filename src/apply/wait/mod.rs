@@ -45,9 +45,9 @@ impl WaitTarget {
 pub struct WaitOptions {
     /// How long at most; the engine's deadline ends a wait too.
     pub timeout: Duration,
-    /// Whether evidence that cannot heal ends the wait early.
+    /// True if evidence that cannot heal ends the wait early.
     pub fail_early: bool,
-    /// Whether each target needs those before it. Then one that was there stays counted, and only what keeps the first
+    /// True if each target needs those before it. Then one that was there stays counted, and only what keeps the first
     /// that is missing can end the wait early: what comes after it may well crash for want of it.
     pub in_order: bool,
 }

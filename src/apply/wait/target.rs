@@ -17,7 +17,7 @@ use crate::k8s::object::ObjectRef;
 pub(crate) struct Watched<'a> {
     pub target: &'a WaitTarget,
     pub live: Option<Value>,
-    /// Whether it was ever there.
+    /// True if it was ever there.
     pub seen: bool,
     pub status: Status,
     /// What keeps it, by the last look.
@@ -89,7 +89,7 @@ impl<'a> Watched<'a> {
         }
     }
 
-    /// Whether anything is known about it.
+    /// Returns whether anything is known about it.
     pub(crate) fn is_judged(&self) -> bool {
         !self.status.message.is_empty()
     }

@@ -51,7 +51,7 @@ pub(super) struct WaitLoop<'a, F> {
     /// Stops all watches when it is dropped.
     _watches: JoinSet<()>,
     poll: Interval,
-    /// Whether evidence was ever asked for.
+    /// True if evidence was ever asked for.
     polled: bool,
     /// The evidence that is being read. It is polled beside the others: a server that does not answer must not keep the
     /// wait from its end.

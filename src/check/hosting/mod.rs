@@ -55,7 +55,7 @@ pub struct Wanted {
     pub node_port: Option<u16>,
     /// What must be allowed: API group, resource, whether it lives in the namespace.
     pub writes: Vec<(String, String, bool)>,
-    /// Whether a Service of type LoadBalancer is planned.
+    /// True if a Service of type LoadBalancer is planned.
     pub load_balancer: bool,
     /// What the objects take from the quotas of the namespace.
     pub needs: Needs,
@@ -68,7 +68,7 @@ pub struct Wanted {
 pub struct ClassFacts {
     /// Its name.
     pub name: String,
-    /// Whether claims without a class get it.
+    /// True if claims without a class get it.
     pub is_default: bool,
     /// Who makes its volumes.
     pub provisioner: String,
@@ -130,7 +130,7 @@ pub struct Collision {
     pub object: String,
     /// Who made it, as far as its managed fields tell; or the installation that it belongs to.
     pub owner: String,
-    /// Whether it belongs to another installation, and so is never taken over.
+    /// True if it belongs to another installation, and so is never taken over.
     pub installed: bool,
 }
 
@@ -175,7 +175,7 @@ impl HostingFacts {
     }
 }
 
-/// Whether a node's `spec.providerID` names a cloud that makes load balancers.
+/// Returns whether a node's `spec.providerID` names a cloud that makes load balancers.
 pub fn is_cloud(provider_id: &str) -> bool {
     let scheme = provider_id.split("://").next().unwrap_or_default();
     !provider_id.is_empty() && !matches!(scheme, "kind" | "k3s" | "k3d" | "minikube" | "docker")

@@ -125,7 +125,7 @@ impl WorkloadFacts {
         }
     }
 
-    /// Whether the agent that is here has a certificate of the control plane to which `init` leads.
+    /// Returns whether the agent that is here has a certificate of the control plane to which `init` leads.
     fn is_registered_with(&self, init: &Init) -> bool {
         self.same_authority || self.registered_with == init.hub()
     }

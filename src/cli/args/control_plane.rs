@@ -40,7 +40,7 @@ pub(crate) struct PlanArgs {
 const ACCESS_KEY_LIMIT: usize = 64 * 1024;
 
 impl PlanArgs {
-    /// Whether the cluster's version has to be known before a plan can be made.
+    /// Returns whether the cluster's version has to be known before a plan can be made.
     pub(crate) fn asks_cluster(&self) -> bool {
         self.package.asks_cluster()
     }
@@ -55,7 +55,7 @@ impl PlanArgs {
         self.default_name = Some(name);
     }
 
-    /// Whether nothing but a name was given.
+    /// Returns whether nothing but a name was given.
     pub(crate) fn is_bare(&self) -> bool {
         self.package.is_bare() && self.cloud_access_key.is_none() && self.cloud_project_id.is_none()
     }

@@ -22,7 +22,7 @@ pub(crate) struct ImageArgs {
 }
 
 impl ImageArgs {
-    /// Whether none was given.
+    /// Returns whether none was given.
     pub(crate) fn is_empty(&self) -> bool {
         self.image_registry.is_none() && self.image_pull_policy.is_none() && self.image_pull_secret.is_empty()
     }

@@ -38,12 +38,12 @@ pub(crate) struct PackageArgs {
 }
 
 impl PackageArgs {
-    /// Whether the cluster's version has to be known before a plan can be made.
+    /// Returns whether the cluster's version has to be known before a plan can be made.
     pub(crate) fn asks_cluster(&self) -> bool {
         self.version.as_deref() == Some("auto")
     }
 
-    /// Whether none was given.
+    /// Returns whether none was given.
     pub(crate) fn is_bare(&self) -> bool {
         let given = [&self.version, &self.image_repository, &self.image_tag];
         given.iter().all(|flag| flag.is_none()) && self.images.is_empty() && self.values.is_empty()

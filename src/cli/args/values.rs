@@ -60,7 +60,7 @@ impl ReadValues {
 }
 
 impl ValuesArgs {
-    /// Whether none was given.
+    /// Returns whether none was given.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty() && self.sets.is_empty()
     }

@@ -93,7 +93,7 @@ fn complete(ui: &Ui, folder: &Path, program: &Path, copy: bool) -> Result<(), Cl
     place(program, &helper, copy).map_err(|error| no_rights(&error, &helper, ui))
 }
 
-/// Whether `plugin` is a link to this program or a copy of a program of this name.
+/// Returns whether `plugin` is a link to this program or a copy of a program of this name.
 fn is_ours(plugin: &Path, program: &Path) -> Result<bool, CliError> {
     let Ok(meta) = plugin.symlink_metadata() else { return Ok(false) };
     if meta.is_symlink() {

@@ -50,7 +50,7 @@ impl Display {
         self.finish(if well { Mark::Good } else { Mark::Bad }, "");
     }
 
-    /// Whether the step under way undoes the run.
+    /// Returns whether the step under way undoes the run.
     pub(crate) fn undoes(&self) -> bool {
         locked(&self.step).as_ref().is_some_and(|step| step.undoes)
     }

@@ -164,7 +164,7 @@ pub fn write(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> R
     }
 }
 
-/// Whether the file that is there may be of another control plane than this kubeconfig.
+/// Returns whether the file that is there may be of another control plane than this kubeconfig.
 fn is_anothers(home: &Home, name: &ControlPlaneName, own: &Kubeconfig, text: &SecretText) -> bool {
     let file = home.kubeconfig(name);
     // What is no file is refused by what writes it, and the same text is no other's.

@@ -222,7 +222,7 @@ pub fn set_aside(file: &Path) -> io::Result<PathBuf> {
     Ok(place)
 }
 
-/// Whether there is a file beside this one that [`set_aside`] has put there.
+/// Returns whether there is a file beside this one that [`set_aside`] has put there.
 pub(crate) fn has_set_aside(file: &Path) -> bool {
     let aside = backup_of(file);
     let (Some(folder), Some(aside)) = (file.parent(), aside.file_name()) else { return false };

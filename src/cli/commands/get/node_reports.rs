@@ -11,7 +11,7 @@ use crate::api::{Cluster, ClusterReport};
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::health::chain;
 
-/// Whether the nodes of a cluster are told elsewhere.
+/// Returns whether the nodes of a cluster are told elsewhere.
 fn is_large(cluster: &Cluster) -> bool {
     let Some(status) = &cluster.status else { return false };
     status.available_resources.is_none() && status.observed.as_ref().is_some_and(|observed| observed.totals.is_some())

@@ -133,7 +133,7 @@ pub(crate) async fn look_telling(
     }
 }
 
-/// Whether the user has to change the command line: looking elsewhere instead would answer another question.
+/// Returns whether the user has to change the command line: looking elsewhere instead would answer another question.
 fn is_mistaken(error: &CliError, global: &Global) -> bool {
     error.reason == "BadKubeconfig" || error.exit == Exit::Usage && global.context.is_some()
 }
@@ -146,7 +146,7 @@ async fn installed(client: &Client, namespace: &str) -> Result<Vec<String>, kube
     Ok(list.iter().filter_map(|set| set.labels().get("app.kubernetes.io/instance").cloned()).collect())
 }
 
-/// Whether an API server is a control plane's own, and of which, as far as it can be known.
+/// Returns whether an API server is a control plane's own, and of which, as far as it can be known.
 ///
 /// It is one when it has the definition that only control planes have; its name is on the Secret that its scheduler
 /// made. Where neither may be read, a control plane's kubeconfig on this machine that leads there tells both.
@@ -170,7 +170,7 @@ async fn own_api(there: &Connected, namespace: &str) -> Option<Option<ControlPla
     }
 }
 
-/// Whether a kubeconfig leads to an API server.
+/// Returns whether a kubeconfig leads to an API server.
 fn leads_to(file: &Path, server: &str) -> bool {
     let config = Kubeconfig::read_from(file).unwrap_or_default();
     let mut servers = config.clusters.into_iter().filter_map(|cluster| cluster.cluster?.server);

@@ -31,7 +31,7 @@ impl Block {
         Self { path, before: before.to_owned(), shown, after: after.to_owned() }
     }
 
-    /// Whether it shows a whole run of the program, with its command.
+    /// Returns whether it shows a whole run of the program, with its command.
     pub(crate) fn is_run(&self) -> bool {
         self.shown.as_ref().is_some_and(|shown| shown.starts_with("$ "))
     }
