@@ -1,4 +1,4 @@
-//! Reading what a diagnosis needs. What may not be read is left out: a diagnosis then says less, and nothing fails.
+//! Collection of evidence. Lists that may not be read are left out: a diagnosis then knows less, and nothing fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -8,28 +8,28 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, Pod};
 
 use super::evidence::{Evidence, event_time, has_reason};
-use super::pod::worth_reading;
+use super::pod::containers_with_logs;
 use super::pvc::is_bound;
 use super::typed::{Typed as _, read_list};
 use crate::api::kinds::Kind;
 use crate::k8s::client::{Selection, Server};
 use crate::k8s::object::ObjectRef;
 
-/// Older events are of former tries, by the server's clock, but for those about Services and those of [`AT_WORK`]: whoever
-/// makes a load balancer, a node or a volume says so once, and may take longer for it.
+/// Older events are of former tries, by the server's clock, except those about Services and those of [`IN_PROGRESS`]:
+/// the controller of a load balancer, a node or a volume writes one once, and may take longer for the work.
 const EVENT_AGE: SignedDuration = SignedDuration::from_mins(5);
-/// What somebody says who is at work on a pod or a claim, and how it ended.
-const AT_WORK: [&str; 5] =
+/// Reasons of events about work in progress on a pod or a PVC, and about its end.
+const IN_PROGRESS: [&str; 5] =
     ["TriggeredScaleUp", "Nominated", "Provisioning", "ProvisioningSucceeded", "ProvisioningFailed"];
-/// How long the logs may take, all of them. A server that cannot reach a node's kubelet answers none of that node.
+/// The time limit of reading all logs. A server that cannot reach a node's kubelet answers none of that node.
 const LOGS_WITHIN: Duration = Duration::from_secs(3);
 /// The lines of a log that are read; fewer are shown.
 const LOG_LINES: usize = 24;
 /// A line of a log that is longer is cut.
 const LOG_LINE: usize = 600;
 
-/// Reads pods, claims, classes, events and the logs of crashing containers around objects that are not ready. The label
-/// `selector` is that of the installation's pods.
+/// Reads pods, PVCs, StorageClasses, events and the logs of crashing containers around objects that are not ready. The
+/// label `selector` is that of the installation's pods.
 pub(crate) async fn collect<'a>(
     server: &Server,
     selector: &str,
@@ -54,7 +54,7 @@ pub(crate) async fn collect<'a>(
         evidence.pvcs.extend(read_list(&pvcs.unwrap_or_default()));
         let now = server.now();
         let events = read_list(&events.unwrap_or_default());
-        evidence.events.extend(events.into_iter().filter(|event| counts(event, now)));
+        evidence.events.extend(events.into_iter().filter(|event| is_relevant(event, now)));
         evidence.replica_sets.extend(read_list(&replica_sets.unwrap_or_default()));
     }
     if !evidence.pvcs.iter().all(is_bound) {
@@ -66,35 +66,36 @@ pub(crate) async fn collect<'a>(
     evidence
 }
 
-fn counts(event: &Event, now: Timestamp) -> bool {
+fn is_relevant(event: &Event, now: Timestamp) -> bool {
     let young = |at: Timestamp| now.duration_since(at) <= EVENT_AGE;
     event_time(event).is_none_or(young)
         || event.involved_object.kind.as_deref() == Some("Service")
-        || has_reason(event, &AT_WORK)
+        || has_reason(event, &IN_PROGRESS)
 }
 
-/// The last lines of containers that are not ready: of the run that ended before, and of the one at work. What cannot be read
-/// at once is left out.
+/// The last log lines of containers that are not ready: of the previous run and of the current one. Logs that cannot be
+/// read at once are left out.
 async fn logs(server: &Server, pods: &[Pod]) -> BTreeMap<String, Vec<String>> {
     let end = Instant::now() + LOGS_WITHIN;
     let server = &server.until(Some(server.deadline.map_or(end, |deadline| deadline.min(end))));
-    let containers = pods.iter().flat_map(|pod| worth_reading(pod).into_iter().map(move |container| (pod, container)));
+    let containers =
+        pods.iter().flat_map(|pod| containers_with_logs(pod).into_iter().map(move |container| (pod, container)));
     let reads = containers.map(|(pod, container)| async move {
         let (namespace, name) = (pod.namespace()?, pod.name()?);
         let path =
             format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={LOG_LINES}");
         let previous = format!("{path}&previous=true");
-        // A run that has just begun has not met yet what ended the one before.
+        // A run that has just begun has not reached the failure of the previous one yet.
         let (now, former) = futures::join!(server.get_text(&path), server.get_text(&previous));
-        let text = of_both_runs(former.ok(), now.ok())?;
+        let text = both_runs(former.ok(), now.ok())?;
         let lines = text.lines().map(|line| line.chars().take(LOG_LINE).collect()).collect();
         Some((format!("{namespace}/{name}/{container}"), lines))
     });
     join_all(reads).await.into_iter().flatten().collect()
 }
 
-/// What two runs have printed, one after the other. Between runs the server gives the last one for both.
-fn of_both_runs(former: Option<String>, now: Option<String>) -> Option<String> {
+/// The logs of two runs, one after the other. Between runs the server returns the last one for both.
+fn both_runs(former: Option<String>, now: Option<String>) -> Option<String> {
     match (former, now) {
         (Some(former), Some(now)) if former != now => Some(former + &now),
         (former, now) => former.or(now),
@@ -109,12 +110,12 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn old_events_do_not_count_but_for_those_about_services_and_of_what_takes_long() {
+    fn old_events_are_irrelevant() {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
         let about = |kind: &str, reason: &str, minutes: i64| {
             let at = (now - SignedDuration::from_mins(minutes)).to_string();
             let event = json!({"involvedObject": {"kind": kind}, "reason": reason, "lastTimestamp": at});
-            counts(&typed(event), now)
+            is_relevant(&typed(event), now)
         };
         assert!(about("Pod", "FailedMount", 4) && !about("Pod", "FailedMount", 6));
         assert!(about("Pod", "FailedMount", -6), "a later one, by whatever clock");
@@ -123,17 +124,17 @@ mod tests {
             ("Pod", "TriggeredScaleUp"),
             ("Pod", "Nominated"),
             ("PersistentVolumeClaim", "Provisioning"),
-            // Of an old try it must be known how it ended.
+            // The end of an old try must be known.
             ("PersistentVolumeClaim", "ProvisioningSucceeded"),
             ("PersistentVolumeClaim", "ProvisioningFailed"),
         ] {
             assert!(about(kind, reason, 50), "{reason}");
         }
-        assert!(counts(&typed(json!({"involvedObject": {"kind": "Pod"}})), now), "one that does not say when");
+        assert!(is_relevant(&typed(json!({"involvedObject": {"kind": "Pod"}})), now), "one that does not say when");
     }
 
     #[tokio::test]
-    async fn the_age_of_events_is_measured_with_the_clock_of_the_server() {
+    async fn event_age_by_the_server_clock() {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let event = |minutes: i64| {
@@ -141,9 +142,9 @@ mod tests {
                 json!({"involvedObject": {"kind": "Pod"}, "reason": minutes.to_string(), "lastTimestamp": at})
             };
             let events = if request.uri().path().ends_with("/events") { vec![event(4), event(6)] } else { vec![] };
-            let said = json!({"metadata": {}, "items": events}).to_string().into_bytes();
+            let body = json!({"metadata": {}, "items": events}).to_string().into_bytes();
             let answer = http::Response::builder().header("date", "Thu, 01 Jan 2026 01:00:00 GMT");
-            std::future::ready(answer.body(kube::client::Body::from(said)))
+            std::future::ready(answer.body(kube::client::Body::from(body)))
         });
         let server = Server::new(kube::Client::new(service, "default"), Events::none());
         let kind = Kind::known("apps", "Deployment");
@@ -154,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_one_run_is_not_told_twice() {
+    fn one_run_is_logged_once() {
         let log = |text: &str| Some(text.to_owned());
-        assert_eq!(of_both_runs(log("a\nb\n"), log("a\n")), log("a\nb\na\n"));
-        assert_eq!(of_both_runs(log("a\n"), log("a\n")), log("a\n"));
-        assert_eq!(of_both_runs(log("a\n"), None), log("a\n"));
-        assert_eq!(of_both_runs(None, log("a\n")), log("a\n"));
-        assert_eq!(of_both_runs(None, None), None);
+        assert_eq!(both_runs(log("a\nb\n"), log("a\n")), log("a\nb\na\n"));
+        assert_eq!(both_runs(log("a\n"), log("a\n")), log("a\n"));
+        assert_eq!(both_runs(log("a\n"), None), log("a\n"));
+        assert_eq!(both_runs(None, log("a\n")), log("a\n"));
+        assert_eq!(both_runs(None, None), None);
     }
 }

@@ -1,8 +1,8 @@
-//! What the last lines of a container's log say about why it is not ready: causes that Kubernetes itself cannot see.
+//! Causes from the last lines of a container's log, which Kubernetes itself cannot see.
 
 use super::diagnosis::CauseId;
 
-/// The cause that a log tells, with the line that tells it: the latest counts, for what came before may be mended.
+/// The cause in a log, with its line: the latest counts, because earlier failures may be resolved.
 pub(crate) fn cause(lines: &[String]) -> Option<(CauseId, &str)> {
     lines.iter().rev().find_map(|line| Some((cause_of(line)?, line.as_str())))
 }
@@ -28,7 +28,7 @@ fn cause_of(line: &str) -> Option<CauseId> {
     ]) {
         return Some(CauseId::CertificateUntrusted);
     }
-    // Go says `lookup NAME on SERVER: …`, and Rust and libc say the rest.
+    // Go prints `lookup NAME on SERVER: …`; the rest is of Rust and libc.
     let looked_up = has(&["lookup "])
         && has(&[
             "no such host",
@@ -43,7 +43,7 @@ fn cause_of(line: &str) -> Option<CauseId> {
     .then_some(CauseId::NameLookupFailed)
 }
 
-/// The name that a line says does not exist. A lookup that gets no answer says nothing about the name.
+/// The name that does not exist, by a line. A lookup without an answer proves nothing about the name.
 pub(crate) fn unknown_name(line: &str) -> Option<&str> {
     let (before, _) = line.split_once("no such host")?;
     let (_, name) = before.rsplit_once("lookup ")?;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_says_that_a_name_does_not_exist() {
+    fn unknown_name_needs_an_answer() {
         let dial = "dial tcp: lookup etcd-2.etcd.fleet.svc on 10.96.0.10:53: ";
         assert_eq!(unknown_name(&format!("{dial}no such host")), Some("etcd-2.etcd.fleet.svc"));
         assert_eq!(unknown_name("lookup etcd-2.etcd.fleet.svc: no such host"), Some("etcd-2.etcd.fleet.svc"));
@@ -79,8 +79,8 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_line_that_tells_a_cause_counts() {
-        let told = |lines: &[&str]| {
+    fn latest_cause_in_a_log_counts() {
+        let found = |lines: &[&str]| {
             let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
             cause(&lines).map(|(cause, _)| cause.id())
         };
@@ -100,12 +100,12 @@ mod tests {
             ),
             ("remote error: tls: expired certificate", "certificate-expired"),
         ] {
-            assert_eq!(told(&["starting", line]).as_deref(), Some(id), "{line}");
+            assert_eq!(found(&["starting", line]).as_deref(), Some(id), "{line}");
         }
         assert_eq!(
-            told(&["certificate has expired", "lookup a on b: no such host"]).as_deref(),
+            found(&["certificate has expired", "lookup a on b: no such host"]).as_deref(),
             Some("name-lookup-failed")
         );
-        assert_eq!(told(&["dial tcp 10.0.0.1:2379: connect: connection refused", "lookup table rebuilt"]), None);
+        assert_eq!(found(&["dial tcp 10.0.0.1:2379: connect: connection refused", "lookup table rebuilt"]), None);
     }
 }

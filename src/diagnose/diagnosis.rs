@@ -1,4 +1,4 @@
-//! Why a wait ended without success: the chain from the object to the root cause, and what to do about it.
+//! The failure of a wait: the chain from the object to the root cause, and the remedy.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use serde::Serialize;
 use crate::api::text::{visible_cell, visible_lines, visible_list};
 use crate::k8s::object::ObjectRef;
 
-/// What is at the root. The ids are stable: tests, documentation and programs name them.
+/// The root cause. The ids are stable: tests, documentation and programs name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CauseId {
-    /// A claim names no class and the cluster has no default one.
+    /// A PVC names no class and the cluster has no default one.
     NoDefaultStorageClass,
-    /// A claim was made before there was a default class, and did not get it later.
+    /// A PVC was created before there was a default class, and did not get it later.
     ClaimWithoutClass,
-    /// A claim names a class that does not exist.
+    /// A PVC names a class that does not exist.
     StorageClassMissing,
     /// The class has no provisioner at work and there is no volume that fits.
     NoProvisioner,
@@ -32,13 +32,13 @@ pub enum CauseId {
     CrashLoop,
     /// A container used more memory than its limit.
     OutOfMemory,
-    /// A container cannot look up the name of what it depends on.
+    /// A container cannot resolve the name of a dependency.
     NameLookupFailed,
     /// A container is shown a certificate, or shows one, whose authority is not known on the other side.
     CertificateUntrusted,
     /// A container is shown a certificate, or shows one, that has ended or has not begun.
     CertificateExpired,
-    /// A container cannot be made: a Secret or ConfigMap or key is missing, or its configuration is refused.
+    /// A container cannot be created: a Secret or ConfigMap or key is missing, or its configuration is refused.
     ContainerConfig,
     /// A volume cannot be mounted.
     MountFailed,
@@ -60,9 +60,9 @@ pub enum CauseId {
     ControllerGaveUp,
     /// A probe fails.
     ProbeFailing,
-    /// The object disappeared while it was waited for.
+    /// The object was deleted during the wait.
     Deleted,
-    /// Nothing is known but that it takes long.
+    /// No cause is known; it only takes long.
     Slow,
 }
 
@@ -78,8 +78,8 @@ pub(crate) enum Attempt {
     Failed,
     /// It failed before, and the next one is put off.
     BackingOff,
-    /// Another one tells nothing new: a name does not become right by it, and the images of a node are searched without
-    /// a pause.
+    /// Another one gives no new result: a name does not become right by it, and the images of a node are searched
+    /// without a pause.
     Conclusive,
 }
 
@@ -145,14 +145,14 @@ impl CauseId {
         self.waiting_reasons().iter().find(|(known, _)| *known == reason).map(|(_, attempt)| *attempt)
     }
 
-    /// Whether the log of a container tells it.
-    pub(crate) fn is_told_by_a_log(self) -> bool {
+    /// Returns whether the cause is read from the log of a container.
+    pub(crate) fn is_from_log(self) -> bool {
         matches!(self, Self::NameLookupFailed | Self::CertificateUntrusted | Self::CertificateExpired)
     }
 
-    /// How long the evidence must last before it ends a wait, where nothing about it says otherwise; none for what may
-    /// heal by itself.
-    pub fn patience(self) -> Option<Duration> {
+    /// The grace before early failure: the time that the evidence must last before it ends a wait, unless the case
+    /// differs. None for causes that may be transient.
+    pub fn grace(self) -> Option<Duration> {
         let seconds = match self {
             Self::JobFailed | Self::ControllerGaveUp => 0,
             Self::CrashLoop | Self::OutOfMemory => 2,
@@ -184,7 +184,7 @@ impl fmt::Display for CauseId {
 pub struct Link {
     /// The object; the last link may name a kind of which there is none.
     pub object: ObjectRef,
-    /// What is the matter with it.
+    /// The state that keeps it from being ready.
     pub state: String,
 }
 
@@ -202,22 +202,21 @@ impl fmt::Display for Link {
 /// The chain from a waiting object to the root cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// What is at the root.
+    /// The root cause.
     pub cause: CauseId,
     /// From the waiting object to the cause.
     pub chain: Vec<Link>,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
     /// The last lines of the log of the container at fault, the oldest first.
     pub logs: Vec<String>,
-    /// How long this evidence must last before it ends a wait: that of its cause, or none where this case of it may heal
-    /// by itself.
+    /// The grace before early failure: that of the cause, or none where this case of it may be transient.
     #[serde(skip)]
-    pub patience: Option<Duration>,
+    pub grace: Option<Duration>,
 }
 
 impl Diagnosis {
-    /// The diagnosis as it may be shown: its states and logs are in the words of servers, controllers and containers.
+    /// The diagnosis, escaped for output: its states and logs are texts of servers, controllers and containers.
     pub(crate) fn visible(mut self) -> Self {
         for link in &mut self.chain {
             link.state = visible_list(&link.state).into_owned();
@@ -246,13 +245,13 @@ impl fmt::Display for Diagnosis {
 /// A wait that ended without success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitFailure {
-    /// Whether time ran out; otherwise the wait ended early, because nothing would have changed.
+    /// True after a time-out; false after an early failure, when waiting longer would have changed nothing.
     pub timed_out: bool,
-    /// How long it was waited.
+    /// The duration of the wait.
     pub waited: Duration,
-    /// What was not there yet, each with its state, in the order in which the caller named them.
+    /// The targets that were not current, each with its state, in the order of the caller.
     pub pending: Vec<Link>,
-    /// The first of them whose cause is known, and the causes of others when they differ.
+    /// The first of them whose cause is known, and the causes of the rest when they differ.
     pub diagnoses: Vec<Diagnosis>,
 }
 
@@ -274,7 +273,7 @@ impl fmt::Display for WaitFailure {
         if let Some(diagnosis) = self.diagnoses.first().filter(|diagnosis| diagnosis.cause != CauseId::Slow) {
             return write!(f, "{diagnosis}");
         }
-        // No root is known, so all that is late is said.
+        // Without a root cause all pending targets are listed.
         let all: Vec<String> =
             self.pending.iter().map(|link| known(link).map_or_else(|| link.to_string(), ToString::to_string)).collect();
         f.write_str(&all.join("; "))
@@ -282,7 +281,7 @@ impl fmt::Display for WaitFailure {
 }
 
 impl WaitFailure {
-    /// A stable id for programs: the cause's, in the writing of other reasons.
+    /// The stable reason for programs.
     pub fn reason(&self) -> &'static str {
         if self.timed_out { "TimedOut" } else { "CannotBecomeReady" }
     }
@@ -293,7 +292,7 @@ impl WaitFailure {
         self.diagnoses.first().map(|diagnosis| diagnosis.cause).or(slow)
     }
 
-    /// What to do next.
+    /// The remedy of the first diagnosis.
     pub fn remedy(&self) -> Option<String> {
         self.diagnoses.first().map(|diagnosis| diagnosis.remedy.clone())
     }
@@ -304,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_out_has_the_known_words_and_the_chain() {
+    fn time_out_text_with_the_chain() {
         let link = |kind: &str, name: &str, state: &str| Link {
             object: ObjectRef {
                 group: String::new(),
@@ -327,7 +326,7 @@ mod tests {
                 ],
                 remedy: "r".into(),
                 logs: vec![],
-                patience: None,
+                grace: None,
             }],
         };
         assert_eq!(
@@ -336,12 +335,12 @@ mod tests {
         );
         assert_eq!(failure.cause().unwrap().id(), "no-default-storage-class");
 
-        let mut late = failure;
-        late.diagnoses[0].cause = CauseId::Slow;
-        late.diagnoses[0].chain.truncate(2);
-        late.pending = vec![late.diagnoses[0].chain[0].clone(), link("Deployment", "api", "0 of 1 pods ready")];
+        let mut slow = failure;
+        slow.diagnoses[0].cause = CauseId::Slow;
+        slow.diagnoses[0].chain.truncate(2);
+        slow.pending = vec![slow.diagnoses[0].chain[0].clone(), link("Deployment", "api", "0 of 1 pods ready")];
         assert_eq!(
-            late.to_string(),
+            slow.to_string(),
             "timed out waiting for the condition after 60 s: StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending; Deployment fleet/api: 0 of 1 pods ready"
         );
     }

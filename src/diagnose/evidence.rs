@@ -23,14 +23,15 @@ pub struct Evidence {
     pub pvcs: Vec<PersistentVolumeClaim>,
     /// StorageClasses of the cluster; none when they may not be read.
     pub storage_classes: Option<Vec<StorageClass>>,
-    /// Events of the namespace: of the last minutes, all about Services, and all of who is at work on a pod or a PVC.
+    /// Events of the namespace: of the last minutes, all about Services, and all about work in progress on a pod or a
+    /// PVC.
     pub events: Vec<Event>,
     /// The last lines of logs by `namespace/pod/container`.
     pub logs: BTreeMap<String, Vec<String>>,
 }
 
-/// Words of storage drivers for a try that took longer than it may: the next one may find it done.
-pub(super) const TAKES_LONG: [&str; 2] = ["DeadlineExceeded", "deadline exceeded"];
+/// Error texts of storage drivers for a try that took too long: the next one may find it done.
+pub(super) const DEADLINE_EXCEEDED: [&str; 2] = ["DeadlineExceeded", "deadline exceeded"];
 
 /// The finding for one object: the rest of the chain, the cause and the remedy.
 pub(crate) struct Finding {
@@ -38,17 +39,17 @@ pub(crate) struct Finding {
     pub(super) chain: Vec<Link>,
     pub(super) remedy: String,
     pub(super) logs: Vec<String>,
-    pub(super) patience: Option<Duration>,
+    pub(super) grace: Option<Duration>,
 }
 
 impl Finding {
     pub(super) fn new(cause: CauseId, link: Link, remedy: impl Into<String>) -> Self {
-        Self { cause, chain: vec![link], remedy: remedy.into(), logs: Vec::new(), patience: cause.patience() }
+        Self { cause, chain: vec![link], remedy: remedy.into(), logs: Vec::new(), grace: cause.grace() }
     }
 
-    /// This case of the cause may heal by itself: it is told when time is up, and ends no wait.
-    pub(super) fn healing(self) -> Self {
-        Self { patience: None, ..self }
+    /// Marks a case of the cause that may pass by itself: it is reported after a time-out, and ends no wait early.
+    pub(super) fn transient(self) -> Self {
+        Self { grace: None, ..self }
     }
 
     pub(super) fn below(mut self, link: Link) -> Self {
@@ -85,7 +86,7 @@ pub(super) fn is_warning(event: &Event) -> bool {
     event.type_.as_deref() == Some("Warning")
 }
 
-/// Whether the reason of an event is one of these.
+/// Returns whether the reason of an event is one of these.
 pub(super) fn has_reason(event: &Event, reasons: &[&str]) -> bool {
     event.reason.as_deref().is_some_and(|reason| reasons.contains(&reason))
 }

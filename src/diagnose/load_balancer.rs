@@ -43,7 +43,7 @@ fn has_address(service: &Service) -> bool {
     balancer.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|ingress| !ingress.is_empty())
 }
 
-/// Whether an event is about something else than the load balancer: the endpoints of the Service, or a policy.
+/// Returns whether an event is about something else than the load balancer: the endpoints of the Service, or a policy.
 fn is_unrelated(event: &Event) -> bool {
     let writer = event.source.as_ref().and_then(|source| source.component.as_deref());
     let writer = writer.filter(|component| !component.is_empty()).or(event.reporting_component.as_deref());

@@ -1,4 +1,5 @@
-//! Why an object is not ready: its status by kstatus' rules, and the cause, found in pods, claims, events and logs.
+//! Diagnosis of objects that are not ready: the status by kstatus' rules, and the cause from pods, PVCs, events and
+//! logs.
 //!
 //! [`collect`] reads [`evidence::Evidence`]; everything else decides over it without a request.
 

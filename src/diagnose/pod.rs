@@ -1,4 +1,4 @@
-//! What keeps a pod from being ready: storage, placement, images, containers that end, in this order.
+//! Reasons why a pod is not ready: storage, placement, images, containers that end, in this order.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition};
 
 use super::diagnosis::{CONFIG_ERROR, CauseId, INVALID_IMAGE_NAME, Link};
-use super::evidence::{Evidence, Finding, TAKES_LONG, event_time, events_of, has_reason, message};
+use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, message};
 use super::typed::Typed as _;
 use crate::api::shell::foreign_word;
 use crate::k8s::object::ObjectRef;
 
-/// From how many restarts on a container that sits out a back-off counts as crashing for good: three runs have ended by
-/// then. That one ended for want of what comes before it does not count; whoever waits sees to that.
+/// The restarts from which on a container in back-off counts as crashing for good: three runs have ended by then. The
+/// wait itself leaves out runs that ended for want of a dependency.
 const RESTARTS: i32 = 2;
 
-/// From how many restarts on one that is between back-offs does.
+/// As [`RESTARTS`], of a container between back-offs.
 const RESTARTS_BETWEEN: i32 = 4;
 
-/// How long a name may be unknown after its pod got its address: DNS keeps that a name does not exist for 30 s, and whoever
-/// looked it up tries again some time after.
-const NEW_NAME: Duration = Duration::from_secs(60);
+/// The grace for a name that is unknown after its pod got its address: DNS caches for 30 s that a name does not exist,
+/// and clients retry some time after.
+const DNS_GRACE: Duration = Duration::from_secs(60);
 
-/// How many lines of a log are shown with a cause.
-const SHOWN: usize = 8;
+/// The number of log lines that are shown with a cause.
+const LOG_TAIL: usize = 8;
 
 /// Reasons of events about a volume or a network that a pod does not get.
 pub(crate) const MOUNT_FAILURES: [&str; 3] = ["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"];
@@ -35,7 +35,7 @@ pub(crate) fn find(pod: &Pod, evidence: &Evidence) -> Option<Finding> {
         return None;
     }
     let reference = pod.reference()?;
-    unbound_claim(pod, &reference, evidence)
+    unbound_pvc(pod, &reference, evidence)
         .or_else(|| unschedulable(pod, &reference, evidence))
         .or_else(|| containers(pod, &reference, evidence))
         .or_else(|| mount(pod, &reference, evidence))
@@ -113,7 +113,7 @@ pub(crate) fn pvc_names(pod: &Pod) -> impl Iterator<Item = &str> {
     volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
 }
 
-fn unbound_claim(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+fn unbound_pvc(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     let of_name = |name: &str| {
         evidence.pvcs.iter().find(|pvc| pvc.name() == Some(name) && pvc.namespace() == reference.namespace.as_deref())
     };
@@ -130,11 +130,11 @@ pub(crate) fn refused(pod: &Pod) -> Option<&str> {
 
 fn unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     let message = refused(pod)?;
-    // The scheduler says this while a claim is bound; the claim itself tells why it is not.
+    // The scheduler reports this while a PVC is being bound; the cause is found at the PVC itself.
     if message.contains("unbound immediate PersistentVolumeClaims") || message.contains("waiting for") {
         return None;
     }
-    // A node is on its way, or one that exists is starting. Autoscalers have two words for it.
+    // A node is being created, or one that exists is starting. Autoscalers have two reasons for it.
     let scaling = events_of(pod.subject(), evidence).any(|event| has_reason(event, &["TriggeredScaleUp", "Nominated"]));
     let starting = scaling || message.contains("node.kubernetes.io/not-ready");
     let remedy = if starting {
@@ -150,14 +150,14 @@ fn unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Optio
     };
     let state = format!("Pending, no node takes it: {message}");
     let finding = Finding::new(CauseId::Unschedulable, link(reference, state), remedy);
-    Some(if starting { finding.healing() } else { finding })
+    Some(if starting { finding.transient() } else { finding })
 }
 
 fn containers(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     statuses(pod)
         .find_map(|container| image(pod, container, reference, evidence))
         .or_else(|| statuses(pod).find_map(|container| config(container, reference)))
-        .or_else(|| statuses(pod).find_map(|container| told(container, reference, evidence)))
+        .or_else(|| statuses(pod).find_map(|container| from_log(container, reference, evidence)))
         .or_else(|| statuses(pod).find_map(|container| crash(container, reference, evidence)))
 }
 
@@ -165,7 +165,7 @@ fn image(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence
     let reason = waiting_reason(container)?;
     CauseId::ImagePullFailed.attempt(reason)?;
     let image = container.image.as_str();
-    // During the back-off the waiting message is empty talk; the registry's answer is in the event.
+    // During the back-off the waiting message says nothing; the registry's answer is in the event.
     let answer = events_of(pod.subject(), evidence)
         .filter(|event| has_reason(event, &["Failed"]))
         .map(message)
@@ -175,14 +175,14 @@ fn image(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence
     let missing = ["not found", "manifest unknown", "name unknown", "couldn't parse image", "invalid reference"];
     let denied = ["unauthorized", "denied", "forbidden", "authentication", "authorization"];
     let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let (cause, remedy) = if reason == INVALID_IMAGE_NAME || says(answer, image, &missing, &["404"]) {
+    let (cause, remedy) = if reason == INVALID_IMAGE_NAME || mentions(answer, image, &missing, &["404"]) {
         (
             CauseId::ImageNotFound,
             format!(
                 "check the repository and the tag of `{image}`, and that the registry has it for this architecture"
             ),
         )
-    } else if says(answer, image, &denied, &["401", "403"]) {
+    } else if mentions(answer, image, &denied, &["401", "403"]) {
         (
             CauseId::ImagePullDenied,
             format!("give the pods a pull secret for the registry of `{image}` in namespace {namespace}"),
@@ -193,9 +193,9 @@ fn image(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence
     Some(Finding::new(cause, link(reference, format!("image `{image}` cannot be pulled: {answer}")), remedy))
 }
 
-/// Whether a registry's answer has one of these words or codes. The image that it names may have words like them, and a
-/// digest or a port the digits of a code.
-fn says(answer: &str, image: &str, words: &[&str], codes: &[&str]) -> bool {
+/// Returns whether a registry's answer has one of these words or codes. The image that it names may have words like
+/// them, and a digest or a port the digits of a code.
+fn mentions(answer: &str, image: &str, words: &[&str], codes: &[&str]) -> bool {
     let answer = if image.is_empty() { answer.to_owned() } else { answer.replace(image, "") };
     let lower = answer.to_lowercase();
     let is_code = |part: &str| codes.contains(&part.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
@@ -219,7 +219,7 @@ fn config(container: &ContainerStatus, reference: &ObjectRef) -> Option<Finding>
     Some(Finding::new(cause, link(reference, state), remedy))
 }
 
-/// Whether a container runtime says that it can start nothing within so little memory. Docker's and CRI-O's have a least
+/// Returns whether a container runtime cannot start anything within the memory limit. Docker and CRI-O have a least
 /// limit; runc and crun guess it from how the start ended.
 fn lacks_memory(message: &str) -> bool {
     let lower = message.to_lowercase();
@@ -232,8 +232,8 @@ fn log_of<'e>(container: &str, pod: &ObjectRef, evidence: &'e Evidence) -> Optio
     evidence.logs.get(&place).map(Vec::as_slice)
 }
 
-/// A cause that only the container's own log tells.
-fn told(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+/// A cause that is only in the container's own log.
+fn from_log(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     if container.ready {
         return None;
     }
@@ -241,28 +241,28 @@ fn told(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence)
     let lines = log_of(name, reference, evidence)?;
     let (cause, line) = super::container_log::cause(lines)?;
     let sibling = super::container_log::unknown_name(line).and_then(|name| Sibling::of(name, reference, evidence));
-    // What the log said before may be mended as well by now, so nothing is looked for in front of it.
-    if sibling == Some(Sibling::Coming) {
+    // Earlier lines may be resolved by now as well, so none of them is a cause.
+    if sibling == Some(Sibling::Starting) {
         return None;
     }
     let state = format!("container `{name}` is not ready, and its log says: {}", line.trim());
     let mut finding = Finding::new(cause, link(reference, state), super::container_log::remedy(cause));
     if sibling.is_some() {
-        finding.patience = Some(NEW_NAME);
+        finding.grace = Some(DNS_GRACE);
     }
     let end = lines.iter().rposition(|other| other == line).map_or(lines.len(), |at| at + 1);
-    finding.logs = lines[end.saturating_sub(SHOWN)..end].to_vec();
+    finding.logs = lines[end.saturating_sub(LOG_TAIL)..end].to_vec();
     Some(finding)
 }
 
-/// A pod that another one looks up, as the members of a set look up one another. They start together, and the name of each
-/// exists only once its pod has an address.
+/// A pod that another one looks up, as the pods of a StatefulSet look up one another. They start together, and the name
+/// of each exists only once its pod has an address.
 #[derive(PartialEq)]
 enum Sibling {
     /// It has no address yet.
-    Coming,
+    Starting,
     /// It has one.
-    There,
+    Addressed,
 }
 
 impl Sibling {
@@ -272,20 +272,20 @@ impl Sibling {
         let namespace = reference.namespace.as_deref();
         let pod = evidence.pods.iter().find(|pod| pod.name() == Some(label) && pod.namespace() == namespace);
         let Some(pod) = pod else {
-            let set = |name| member_of(name).map(|(set, _)| set);
-            return set(label).is_some_and(|of| set(&reference.name) == Some(of)).then_some(Self::Coming);
+            let owner = |name| ordinal_of(name).map(|(stateful_set, _)| stateful_set);
+            return owner(label).is_some_and(|of| owner(&reference.name) == Some(of)).then_some(Self::Starting);
         };
         let runs = phase(pod) == Some("Running");
         let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
         let address = address.is_some_and(|address| !address.is_empty());
-        Some(if runs && address { Self::There } else { Self::Coming })
+        Some(if runs && address { Self::Addressed } else { Self::Starting })
     }
 }
 
-/// The set of a pod with an ordinal, and the ordinal.
-fn member_of(name: &str) -> Option<(&str, u32)> {
-    let (set, ordinal) = name.rsplit_once('-')?;
-    Some((set, ordinal.parse().ok()?))
+/// The StatefulSet of a pod with an ordinal, and the ordinal.
+fn ordinal_of(name: &str) -> Option<(&str, u32)> {
+    let (stateful_set, ordinal) = name.rsplit_once('-')?;
+    Some((stateful_set, ordinal.parse().ok()?))
 }
 
 fn crash(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
@@ -294,7 +294,7 @@ fn crash(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence
     let ended = ended_before(container)?;
     let why = ended.reason.as_deref().unwrap_or("Error");
     let memory = why == "OOMKilled" || ended.message.as_deref().is_some_and(lacks_memory);
-    // What needs more memory than it may have needs it the next time too.
+    // A container that exceeded its memory limit exceeds it the next time too.
     let enough = if memory { 1 } else { RESTARTS };
     if !(waits && restarts >= enough || restarts >= RESTARTS_BETWEEN) {
         return None;
@@ -320,12 +320,12 @@ fn crash(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence
         },
     );
     let lines = log_of(name, reference, evidence).unwrap_or_default();
-    finding.logs = lines[lines.len().saturating_sub(SHOWN)..].to_vec();
+    finding.logs = lines[lines.len().saturating_sub(LOG_TAIL)..].to_vec();
     Some(finding)
 }
 
-/// A mount that fails keeps the pod pending; an event of a pod that got over it is history. A kubelet that has not yet
-/// read a Secret says so in an event of the same reason and tries again at once.
+/// A mount that fails keeps the pod pending; events of a pod that is past it are history. A kubelet that has not yet
+/// read a Secret writes an event of the same reason and tries again at once.
 fn mount(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     if phase(pod) != Some("Pending") {
         return None;
@@ -335,21 +335,21 @@ fn mount(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Findin
         events.iter().copied().filter(|event| {
             has_reason(event, &MOUNT_FAILURES)
                 && !message(event).contains("cache: timed out")
-                && !is_over(event, &events)
+                && !is_resolved(event, &events)
         })
     };
-    let stays = failures().find(|event| !heals(event));
-    let event = stays.or_else(|| failures().next())?;
+    let lasting = failures().find(|event| !is_transient(event));
+    let event = lasting.or_else(|| failures().next())?;
     let state = format!("{}: {}", event.reason.as_deref().unwrap_or_default(), message(event));
     let finding =
         Finding::new(CauseId::MountFailed, link(reference, state), "make what the message names available to the node");
-    Some(if stays.is_some() { finding } else { finding.healing() })
+    Some(if lasting.is_some() { finding } else { finding.transient() })
 }
 
-/// Whether a failure to mount is usual for minutes: a cloud takes a volume off its last node or takes its time to attach it,
-/// or the drivers of storage and network start on a node that has just joined. A kubelet that has waited in vain for a volume
-/// does not say for what.
-fn heals(failure: &Event) -> bool {
+/// Returns whether a failure to mount is usual for minutes: a cloud is slow to detach a volume from its last node or to
+/// attach it, or the storage and network drivers start on a node that has just joined. A kubelet that timed out waiting
+/// for a volume does not report the reason.
+fn is_transient(failure: &Event) -> bool {
     let message = message(failure);
     let passing = [
         "Multi-Attach",
@@ -360,14 +360,14 @@ fn heals(failure: &Event) -> bool {
         "timeout waiting for attach",
     ];
     has_reason(failure, &["FailedCreatePodSandBox"])
-        || passing.iter().chain(&TAKES_LONG).any(|words| message.contains(words))
+        || passing.iter().chain(&DEADLINE_EXCEEDED).any(|words| message.contains(words))
         || message.starts_with("Unable to attach or mount volumes")
 }
 
-/// Whether the node has gone on since. It pulls images and makes containers once volumes and network are there, and mounts
-/// a volume once that is attached. A pod is pending all that time.
-fn is_over(failure: &Event, events: &[&Event]) -> bool {
-    // Most writers of events round to seconds.
+/// Returns whether the node is past a failure. It pulls images and makes containers once volumes and network are there,
+/// and mounts a volume once that is attached. A pod is pending all that time.
+fn is_resolved(failure: &Event, events: &[&Event]) -> bool {
+    // Most event writers round to seconds.
     let second = |event: &Event| event_time(event).map(Timestamp::as_second);
     let ends = |event: &Event| match event.reason.as_deref() {
         Some("Pulling" | "Pulled" | "Created" | "Started") => true,
@@ -390,15 +390,15 @@ fn probe(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Findin
     let message = message(event);
     let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
     let read = || format!("read its log: `kubectl -n {namespace} logs {}`", foreign_word(&reference.name));
-    let (said, remedy) = statuses(pod)
+    let (hint, remedy) = statuses(pod)
         .find_map(|container| starved(pod, container, reference, evidence))
-        .map_or_else(|| (String::new(), read()), |said| (said, RAISE_MEMORY.to_owned()));
-    Some(Finding::new(CauseId::ProbeFailing, link(reference, format!("{message}{said}")), remedy))
+        .map_or_else(|| (String::new(), read()), |hint| (hint, RAISE_MEMORY.to_owned()));
+    Some(Finding::new(CauseId::ProbeFailing, link(reference, format!("{message}{hint}")), remedy))
 }
 
-/// What a container with too little memory looks like when nothing kills it: the kernel takes the pages of the program
-/// itself away, which then reads them from the disk again and again and gets nowhere. It runs and prints nothing, and a log
-/// that is empty is no log to read.
+/// The state of a container with too little memory that is not killed: the kernel evicts the pages of the program
+/// itself, which then reads them from the disk again and again and makes no progress. It runs and prints nothing, so
+/// its log is no remedy.
 fn starved(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<String> {
     let name = &container.name;
     if !is_running(container) || !log_of(name, reference, evidence).is_some_and(<[_]>::is_empty) {
@@ -410,9 +410,9 @@ fn starved(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, eviden
     Some(format!("; container `{name}` has printed nothing so far, and may use {limit} of memory"))
 }
 
-/// The containers whose log is worth reading: those that are not ready and have run. One that has just ended counts too,
-/// so that what its log tells does not come and go with each of its runs.
-pub(crate) fn worth_reading(pod: &Pod) -> Vec<&str> {
+/// The containers whose log is read: those that are not ready and have run. One that has just ended counts too, so that
+/// a cause in its log does not come and go with each of its runs.
+pub(crate) fn containers_with_logs(pod: &Pod) -> Vec<&str> {
     statuses(pod)
         .filter(|container| !container.ready && !container.name.is_empty())
         .filter(|container| is_running(container) || ended(container).is_some() || container.restart_count > 0)

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::diagnosis::{CauseId, Link};
-use super::evidence::{Evidence, Finding, TAKES_LONG, event_time, events_of, has_reason, message};
+use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, message};
 use super::pod::{pvc_names, refused};
 use super::typed::Typed as _;
 use crate::api::labels::{ANNOTATION_DEFAULT_CLASS, DEFAULT_CLASS_ANNOTATIONS};
@@ -15,13 +15,13 @@ use crate::k8s::object::ObjectRef;
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 /// Annotation that named the class of a PVC before there was a field for it.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-/// Words of the scheduler for nodes without a volume that a PVC could get.
+/// Texts of the scheduler about nodes without a volume that a PVC could get.
 const NO_VOLUME: [&str; 3] = [
     "didn't find available persistent volumes",
     "volume node affinity conflict",
     "didn't match PersistentVolume's node affinity",
 ];
-/// Words of a provisioner while the storage driver starts on a node that has just joined.
+/// Text of a provisioner while the storage driver starts on a node that has just joined.
 const NO_TOPOLOGY: &str = "no topology key found on CSINode";
 
 pub(crate) fn is_bound(pvc: &PersistentVolumeClaim) -> bool {
@@ -38,7 +38,7 @@ pub(crate) fn find(pvc: &PersistentVolumeClaim, evidence: &Evidence) -> Option<F
     let named = spec.or_else(|| pvc.annotation(CLASS_ANNOTATION));
     let tries = Tries::of(pvc, evidence);
     let Some(classes) = evidence.storage_classes.as_deref() else {
-        // Without the classes only events tell.
+        // Without the classes the events are the only evidence.
         return tries.refused(|message| {
             Finding::new(
                 CauseId::ProvisioningFailed,
@@ -95,7 +95,7 @@ fn missing_class(name: &str, classes: &[StorageClass]) -> Finding {
 struct Tries<'a> {
     /// The message of the latest refusal.
     refused: Option<&'a str>,
-    /// Whether a try has begun since.
+    /// True when a try has begun since.
     at_work: bool,
 }
 
@@ -114,13 +114,13 @@ impl<'a> Tries<'a> {
         Self { refused: refused.map(message), at_work }
     }
 
-    /// The finding of a refusal, if there is one. It ends no wait while a try goes on that may succeed, nor when it only
-    /// says that the volume takes longer than the try, or that a node has just joined.
+    /// The finding of a refusal, if there is one. It ends no wait while a try goes on that may succeed, nor when it
+    /// only says that the volume takes longer than the try, or that a node has just joined.
     fn refused(&self, finding: impl FnOnce(&str) -> Finding) -> Option<Finding> {
         let message = self.refused?;
-        let passes = TAKES_LONG.iter().chain(&[NO_TOPOLOGY]).any(|words| message.contains(words));
+        let passes = DEADLINE_EXCEEDED.iter().chain(&[NO_TOPOLOGY]).any(|words| message.contains(words));
         let finding = finding(message);
-        Some(if self.at_work || passes { finding.healing() } else { finding })
+        Some(if self.at_work || passes { finding.transient() } else { finding })
     }
 }
 
@@ -163,7 +163,7 @@ fn unprovisioned(
     })
 }
 
-/// Whether a pod with this PVC is refused by the scheduler, and not for want of a volume.
+/// Returns whether a pod with this PVC is refused by the scheduler, and not for want of a volume.
 fn refused_for_another_reason(pvc: &PersistentVolumeClaim, evidence: &Evidence) -> bool {
     let mounts = |pod: &&Pod| pod.namespace() == pvc.namespace() && pvc_names(pod).any(|name| Some(name) == pvc.name());
     let mut refusals = evidence.pods.iter().filter(mounts).filter_map(refused);

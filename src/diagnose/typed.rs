@@ -78,12 +78,12 @@ pub(super) trait Typed: Metadata<Ty = ObjectMeta> {
         self.metadata().annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Whether its deletion was requested, which cannot be revoked.
+    /// Returns whether its deletion was requested, which cannot be revoked.
     fn is_terminating(&self) -> bool {
         self.metadata().deletion_timestamp.is_some()
     }
 
-    /// Whether an owner reference names one of these uids.
+    /// Returns whether an owner reference names one of these uids.
     fn is_owned_by(&self, owners: &[&str]) -> bool {
         self.metadata().owner_references.iter().flatten().any(|owner| owners.contains(&owner.uid.as_str()))
     }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_another_shape_are_left_out() {
+    fn objects_of_another_shape_left_out() {
         let pods = [json!({"metadata": {"name": "a"}}), json!({"metadata": []}), json!({"status": "?"}), json!(null)];
         let read: Vec<Pod> = read_list(&pods);
         assert_eq!(read.iter().filter_map(Typed::name).collect::<Vec<_>>(), ["a"]);

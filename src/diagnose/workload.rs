@@ -1,7 +1,7 @@
-//! From what a cluster shows to the root cause of a wait: pure functions over a snapshot of pods, claims and events.
+//! Root causes of a wait: pure functions over a snapshot of pods, PVCs and events.
 //!
-//! Causes are followed in the order of dependency, from the object that waits to its pods, their claims and the storage
-//! class, so that what is named is the root and not its consequence.
+//! Causes are followed in the order of dependency, from the object that waits to its pods, their PVCs and the
+//! StorageClass, so that the root is named and not its consequence.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use super::diagnosis::{CauseId, Diagnosis, Link};
 use super::evidence::{Evidence, Finding, Subject, event_time, events_of, has_reason, is_warning, message};
 use super::kstatus::{State, Status};
 use super::pod::{ended, ended_before, init_statuses, is_ready, is_running, main_statuses, phase};
-use super::typed::{Typed as _, read};
+use super::typed::{Typed, read};
 use crate::api::shell::foreign_word;
 use crate::k8s::object::{ObjectRef, condition, number, text, uid};
 
-/// The root cause of an object that is not what it should be, as far as the evidence tells.
+/// The root cause of an object that is not current, as far as there is evidence.
 pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
     let reference = ObjectRef::of(object)?;
     let head = Link { object: reference.clone(), state: status.message.clone() };
@@ -31,53 +31,53 @@ pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<
         _ => None,
     };
     if let Some(finding) = finding {
-        // A pod or a claim is the head of its own chain.
+        // A pod or a PVC is the head of its own chain.
         let chain = if finding.chain.first().is_some_and(|link| link.object == reference) {
             finding.chain
         } else {
             std::iter::once(head).chain(finding.chain).collect()
         };
-        let Finding { cause, remedy, logs, patience, .. } = finding;
-        return Some(Diagnosis { cause, chain, remedy, logs, patience }.visible());
+        let Finding { cause, remedy, logs, grace, .. } = finding;
+        return Some(Diagnosis { cause, chain, remedy, logs, grace }.visible());
     }
     (status.state == State::Failed).then(|| {
         let cause = if reference.kind == "Job" { CauseId::JobFailed } else { CauseId::ControllerGaveUp };
-        // A Deployment is worked on after its deadline too, and the word is taken back once a pod is available: it may
-        // be left from an install that ended long ago.
+        // The controller goes on with a Deployment after its deadline, and resets the condition once a pod is
+        // available: it may be left from an install that ended long ago.
         let goes_on = reference.kind == "Deployment";
         Diagnosis {
             cause,
-            patience: if goes_on { None } else { cause.patience() },
+            grace: if goes_on { None } else { cause.grace() },
             remedy: describe(&reference),
-            chain: std::iter::once(head).chain(goes_on.then(|| late_pod(object, evidence)).flatten()).collect(),
+            chain: std::iter::once(head).chain(goes_on.then(|| unready_pod(object, evidence)).flatten()).collect(),
             logs: Vec::new(),
         }
         .visible()
     })
 }
 
-/// What is known of an object that is late without a known cause: its first pod that is not ready, and what that does; else
-/// the events about itself, where it has no pods.
+/// The diagnosis of an object without a known cause: its first pod that is not ready, with its state; else the events
+/// about the object itself, where it has no pods.
 pub fn slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
     let mut head = Link { object: ObjectRef::of(object)?, state: status.message.clone() };
-    let pod = late_pod(object, evidence);
+    let pod = unready_pod(object, evidence);
     if pod.is_none() {
-        let said = said_of(Subject::of(object), evidence);
-        if said.is_empty() || !pods_of(object, evidence).is_empty() {
+        let texts = event_texts(Subject::of(object), evidence);
+        if texts.is_empty() || !pods_of(object, evidence).is_empty() {
             return None;
         }
-        head.state += &said;
+        head.state += &texts;
     }
     let remedy = describe(&pod.as_ref().unwrap_or(&head).object);
     let chain = std::iter::once(head).chain(pod).collect();
     let cause = CauseId::Slow;
-    Some(Diagnosis { cause, chain, remedy, logs: Vec::new(), patience: cause.patience() }.visible())
+    Some(Diagnosis { cause, chain, remedy, logs: Vec::new(), grace: cause.grace() }.visible())
 }
 
 /// The first pod of a workload that is not ready: its state, the latest event about it, and the latest warning.
-fn late_pod(object: &Value, evidence: &Evidence) -> Option<Link> {
+fn unready_pod(object: &Value, evidence: &Evidence) -> Option<Link> {
     let pod = pods_of(object, evidence).into_iter().find(|pod| !is_ready(pod))?;
-    let state = super::pod::state(pod).to_owned() + &said_of(pod.subject(), evidence);
+    let state = super::pod::state(pod).to_owned() + &event_texts(pod.subject(), evidence);
     Some(Link { object: pod.reference()?, state })
 }
 
@@ -94,16 +94,16 @@ pub(crate) fn warning<'e>(
 }
 
 /// The latest event about an object, and the latest warning, as they are added to its state.
-fn said_of(subject: Subject<'_>, evidence: &Evidence) -> String {
+fn event_texts(subject: Subject<'_>, evidence: &Evidence) -> String {
     let latest = events_of(subject, evidence).next();
     let warning = events_of(subject, evidence).find(|event| is_warning(event));
     let events = latest.into_iter().chain(warning.filter(|warning| latest != Some(warning)));
-    let said = events
+    let texts = events
         .map(|event| format!("; {}: {}", event.reason.as_deref().unwrap_or_default().trim(), message(event).trim()));
-    said.collect()
+    texts.collect()
 }
 
-/// How to look at an object.
+/// The remedy that shows an object.
 fn describe(object: &ObjectRef) -> String {
     let (kind, name) = (foreign_word(&object.kind.to_lowercase()), foreign_word(&object.name));
     format!("look at it with `kubectl{} describe {kind} {name}`", namespace_flag(object))
@@ -119,7 +119,7 @@ fn workload(object: &Value, evidence: &Evidence) -> Option<Finding> {
     let found = pods.iter().filter_map(|pod| super::pod::find(pod, evidence)).min_by_key(order);
     let wanted = number(object, "/spec/replicas").or_else(|| number(object, "/spec/completions")).unwrap_or(1);
     let refused = if i64::try_from(pods.len()).unwrap_or(i64::MAX) < wanted { refusal(object, evidence) } else { None };
-    // A pod that waits for storage is behind a set that cannot make its next pod, never the other way round.
+    // A pod that waits for storage is behind a StatefulSet that cannot create its next pod, never the other way round.
     match (found, refused) {
         (Some(found), Some(refused)) => Some(if order(&found) <= order(&refused) { found } else { refused }),
         (found, refused) => found.or(refused),
@@ -129,9 +129,9 @@ fn workload(object: &Value, evidence: &Evidence) -> Option<Finding> {
 /// The runs of one container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Runs {
-    /// How many have begun.
+    /// The number that have begun.
     pub begun: i32,
-    /// How many of them have ended.
+    /// The number of these that have ended.
     pub ended: i32,
 }
 
@@ -152,8 +152,8 @@ impl Runs {
 /// A container by its pod's UID and its name.
 pub(crate) type ContainerKey = (String, String);
 
-/// The runs of a workload's containers, in all its pods that count. Those that run before the others and have done what they
-/// are for keep nothing.
+/// The runs of a workload's containers, in all its pods that count. Init containers that have succeeded are left out:
+/// they keep nothing.
 pub(crate) fn runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey, Runs> {
     let of_pod = |pod: &Pod| -> Vec<_> {
         let container =
@@ -164,9 +164,9 @@ pub(crate) fn runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey
     pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
 }
 
-/// What stays before what may heal by itself, and then roots before consequences.
+/// Lasting causes before transient ones, and then roots before consequences.
 fn order(finding: &Finding) -> (bool, u8) {
-    (finding.patience.is_none(), rank(finding.cause))
+    (finding.grace.is_none(), rank(finding.cause))
 }
 
 /// Roots before consequences: storage and placement, then images, then what containers do.
@@ -187,10 +187,10 @@ fn rank(cause: CauseId) -> u8 {
     }
 }
 
-/// The pods of a workload that count: of the newest ReplicaSet, and neither on their way out nor evicted leftovers.
+/// The pods of a workload that count: of the newest ReplicaSet, and neither terminating nor evicted.
 fn pods_of<'a>(object: &Value, evidence: &'a Evidence) -> Vec<&'a Pod> {
     let owners: Vec<&str> = if text(object, "/kind") == Some("Deployment") {
-        newest_replica_set(object, evidence).map(|set| set.uid()).into_iter().collect()
+        newest_replica_set(object, evidence).map(Typed::uid).into_iter().collect()
     } else {
         vec![uid(object)]
     };
@@ -210,16 +210,17 @@ fn newest_replica_set<'a>(deployment: &Value, evidence: &'a Evidence) -> Option<
     evidence.replica_sets.iter().filter(|set| set.is_owned_by(&[uid(deployment)])).max_by_key(revision)
 }
 
-/// Why a workload's pods were not even made.
+/// The refusal of a workload's pods, which were not even created.
 fn refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
-    let set = (text(object, "/kind") == Some("Deployment")).then(|| newest_replica_set(object, evidence)).flatten();
-    let (own, maker) = (ObjectRef::of(object), set.map_or_else(|| Subject::of(object), |set| set.subject()));
+    let replica_set =
+        (text(object, "/kind") == Some("Deployment")).then(|| newest_replica_set(object, evidence)).flatten();
+    let (own, maker) = (ObjectRef::of(object), replica_set.map_or_else(|| Subject::of(object), |set| set.subject()));
     let failed = condition(object, "ReplicaFailure").filter(|c| text(c, "/status") == Some("True"));
     let message = events_of(maker, evidence)
         .find(|event| has_reason(event, &["FailedCreate"]))
         .and_then(|event| event.message.as_deref())
         .or_else(|| failed.and_then(|c| text(c, "/message")))?;
-    let reference = set.map_or_else(|| own.clone(), |set| set.reference())?;
+    let reference = replica_set.map_or_else(|| own.clone(), Typed::reference)?;
     let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
     let (cause, remedy) = if message.contains("exceeded quota") {
         (
@@ -239,7 +240,7 @@ fn refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
         (CauseId::PodsRefused, "the API server or a webhook refuses the pods for the reason above".to_owned())
     };
     let link = Link { object: reference.clone(), state: format!("cannot make its pods: {message}") };
-    // The head of the chain is the workload itself: say it once.
+    // The head of the chain is the workload itself: name it once.
     let finding = Finding::new(cause, link, remedy);
     if own.is_some_and(|own| own == reference) {
         let link = Link {

@@ -40,15 +40,15 @@ impl WaitTarget {
     }
 }
 
-/// How to wait.
+/// Limits and rules of a wait.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitOptions {
-    /// How long at most; the engine's deadline ends a wait too.
+    /// The time limit; the engine's deadline ends a wait too.
     pub timeout: Duration,
-    /// True if evidence that cannot heal ends the wait early.
+    /// Lets a lasting cause end the wait early.
     pub fail_early: bool,
-    /// True if each target needs those before it. Then one that was there stays counted, and only what keeps the first
-    /// that is missing can end the wait early: what comes after it may well crash for want of it.
+    /// Declares that each target needs those before it. Then one that was current stays counted, and only a cause at
+    /// the first that is missing can end the wait early: those after it may well crash for want of it.
     pub in_order: bool,
 }
 
@@ -59,7 +59,8 @@ impl Default for WaitOptions {
 }
 
 impl Run {
-    /// What this run applied and what becomes something after it is stored, in the order of stages, for [`Engine::wait`]; the caller picks from it.
+    /// The applied objects that become current only after they are stored, in the order of stages, for
+    /// [`Engine::wait`]; the caller picks from them.
     pub fn targets(&self) -> Vec<WaitTarget> {
         let generation = |object: &ObjectRef| self.applied().get(object).and_then(|applied| applied.generation);
         self.plan()
@@ -76,7 +77,8 @@ impl Run {
 }
 
 impl super::plan::Plan {
-    /// The objects of the plan that become something after they are stored, for a wait when there was nothing to apply.
+    /// The objects of the plan that become current only after they are stored, for a wait when there was nothing to
+    /// apply.
     pub fn targets(&self) -> Vec<WaitTarget> {
         self.steps
             .iter()
@@ -90,7 +92,7 @@ impl Engine {
     /// Waits until all targets are current.
     ///
     /// # Errors
-    /// [`Error::Wait`] when time runs out or a cause that cannot heal has lasted long enough, with the chain of causes;
+    /// [`Error::Wait`] when time runs out or a lasting cause has used up its grace, with the chain of causes;
     /// [`Error::Request`] when the objects may not be read.
     pub async fn wait(&self, targets: &[WaitTarget], options: WaitOptions) -> Result<(), Error> {
         self.wait_each(targets, options, |_| {}).await
@@ -160,11 +162,11 @@ mod tests {
     use crate::inventory::owner::Owner;
     use crate::k8s::event::{Event, Events};
 
-    /// Far below what the limits of the requests of one look add up to.
+    /// Far below the sum of the limits of the requests of one poll.
     const SOON: Duration = Duration::from_secs(15);
 
-    /// A set whose pod crashes, in a cluster that never answers when it is asked for one thing; the set becomes ready as soon
-    /// as it is asked for that.
+    /// A StatefulSet whose pod crashes, in a cluster that never answers one kind of request; the StatefulSet becomes
+    /// ready as soon as that request arrives.
     struct Cluster {
         unanswered: &'static str,
         asked: Mutex<Vec<String>>,
@@ -182,13 +184,13 @@ mod tests {
             let serve = move |request: http::Request<Body>| {
                 let cluster = Arc::clone(&cluster);
                 async move {
-                    let said = cluster.answer(request.uri()).await.to_string() + "\n";
-                    Ok::<_, Infallible>(http::Response::new(Body::from(said.into_bytes())))
+                    let body = cluster.answer(request.uri()).await.to_string() + "\n";
+                    Ok::<_, Infallible>(http::Response::new(Body::from(body.into_bytes())))
                 }
             };
             let client = Client::new(tower::service_fn(serve), "default");
-            let told = Arc::clone(&self.events);
-            let events = Events::new(move |numbered| told.lock().unwrap().push(numbered.event));
+            let reported = Arc::clone(&self.events);
+            let events = Events::new(move |numbered| reported.lock().unwrap().push(numbered.event));
             Engine::new(client, Owner::new("control-plane", "demo", "fleet"), Options::default(), events)
         }
 
@@ -200,14 +202,14 @@ mod tests {
                 std::future::pending::<()>().await;
             }
             if path.ends_with("/statefulsets/etcd") {
-                return set(0);
+                return stateful_set(0);
             }
             if query.contains("watch=true") {
                 self.ready.notified().await;
-                return json!({"type": "MODIFIED", "object": set(1)});
+                return json!({"type": "MODIFIED", "object": stateful_set(1)});
             }
             let items = match path.rsplit('/').next() {
-                Some("statefulsets") => vec![set(0)],
+                Some("statefulsets") => vec![stateful_set(0)],
                 Some("pods") => vec![crashing()],
                 _ => Vec::new(),
             };
@@ -215,7 +217,7 @@ mod tests {
         }
     }
 
-    fn set(ready: i64) -> Value {
+    fn stateful_set(ready: i64) -> Value {
         json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet",
             "uid": "s", "generation": 1, "resourceVersion": "2"}, "spec": {"replicas": 1},
             "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready,
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_sees_what_is_ready_and_its_end_while_a_look_for_causes_gets_no_answer() {
+    async fn wait_ends_while_a_poll_hangs() {
         for unanswered in ["/log", "/events", "/pods"] {
             let engine = Cluster::new(unanswered).engine();
             let waited = tokio::time::timeout(SOON, engine.wait(&target(), WaitOptions::default())).await;
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn logs_that_cannot_be_read_are_asked_for_once_and_left_out_of_a_diagnosis() {
+    async fn unreadable_logs_are_left_out() {
         let cluster = Cluster::new("/log");
         let engine = cluster.engine();
         let found = tokio::time::timeout(SOON, engine.diagnose(&target())).await.expect("a diagnosis");

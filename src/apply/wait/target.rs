@@ -1,4 +1,4 @@
-//! One target of a wait: what it is like, and what is said about it.
+//! One target of a wait: its status, its cause, and the reports about it.
 
 use std::collections::BTreeSet;
 
@@ -17,33 +17,33 @@ use crate::k8s::object::ObjectRef;
 pub(crate) struct Watched<'a> {
     pub target: &'a WaitTarget,
     pub live: Option<Value>,
-    /// True if it was ever there.
-    pub seen: bool,
+    /// True once it existed.
+    pub existed: bool,
     pub status: Status,
-    /// What keeps it, by the last look.
-    cause: Option<Words>,
+    /// The cause that keeps it from being ready, by the latest evidence.
+    cause: Option<Explanation>,
     /// The latest warning about it or its pods, where no cause is known.
     warning: Option<String>,
-    /// What was warned of, by reason and object.
+    /// The warnings so far, by reason and object.
     warned: BTreeSet<[String; 2]>,
-    told: Option<Told>,
+    reported: Option<Reported>,
 }
 
-/// What was told last, as far as it must not be told again.
+/// The last report, as far as it must not be repeated.
 #[derive(Clone, PartialEq, Eq)]
-enum Told {
+enum Reported {
     Ready,
-    Words(String),
+    Message(String),
     Cause(CauseId, Vec<ObjectRef>),
 }
 
-/// A cause in words, and what makes it another one.
-struct Words {
+/// The message about a cause, and its identity as a report.
+struct Explanation {
     message: String,
-    told: Told,
+    reported: Reported,
 }
 
-impl Words {
+impl Explanation {
     fn of(diagnosis: &Diagnosis) -> Option<Self> {
         let (head, rest) = diagnosis.chain.split_first()?;
         let message = match rest {
@@ -52,12 +52,12 @@ impl Words {
         };
         // The time in a line of a log and the name of a pod that was refused are new each time.
         let cause = diagnosis.cause;
-        let told = if cause.is_told_by_a_log() || matches!(cause, CauseId::QuotaExceeded | CauseId::PodSecurity) {
-            Told::Cause(cause, diagnosis.chain.iter().map(|link| link.object.clone()).collect())
+        let reported = if cause.is_from_log() || matches!(cause, CauseId::QuotaExceeded | CauseId::PodSecurity) {
+            Reported::Cause(cause, diagnosis.chain.iter().map(|link| link.object.clone()).collect())
         } else {
-            Told::Words(message.clone())
+            Reported::Message(message.clone())
         };
-        Some(Self { message, told })
+        Some(Self { message, reported })
     }
 }
 
@@ -67,19 +67,19 @@ impl<'a> Watched<'a> {
         Self {
             target,
             live: None,
-            seen: false,
+            existed: false,
             status,
             cause: None,
             warning: None,
             warned: BTreeSet::new(),
-            told: None,
+            reported: None,
         }
     }
 
-    pub(crate) fn judge(&mut self) {
+    pub(crate) fn evaluate(&mut self) {
         self.status = match &self.live {
             Some(live) => evaluate(live, self.target.generation),
-            None if self.seen => {
+            None if self.existed => {
                 Status { state: State::InProgress, message: "was deleted while it was waited for".to_owned() }
             }
             None => Status { state: State::InProgress, message: "does not exist yet".to_owned() },
@@ -89,8 +89,8 @@ impl<'a> Watched<'a> {
         }
     }
 
-    /// Returns whether anything is known about it.
-    pub(crate) fn is_judged(&self) -> bool {
+    /// Returns whether its status was evaluated.
+    pub(crate) fn is_evaluated(&self) -> bool {
         !self.status.message.is_empty()
     }
 
@@ -101,66 +101,66 @@ impl<'a> Watched<'a> {
     pub(crate) fn diagnosis(&self, evidence: &Evidence) -> Option<Diagnosis> {
         match &self.live {
             Some(live) => diagnose(live, &self.status, evidence),
-            None if self.seen => Some(Diagnosis {
+            None if self.existed => Some(Diagnosis {
                 cause: CauseId::Deleted,
                 chain: vec![self.link()],
                 remedy: "find out who deletes it, and run the command again".to_owned(),
                 logs: Vec::new(),
-                patience: CauseId::Deleted.patience(),
+                grace: CauseId::Deleted.grace(),
             }),
             None => None,
         }
     }
 
-    /// Takes its cause from those of a look, if it has one, and the latest warning of the look.
+    /// Takes its cause from those of an observation, if it has one, and the latest warning.
     pub(crate) fn explain(&mut self, causes: &[Diagnosis], warning: Option<&Warning>) {
         let of_it = |cause: &&Diagnosis| cause.chain.first().is_some_and(|head| head.object == self.target.object);
-        self.cause = causes.iter().find(of_it).and_then(Words::of);
+        self.cause = causes.iter().find(of_it).and_then(Explanation::of);
         let field = |field: &Option<String>| field.as_deref().unwrap_or_default().trim().to_owned();
         let new = warning.filter(|event| self.warned.insert([&event.reason, &event.involved_object.name].map(field)));
         if let Some(event) = new {
             self.warning = Some(format!("Warning {}: {}", field(&event.reason), field(&event.message)));
         }
-        // A cause tells what was warned of until now.
+        // A cause supersedes the warnings until now.
         if warning.is_none() || self.cause.is_some() {
             self.warning = None;
         }
     }
 
-    /// What is to be said: its cause if one is known, else its status with the latest warning, each warning once however
-    /// often it is repeated; nothing when that was said last.
-    pub(crate) fn news(&mut self, seconds: u64) -> Option<Event> {
-        if !self.is_judged() {
+    /// The report about it: its cause if one is known, else its status with the latest warning, each warning once
+    /// however often it is repeated; nothing when that was the last report.
+    pub(crate) fn report(&mut self, seconds: u64) -> Option<Event> {
+        if !self.is_evaluated() {
             return None;
         }
         let object = self.target.object.clone();
-        let (told, event) = if self.status.is_done() {
+        let (reported, event) = if self.status.is_done() {
             let note = (self.status.state == State::Unknown).then(|| self.status.message.clone());
-            (Told::Ready, Event::Ready { object, seconds, note })
+            (Reported::Ready, Event::Ready { object, seconds, note })
         } else {
             let status = || {
                 let warning = self.warning.as_ref().map_or_else(String::new, |warning| format!(" ({warning})"));
                 let message = self.status.message.clone() + &warning;
-                (Told::Words(message.clone()), message)
+                (Reported::Message(message.clone()), message)
             };
-            let (told, message) =
-                self.cause.as_ref().map_or_else(status, |cause| (cause.told.clone(), cause.message.clone()));
-            (told, Event::Waiting { object, message, seconds })
+            let (reported, message) =
+                self.cause.as_ref().map_or_else(status, |cause| (cause.reported.clone(), cause.message.clone()));
+            (reported, Event::Waiting { object, message, seconds })
         };
-        if self.told.as_ref() == Some(&told) {
+        if self.reported.as_ref() == Some(&reported) {
             return None;
         }
-        self.told = Some(told);
+        self.reported = Some(reported);
         Some(event)
     }
 }
 
-/// The example of an object that somebody deletes.
+/// The example of an object that is deleted during a wait.
 #[cfg(test)]
 pub(crate) fn deleted() -> Diagnosis {
     let target = WaitTarget::new("apps", "Deployment", Some("fleet"), "apiserver").unwrap();
-    let mut watched = Watched { seen: true, ..Watched::new(&target) };
-    watched.judge();
+    let mut watched = Watched { existed: true, ..Watched::new(&target) };
+    watched.evaluate();
     watched.diagnosis(&Evidence::default()).unwrap()
 }
 
@@ -185,33 +185,33 @@ mod tests {
             Link { object: target().object, state: "0 of 2 pods ready".into() },
             Link { object, state: state.into() },
         ];
-        Diagnosis { cause, chain, remedy: String::new(), logs: Vec::new(), patience: cause.patience() }
+        Diagnosis { cause, chain, remedy: String::new(), logs: Vec::new(), grace: cause.grace() }
     }
 
-    /// What happens to a target, one after the other.
+    /// One step in the life of a target.
     enum Happens {
         Update(Value),
-        Look(Option<Diagnosis>),
+        Observed(Option<Diagnosis>),
         Warned(Option<Diagnosis>, Value),
     }
-    use Happens::{Look, Update, Warned};
+    use Happens::{Observed, Update, Warned};
 
-    fn told(happens: Vec<Happens>) -> Vec<String> {
+    fn reports(happens: Vec<Happens>) -> Vec<String> {
         let target = target();
         let mut watched = Watched::new(&target);
         let mut next = |happens| {
             match happens {
                 Update(live) => {
-                    (watched.live, watched.seen) = (Some(live), true);
-                    watched.judge();
+                    (watched.live, watched.existed) = (Some(live), true);
+                    watched.evaluate();
                 }
-                Look(cause) => watched.explain(cause.as_slice(), None),
+                Observed(cause) => watched.explain(cause.as_slice(), None),
                 Warned(cause, event) => {
                     let event = serde_json::from_value(event).expect("an event");
                     watched.explain(cause.as_slice(), Some(&event));
                 }
             }
-            watched.news(0).map(|event| match event {
+            watched.report(0).map(|event| match event {
                 Event::Waiting { message, .. } => message,
                 Event::Ready { note, .. } => note.unwrap_or_else(|| "ready".to_owned()),
                 other => panic!("{other:?}"),
@@ -221,31 +221,32 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once_however_often_the_object_is_seen_and_its_status_again_when_it_is_over() {
-        let untaken = || Look(Some(cause(CauseId::Unschedulable, "d-1", "no node takes it")));
+    fn cause_is_reported_once() {
+        let untaken = || Observed(Some(cause(CauseId::Unschedulable, "d-1", "no node takes it")));
         let update = || Update(deployment(0));
-        let happens = vec![update(), untaken(), update(), untaken(), update(), Look(None), Look(None), update()];
-        assert_eq!(told(happens), ["0 of 2 pods ready", "Pod d-1: no node takes it", "0 of 2 pods ready"]);
+        let happens =
+            vec![update(), untaken(), update(), untaken(), update(), Observed(None), Observed(None), update()];
+        assert_eq!(reports(happens), ["0 of 2 pods ready", "Pod d-1: no node takes it", "0 of 2 pods ready"]);
         let happens = vec![untaken(), update(), Update(deployment(2)), Update(deployment(2)), Update(deployment(1))];
-        assert_eq!(told(happens), ["Pod d-1: no node takes it", "ready", "1 of 2 pods ready"]);
+        assert_eq!(reports(happens), ["Pod d-1: no node takes it", "ready", "1 of 2 pods ready"]);
     }
 
     #[test]
-    fn another_time_of_a_log_or_name_of_a_refused_pod_is_no_news_and_another_pod_or_cause_is() {
-        let look = |id, pod: &str, state: &str| Look(Some(cause(id, pod, state)));
+    fn same_log_or_refusal_is_no_change() {
+        let observed = |id, pod: &str, state: &str| Observed(Some(cause(id, pod, state)));
         let happens = vec![
             Update(deployment(0)),
-            look(CauseId::NameLookupFailed, "d-1", "10:00 no such host"),
-            look(CauseId::NameLookupFailed, "d-1", "10:02 no such host"),
-            look(CauseId::NameLookupFailed, "d-2", "10:04 no such host"),
-            look(CauseId::CertificateExpired, "d-2", "10:06 expired"),
-            look(CauseId::QuotaExceeded, "", "d-a is forbidden"),
-            look(CauseId::QuotaExceeded, "", "d-b is forbidden"),
-            look(CauseId::CrashLoop, "d-2", "ended 3 times"),
-            look(CauseId::CrashLoop, "d-2", "ended 4 times"),
+            observed(CauseId::NameLookupFailed, "d-1", "10:00 no such host"),
+            observed(CauseId::NameLookupFailed, "d-1", "10:02 no such host"),
+            observed(CauseId::NameLookupFailed, "d-2", "10:04 no such host"),
+            observed(CauseId::CertificateExpired, "d-2", "10:06 expired"),
+            observed(CauseId::QuotaExceeded, "", "d-a is forbidden"),
+            observed(CauseId::QuotaExceeded, "", "d-b is forbidden"),
+            observed(CauseId::CrashLoop, "d-2", "ended 3 times"),
+            observed(CauseId::CrashLoop, "d-2", "ended 4 times"),
         ];
         assert_eq!(
-            told(happens),
+            reports(happens),
             [
                 "0 of 2 pods ready",
                 "Pod d-1: 10:00 no such host",
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_cause_is_known_the_latest_warning_is_told_with_the_status_once_for_each_reason_and_pod() {
+    fn warnings_are_reported_once() {
         let event = |pod: &str, reason: &str, count: i64| json!({"reason": reason, "message": format!("{pod} {count}\n"), "involvedObject": {"name": pod}});
         let warned = |pod: &str, reason: &str, count: i64| Warned(None, event(pod, reason, count));
         let untaken = || Some(cause(CauseId::Unschedulable, "d-1", "no node takes it"));
@@ -279,7 +280,7 @@ mod tests {
             Update(deployment(1)),
         ];
         assert_eq!(
-            told(happens),
+            reports(happens),
             [
                 "0 of 2 pods ready",
                 "0 of 2 pods ready (Warning Odd: d-1 1)",
@@ -295,8 +296,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_only_because_nothing_is_known_of_its_kind_says_so() {
+    fn kind_without_a_rule_is_noted() {
         let unknown = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "d"}});
-        assert_eq!(told(vec![Update(unknown)]), ["exists; there is no rule for when this kind is ready"]);
+        assert_eq!(reports(vec![Update(unknown)]), ["exists; there is no rule for when this kind is ready"]);
     }
 }

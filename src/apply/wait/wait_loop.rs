@@ -20,7 +20,7 @@ use crate::apply::error::Error;
 use crate::diagnose::collect::collect;
 use crate::diagnose::diagnosis::{Diagnosis, WaitFailure};
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::give_up::Patience;
+use crate::diagnose::give_up::Grace;
 use crate::diagnose::workload::{slow, warning};
 use crate::k8s::client::Server;
 use crate::k8s::event::Events;
@@ -51,12 +51,12 @@ pub(super) struct WaitLoop<'a, F> {
     /// Stops all watches when it is dropped.
     _watches: JoinSet<()>,
     poll: Interval,
-    /// True if evidence was ever asked for.
+    /// True once evidence was requested.
     polled: bool,
     /// The evidence that is being read. It is polled beside the others: a server that does not answer must not keep the
     /// wait from its end.
     evidence: Fuse<BoxFuture<'static, Evidence>>,
-    grace: Patience,
+    grace: Grace,
     /// The causes by the latest evidence.
     causes: Vec<Diagnosis>,
     /// By the latest evidence, the state of those without a cause, for a wait that times out.
@@ -89,7 +89,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
             poll,
             polled: false,
             evidence: Fuse::terminated(),
-            grace: Patience::default(),
+            grace: Grace::default(),
             causes: Vec::new(),
             slow: Vec::new(),
         }
@@ -129,8 +129,8 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
         if all || self.options.in_order && self.ready_prefix == self.targets.len() {
             return ControlFlow::Break(Ok(()));
         }
-        // Only evidence read at once tells what is from before the wait.
-        if !self.polled && self.targets.iter().all(Watched::is_judged) {
+        // Only evidence read at once shows the state before the wait.
+        if !self.polled && self.targets.iter().all(Watched::is_evaluated) {
             self.polled = true;
             self.poll.reset_immediately();
         }
@@ -150,7 +150,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
         let slow = self.missing().filter_map(|missing| slow(missing.live.as_ref()?, &missing.status, evidence));
         self.slow = slow.collect();
         let live: Vec<&Value> = missing(&self.targets).filter_map(|missing| missing.live.as_ref()).collect();
-        self.grace.look(&self.causes, &live, evidence);
+        self.grace.observe(&self.causes, &live, evidence);
         for target in &mut self.targets {
             let is_new = |event: &Event| self.grace.is_new(event);
             let warning = target.live.as_ref().and_then(|live| warning(live, evidence, is_new));
@@ -158,8 +158,8 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
         }
         self.report();
         let causes = self.deciding(&self.causes);
-        // What crashes because something before it is missing must not be taken for the root.
-        if causes.first().is_some_and(|first| self.options.fail_early && self.grace.is_over(first)) {
+        // A crash for want of an earlier target must not be taken for the root.
+        if causes.first().is_some_and(|first| self.options.fail_early && self.grace.is_used_up(first)) {
             return ControlFlow::Break(Err(self.failure(false, causes)));
         }
         ControlFlow::Continue(())
@@ -177,7 +177,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
             (self.current)(&next.target.object);
             self.ready_prefix += 1;
             if self.options.in_order {
-                self.grace.begin_anew();
+                self.grace.restart();
                 // Evidence that is being read may be from before this turn.
                 if !self.evidence.is_terminated() {
                     self.evidence = Fuse::terminated();
@@ -190,7 +190,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
     /// Reports what has changed since the last report.
     fn report(&mut self) {
         let seconds = self.begun.elapsed().as_secs();
-        for event in self.targets.iter_mut().filter_map(|target| target.news(seconds)) {
+        for event in self.targets.iter_mut().filter_map(|target| target.report(seconds)) {
             self.events.send(event);
         }
     }
@@ -251,16 +251,16 @@ fn store(targets: &mut [Watched<'_>], update: Update) {
             for w in targets.iter_mut().filter(|w| w.target.kind == kind && w.target.object.namespace == namespace) {
                 let name = Some(w.target.object.name.as_str());
                 w.live = objects.iter().find(|object| text(object, "/metadata/name") == name).cloned();
-                w.seen |= w.live.is_some();
-                w.judge();
+                w.existed |= w.live.is_some();
+                w.evaluate();
             }
         }
         Update::One { object, deleted } => {
             let Some(reference) = ObjectRef::of(&object) else { return };
             if let Some(w) = targets.iter_mut().find(|w| w.target.object == reference) {
                 w.live = (!deleted).then_some(object);
-                w.seen = true;
-                w.judge();
+                w.existed = true;
+                w.evaluate();
             }
         }
         Update::Failed(_) => {}

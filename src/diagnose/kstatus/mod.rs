@@ -1,15 +1,15 @@
-//! Whether an object has become what its manifest asks for: a pure function of the live object.
+//! Status of an object against its manifest: a pure function of the live object.
 //!
 //! The rules follow those of kstatus (sigs.k8s.io/cli-utils) and kubectl's rollout status where these agree, and are
-//! stricter where they are early: an object counts only when its controller has seen the generation of our own write,
-//! a started Job is not a finished one, and a kind without a rule is said to be unknown.
+//! stricter where they are early: an object counts only when its controller has observed the generation of our own
+//! write, a started Job is not a finished one, and a kind without a rule is unknown.
 
 use serde_json::Value;
 
 use crate::api::kinds::split_api_version;
 use crate::k8s::object::{condition, is_terminating, list, number, text};
 
-/// Where an object stands.
+/// The progress of an object towards its manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     /// It is what its manifest asks for.
@@ -24,7 +24,7 @@ pub enum State {
     Unknown,
 }
 
-/// A state with a few words about it.
+/// A state with a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The state.
@@ -50,14 +50,14 @@ impl Status {
         Self::new(State::Failed, message)
     }
 
-    /// Whether there is nothing more to wait for.
+    /// Returns whether a wait for the object is over.
     pub fn is_done(&self) -> bool {
         matches!(self.state, State::Current | State::Unknown)
     }
 }
 
-/// Judges a live object. `generation` is the one that our own write got; a controller that has only seen an earlier
-/// one has not looked yet.
+/// Evaluates a live object. `generation` is that of our own write; a controller that has only observed an earlier one
+/// has not reconciled it yet.
 pub fn evaluate(object: &Value, generation: Option<i64>) -> Status {
     if is_terminating(object) {
         return Status::new(State::Terminating, holds(object));
@@ -74,17 +74,17 @@ pub fn evaluate(object: &Value, generation: Option<i64>) -> Status {
         return Status::waiting("the server has not shown our change yet");
     }
     match (group, kind) {
-        ("apps", "Deployment") => seen(object).unwrap_or_else(|| deployment(object)),
-        ("apps", "StatefulSet") => seen(object).unwrap_or_else(|| stateful_set(object)),
-        ("apps", "DaemonSet") => seen(object).unwrap_or_else(|| daemon_set(object)),
-        ("apps", "ReplicaSet") => seen(object).unwrap_or_else(|| replica_set(object)),
+        ("apps", "Deployment") => unobserved(object).unwrap_or_else(|| deployment(object)),
+        ("apps", "StatefulSet") => unobserved(object).unwrap_or_else(|| stateful_set(object)),
+        ("apps", "DaemonSet") => unobserved(object).unwrap_or_else(|| daemon_set(object)),
+        ("apps", "ReplicaSet") => unobserved(object).unwrap_or_else(|| replica_set(object)),
         ("batch", "Job") => job(object),
-        ("policy", "PodDisruptionBudget") => seen(object).unwrap_or_else(|| disruption_budget(object)),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(object),
+        ("policy", "PodDisruptionBudget") => unobserved(object).unwrap_or_else(|| disruption_budget(object)),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => crd(object),
         ("apiregistration.k8s.io", "APIService") => by_condition(object, "Available"),
         ("certificates.k8s.io", "CertificateSigningRequest") => signing_request(object),
         ("", "Pod") => pod(object),
-        ("", "PersistentVolumeClaim") => claim(object),
+        ("", "PersistentVolumeClaim") => pvc(object),
         ("", "PersistentVolume") => volume(object),
         ("", "Service") => service(object),
         ("", "Namespace") => namespace(object),
@@ -108,7 +108,7 @@ pub fn evaluate(object: &Value, generation: Option<i64>) -> Status {
     }
 }
 
-/// Whether objects of a kind become something after they are stored, so that waiting for them makes sense.
+/// Returns whether objects of a kind become current only after they are stored, so that a wait for them makes sense.
 pub fn has_rule(group: &str, kind: &str) -> bool {
     !matches!(
         (group, kind),
@@ -129,8 +129,9 @@ pub fn has_rule(group: &str, kind: &str) -> bool {
     )
 }
 
-/// Controllers of these kinds always write the generation they saw; without it they have not looked.
-fn seen(object: &Value) -> Option<Status> {
+/// Controllers of these kinds always write the generation they observed; without it they have not reconciled the
+/// object.
+fn unobserved(object: &Value) -> Option<Status> {
     let observed = number(object, "/status/observedGeneration");
     observed.is_none().then(|| Status::waiting("its controller has not looked at it yet"))
 }
@@ -147,7 +148,7 @@ fn is_true(condition: &Value) -> bool {
     text(condition, "/status") == Some("True")
 }
 
-fn words(condition: &Value) -> String {
+fn condition_text(condition: &Value) -> String {
     let reason = text(condition, "/reason").unwrap_or_default();
     match text(condition, "/message").filter(|message| !message.is_empty()) {
         Some(message) if !reason.is_empty() => format!("{reason}: {message}"),
@@ -160,7 +161,7 @@ fn deployment(object: &Value) -> Status {
     let wanted = replicas(object);
     let progressing = condition(object, "Progressing");
     if let Some(progressing) = progressing.filter(|c| text(c, "/reason") == Some("ProgressDeadlineExceeded")) {
-        return Status::failed(words(progressing));
+        return Status::failed(condition_text(progressing));
     }
     let (all, updated, ready, available) = (
         count(object, "replicas"),
@@ -232,7 +233,7 @@ fn replica_set(object: &Value) -> Status {
 fn job(object: &Value) -> Status {
     for kind in ["Failed", "FailureTarget"] {
         if let Some(failed) = condition(object, kind).filter(|c| is_true(c)) {
-            return Status::failed(words(failed));
+            return Status::failed(condition_text(failed));
         }
     }
     if condition(object, "Complete").is_some_and(is_true) {
@@ -255,13 +256,13 @@ fn disruption_budget(object: &Value) -> Status {
     Status::new(state, format!("{healthy} of {wanted} pods healthy"))
 }
 
-fn definition(object: &Value) -> Status {
+fn crd(object: &Value) -> Status {
     if let Some(refused) = condition(object, "NamesAccepted").filter(|c| text(c, "/status") == Some("False")) {
-        return Status::failed(words(refused));
+        return Status::failed(condition_text(refused));
     }
     match condition(object, "Established") {
         Some(established) if is_true(established) => Status::current("established"),
-        Some(waiting) => Status::waiting(words(waiting)),
+        Some(waiting) => Status::waiting(condition_text(waiting)),
         None => Status::waiting("not established yet"),
     }
 }
@@ -269,7 +270,7 @@ fn definition(object: &Value) -> Status {
 fn signing_request(object: &Value) -> Status {
     for kind in ["Denied", "Failed"] {
         if let Some(refused) = condition(object, kind).filter(|c| text(c, "/status") != Some("False")) {
-            return Status::failed(words(refused));
+            return Status::failed(condition_text(refused));
         }
     }
     if text(object, "/status/certificate").is_some_and(|certificate| !certificate.is_empty()) {
@@ -300,7 +301,7 @@ fn pod(object: &Value) -> Status {
     }
 }
 
-fn claim(object: &Value) -> Status {
+fn pvc(object: &Value) -> Status {
     match text(object, "/status/phase") {
         Some("Bound") => Status::current("bound"),
         Some("Lost") => Status::failed("its volume is lost"),
@@ -340,7 +341,7 @@ fn namespace(object: &Value) -> Status {
 fn by_condition(object: &Value, kind: &str) -> Status {
     match condition(object, kind) {
         Some(found) if is_true(found) => Status::current(kind.to_lowercase()),
-        Some(found) => Status::waiting(words(found)),
+        Some(found) => Status::waiting(condition_text(found)),
         None => Status::waiting("its controller has not looked at it yet"),
     }
 }
@@ -348,19 +349,20 @@ fn by_condition(object: &Value, kind: &str) -> Status {
 /// Custom resources: the usual conditions where there are any, else it merely exists.
 fn custom(object: &Value) -> Status {
     if let Some(stalled) = condition(object, "Stalled").filter(|c| is_true(c)) {
-        return Status::failed(words(stalled));
+        return Status::failed(condition_text(stalled));
     }
     if let Some(reconciling) = condition(object, "Reconciling").filter(|c| is_true(c)) {
-        return Status::waiting(words(reconciling));
+        return Status::waiting(condition_text(reconciling));
     }
     match condition(object, "Ready").or_else(|| condition(object, "Available")) {
         Some(ready) if is_true(ready) => Status::current("ready"),
-        Some(ready) => Status::waiting(words(ready)),
+        Some(ready) => Status::waiting(condition_text(ready)),
         None => Status::new(State::Unknown, "exists; there is no rule for when this kind is ready"),
     }
 }
 
-/// What keeps an object that is being deleted: its finalizers, the conditions of a namespace, or its grace period.
+/// The reason why an object still exists that is being deleted: its finalizers, the conditions of a namespace, or its
+/// grace period.
 pub(crate) fn holds(live: &Value) -> String {
     let remaining: Vec<&str> = list(live, "/status/conditions")
         .iter()

@@ -20,7 +20,7 @@ fn check(api_version: &str, kind: &str, cases: &[Case<'_>]) {
 }
 
 #[test]
-fn a_deployment_is_current_when_all_its_new_pods_are_available_and_the_old_ones_gone() {
+fn deployment_status() {
     let status = |extra: Value| {
         let mut status = json!({"spec": {"replicas": 2}, "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2,
             "readyReplicas": 2, "availableReplicas": 2, "conditions": [{"type": "Available", "status": "True"}]}});
@@ -57,7 +57,7 @@ fn a_deployment_is_current_when_all_its_new_pods_are_available_and_the_old_ones_
 }
 
 #[test]
-fn a_stateful_set_is_current_when_all_pods_run_its_newest_revision() {
+fn stateful_set_status() {
     let status = |extra: Value| {
         let mut status = json!({"spec": {"replicas": 3}, "status": {"observedGeneration": 2, "replicas": 3, "readyReplicas": 3,
             "availableReplicas": 3, "updatedReplicas": 3, "currentRevision": "b", "updateRevision": "b"}});
@@ -112,7 +112,7 @@ fn a_stateful_set_is_current_when_all_pods_run_its_newest_revision() {
 }
 
 #[test]
-fn sets_of_pods_count_what_is_available() {
+fn replica_and_daemon_set_status() {
     check(
         "apps/v1",
         "DaemonSet",
@@ -177,7 +177,7 @@ fn sets_of_pods_count_what_is_available() {
 }
 
 #[test]
-fn a_job_is_done_when_it_is_complete_and_not_when_it_has_begun() {
+fn job_status() {
     let condition = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True", "reason": "BackoffLimitExceeded", "message": "x"}]}});
     check(
         "batch/v1",
@@ -194,7 +194,7 @@ fn a_job_is_done_when_it_is_complete_and_not_when_it_has_begun() {
 }
 
 #[test]
-fn a_pod_is_current_when_it_is_ready_or_has_succeeded() {
+fn pod_status() {
     check(
         "v1",
         "Pod",
@@ -218,7 +218,7 @@ fn a_pod_is_current_when_it_is_ready_or_has_succeeded() {
 }
 
 #[test]
-fn storage_and_addresses_are_waited_for() {
+fn storage_and_service_status() {
     check(
         "v1",
         "PersistentVolumeClaim",
@@ -272,7 +272,7 @@ fn storage_and_addresses_are_waited_for() {
 }
 
 #[test]
-fn parts_of_the_api_are_current_when_the_server_serves_them() {
+fn served_apis_are_current() {
     let condition = |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status, "reason": "r", "message": "m"}]}});
     check(
         "apiextensions.k8s.io/v1",
@@ -311,7 +311,7 @@ fn parts_of_the_api_are_current_when_the_server_serves_them() {
 }
 
 #[test]
-fn what_has_no_state_is_current_and_what_has_no_rule_is_said_to_be_unknown() {
+fn kinds_without_status_or_rule() {
     for kind in ["ConfigMap", "Secret", "ServiceAccount"] {
         check("v1", kind, &[("stored", json!({}), State::Current)]);
     }
@@ -333,7 +333,7 @@ fn what_has_no_state_is_current_and_what_has_no_rule_is_said_to_be_unknown() {
 }
 
 #[test]
-fn nothing_is_current_before_our_own_change_was_seen() {
+fn unobserved_generation_is_not_current() {
     let object = |generation: i64, observed: i64| {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "generation": generation},
             "spec": {"replicas": 0}, "status": {"observedGeneration": observed}})
@@ -345,7 +345,7 @@ fn nothing_is_current_before_our_own_change_was_seen() {
 }
 
 #[test]
-fn a_finalizer_or_the_rest_of_a_namespace_is_named() {
+fn terminating_names_its_finalizers() {
     let pvc = json!({"metadata": {"deletionTimestamp": "x", "finalizers": ["kubernetes.io/pvc-protection"]}});
     assert!(holds(&pvc).contains("kubernetes.io/pvc-protection"));
     let namespace = json!({"metadata": {"deletionTimestamp": "x"}, "status": {"conditions": [

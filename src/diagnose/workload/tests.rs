@@ -1,4 +1,4 @@
-//! One case a cause: what the API shows in it, and what must be said.
+//! One case a cause: its evidence, and the diagnosis.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::diagnose::typed::{typed, typed_list};
 mod containers;
 mod storage;
 
-fn set() -> Value {
+fn stateful_set() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet", "uid": "s", "generation": 1},
         "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "replicas": 1}})
 }
@@ -88,9 +88,9 @@ fn found(object: &Value, evidence: &Evidence) -> (CauseId, String) {
     (diagnosis.cause, diagnosis.to_string())
 }
 
-/// How long the cause that is found must last before it ends a wait.
-fn patience(object: &Value, evidence: &Evidence) -> Option<Duration> {
-    diagnose(object, &evaluate(object, None), evidence).expect("a cause").patience
+/// The grace of the cause that is found.
+fn grace(object: &Value, evidence: &Evidence) -> Option<Duration> {
+    diagnose(object, &evaluate(object, None), evidence).expect("a cause").grace
 }
 
 /// Of each cause that a snapshot can show an example.
@@ -154,7 +154,7 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
     let backoff = json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"});
     let late = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded",
         "message": "ReplicaSet \"api-1\" has timed out progressing."});
-    let cases = of_the_set.iter().map(|evidence| (set(), evidence.clone()));
+    let cases = of_the_set.iter().map(|evidence| (stateful_set(), evidence.clone()));
     let cases = cases.chain(of_the_deployment.iter().map(|evidence| (deployment().0, evidence.clone()))).chain([
         (service(), Evidence::default()),
         (service(), cloud),
@@ -165,12 +165,12 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
     let late = with_pod(waiting("ContainerCreating", ""), vec![pulling]);
     cases
         .map(|(object, evidence)| diagnose(&object, &evaluate(&object, None), &evidence).expect("a cause"))
-        .chain(slow(&set(), &evaluate(&set(), None), &late))
+        .chain(slow(&stateful_set(), &evaluate(&stateful_set(), None), &late))
         .collect()
 }
 
 #[test]
-fn pods_that_are_refused_are_told_by_quota_or_pod_security() {
+fn pods_refused_by_quota_or_policy() {
     let cases = [
         ("pods \"api-1-x\" is forbidden: exceeded quota: q, requested: pods=1", CauseId::QuotaExceeded),
         (
@@ -190,18 +190,18 @@ fn pods_that_are_refused_are_told_by_quota_or_pod_security() {
         assert_eq!(cause, expected);
         assert!(chain.contains("ReplicaSet fleet/api-1: cannot make its pods") && chain.contains(message), "{chain}");
         let evidence = Evidence { events: vec![event("s", "FailedCreate", message)], ..Evidence::default() };
-        assert_eq!(found(&set(), &evidence).0, expected);
+        assert_eq!(found(&stateful_set(), &evidence).0, expected);
     }
 }
 
 #[test]
-fn a_pod_that_no_node_takes_is_told_with_the_schedulers_reasons() {
+fn unschedulable_pod_quotes_scheduler() {
     let pending = |message: &str| json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]});
     let message = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {gpu: true}.";
-    let (cause, chain) = found(&set(), &with_pod(pending(message), vec![]));
+    let (cause, chain) = found(&stateful_set(), &with_pod(pending(message), vec![]));
     assert_eq!(cause, CauseId::Unschedulable);
     assert!(chain.contains(message));
-    assert_eq!(patience(&set(), &with_pod(pending(message), vec![])), CauseId::Unschedulable.patience());
+    assert_eq!(grace(&stateful_set(), &with_pod(pending(message), vec![])), CauseId::Unschedulable.grace());
 
     let not_ready = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.";
     let starting = [
@@ -210,22 +210,22 @@ fn a_pod_that_no_node_takes_is_told_with_the_schedulers_reasons() {
         with_pod(pending(not_ready), vec![]),
     ];
     for evidence in starting {
-        assert_eq!(found(&set(), &evidence).0, CauseId::Unschedulable);
-        assert_eq!(patience(&set(), &evidence), None, "a node is on its way");
+        assert_eq!(found(&stateful_set(), &evidence).0, CauseId::Unschedulable);
+        assert_eq!(grace(&stateful_set(), &evidence), None, "a node is on its way");
     }
 }
 
 #[test]
-fn what_stays_is_told_before_what_may_heal() {
+fn lasting_causes_before_transient() {
     let starting = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "Unschedulable", "message": "1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }"}]});
     let broken = container(json!({"state": {"waiting": {"reason": "InvalidImageName"}}}));
     let pods = vec![pod("s", json!({}), starting), pod("s", json!({}), broken)];
-    assert_eq!(found(&set(), &Evidence { pods, ..Evidence::default() }).0, CauseId::ImageNotFound);
+    assert_eq!(found(&stateful_set(), &Evidence { pods, ..Evidence::default() }).0, CauseId::ImageNotFound);
 }
 
 #[test]
-fn what_is_late_without_a_cause_is_told_with_its_pod_and_the_events_about_it() {
+fn slow_workload_shows_pod_and_events() {
     let creating = || container(json!({"restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}));
     let warning = |time: &str, reason: &str, message: &str| at(time, warning("p", reason, message));
     let pulls = || at("2026-01-01T00:00:08Z", event("p", "Pulling", "Pulling image \"a\""));
@@ -248,8 +248,8 @@ fn what_is_late_without_a_cause_is_told_with_its_pod_and_the_events_about_it() {
     ];
     for (status, events, expected) in cases {
         let evidence = with_pod(status, events);
-        let late = slow(&set(), &evaluate(&set(), None), &evidence).expect("a pod that is late");
-        assert_eq!((late.cause, late.patience), (CauseId::Slow, None));
+        let late = slow(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).expect("a pod that is late");
+        assert_eq!((late.cause, late.grace), (CauseId::Slow, None));
         assert_eq!(
             late.to_string(),
             format!("StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: {expected}")
@@ -259,12 +259,12 @@ fn what_is_late_without_a_cause_is_told_with_its_pod_and_the_events_about_it() {
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     let of_the_set = event("s", "SuccessfulCreate", "create Pod etcd-0");
     for evidence in [with_pod(ready, vec![of_the_set]), Evidence::default()] {
-        assert!(slow(&set(), &evaluate(&set(), None), &evidence).is_none());
+        assert!(slow(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).is_none());
     }
 }
 
 #[test]
-fn the_latest_warning_is_that_of_the_object_or_of_a_pod_of_it_that_is_not_ready() {
+fn latest_warning_of_unready_pods() {
     let events = vec![
         at("2026-01-01T00:00:01Z", warning("s", "FailedCreate", "webhook")),
         at("2026-01-01T00:00:05Z", warning("p", "BackOff", "pause")),
@@ -273,7 +273,7 @@ fn the_latest_warning_is_that_of_the_object_or_of_a_pod_of_it_that_is_not_ready(
     ];
     let evidence = |status: Value| with_pod(status, events.clone());
     let latest = |evidence: &Evidence, but: &str| {
-        let found = super::warning(&set(), evidence, |event| !has_reason(event, &[but]));
+        let found = super::warning(&stateful_set(), evidence, |event| !has_reason(event, &[but]));
         found.and_then(|event| event.reason.clone())
     };
     let pending = evidence(json!({"phase": "Pending"}));
@@ -284,7 +284,7 @@ fn the_latest_warning_is_that_of_the_object_or_of_a_pod_of_it_that_is_not_ready(
 }
 
 #[test]
-fn what_is_late_and_has_no_pods_is_told_with_the_events_about_itself() {
+fn slow_service_shows_its_events() {
     let failed = warning("v", "FailedToUpdateEndpointSlices", "conflict");
     let works = at("2026-01-01T00:00:08Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
     let evidence = Evidence { events: vec![failed, works], ..Evidence::default() };
@@ -302,7 +302,7 @@ fn what_is_late_and_has_no_pods_is_told_with_the_events_about_itself() {
 }
 
 #[test]
-fn a_deadline_of_a_deployment_ends_no_wait_and_a_failed_job_ends_it_at_once() {
+fn grace_after_a_controller_gave_up() {
     let failed = |kind: &str, condition: Value| {
         json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "api", "namespace": "fleet", "uid": "d",
             "generation": 1}, "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "conditions": [condition]}})
@@ -316,23 +316,23 @@ fn a_deadline_of_a_deployment_ends_no_wait_and_a_failed_job_ends_it_at_once() {
         ..Evidence::default()
     };
     let (cause, chain) = found(&late, &evidence);
-    assert_eq!((cause, patience(&late, &evidence)), (CauseId::ControllerGaveUp, None));
+    assert_eq!((cause, grace(&late, &evidence)), (CauseId::ControllerGaveUp, None));
     assert!(chain.ends_with("→ Pod fleet/etcd-0: Pending; Pulling: Pulling image \"a\""), "{chain}");
     let mut job = failed("Job", json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}));
     job["apiVersion"] = "batch/v1".into();
-    assert_eq!(patience(&job, &evidence), Some(Duration::ZERO));
+    assert_eq!(grace(&job, &evidence), Some(Duration::ZERO));
     let mut refused = failed("CustomResourceDefinition", json!({"type": "NamesAccepted", "status": "False"}));
     refused["apiVersion"] = "apiextensions.k8s.io/v1".into();
     let mut stalled = failed("Widget", json!({"type": "Stalled", "status": "True"}));
     stalled["apiVersion"] = "example.com/v1".into();
     for object in [refused, stalled] {
         assert_eq!(found(&object, &evidence).0, CauseId::ControllerGaveUp);
-        assert_eq!(patience(&object, &evidence), Some(Duration::ZERO));
+        assert_eq!(grace(&object, &evidence), Some(Duration::ZERO));
     }
 }
 
 #[test]
-fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
+fn unanswered_and_failed_load_balancer() {
     let service = service();
     assert_eq!(found(&service, &Evidence::default()).0, CauseId::LoadBalancerUnanswered);
     let working =
@@ -348,7 +348,7 @@ fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
         let again = at("2026-01-01T00:05:00Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
         let failed = Evidence { events: vec![refused.clone(), again], ..Evidence::default() };
         let (cause, chain) = found(&service, &failed);
-        assert_eq!((cause, patience(&service, &failed)), (CauseId::LoadBalancerFailed, None), "{reason}");
+        assert_eq!((cause, grace(&service, &failed)), (CauseId::LoadBalancerFailed, None), "{reason}");
         assert!(chain.ends_with(": none is left"), "{chain}");
         let made = at("2026-01-01T00:10:00Z", event("v", success, "made"));
         let healed = Evidence { events: vec![refused, made], ..Evidence::default() };
@@ -374,7 +374,7 @@ fn a_service_that_nobody_answers_is_told_from_one_that_a_cloud_works_on() {
 }
 
 #[test]
-fn pods_of_an_older_revision_and_pods_on_their_way_out_say_nothing() {
+fn old_and_terminating_pods_are_ignored() {
     let (deployment, replica_set) = deployment();
     let mut old = replica_set.clone();
     old.metadata.uid = Some("old".to_owned());
@@ -391,26 +391,29 @@ fn pods_of_an_older_revision_and_pods_on_their_way_out_say_nothing() {
 }
 
 #[test]
-fn a_missing_secret_or_a_failing_probe_is_told_in_the_kubelets_words() {
+fn mount_and_probe_quote_the_kubelet() {
     let mount = with_pod(json!({"phase": "Pending"}), vec![event("p", "FailedMount", "secret \"pki\" not found")]);
-    assert_eq!(found(&set(), &mount).0, CauseId::MountFailed);
+    assert_eq!(found(&stateful_set(), &mount).0, CauseId::MountFailed);
     let cache = "MountVolume.SetUp failed for volume \"pki\" : failed to sync secret cache: timed out waiting for the condition";
     for passing in [
         with_pod(json!({"phase": "Pending"}), vec![event("p", "FailedMount", cache)]),
         with_pod(json!({"phase": "Running"}), vec![event("p", "FailedMount", "secret \"pki\" not found")]),
     ] {
-        assert!(diagnose(&set(), &evaluate(&set(), None), &passing).is_none_or(|d| d.cause != CauseId::MountFailed));
+        assert!(
+            diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &passing)
+                .is_none_or(|d| d.cause != CauseId::MountFailed)
+        );
     }
     let probe = with_pod(json!({"phase": "Running"}), vec![event("p", "Unhealthy", "Readiness probe failed: 503")]);
-    assert_eq!(found(&set(), &probe).0, CauseId::ProbeFailing);
+    assert_eq!(found(&stateful_set(), &probe).0, CauseId::ProbeFailing);
     let config = container(
         json!({"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "secret \"a\" not found"}}}),
     );
-    assert_eq!(found(&set(), &with_pod(config, vec![])).0, CauseId::ContainerConfig);
+    assert_eq!(found(&stateful_set(), &with_pod(config, vec![])).0, CauseId::ContainerConfig);
 }
 
 #[test]
-fn the_times_of_events_have_their_order_however_they_are_written() {
+fn events_are_ordered_by_time() {
     let times = [
         json!({"eventTime": "2026-01-01T00:00:07.900000Z", "lastTimestamp": null}),
         json!({"lastTimestamp": "2026-01-01T00:00:08Z", "eventTime": null}),

@@ -1,23 +1,23 @@
-//! What is said of claims, volumes and mounts.
+//! Causes at PVCs, volumes and mounts.
 
 use super::*;
 
 #[test]
-fn a_claim_without_a_class_leads_from_the_set_to_the_missing_storage_class() {
-    let (cause, chain) = found(&set(), &with_pvc(pvc(None), vec![], vec![]));
+fn no_default_storage_class_chain() {
+    let (cause, chain) = found(&stateful_set(), &with_pvc(pvc(None), vec![], vec![]));
     assert_eq!(cause, CauseId::NoDefaultStorageClass);
     assert_eq!(
         chain,
         "StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending, its volume is not there → \
          PersistentVolumeClaim fleet/data-etcd-0: Pending, it names no StorageClass → StorageClass: the cluster has none"
     );
-    let (cause, chain) = found(&set(), &with_pvc(pvc(None), vec![class("slow", "p", false)], vec![]));
+    let (cause, chain) = found(&stateful_set(), &with_pvc(pvc(None), vec![class("slow", "p", false)], vec![]));
     assert_eq!(cause, CauseId::NoDefaultStorageClass);
     assert!(chain.ends_with("none of slow is the default"), "{chain}");
 }
 
 #[test]
-fn each_kind_of_missing_storage_has_its_own_cause() {
+fn causes_of_unbound_pvcs() {
     let cases = [
         (
             pvc(Some("fast")),
@@ -56,16 +56,16 @@ fn each_kind_of_missing_storage_has_its_own_cause() {
         ),
     ];
     for (pvc, classes, events, expected, part) in cases {
-        let (cause, chain) = found(&set(), &with_pvc(pvc, classes, events));
+        let (cause, chain) = found(&stateful_set(), &with_pvc(pvc, classes, events));
         assert_eq!(cause, expected, "{chain}");
         assert!(chain.contains(part), "{part} in {chain}");
     }
     let fine = with_pvc(pvc(Some("csi")), vec![class("csi", "x.csi", true)], vec![]);
-    assert!(diagnose(&set(), &evaluate(&set(), None), &fine).is_none(), "a claim may take its time");
+    assert!(diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &fine).is_none(), "a claim may take its time");
 }
 
 #[test]
-fn a_local_volume_is_called_missing_only_where_the_scheduler_finds_none() {
+fn local_volume_by_the_scheduler() {
     let local = |mode: &str| {
         let mut local = class("local", "kubernetes.io/no-provisioner", true);
         local.volume_binding_mode = Some(mode.to_owned());
@@ -96,7 +96,7 @@ fn a_local_volume_is_called_missing_only_where_the_scheduler_finds_none() {
         ),
     ] {
         let evidence = refused("WaitForFirstConsumer", why);
-        assert_eq!(found(&set(), &evidence).0, expected, "{why}");
+        assert_eq!(found(&stateful_set(), &evidence).0, expected, "{why}");
         // A PVC is waited for by itself too.
         let pvc = serde_json::to_value(&evidence.pvcs[0]).unwrap();
         let of_pvc = diagnose(&pvc, &evaluate(&pvc, None), &evidence);
@@ -104,13 +104,13 @@ fn a_local_volume_is_called_missing_only_where_the_scheduler_finds_none() {
         assert_eq!(of_pvc.map(|found| found.cause), expected, "{why}");
     }
     let at_once = refused("Immediate", "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims.");
-    assert_eq!(found(&set(), &at_once).0, CauseId::NoProvisioner);
+    assert_eq!(found(&stateful_set(), &at_once).0, CauseId::NoProvisioner);
     let unseen = with_conditions("WaitForFirstConsumer", json!([]));
-    assert_eq!(found(&set(), &unseen).0, CauseId::NoProvisioner, "the scheduler has not said anything");
+    assert_eq!(found(&stateful_set(), &unseen).0, CauseId::NoProvisioner, "the scheduler has not said anything");
 }
 
 #[test]
-fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_try() {
+fn provisioner_tries_and_refusals() {
     let second = |second: u8, reason: &str, message: &str| {
         at(&format!("2026-01-01T00:00:0{second}Z"), event("c", reason, message))
     };
@@ -127,34 +127,35 @@ fn a_provisioner_at_work_is_given_its_time_and_a_refusal_counts_until_the_next_t
     let made = second(7, "ProvisioningSucceeded", "Successfully provisioned volume pvc-1");
     let (unanswered, refused) = (CauseId::NoProvisioner, CauseId::ProvisioningFailed);
     let cases = [
-        ("nobody answers", vec![waits()], Some((unanswered, unanswered.patience()))),
+        ("nobody answers", vec![waits()], Some((unanswered, unanswered.grace()))),
         ("the first try", vec![waits(), begins(1)], None),
         ("made at the first try", vec![waits(), begins(1), made], None),
-        ("refused", vec![waits(), begins(1), fails(3)], Some((refused, refused.patience()))),
-        ("refused at once", vec![waits(), begins(3), fails(3)], Some((refused, refused.patience()))),
+        ("refused", vec![waits(), begins(1), fails(3)], Some((refused, refused.grace()))),
+        ("refused at once", vec![waits(), begins(3), fails(3)], Some((refused, refused.grace()))),
         ("a second try", vec![waits(), fails(3), begins(4)], Some((refused, None))),
-        ("the second was refused as well", vec![waits(), begins(4), fails(5)], Some((refused, refused.patience()))),
+        ("the second was refused as well", vec![waits(), begins(4), fails(5)], Some((refused, refused.grace()))),
         ("it only takes longer", vec![waits(), begins(1), takes_long()], Some((refused, None))),
         ("a node has just joined", vec![waits(), begins(1), joins()], Some((refused, None))),
     ];
     for (name, events, expected) in cases {
         let mut evidence = with_pvc(pvc(Some("csi")), vec![class("csi", "x.csi", true)], events);
         let found = |evidence: &Evidence| {
-            diagnose(&set(), &evaluate(&set(), None), evidence).map(|found| (found.cause, found.patience))
+            diagnose(&stateful_set(), &evaluate(&stateful_set(), None), evidence)
+                .map(|found| (found.cause, found.grace))
         };
         assert_eq!(found(&evidence), expected, "{name}");
-        // Events tell it too when the classes may not be read.
+        // The events are enough when the classes may not be read.
         evidence.storage_classes = None;
         assert_eq!(found(&evidence), expected.filter(|(cause, _)| *cause == refused), "{name}");
     }
 }
 
 #[test]
-fn a_mount_that_is_late_for_minutes_as_a_rule_ends_no_wait() {
+fn transient_mount_failures() {
     let pending = || json!({"phase": "Pending"});
     let missing =
         || event("p", "FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
-    assert_eq!(patience(&set(), &with_pod(pending(), vec![missing()])), CauseId::MountFailed.patience());
+    assert_eq!(grace(&stateful_set(), &with_pod(pending(), vec![missing()])), CauseId::MountFailed.grace());
     for (reason, message) in [
         ("FailedAttachVolume", "Multi-Attach error for volume \"pv-a\" Volume is already used by pod(s) etcd-0"),
         (
@@ -187,22 +188,22 @@ fn a_mount_that_is_late_for_minutes_as_a_rule_ends_no_wait() {
     ] {
         let heals = || at("2026-01-01T00:00:09Z", event("p", reason, message));
         let evidence = with_pod(pending(), vec![heals()]);
-        assert_eq!(found(&set(), &evidence).0, CauseId::MountFailed, "{message}");
-        assert_eq!(patience(&set(), &evidence), None, "{message}");
-        // What stays is told, however often the other is said after it.
+        assert_eq!(found(&stateful_set(), &evidence).0, CauseId::MountFailed, "{message}");
+        assert_eq!(grace(&stateful_set(), &evidence), None, "{message}");
+        // The lasting failure is found, however often the transient one is repeated after it.
         let evidence = with_pod(pending(), vec![heals(), missing()]);
-        assert_eq!(patience(&set(), &evidence), CauseId::MountFailed.patience(), "{message}");
-        assert!(found(&set(), &evidence).1.contains("secret \"pki\" not found"), "{message}");
+        assert_eq!(grace(&stateful_set(), &evidence), CauseId::MountFailed.grace(), "{message}");
+        assert!(found(&stateful_set(), &evidence).1.contains("secret \"pki\" not found"), "{message}");
     }
 }
 
 #[test]
-fn a_mount_that_failed_is_over_once_the_node_has_gone_on() {
+fn mount_failure_ends_with_progress() {
     let first = |reason: &str, message: &str| at("2026-01-01T00:00:00Z", event("p", reason, message));
     let later = |reason: &str, message: &str| at("2026-01-01T00:00:08Z", event("p", reason, message));
     let last_cause = |events: &[Event]| {
         let evidence = with_pod(json!({"phase": "Pending"}), events.to_vec());
-        diagnose(&set(), &evaluate(&set(), None), &evidence).map(|diagnosis| diagnosis.cause)
+        diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).map(|diagnosis| diagnosis.cause)
     };
     let unattached = || first("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timed out");
     let unmounted = || first("FailedMount", "Unable to attach or mount volumes: unmounted volumes=[data]");
@@ -220,10 +221,10 @@ fn a_mount_that_failed_is_over_once_the_node_has_gone_on() {
     }
     assert_eq!(last_cause(&[unattached(), attached("pv-a")]), None);
     assert_eq!(last_cause(&[unmounted(), attached("pv-a")]), None);
-    // Another volume, and what no volume can heal.
+    // Another volume, and a failure that no volume resolves.
     assert_eq!(last_cause(&[unattached(), attached("pv-b")]), Some(CauseId::MountFailed));
     assert_eq!(last_cause(&[no_network(), attached("pv-a")]), Some(CauseId::MountFailed));
-    // What went on is over, and what still fails is found beside it.
+    // Another failure that lasts is found beside one that is over.
     let missing = first("FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
     assert_eq!(last_cause(&[unattached(), attached("pv-a"), missing]), Some(CauseId::MountFailed));
 }

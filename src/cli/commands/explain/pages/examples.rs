@@ -78,7 +78,7 @@ fn of_checks() -> Vec<(String, String)> {
 fn of_causes() -> Vec<(String, String)> {
     let found = workload::examples().into_iter().chain([deleted_example()]);
     let shown = |diagnosis: Diagnosis| {
-        let timed_out = diagnosis.patience.is_none();
+        let timed_out = diagnosis.grace.is_none();
         (diagnosis.cause.id(), of_engine(waited(timed_out, diagnosis)))
     };
     found.map(shown).collect()
