@@ -44,6 +44,8 @@ pub enum Action {
     Uninstall(Subject),
     /// `diff`.
     Diff(Subject),
+    /// `diff`, of whatever is installed.
+    AnyDiff,
     /// `show rbac`.
     ShowRbac(Subject),
     /// `rollback NAME`.

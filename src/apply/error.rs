@@ -171,7 +171,7 @@ impl Error {
                     .flag(Flag::Adopt)
                     .text(", and uninstall then")
             }
-            Self::Wait(failure) => return failure.remedy().map(Remedy::from),
+            Self::Wait(failure) => return failure.remedy(),
             Self::JournalRefused { from_copy: true, .. } => {
                 "look at the journal in the folder `~/.fleet`, and move it away if this machine has not written it".into()
             }

@@ -123,7 +123,8 @@ impl Engine {
     async fn wait_for_absence(&self, server: &Server, step: &Step, live: &Value) -> Result<(), Error> {
         let end = Instant::now() + TERMINATING;
         let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
-        let pending = PendingDeletion { kind: step.kind.clone(), object: step.target.clone(), uid: uid(live).to_owned() };
+        let pending =
+            PendingDeletion { kind: step.kind.clone(), object: step.target.clone(), uid: uid(live).to_owned() };
         self.wait_gone(server, vec![pending], end).await
     }
 

@@ -16,7 +16,7 @@ use crate::inventory;
 use crate::inventory::journal::{Journal, JournalStep, Undo};
 use crate::inventory::journal_file::LocalJournal;
 use crate::inventory::record::{Item, Origin, Phase, Policy, Record, Release};
-use crate::inventory::store::{Store, LockedStore};
+use crate::inventory::store::{LockedStore, Store};
 use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;

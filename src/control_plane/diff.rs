@@ -18,7 +18,7 @@ use crate::install::diff::Comparison;
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::install::release_spec;
-use crate::install::session::{Session, InstallOptions};
+use crate::install::session::{InstallOptions, Session};
 use crate::pki::{self, Files};
 
 /// Compares `plan` with the cluster, by reads and dry runs.

@@ -23,11 +23,11 @@ use crate::api::version::KubeMinor;
 use crate::chart::Diagnostics;
 use crate::check::Report;
 use crate::check::hosting::HostingFacts;
-use crate::install::failure::{FailureOutcome, Failure, ignoring_signals};
+use crate::install::failure::{Failure, FailureOutcome, ignoring_signals};
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::install::release_spec::planned;
-use crate::install::session::{Session, InstallOptions, Stopped};
+use crate::install::session::{InstallOptions, Session, Stopped};
 use crate::inventory::{Phase, State};
 use crate::k8s::ObjectRef;
 use crate::pki::{self, Files, FolderError, Kubeconfig, PkiError};
@@ -129,7 +129,8 @@ pub async fn install(
     let mut interrupted = pin!(interrupted.fuse());
     let mut waited = options.lock_wait.is_zero();
     loop {
-        let mut installer = Installer { plan, client, home, options, session: Session::new(&engine, progress, deadline) };
+        let mut installer =
+            Installer { plan, client, home, options, session: Session::new(&engine, progress, deadline) };
         let outcome = tokio::select! {
             outcome = installer.run() => outcome,
             () = &mut interrupted => Err(InstallError::Interrupted),
@@ -189,7 +190,9 @@ impl Installer<'_> {
         let objects = planned(&rendered.objects);
         let release = self.plan.release(&endpoint);
         let whole = self.session.engine.plan(&release, &objects).await.map_err(self.session.stopped())?;
-        if let Some(refused) = etcd_members::changed(self.session.engine, &whole).await.map_err(self.session.stopped())? {
+        if let Some(refused) =
+            etcd_members::changed(self.session.engine, &whole).await.map_err(self.session.stopped())?
+        {
             return Err(refused);
         }
         let (unchanged, found_by_labels) = (whole.is_noop() && self.session.run.is_none(), whole.found_by_labels());

@@ -1,6 +1,7 @@
 //! Causes from the last lines of a container's log, which Kubernetes itself cannot see.
 
 use super::diagnosis::CauseId;
+use crate::api::remedy::{Action, Command, Place, Remedy};
 
 /// The cause in a log, with its line: the latest counts, because earlier failures may be resolved.
 pub(crate) fn cause(lines: &[String]) -> Option<(CauseId, &str)> {
@@ -50,18 +51,18 @@ pub(crate) fn unknown_name(line: &str) -> Option<&str> {
     name.split([' ', ':']).next()
 }
 
-pub(crate) fn remedy(cause: CauseId) -> &'static str {
+/// The remedy of a cause that a log shows.
+pub(crate) fn remedy(cause: CauseId) -> Remedy {
     match cause {
         CauseId::NameLookupFailed => {
-            "see whether the cluster's DNS works: `kubectl -n kube-system get pods -l k8s-app=kube-dns`"
+            "see whether the cluster's DNS works: `kubectl -n kube-system get pods -l k8s-app=kube-dns`".into()
         }
         CauseId::CertificateExpired => {
-            "check the clocks of the nodes; the same install, run again, issues what has ended anew"
+            "check the clocks of the nodes; the same install, run again, issues what has ended anew".into()
         }
-        _ => {
-            "somebody changed a Secret with keys: `fleetctl diff`, with what the install was given, shows which, and the \
-             same install, run again, puts it right"
-        }
+        _ => Remedy::new("somebody changed a Secret with keys: ")
+            .command(Command::at(Place::Any, Action::AnyDiff))
+            .text(", with what the install was given, shows which, and the same install, run again, puts it right"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::api::remedy::Remedy;
 use crate::api::text::{visible_cell, visible_lines, visible_list};
 use crate::k8s::object::ObjectRef;
 
@@ -200,18 +201,17 @@ impl fmt::Display for Link {
 }
 
 /// The chain from a waiting object to the root cause.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnosis {
     /// The root cause.
     pub cause: CauseId,
     /// From the waiting object to the cause.
     pub chain: Vec<Link>,
     /// The remedy.
-    pub remedy: String,
+    pub remedy: Remedy,
     /// The last lines of the log of the container at fault, the oldest first.
     pub logs: Vec<String>,
     /// The grace before early failure: that of the cause, or none where this case of it may be transient.
-    #[serde(skip)]
     pub grace: Option<Duration>,
 }
 
@@ -224,8 +224,7 @@ impl Diagnosis {
         for line in &mut self.logs {
             *line = visible_lines(line).into_owned();
         }
-        self.remedy = visible_list(&self.remedy).into_owned();
-        self
+        Self { remedy: self.remedy.visible(), ..self }
     }
 }
 
@@ -293,7 +292,7 @@ impl WaitFailure {
     }
 
     /// The remedy of the first diagnosis.
-    pub fn remedy(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<Remedy> {
         self.diagnoses.first().map(|diagnosis| diagnosis.remedy.clone())
     }
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::Value;
 
 use super::diagnosis::{CauseId, Link};
+use crate::api::remedy::Remedy;
 use crate::k8s::object::{text, uid};
 
 /// Objects and logs read for a diagnosis. Lists that could not be read are empty, and `storage_classes` is then none.
@@ -37,13 +38,13 @@ pub(super) const DEADLINE_EXCEEDED: [&str; 2] = ["DeadlineExceeded", "deadline e
 pub(crate) struct Finding {
     pub(super) cause: CauseId,
     pub(super) chain: Vec<Link>,
-    pub(super) remedy: String,
+    pub(super) remedy: Remedy,
     pub(super) logs: Vec<String>,
     pub(super) grace: Option<Duration>,
 }
 
 impl Finding {
-    pub(super) fn new(cause: CauseId, link: Link, remedy: impl Into<String>) -> Self {
+    pub(super) fn new(cause: CauseId, link: Link, remedy: impl Into<Remedy>) -> Self {
         Self { cause, chain: vec![link], remedy: remedy.into(), logs: Vec::new(), grace: cause.grace() }
     }
 

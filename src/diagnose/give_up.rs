@@ -185,6 +185,7 @@ fn waiting(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::remedy::Remedy;
     use crate::diagnose::diagnosis::Link;
     use crate::diagnose::kstatus::evaluate;
     use crate::diagnose::typed::{typed, typed_list};
@@ -207,7 +208,7 @@ mod tests {
         let set = stateful_set();
         let object = ObjectRef::of(&set).unwrap();
         let chain = vec![Link { object: object.clone(), state: String::new() }];
-        let latest = [Diagnosis { cause, chain, remedy: String::new(), logs: Vec::new(), grace: cause.grace() }];
+        let latest = [Diagnosis { cause, chain, remedy: Remedy::default(), logs: Vec::new(), grace: cause.grace() }];
         let mut grace = Grace::default();
         let observe = |observe: &Option<(i64, i64)>| {
             let Some((begun, ended)) = *observe else {
@@ -233,7 +234,8 @@ mod tests {
         let set = stateful_set();
         let chain = vec![Link { object: ObjectRef::of(&set).unwrap(), state: String::new() }];
         let cause = CauseId::Unschedulable;
-        let seen = |grace| Diagnosis { cause, chain: chain.clone(), remedy: String::new(), logs: Vec::new(), grace };
+        let seen =
+            |grace| Diagnosis { cause, chain: chain.clone(), remedy: Remedy::default(), logs: Vec::new(), grace };
         let (heals, stays) = (seen(None), seen(Some(std::time::Duration::ZERO)));
         let mut grace = Grace::default();
         let mut observe = |latest: &[Diagnosis]| {

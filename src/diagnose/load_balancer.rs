@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Event, Service};
 use super::diagnosis::{CauseId, Link};
 use super::evidence::{Evidence, Finding, events_of, has_reason, is_warning, message};
 use super::typed::Typed as _;
+use crate::api::remedy::{Flag, Remedy};
 
 /// Finalizer that the service controller of a cloud puts on a Service before it makes a load balancer.
 const CLOUDS_FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
@@ -34,7 +35,7 @@ pub(crate) fn find(service: &Service, evidence: &Evidence) -> Option<Finding> {
     Some(Finding::new(
         CauseId::LoadBalancerUnanswered,
         Link { object, state: "no load balancer answers: nothing in this cluster makes one for Services".to_owned() },
-        "install a load balancer for Services, or use `--set exposure.type=NodePort`",
+        Remedy::new("install a load balancer for Services, or use ").flag(Flag::set("exposure.type", "NodePort")),
     ))
 }
 

@@ -48,7 +48,7 @@ pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<
         Diagnosis {
             cause,
             grace: if goes_on { None } else { cause.grace() },
-            remedy: describe(&reference),
+            remedy: describe(&reference).into(),
             chain: std::iter::once(head).chain(goes_on.then(|| unready_pod(object, evidence)).flatten()).collect(),
             logs: Vec::new(),
         }
@@ -68,7 +68,7 @@ pub fn slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diag
         }
         head.state += &texts;
     }
-    let remedy = describe(&pod.as_ref().unwrap_or(&head).object);
+    let remedy = describe(&pod.as_ref().unwrap_or(&head).object).into();
     let chain = std::iter::once(head).chain(pod).collect();
     let cause = CauseId::Slow;
     Some(Diagnosis { cause, chain, remedy, logs: Vec::new(), grace: cause.grace() }.visible())

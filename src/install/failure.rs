@@ -348,7 +348,10 @@ mod tests {
             heard.store(true, Ordering::SeqCst);
             goes_on.notify_one();
         };
-        assert_eq!(ignoring_signals(async { goes_on.notified().await }.map(|()| "undone"), signal.fuse()).await, "undone");
+        assert_eq!(
+            ignoring_signals(async { goes_on.notified().await }.map(|()| "undone"), signal.fuse()).await,
+            "undone"
+        );
         assert!(heard.load(Ordering::SeqCst));
 
         // The one that failed the run has been heard before.

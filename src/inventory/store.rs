@@ -178,8 +178,7 @@ impl Store {
                 }
             }
             let found = state.version.clone();
-            let mut store =
-                Self { server: server.clone(), owner: owner.clone(), holder: holder.clone(), found, state };
+            let mut store = Self { server: server.clone(), owner: owner.clone(), holder: holder.clone(), found, state };
             let mut next = store.state.clone();
             next.lock = Some(store.fresh_lock());
             change(&mut next);

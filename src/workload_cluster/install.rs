@@ -27,10 +27,10 @@ use crate::chart::{Diagnostics, Object};
 use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
 use crate::check::{self, Report};
 use crate::install::diff::Comparison;
-use crate::install::failure::{FailureOutcome, Failure, ignoring_signals};
+use crate::install::failure::{Failure, FailureOutcome, ignoring_signals};
 use crate::install::fleet_home::Home;
 use crate::install::progress::{Progress, preview_adoption, record_lost};
-use crate::install::session::{Session, InstallOptions, Stopped};
+use crate::install::session::{InstallOptions, Session, Stopped};
 use crate::k8s::ObjectRef;
 
 /// The identifier by which `--skip-preflight` leaves the probe out.

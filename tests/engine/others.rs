@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{Action, Engine, Error, Options, Planned, Removal, Drifted};
+use fleetctl::apply::{Action, Drifted, Engine, Error, Options, Planned, Removal};
 use fleetctl::inventory::{APPLYSET_TOOLING, Owner};
 use fleetctl::k8s::{Event, Events, ObjectRef, Selection};
 use serde_json::json;

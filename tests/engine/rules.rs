@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fleetctl::api::kinds::Kind;
-use fleetctl::apply::{Error, Planned, Removal, Drifted};
+use fleetctl::apply::{Drifted, Error, Planned, Removal};
 use fleetctl::inventory;
 use fleetctl::k8s::{Done, Event, ObjectRef};
 use serde_json::{Value, json};

@@ -107,7 +107,9 @@ impl Engine {
             let Ok(Some(live)) = server.get(&kind, None, &volume.name).await else { continue };
             let object = ObjectRef::new(&kind, None, &volume.name);
             match text(&live, "/spec/persistentVolumeReclaimPolicy").filter(|_| volume.is_bound(&live)) {
-                Some("Delete") => pending.push(PendingDeletion { kind: kind.clone(), object, uid: uid(&live).to_owned() }),
+                Some("Delete") => {
+                    pending.push(PendingDeletion { kind: kind.clone(), object, uid: uid(&live).to_owned() })
+                }
                 Some("Retain") if !is_terminating(&live) => kept.push(retained(object)),
                 _ => {}
             }
@@ -117,7 +119,12 @@ impl Engine {
 
     /// Waits for volumes that go by themselves. Those that do not are left over by their provisioner: the removal itself is
     /// not stopped by it.
-    pub(crate) async fn not_reclaimed(&self, server: &Server, volumes: Vec<PendingDeletion>, end: Instant) -> Vec<Leftover> {
+    pub(crate) async fn not_reclaimed(
+        &self,
+        server: &Server,
+        volumes: Vec<PendingDeletion>,
+        end: Instant,
+    ) -> Vec<Leftover> {
         let end = end.min(Instant::now() + RECLAIMED_WITHIN);
         let Err(Error::Stuck { objects }) = self.wait_gone(server, volumes, end).await else { return Vec::new() };
         let left = objects.into_iter().map(|stuck| Leftover {

@@ -28,7 +28,7 @@ use crate::inventory::journal::{Journal, JournalStep, Theirs, Undo};
 use crate::inventory::journal_file::{LocalJournal, remove_file};
 use crate::inventory::owner::KEEP_ANNOTATION;
 use crate::inventory::record::{Policy, State};
-use crate::inventory::store::{Store, LockedStore};
+use crate::inventory::store::{LockedStore, Store};
 use crate::k8s::client::{ApplyOptions, Server};
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;

@@ -18,7 +18,7 @@ use crate::inventory;
 use crate::inventory::journal::Journal;
 use crate::inventory::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use crate::inventory::record::{Item, Origin, Phase, Policy, Record, State};
-use crate::inventory::store::{Store, LockedStore};
+use crate::inventory::store::{LockedStore, Store};
 use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};

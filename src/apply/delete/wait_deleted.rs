@@ -28,7 +28,12 @@ pub(crate) struct PendingDeletion {
 
 impl Engine {
     /// Waits until each of these very objects is gone. What takes long is explained by an event, once.
-    pub(crate) async fn wait_gone(&self, server: &Server, pending: Vec<PendingDeletion>, end: Instant) -> Result<(), Error> {
+    pub(crate) async fn wait_gone(
+        &self,
+        server: &Server,
+        pending: Vec<PendingDeletion>,
+        end: Instant,
+    ) -> Result<(), Error> {
         // The end is ours to keep: a request that ends with it would hide what is being waited for.
         let server = &server.until(None);
         let begun = Instant::now();

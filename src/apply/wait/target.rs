@@ -104,7 +104,7 @@ impl<'a> Watched<'a> {
             None if self.existed => Some(Diagnosis {
                 cause: CauseId::Deleted,
                 chain: vec![self.link()],
-                remedy: "find out who deletes it, and run the command again".to_owned(),
+                remedy: "find out who deletes it, and run the command again".into(),
                 logs: Vec::new(),
                 grace: CauseId::Deleted.grace(),
             }),
@@ -185,7 +185,13 @@ mod tests {
             Link { object: target().object, state: "0 of 2 pods ready".into() },
             Link { object, state: state.into() },
         ];
-        Diagnosis { cause, chain, remedy: String::new(), logs: Vec::new(), grace: cause.grace() }
+        Diagnosis {
+            cause,
+            chain,
+            remedy: crate::api::remedy::Remedy::default(),
+            logs: Vec::new(),
+            grace: cause.grace(),
+        }
     }
 
     /// One step in the life of a target.

@@ -19,7 +19,7 @@ use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::diff::compare;
 use crate::install::diff::Comparison;
-use crate::install::failure::{FailureOutcome, Failure};
+use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::progress::Progress;
 use crate::workload_cluster;
 
@@ -126,7 +126,13 @@ pub(crate) async fn agent_comparison(
     let compared = compared.await;
     display.close(compared.is_ok());
     compared.map_err(|error| {
-        agent_failed(ui, plan, Failure { error, aftermath: FailureOutcome::NothingWritten }, global, prepared.hub.as_ref())
+        agent_failed(
+            ui,
+            plan,
+            Failure { error, aftermath: FailureOutcome::NothingWritten },
+            global,
+            prepared.hub.as_ref(),
+        )
     })
 }
 

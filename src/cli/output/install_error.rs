@@ -12,7 +12,7 @@ use crate::cli::args::global::Global;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::install::InstallError;
 use crate::control_plane::plan::Plan;
-use crate::install::failure::{FailureOutcome, Failure};
+use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::session::Stopped;
 use crate::pki::PkiError;
 use crate::workload_cluster::control_plane_api::Hub;
@@ -265,8 +265,8 @@ mod tests {
     #[test]
     fn an_install_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
         let error = CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted");
-        let shown =
-            after(error, &Ui::plain(), "control-plane demo", &FailureOutcome::Recorded, &global("")).render(&Ui::plain());
+        let shown = after(error, &Ui::plain(), "control-plane demo", &FailureOutcome::Recorded, &global(""))
+            .render(&Ui::plain());
         assert!(shown.contains("was recorded by then, and stays") && !shown.contains("undone"), "{shown}");
     }
 }

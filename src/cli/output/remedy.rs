@@ -87,6 +87,7 @@ fn action(action: &Action) -> String {
         Action::Install(what) => format!("install {}", subject(what)),
         Action::Uninstall(what) => format!("uninstall {}", subject(what)),
         Action::Diff(what) => format!("diff {}", subject(what)),
+        Action::AnyDiff => "diff".to_owned(),
         // A control plane is what is meant where nothing is said.
         Action::ShowRbac(Subject::ControlPlane(name)) => format!("show rbac {}", foreign_word(name)),
         Action::ShowRbac(what) => format!("show rbac {}", subject(what)),

@@ -232,7 +232,11 @@ fn flow_control_is_of_a_version_that_the_hosted_api_server_serves() {
             .iter()
             .filter_map(|o| o.api_version().strip_prefix("flowcontrol.apiserver.k8s.io/"))
             .collect();
-        assert!(installer.len() >= 2 && installer.iter().all(|version| *version == expected), "{} {installer:?}", chart.line());
+        assert!(
+            installer.len() >= 2 && installer.iter().all(|version| *version == expected),
+            "{} {installer:?}",
+            chart.line()
+        );
     }
 }
 

@@ -84,7 +84,7 @@ fn with_pod(status: Value, events: Vec<Event>) -> Evidence {
 
 fn found(object: &Value, evidence: &Evidence) -> (CauseId, String) {
     let diagnosis = diagnose(object, &evaluate(object, None), evidence).expect("a cause");
-    assert!(!diagnosis.remedy.is_empty());
+    assert!(!diagnosis.remedy.parts().is_empty());
     (diagnosis.cause, diagnosis.to_string())
 }
 
@@ -254,7 +254,7 @@ fn slow_workload_shows_pod_and_events() {
             late.to_string(),
             format!("StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: {expected}")
         );
-        assert_eq!(late.remedy, "look at it with `kubectl -n fleet describe pod etcd-0`");
+        assert_eq!(late.remedy.words(), "look at it with `kubectl -n fleet describe pod etcd-0`");
     }
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     let of_the_set = event("s", "SuccessfulCreate", "create Pod etcd-0");
@@ -298,7 +298,7 @@ fn slow_service_shows_its_events() {
             status.message
         )
     );
-    assert_eq!(late.remedy, "look at it with `kubectl -n fleet describe service apiserver`");
+    assert_eq!(late.remedy.words(), "look at it with `kubectl -n fleet describe service apiserver`");
 }
 
 #[test]

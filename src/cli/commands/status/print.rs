@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::Format;
 use super::observe::Seen;
-use crate::api::remedy::Remedy;
 use crate::api::text::{visible_cell, visible_lines, visible_list};
 use crate::chart::output;
 use crate::check::inside::{COMPONENTS, Component, Member, View};
@@ -17,7 +16,23 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::table::{Columns, row};
 use crate::cli::output::terminal::{Mark, Ui};
 use crate::cli::output::{check_report, check_table};
-use crate::diagnose::Diagnosis;
+use crate::diagnose::{CauseId, Diagnosis, Link};
+
+/// A cause as programs read it.
+#[derive(Debug, Serialize)]
+struct CauseEntry<'s> {
+    cause: CauseId,
+    chain: &'s [Link],
+    remedy: String,
+    logs: &'s [String],
+}
+
+impl<'s> CauseEntry<'s> {
+    fn of(ui: &Ui, diagnosis: &'s Diagnosis) -> Self {
+        let Diagnosis { cause, chain, remedy, logs, grace: _ } = diagnosis;
+        Self { cause: *cause, chain, remedy: ui.remedy(remedy), logs }
+    }
+}
 
 /// What is known of a control plane, as programs read it.
 #[derive(Debug, Serialize)]
@@ -44,7 +59,7 @@ struct Document<'s> {
     #[serde(skip_serializing_if = "Option::is_none")]
     policies: Option<usize>,
     checks: Vec<check_table::Entry<'s>>,
-    causes: &'s [Diagnosis],
+    causes: Vec<CauseEntry<'s>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,7 +87,7 @@ pub(super) fn text(ui: &Ui, global: &Global, format: Option<Format>, seen: &Seen
         Some(Format::Wide) => wide(ui, global, seen),
         Some(format @ (Format::Json | Format::Yaml)) => {
             let report = seen.report();
-            let document = document(global, seen, check_table::entries(ui, &report));
+            let document = document(ui, global, seen, check_table::entries(ui, &report));
             if format == Format::Json { output::json(&document) } else { output::yaml(&document) }
         }
     }
@@ -88,7 +103,7 @@ pub(super) fn one_of_many(format: Option<Format>, text: &str, alone: bool) -> St
     }
 }
 
-fn document<'s>(global: &'s Global, seen: &'s Seen, checks: Vec<check_table::Entry<'s>>) -> Document<'s> {
+fn document<'s>(ui: &Ui, global: &'s Global, seen: &'s Seen, checks: Vec<check_table::Entry<'s>>) -> Document<'s> {
     let facts = &seen.health.facts;
     let inside = facts.inside.as_ref().ok();
     let components = facts.components.as_ref().ok();
@@ -130,7 +145,7 @@ fn document<'s>(global: &'s Global, seen: &'s Seen, checks: Vec<check_table::Ent
         }),
         policies: inside.map(|inside| inside.policies),
         checks,
-        causes: &seen.causes,
+        causes: seen.causes.iter().map(|cause| CauseEntry::of(ui, cause)).collect(),
     }
 }
 
@@ -203,7 +218,7 @@ fn causes(ui: &Ui, causes: &[Diagnosis]) -> String {
         for line in &cause.logs {
             let _ = writeln!(text, "    log: {}", visible_lines(line));
         }
-        let _ = writeln!(text, "    {} (`{} explain {}`)", ui.named(&cause.remedy), ui.program, cause.cause);
+        let _ = writeln!(text, "    {} (`{} explain {}`)", ui.remedy(&cause.remedy), ui.program, cause.cause);
     }
     text
 }
@@ -230,7 +245,7 @@ pub(super) fn still_wrong(seen: &Seen, seconds: u64) -> CliError {
     for cause in &seen.causes {
         error = error.cause(cause.to_string());
     }
-    let of_cause = seen.causes.first().map(|cause| Remedy::from(&*cause.remedy));
+    let of_cause = seen.causes.first().map(|cause| cause.remedy.clone());
     match of_cause.or_else(|| failures(seen).next().map(|(_, problem)| problem.remedy.clone())) {
         Some(remedy) => error.hint(remedy),
         None => error,

@@ -122,7 +122,10 @@ fn silent_container_within_its_limit() {
         assert_eq!(cause, CauseId::ProbeFailing);
         assert_eq!(grace(&stateful_set(), &evidence), None, "it may only be slow");
         let hint = diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).unwrap().remedy;
-        (text.contains("`c` has printed nothing so far, and may use 16Mi of memory"), hint.contains("limits.memory"))
+        (
+            text.contains("`c` has printed nothing so far, and may use 16Mi of memory"),
+            hint.words().contains("limits.memory"),
+        )
     };
     let remedy = |limits, log| within("running", limits, log);
     let limit = || json!({"memory": "16Mi"});

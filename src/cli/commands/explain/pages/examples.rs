@@ -32,7 +32,7 @@ use crate::control_plane::exposure::NotYet;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::{self, upgrade};
 use crate::diagnose::{Diagnosis, WaitFailure, workload};
-use crate::install::failure::{FailureOutcome, Failure};
+use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::session::Stopped;
 use crate::k8s::{ApiError, ObjectRef};
 use crate::{inventory, workload_cluster};
