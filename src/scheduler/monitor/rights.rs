@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::Monitor;
 use crate::api::Cluster;
 use crate::scheduler::cluster_rbac;
-use crate::scheduler::cluster_rbac::EnsureError;
+use crate::scheduler::cluster_rbac::GrantError;
 use crate::scheduler::index::View;
 
 /// Time between two comparisons of rights and clusters, which cost no request.
@@ -81,7 +81,7 @@ impl Monitor {
             }
             Ok(None) => {}
             Err(error) => {
-                let waits = matches!(error, EnsureError::Leftovers);
+                let waits = matches!(error, GrantError::NamespaceTerminating);
                 let error = error.to_string();
                 match failed.get(&name) {
                     Some((last, _)) if *last == error => {}
@@ -94,7 +94,7 @@ impl Monitor {
     }
 
     /// The holder by whom the rights were written, if they had to be.
-    async fn reconcile_now(&self, cluster: &Cluster) -> Result<Option<Option<String>>, EnsureError> {
+    async fn reconcile_now(&self, cluster: &Cluster) -> Result<Option<Option<String>>, GrantError> {
         let name = cluster.name_any();
         let _turn = self.view.names.lock().await;
         let Some(now) = self.find(&name).await? else {

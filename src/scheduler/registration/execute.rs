@@ -17,7 +17,7 @@ use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, L
 use crate::api::{Cluster, ClusterSpec};
 use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::cluster_rbac;
-use crate::scheduler::cluster_rbac::EnsureError;
+use crate::scheduler::cluster_rbac::GrantError;
 use crate::scheduler::events::{Note, publish};
 use crate::scheduler::settings::{Registration, Settings};
 
@@ -134,8 +134,10 @@ impl Registrar {
         self.mark_seen(csr);
         match cluster_rbac::reconcile(&self.client, &self.view, &cluster).await {
             Ok(()) => {}
-            Err(EnsureError::Leftovers) => return Ok(Outcome::Pending(EnsureError::Leftovers.to_string())),
-            Err(EnsureError::Call(e)) => return Err(e),
+            Err(GrantError::NamespaceTerminating) => {
+                return Ok(Outcome::Pending(GrantError::NamespaceTerminating.to_string()));
+            }
+            Err(GrantError::Call(e)) => return Err(e),
         }
         let outcome = self.approve(csr, request).await?;
         self.limits.record_approval(request.cluster.as_str());
