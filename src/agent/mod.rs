@@ -49,7 +49,7 @@ use crate::k8s::daemon_client::{CallError, call};
 use identity::{Certificate, Identity, Keeper};
 use inventory::watch::Observed;
 use readyz::State;
-use register::{Life, RegisterError};
+use register::{RegisterError, Validity};
 use session::{End, Term};
 use settings::{Args, Cli, Command};
 
@@ -90,8 +90,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tokio::spawn(inventory::watch::watch(local.clone(), observed.clone()));
     let keeper = Keeper::new(local.clone(), &args.namespace, &args.identity_secret);
     let holder = args.identity.clone().unwrap_or_else(|| format!("{:016x}", rand::rng().random::<u64>()));
-    let life = Life::of(args.certificate_seconds);
-    let agent = Agent { args, local, keeper, state, metrics, observed, holder, life, stop: stop.clone() };
+    let validity = Validity::new(args.certificate_seconds);
+    let agent = Agent { args, local, keeper, state, metrics, observed, holder, validity, stop: stop.clone() };
     tokio::select! {
         () = agent.live() => {}
         // A term in progress hears of it by itself, and gives its Lease back.
@@ -122,8 +122,7 @@ struct Agent {
     observed: Observed,
     /// By what it holds the Lease.
     holder: String,
-    /// For how long it asks for certificates.
-    life: Life,
+    validity: Validity,
     stop: Stop,
 }
 
@@ -233,7 +232,7 @@ impl Agent {
             metrics: self.metrics.clone(),
             observed: self.observed.clone(),
             holder: self.holder.clone(),
-            life: self.life.clone(),
+            validity: self.validity.clone(),
             stop: self.stop.clone(),
             init,
             identity,
@@ -262,7 +261,7 @@ impl Agent {
         let failed = |why: String| Blocked::new(LEAVE_FAILED, &why);
         let hub = init.token_client().map_err(|e| failed(e.to_string()))?;
         let withdrawn = tokio::select! {
-            withdrawn = register::withdraw(&hub, &self.args, &self.life, id, &identity.key) => withdrawn,
+            withdrawn = register::withdraw(&hub, &self.args, &self.validity, id, &identity.key) => withdrawn,
             // That request cannot be taken out again. Where it is heard all the same, we register once more.
             () = self.keeper.stays() => return Ok(End::Again),
         };
@@ -308,14 +307,14 @@ impl Agent {
                 let _ = self.keeper.say(said::REGISTERING, reason, &message).await;
             }
         };
-        let (args, life, key) = (&self.args, &self.life, &identity.key);
+        let (args, validity, key) = (&self.args, &self.validity, &identity.key);
         // Certificates of this key may be anywhere, so the control plane has to know it, or it is replaced.
         let rejoins = identity.certificate.is_some();
         let asked = async {
             if rejoins {
-                register::rejoin(&hub, args, life, id, key, waiting).await
+                register::rejoin(&hub, args, validity, id, key, waiting).await
             } else {
-                register::certificate(&hub, args, life, id, key, waiting).await
+                register::certificate(&hub, args, validity, id, key, waiting).await
             }
         };
         let changed = async {
@@ -333,7 +332,7 @@ impl Agent {
             answer = asked => answer,
             blocked = changed => return Err(blocked),
         };
-        if let Err(RegisterError::Denied { reason, message }) = &answer
+        if let Err(RegisterError::Denied { reason, message, .. }) = &answer
             && rejoins
             && reason == NEW_KEY_NEEDED
         {
@@ -341,7 +340,7 @@ impl Agent {
             return Err(Blocked::new(NEW_KEY_NEEDED, message));
         }
         let certificate = answer.map_err(|error| match error {
-            RegisterError::Denied { reason, message } => {
+            RegisterError::Denied { reason, message, .. } => {
                 // A wish to leave that was taken back and heard later: nothing of us is there that would be in our way.
                 let soon = reason == gone::CLUSTER_LEFT;
                 Blocked { reason, message, soon }
@@ -422,7 +421,7 @@ mod tests {
             observed: Observed::default(),
             holder: "me".to_owned(),
             stop: Stop::default(),
-            life: Life::of(7_776_000),
+            validity: Validity::new(7_776_000),
         };
         (agent, saved)
     }
@@ -444,7 +443,7 @@ mod tests {
             assert_eq!(answer.as_ref().is_ok_and(|c| *c == certificate), accepted, "{code}");
             assert!(accepted || answer.is_err_and(|blocked| blocked.reason == TOKEN_EXPIRED), "{code}");
             assert_eq!(!saved.lock().unwrap().is_null(), accepted, "{code}");
-            // One whose life is over is of no use.
+            // An expired one is of no use.
             identity.certificate = Some(Certificate { until: 0, ..certificate.clone() });
             assert!(agent.registered(&init, &identity, "0a1b2c3d-1111-2222-3333-444455556666").await.is_err());
         }

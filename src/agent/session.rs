@@ -14,7 +14,7 @@ use super::identity::{Certificate, Identity, Keeper};
 use super::inventory::facts::Overrides;
 use super::inventory::watch::Observed;
 use super::readyz::{Stage, State};
-use super::register::{self, Life, RegisterError};
+use super::register::{self, RegisterError, Validity};
 use super::settings::Args;
 use super::status_writer::{Goodbye, Reporter};
 use crate::api::init_kubeconfig::Init;
@@ -59,7 +59,7 @@ pub(super) struct Term {
     pub(super) metrics: Metrics,
     pub(super) observed: Observed,
     pub(super) holder: String,
-    pub(super) life: Life,
+    pub(super) validity: Validity,
     pub(super) stop: Stop,
     pub(super) init: Init,
     pub(super) identity: Identity,
@@ -222,18 +222,18 @@ impl Term {
 
     async fn renew(&self, hub: &Client) -> Result<(), RegisterError> {
         let quiet = async |_: &'static str, _: String| {};
-        let (args, life, key) = (&self.args, &self.life, &self.identity.key);
-        let certificate = register::certificate(hub, args, life, &self.cluster_id, key, quiet).await?;
+        let (args, validity, key) = (&self.args, &self.validity, &self.identity.key);
+        let certificate = register::certificate(hub, args, validity, &self.cluster_id, key, quiet).await?;
         self.keeper.save(&self.identity.key, &certificate, &self.init.hub()).await?;
         tracing::info!(until = certificate.until, "certificate renewed");
         Ok(())
     }
 }
 
-/// Time to the next attempt at a renewal that failed. There are several before the end, however short the life is.
+/// Time to the next attempt at a renewal that failed. There are several before the end, however short the validity is.
 fn renew_again(certificate: &Certificate) -> Duration {
-    let life = u64::try_from(certificate.until - certificate.from).unwrap_or(0);
-    RENEW_AGAIN.min(Duration::from_secs(life / 20 + 1))
+    let validity = u64::try_from(certificate.until - certificate.from).unwrap_or(0);
+    RENEW_AGAIN.min(Duration::from_secs(validity / 20 + 1))
 }
 
 /// Passes on that the control plane calls this cluster Ready: whoever installs waits for it here, as the way to the
@@ -299,10 +299,10 @@ mod tests {
 
     #[test]
     fn a_renewal_that_fails_is_tried_several_times_before_the_end() {
-        for life in [600, 900, 3600, 2 * 86_400, 90 * 86_400] {
-            let certificate = Certificate { pem: String::new(), from: 0, until: life };
-            let left = u64::try_from(life - certificate.renew_at(0.8)).unwrap();
-            assert!(left / renew_again(&certificate).as_secs() >= 3, "{life}");
+        for validity in [600, 900, 3600, 2 * 86_400, 90 * 86_400] {
+            let certificate = Certificate { pem: String::new(), from: 0, until: validity };
+            let left = u64::try_from(validity - certificate.renew_at(0.8)).unwrap();
+            assert!(left / renew_again(&certificate).as_secs() >= 3, "{validity}");
         }
     }
 

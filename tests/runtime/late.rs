@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clap::Parser as _;
-use fleetctl::agent::register::{Life, withdraw};
+use fleetctl::agent::register::{Validity, withdraw};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::cluster::Observed;
 use fleetctl::api::init_kubeconfig::Init;
@@ -103,8 +103,8 @@ async fn a_request_that_was_answered_is_not_answered_again_because_the_watch_is_
         }
         hold.send_replace(true);
         let args = Cli::parse_from(["fleet-agent", "--cluster-name", &leaver.name]).args.unwrap();
-        let life = Life::of(args.certificate_seconds);
-        withdraw(&init.token_client().unwrap(), &args, &life, &leaver.id, &leaver.key).await.unwrap();
+        let validity = Validity::new(args.certificate_seconds);
+        withdraw(&init.token_client().unwrap(), &args, &validity, &leaver.id, &leaver.key).await.unwrap();
         // That the witness is let in shows that what waits was looked at again.
         let accept = json!({ "spec": { "accepted": true } });
         clusters.patch(&witness.name, &PatchParams::default(), &Patch::Merge(&accept)).await.unwrap();

@@ -14,6 +14,7 @@ use super::csr::{Denial, Request};
 use super::{Outcome, Registrar};
 use crate::api::Cluster;
 use crate::api::registration::gone::CLUSTER_LEFT;
+use crate::api::registration::validity;
 use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::cluster_rbac;
 use crate::scheduler::settings::Settings;
@@ -25,7 +26,7 @@ impl Registrar {
         request: &Request,
     ) -> Result<Outcome, CallError> {
         let message = format!("cluster {} may have this certificate", request.cluster);
-        self.write_condition(csr, "Approved", "ClusterRegistered", &message).await?;
+        self.write_condition(csr, "Approved", "ClusterRegistered", &message, None).await?;
         tracing::info!(request = csr.name_any(), cluster = request.cluster.as_str(), "approved");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", "Approved")]);
         Ok(Outcome::Answered)
@@ -37,7 +38,7 @@ impl Registrar {
         holder: Option<&Cluster>,
         denial: &Denial,
     ) -> Result<Outcome, CallError> {
-        self.write_condition(csr, "Denied", denial.reason, &denial.message).await?;
+        self.write_condition(csr, "Denied", denial.reason, &denial.message, denial.max_validity).await?;
         tracing::warn!(request = csr.name_any(), reason = denial.reason, detail = denial.message, "denied");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", denial.reason)]);
         if let Some(cluster) = holder {
@@ -54,7 +55,7 @@ impl Registrar {
             let read = csr::read(open, requester, settings.agent_certificate_ttl);
             let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
             if read.is_ok_and(same) {
-                match self.write_condition(open, "Denied", CLUSTER_LEFT, &withdrawn_message(request)).await {
+                match self.write_condition(open, "Denied", CLUSTER_LEFT, &withdrawn_message(request), None).await {
                     // It was deleted.
                     Err(error) if error.is_not_found() => {}
                     other => other?,
@@ -78,7 +79,7 @@ impl Registrar {
             self.publish(cluster, EventType::Normal, CLUSTER_LEFT, &message).await;
             cluster_rbac::remove(&self.client, cluster).await?;
         }
-        self.write_condition(csr, "Denied", CLUSTER_LEFT, &message).await?;
+        self.write_condition(csr, "Denied", CLUSTER_LEFT, &message, None).await?;
         tracing::info!(cluster = request.cluster.as_str(), "deregistered");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", CLUSTER_LEFT)]);
         Ok(Outcome::Answered)
@@ -90,16 +91,20 @@ impl Registrar {
         type_: &str,
         reason: &str,
         message: &str,
+        max_validity: Option<i32>,
     ) -> Result<(), CallError> {
         let condition = json!({
             "type": type_, "status": "True", "reason": reason, "message": message,
             "lastUpdateTime": Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default().to_string(),
         });
         // The version makes the answer fail if somebody else answered first.
-        let change = json!({
+        let mut change = json!({
             "metadata": { "resourceVersion": csr.resource_version() },
             "status": { "conditions": [condition] },
         });
+        if let Some(seconds) = max_validity {
+            change["metadata"]["annotations"] = json!({ validity::ANNOTATION_MAX_SECONDS: seconds.to_string() });
+        }
         let (name, params) = (csr.name_any(), PatchParams::default());
         call(self.requests.patch_subresource("approval", &name, &params, &Patch::Merge(&change))).await?;
         Ok(())

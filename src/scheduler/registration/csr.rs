@@ -9,7 +9,7 @@ use super::pkcs10;
 use crate::api::labels::{AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
 use crate::api::names::ClusterName;
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, is_without_key, split_user_name, user_name};
-use crate::api::registration::{ANNOTATION_LEAVE, life};
+use crate::api::registration::{ANNOTATION_LEAVE, validity};
 use crate::api::text::{visible, visible_word};
 
 /// Why a request is refused; the agent logs both.
@@ -19,12 +19,19 @@ pub struct Denial {
     pub reason: &'static str,
     /// For people, with the remedy where there is one.
     pub message: String,
+    /// Longest validity of certificates, in seconds, where that is what the request exceeds.
+    pub max_validity: Option<i32>,
 }
 
 impl Denial {
     /// A refusal. What it repeats of the request is in the words of a stranger, so the message is made visible and cut.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: visible(&message.into()).into_owned() }
+        Self { reason, message: visible(&message.into()).into_owned(), max_validity: None }
+    }
+
+    /// Denial of a validity beyond `max` seconds.
+    fn of_validity(max: i32) -> Self {
+        Self { max_validity: Some(max), ..Self::new(validity::NOT_ALLOWED, validity::message(max)) }
     }
 }
 
@@ -66,14 +73,14 @@ pub fn requester(request: &CertificateSigningRequest) -> Option<Requester> {
     has(AGENTS_GROUP).then(|| Requester::Agent { user: request.spec.username.clone().unwrap_or_default() })
 }
 
-/// Reads a request. `longest` caps the life of the certificate.
+/// Reads a request. `longest` caps the validity of the certificate.
 pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: Duration) -> Result<Request, Denial> {
     let spec = &request.spec;
     if spec.signer_name != SIGNER {
         return Err(Denial::new("SignerNotAllowed", format!("only the signer {SIGNER} may be asked")));
     }
     check_usages(spec.usages.as_deref().unwrap_or_default())?;
-    check_life(spec.expiration_seconds, longest)?;
+    check_validity(spec.expiration_seconds, longest)?;
     let annotation = |key: &str| request.metadata.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
     let id = annotation(ANNOTATION_CLUSTER_ID).filter(|id| is_uuid(id));
     let id =
@@ -103,11 +110,11 @@ fn check_usages(usages: &[String]) -> Result<(), Denial> {
     }
 }
 
-fn check_life(seconds: Option<i32>, longest: Duration) -> Result<(), Denial> {
+fn check_validity(seconds: Option<i32>, longest: Duration) -> Result<(), Denial> {
     let longest = i32::try_from(longest.as_secs()).unwrap_or(i32::MAX);
     match seconds {
-        Some(s) if (life::SHORTEST..=longest).contains(&s) => Ok(()),
-        _ => Err(Denial::new(life::NOT_ALLOWED, life::message(longest))),
+        Some(s) if (validity::MIN_SECONDS..=longest).contains(&s) => Ok(()),
+        _ => Err(Denial::of_validity(longest)),
     }
 }
 

@@ -169,7 +169,7 @@ fn a_request_signed_by_another_key_is_refused() {
 }
 
 #[test]
-fn uses_lives_signers_and_ids_are_checked() {
+fn usages_validity_signer_and_id_are_checked() {
     let wrong = |change: &dyn Fn(&mut CertificateSigningRequest)| {
         let mut request = good();
         change(&mut request);
@@ -197,12 +197,13 @@ fn uses_lives_signers_and_ids_are_checked() {
 }
 
 #[test]
-fn who_asks_for_too_long_a_life_is_told_how_long_it_may_be() {
+fn a_denied_validity_says_what_is_allowed() {
     let two_days = Duration::from_secs(2 * 86_400);
     let denial = read(&good(), Requester::Token, two_days).unwrap_err();
-    assert_eq!((denial.reason, life::longest(&denial.message)), (life::NOT_ALLOWED, Some(172_800)), "{denial:?}");
+    assert_eq!((denial.reason, denial.max_validity), (validity::NOT_ALLOWED, Some(172_800)), "{denial:?}");
+    assert_eq!(validity::max_in_message(&denial.message), Some(172_800), "agents of the line before read the message");
     let mut again = good();
-    again.spec.expiration_seconds = life::longest(&denial.message);
+    again.spec.expiration_seconds = denial.max_validity;
     assert!(read(&again, Requester::Token, two_days).is_ok());
 }
 

@@ -172,6 +172,16 @@ async fn excess_requests_are_denied() {
     assert!(answers[1].contains("UsagesNotAllowed"), "{answers:?}");
 }
 
+#[tokio::test]
+async fn a_denied_validity_is_annotated() {
+    let (mut registrar, settings, asked) = registrar();
+    settings.send_replace(Some(serde_json::from_value(json!({ "agentCertificateTTL": "12h" })).unwrap()));
+    registrar.on_request(asks_for("a", 1)).await;
+    let asked = asked.lock().unwrap();
+    let answers = asked_with(&asked, "PATCH /apis/certificates.k8s.io/v1/certificatesigningrequests/");
+    assert!(answers[0].contains(r#""fleet-scheduler.io/max-certificate-seconds":"43200""#), "{answers:?}");
+}
+
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 #[tokio::test]
