@@ -178,7 +178,11 @@ impl Heart {
         self.remember(now);
         let started = Instant::now();
         let lease = call(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await;
-        self.metrics.took("fleet_agent_heartbeat_seconds", "How long a renewal of the Lease took.", started.elapsed());
+        self.metrics.observe(
+            "fleet_agent_heartbeat_seconds",
+            "How long a renewal of the Lease took.",
+            started.elapsed(),
+        );
         match lease {
             Ok(lease) => {
                 self.sent.clear();

@@ -132,7 +132,7 @@ impl Reporter {
             }
             let asked = Instant::now();
             let written = self.publish(snapshot, &mut reports, started.elapsed()).await;
-            self.metrics.took("fleet_agent_report_seconds", "How long a report took.", asked.elapsed());
+            self.metrics.observe("fleet_agent_report_seconds", "How long a report took.", asked.elapsed());
             let result = if written.is_ok() { "ok" } else { "failed" };
             self.metrics.count("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
             let outcome = match written {
