@@ -1,4 +1,4 @@
-//! Getting a certificate: post a request, wait for the answer, keep what comes back.
+//! Requests a certificate: posts a CertificateSigningRequest and waits for its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -19,7 +19,7 @@ use crate::api::registration::{ANNOTATION_LEAVE, gone, validity};
 use crate::k8s::backoff::jittered;
 use crate::k8s::daemon_client::{CallError, call};
 
-/// Time between two looks at the answer.
+/// Time between two reads of the request.
 const POLL: Duration = Duration::from_millis(if cfg!(test) { 15 } else { 1500 });
 
 /// Validity of the certificates that are requested, in seconds: as configured, until the control plane allows less. That
@@ -47,10 +47,10 @@ impl Validity {
     }
 }
 
-/// Why there is no certificate.
+/// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// The control plane refused, in its own words.
+    /// The control plane denied it, with its own message.
     #[error("{reason}: {message}")]
     Denied {
         /// One word.
@@ -63,21 +63,21 @@ pub enum RegisterError {
     /// The request disappeared before it was answered.
     #[error("the request was removed before it was answered")]
     Withdrawn,
-    /// The control plane does not take a registration back.
+    /// The control plane issued a certificate in answer to a deregistration.
     #[error("the control plane does not take a registration back")]
-    Kept,
+    NotDeregistered,
     /// The key cannot sign.
     #[error("the key cannot sign a request")]
     Key(#[from] rcgen::Error),
-    /// What came back is no certificate.
+    /// The answer is no certificate.
     #[error("the control plane sent something that is no certificate")]
-    Garbage,
+    InvalidCertificate,
     /// A call failed.
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
-/// User name that the agent asks for with its private key, in PEM.
+/// Returns the user name that the agent requests with its private key, in PEM.
 ///
 /// # Errors
 /// A key that cannot be read.
@@ -86,7 +86,7 @@ pub fn user_of(args: &Args, cluster_id: &str, key: &str) -> Result<String, rcgen
     Ok(user_name(args.cluster_name.as_str(), cluster_id, &fingerprint))
 }
 
-/// The object that requests a certificate for some seconds.
+/// Returns the CertificateSigningRequest of a certificate that is valid for some seconds.
 fn request_object(
     args: &Args,
     seconds: i32,
@@ -113,11 +113,11 @@ fn request_object(
     })
 }
 
-/// Takes back a registration that has brought no certificate yet, and waits until the control plane has forgotten it.
+/// Deregisters a cluster without a certificate, and waits until the control plane has removed it.
 ///
-/// It is said by a request of the same key, which the control plane refuses once nothing of this cluster is left there.
+/// It is requested by a CSR of the same key, which the control plane denies once nothing of this cluster is left there.
 pub async fn withdraw(
-    hub: &Client,
+    control_plane: &Client,
     args: &Args,
     validity: &Validity,
     cluster_id: &str,
@@ -128,35 +128,35 @@ pub async fn withdraw(
         request.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
         Ok(request)
     };
-    match ask(hub, validity, request, async |_, _| {}).await {
+    match ask(control_plane, validity, request, async |_, _| {}).await {
         Err(RegisterError::Denied { reason, .. }) if [gone::CLUSTER_LEFT, gone::NOT_REGISTERED].contains(&&*reason) => {
             Ok(())
         }
         Err(error) => Err(error),
-        Ok(_) => Err(RegisterError::Kept),
+        Ok(_) => Err(RegisterError::NotDeregistered),
     }
 }
 
-/// Asks for a certificate and waits for it, however long an operator takes to accept the cluster.
+/// Requests a certificate and waits for it, however long an operator takes to accept the cluster.
 ///
-/// `waiting` is told when the request is in, and when it is approved.
+/// `waiting` is called when the request was created, and when it is approved.
 pub async fn certificate(
-    hub: &Client,
+    control_plane: &Client,
     args: &Args,
     validity: &Validity,
     cluster_id: &str,
     key: &str,
     waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
-    ask(hub, validity, |seconds| request_object(args, seconds, cluster_id, key), waiting).await
+    ask(control_plane, validity, |seconds| request_object(args, seconds, cluster_id, key), waiting).await
 }
 
-/// Asks as [`certificate`] does, by init token, with a key for which a certificate was issued before.
+/// Requests as [`certificate`] does, by init token, with a key for which a certificate was issued before.
 ///
 /// # Errors
-/// Where the key is not on record any more, a denial with the reason [`crate::api::protocol::NEW_KEY_NEEDED`].
+/// A denial with the reason [`crate::api::protocol::NEW_KEY_NEEDED`], where the key is not on record any more.
 pub async fn rejoin(
-    hub: &Client,
+    control_plane: &Client,
     args: &Args,
     validity: &Validity,
     cluster_id: &str,
@@ -168,43 +168,43 @@ pub async fn rejoin(
         request.annotations_mut().insert(ANNOTATION_REJOIN.to_owned(), "true".to_owned());
         Ok(request)
     };
-    ask(hub, validity, request, waiting).await
+    ask(control_plane, validity, request, waiting).await
 }
 
 /// Requests the validity that is known to be allowed. Where it is not any more, the denial says what is, and the request is
 /// repeated with that.
 async fn ask(
-    hub: &Client,
+    control_plane: &Client,
     validity: &Validity,
     request: impl Fn(i32) -> Result<CertificateSigningRequest, RegisterError>,
     mut waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
-    let answered = answer(hub, &request(validity.seconds())?, &mut waiting).await;
+    let answered = answer(control_plane, &request(validity.seconds())?, &mut waiting).await;
     match answered.as_ref().err().and_then(|refusal| validity.reduce(refusal)) {
         None => answered,
         Some(seconds) => {
             tracing::info!(seconds, "the control plane allows certificates of a shorter validity only");
-            answer(hub, &request(seconds)?, waiting).await
+            answer(control_plane, &request(seconds)?, waiting).await
         }
     }
 }
 
 /// Posts a request and waits for its answer.
 async fn answer(
-    hub: &Client,
+    control_plane: &Client,
     request: &CertificateSigningRequest,
     mut waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
-    let api: Api<CertificateSigningRequest> = Api::all(hub.clone());
+    let api: Api<CertificateSigningRequest> = Api::all(control_plane.clone());
     let name = request.name_any();
     call(api.create(&PostParams::default(), request)).await?;
     waiting("RequestPosted", format!("request {name} is in")).await;
-    let mut said = false;
+    let mut approved = false;
     loop {
         tokio::time::sleep(jittered(POLL, 0.3)).await;
         let found = match call(api.get_opt(&name)).await {
             Ok(found) => found.ok_or(RegisterError::Withdrawn)?,
-            // The request is in; an outage is no reason for another one.
+            // The request exists; an outage is no reason for another one.
             Err(e) if e.code().is_none_or(|c| c >= 429) => continue,
             Err(e) => return Err(e.into()),
         };
@@ -216,14 +216,14 @@ async fn answer(
                 let max_validity = annotated.or_else(|| validity::max_in_message(&message));
                 return Err(RegisterError::Denied { reason, message, max_validity });
             }
-            if condition.type_ == "Approved" && !said {
+            if condition.type_ == "Approved" && !approved {
                 waiting("Approved", "the control plane approved; waiting for the signature".to_owned()).await;
-                said = true;
+                approved = true;
             }
         }
         if let Some(ByteString(pem)) = status.certificate {
-            let pem = String::from_utf8(pem).map_err(|_| RegisterError::Garbage)?;
-            return Certificate::parse(&pem).ok_or(RegisterError::Garbage);
+            let pem = String::from_utf8(pem).map_err(|_| RegisterError::InvalidCertificate)?;
+            return Certificate::parse(&pem).ok_or(RegisterError::InvalidCertificate);
         }
     }
 }
@@ -247,7 +247,7 @@ mod tests {
 
     /// A control plane that denies a validity of more than `ALLOWED`, as `says` it, and answers everything else with
     /// `otherwise`; and the validities that it was asked for.
-    fn hub(says: Says, otherwise: Value) -> (Client, Arc<Mutex<Vec<i64>>>) {
+    fn control_plane_of(says: Says, otherwise: Value) -> (Client, Arc<Mutex<Vec<i64>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);
         let client = test_api::api(move |_, brought| {
@@ -288,15 +288,16 @@ mod tests {
     const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
 
     #[tokio::test]
-    async fn the_allowed_validity_is_requested_next() {
+    async fn the_allowed_validity_is_requested() {
         let pair = KeyPair::generate().unwrap();
         let pem = CertificateParams::default().self_signed(&pair).unwrap().pem();
         for says in [Says::ByAnnotation, Says::ByMessage] {
-            let (hub, asked) = hub(says, json!({ "certificate": STANDARD.encode(&pem) }));
+            let (control_plane, asked) = control_plane_of(says, json!({ "certificate": STANDARD.encode(&pem) }));
             let validity = Validity::new(WANTED);
             for expected in [vec![WANTED, ALLOWED], vec![WANTED, ALLOWED, ALLOWED]] {
                 let quiet = async |_: &'static str, _: String| {};
-                let found = certificate(&hub, &args(), &validity, ID, &pair.serialize_pem(), quiet).await.unwrap();
+                let found =
+                    certificate(&control_plane, &args(), &validity, ID, &pair.serialize_pem(), quiet).await.unwrap();
                 assert_eq!(found.pem, pem);
                 let expected: Vec<i64> = expected.into_iter().map(i64::from).collect();
                 assert_eq!(*asked.lock().unwrap(), expected);
@@ -307,8 +308,8 @@ mod tests {
     #[tokio::test]
     async fn a_deregistration_reduces_validity_too() {
         let key = KeyPair::generate().unwrap().serialize_pem();
-        let (hub, asked) = hub(Says::ByAnnotation, denied(gone::CLUSTER_LEFT, "taken back"));
-        withdraw(&hub, &args(), &Validity::new(WANTED), ID, &key).await.unwrap();
+        let (control_plane, asked) = control_plane_of(Says::ByAnnotation, denied(gone::CLUSTER_LEFT, "taken back"));
+        withdraw(&control_plane, &args(), &Validity::new(WANTED), ID, &key).await.unwrap();
         assert_eq!(*asked.lock().unwrap(), [i64::from(WANTED), i64::from(ALLOWED)]);
     }
 

@@ -19,7 +19,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::index::View;
+use super::index::Index;
 use crate::api::labels::{AGENT_LEASE, ANNOTATION_KEY_FINGERPRINT, SCHEDULER_MANAGER, cluster_namespace};
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, ClusterReport, protocol};
@@ -30,7 +30,7 @@ use objects::{Objects, ROLE, cluster_role_name};
 const PAGE: u32 = 500;
 const CONCURRENCY: usize = 16;
 
-/// Why rights could not be granted.
+/// Reason why rights could not be granted.
 #[derive(Debug, thiserror::Error)]
 pub enum GrantError {
     /// The namespace of an earlier cluster of that name is terminating.
@@ -53,21 +53,21 @@ pub fn holder(cluster: &Cluster) -> Option<String> {
 }
 
 /// Reconciles the rights of a cluster with its object: grants them to their [`holder`] and to nobody else, or revokes
-/// them, and records the outcome in the view. Repeating it writes nothing.
+/// them, and records the outcome in the index. Repeating it writes nothing.
 ///
 /// The caller holds the lock of names and has just read the Cluster. Otherwise a change that was made since, of the key
 /// or by an operator, would be undone by it.
 ///
 /// # Errors
 /// A call that failed, or [`GrantError::NamespaceTerminating`]; the rights then count as unknown.
-pub async fn reconcile(client: &Client, view: &View, cluster: &Cluster) -> Result<(), GrantError> {
+pub async fn reconcile(client: &Client, index: &Index, cluster: &Cluster) -> Result<(), GrantError> {
     let holder = holder(cluster);
-    view.forget_rights(&cluster.name_any());
+    index.forget_rights(&cluster.name_any());
     match &holder {
         Some(user) => grant(client, cluster, user).await?,
         None => revoke(client, &cluster.name_any()).await?,
     }
-    view.record_rights(cluster, holder);
+    index.record_rights(cluster, holder);
     Ok(())
 }
 

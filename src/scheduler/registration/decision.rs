@@ -7,7 +7,7 @@ use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
 use crate::api::protocol::NEW_KEY_NEEDED;
 use crate::api::registration::gone::NOT_REGISTERED;
 
-/// A holder that was silent for this long may be replaced by one that lost its key.
+/// A holder without a renewal for this long may be replaced by one that lost its key.
 pub const ABANDONED: Duration = Duration::from_secs(600);
 
 /// Cluster that is registered under a name.
@@ -15,7 +15,7 @@ pub const ABANDONED: Duration = Duration::from_secs(600);
 pub struct Known {
     /// The name.
     pub name: String,
-    /// Its cluster ID; empty if an operator made the Cluster by hand.
+    /// Its cluster ID; empty if an operator created the Cluster by hand.
     pub id: String,
     /// Fingerprint of its agent's key; empty likewise, and where an operator revoked the key.
     pub fingerprint: String,
@@ -23,9 +23,9 @@ pub struct Known {
     pub allow_new_key: bool,
     /// It is being deleted.
     pub deleting: bool,
-    /// It may take part.
+    /// It is accepted.
     pub accepted: bool,
-    /// How long its agent has been silent.
+    /// Time since the last renewal of its agent's Lease.
     pub silent: Duration,
 }
 
@@ -189,8 +189,8 @@ fn reissue(request: &Request, known: &Known, same_key: bool) -> Decision {
     }
 }
 
-/// Gives a name, unless the requester has another one already, or its key had certificates before: whoever stole one of
-/// them would be a member again.
+/// Registers a name, unless the requester has another one already, or its key had certificates before: whoever stole one of
+/// them would be registered again.
 fn register(request: &Request, same_id: Option<&Known>) -> Decision {
     match same_id {
         Some(other) if !other.deleting => Decision::Deny(Denial::new(
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_key_needs_silence_or_permission() {
+    fn a_new_key_needs_permission() {
         let other_key = Known { fingerprint: "other".to_owned(), ..known() };
         assert_eq!(by_token(Some(other_key.clone()), None), "IdentityInUse");
         assert_eq!(by_token(Some(Known { silent: ABANDONED, ..other_key.clone() }), None), "Reissue");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certified_key_never_registers_anew() {
+    fn a_certified_key_registers_once() {
         let rejoining = |named: Option<Known>| {
             let request = Request { rejoins: true, ..request(Requester::Token) };
             reason(decide(&request, &Facts { named, ..Facts::default() }))
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(leaving(Some(Known { fingerprint: "other".to_owned(), ..known() })), "NotRegistered");
         assert_eq!(leaving(Some(Known { id: "22222222-id".to_owned(), ..known() })), "NotRegistered");
         let free = Known { id: String::new(), fingerprint: String::new(), ..known() };
-        assert_eq!(leaving(Some(free)), "NotRegistered", "what an operator made beforehand stays");
+        assert_eq!(leaving(Some(free)), "NotRegistered", "what an operator reserved is retained");
         assert!(leaving(Some(Known { deleting: true, ..known() })).starts_with("Wait"));
     }
 
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_limit_holds_back_new_names_only() {
+    fn the_rate_limit_is_for_new_names() {
         let limited = |named| guarded(Facts { named, rate_limit_reached: Some(60), ..Facts::default() });
         let wait = Decision::Wait(Wait::RateLimit { per_minute: 60 });
         assert_eq!(limited(None), wait);

@@ -18,7 +18,7 @@ use crate::api::{Cluster, ClusterSpec};
 use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::cluster_rbac;
 use crate::scheduler::cluster_rbac::GrantError;
-use crate::scheduler::events::{Note, publish};
+use crate::scheduler::events::{NewEvent, publish};
 use crate::scheduler::settings::{Registration, Settings};
 
 impl Registrar {
@@ -82,7 +82,7 @@ impl Registrar {
     }
 
     fn wait_for_acceptance(&mut self, csr: &CertificateSigningRequest, cluster: Cluster) -> Outcome {
-        self.view.put(cluster.clone());
+        self.index.put(cluster.clone());
         self.mark_seen(csr);
         self.block(csr, BlockedOn::Acceptance(Arc::new(cluster)));
         Outcome::Pending(Wait::Acceptance.to_string())
@@ -130,9 +130,9 @@ impl Registrar {
         if !cluster.spec.accepted {
             return Ok(self.wait_for_acceptance(csr, cluster));
         }
-        self.view.put(cluster.clone());
+        self.index.put(cluster.clone());
         self.mark_seen(csr);
-        match cluster_rbac::reconcile(&self.client, &self.view, &cluster).await {
+        match cluster_rbac::reconcile(&self.client, &self.index, &cluster).await {
             Ok(()) => {}
             Err(GrantError::NamespaceTerminating) => {
                 return Ok(Outcome::Pending(GrantError::NamespaceTerminating.to_string()));
@@ -155,8 +155,8 @@ impl Registrar {
         let clusters: Api<Cluster> = Api::all(self.client.clone());
         let key = (ANNOTATION_KEY_FINGERPRINT.to_owned(), request.fingerprint.clone());
         let cluster = if let Some(mut cluster) = reserved {
-            // An operator who registers by hand looks at who came before it is let in, unless it is the ID that the
-            // Cluster was made for. `accepted` is true by default, so that it is no such look.
+            // With manual registration an operator checks who came before it is accepted, unless it is the ID that the
+            // Cluster was reserved for. `accepted` is true by default, so that it does not stand for such a check.
             if registration == Registration::Manual && cluster.spec.cluster_id.is_none() {
                 cluster.spec.accepted = false;
             }
@@ -218,7 +218,7 @@ impl Registrar {
 
     /// Publishes an event about a Cluster.
     pub(super) async fn publish(&self, cluster: &Cluster, type_: EventType, reason: &str, message: &str) {
-        let note = Note { type_, action: "Registering", reason, text: message };
-        publish(&self.recorder, &cluster.object_ref(&()), note).await;
+        let event = NewEvent { type_, action: "Registering", reason, message };
+        publish(&self.recorder, &cluster.object_ref(&()), event).await;
     }
 }

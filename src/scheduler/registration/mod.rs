@@ -23,7 +23,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::index::{OTHERS_WATCH, View};
+use super::index::{Index, OTHERS_WATCH};
 use super::settings::Settings;
 use crate::api::Cluster;
 use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
@@ -43,7 +43,7 @@ const MAX_PENDING: usize = 5000;
 /// The registrar of one leadership term.
 pub struct Registrar {
     client: Client,
-    view: Arc<View>,
+    index: Arc<Index>,
     settings: watch::Receiver<Option<Settings>>,
     metrics: Metrics,
     recorder: Recorder,
@@ -65,7 +65,7 @@ impl Registrar {
     /// Creates a registrar that has seen no request.
     pub fn new(
         client: Client,
-        view: Arc<View>,
+        index: Arc<Index>,
         settings: watch::Receiver<Option<Settings>>,
         metrics: Metrics,
         recorder: Recorder,
@@ -74,7 +74,7 @@ impl Registrar {
             requests: Api::all(client.clone()),
             clusters: Api::all(client.clone()),
             client,
-            view,
+            index,
             settings,
             metrics,
             recorder,
@@ -113,7 +113,7 @@ impl Registrar {
         }
         self.queue.insert(csr);
         // Without the first list of clusters, a name that is taken would look free.
-        if self.view.is_complete() {
+        if self.index.is_complete() {
             self.process(&name).await;
             self.deny_beyond_limit(&name).await;
         }
@@ -131,7 +131,7 @@ impl Registrar {
 
     /// Decides again about pending requests, the oldest first.
     async fn retry_pending(&mut self) {
-        if !self.view.is_complete() {
+        if !self.index.is_complete() {
             return;
         }
         for name in self.queue.oldest_first() {
@@ -153,9 +153,9 @@ impl Registrar {
         }
     }
 
-    /// Whether a cluster is the one that was read, with the same key, and no operator has accepted it.
+    /// Returns true while a cluster is the one that was read, with the same key, and no operator has accepted it.
     fn is_unaccepted_still(&self, cluster: &Cluster) -> bool {
-        self.view.cluster(&cluster.name_any()).is_some_and(|now| {
+        self.index.cluster(&cluster.name_any()).is_some_and(|now| {
             let annotation = |of: &Cluster, key| of.annotations().get(key).cloned();
             let same = |key| annotation(cluster, key) == annotation(&now, key);
             let stays = now.metadata.deletion_timestamp.is_none() && !now.spec.accepted;
@@ -194,12 +194,12 @@ impl Registrar {
             Ok(request) => request,
             Err(denial) => return self.deny(csr, None, &denial).await,
         };
-        let view = self.view.clone();
-        let _names = view.names.lock().await;
+        let index = self.index.clone();
+        let _names = index.names.lock().await;
         // Read from the API server: the watch may be behind, and this decides who owns a name.
         let cluster = call(self.clusters.get_opt(request.cluster.as_str())).await?.map(|read| read.0);
         if let Some(cluster) = &cluster {
-            self.view.refresh(cluster);
+            self.index.refresh(cluster);
         }
         let facts = self.facts(csr, &request, cluster.as_ref(), &settings);
         self.execute(decide(&request, &facts), csr, &request, cluster, &settings).await
@@ -216,7 +216,7 @@ impl Registrar {
         let per_minute = settings.new_clusters_per_minute;
         Facts {
             named: cluster.map(|cluster| self.known(cluster)),
-            same_id: self.view.same_id_elsewhere(&request.id, name).map(|cluster| self.known(&cluster)),
+            same_id: self.index.same_id_elsewhere(&request.id, name).map(|cluster| self.known(&cluster)),
             cluster_seen: self.queue.get(&csr.name_any()).is_some_and(|pending| pending.cluster_seen),
             rate_limit_reached: (!self.limits.allow_new_cluster(per_minute)).then_some(per_minute),
             just_approved: self.limits.was_just_approved(name),
@@ -232,7 +232,7 @@ impl Registrar {
             allow_new_key: annotation(ANNOTATION_ALLOW_NEW_KEY) == "true",
             deleting: cluster.metadata.deletion_timestamp.is_some(),
             accepted: cluster.spec.accepted,
-            silent: self.view.silent(&cluster.name_any(), Instant::now()),
+            silent: self.index.silent(&cluster.name_any(), Instant::now()),
         }
     }
 }

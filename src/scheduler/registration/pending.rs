@@ -120,8 +120,8 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Whether another cluster may be created, of so many in a minute. Whoever stole an init token can add clusters; it must
-    /// not be able to flood the control plane with them.
+    /// Returns true while the rate limit allows another cluster. Whoever stole an init token can add clusters, but must not
+    /// be able to flood the control plane with them.
     pub(super) fn allow_new_cluster(&self, per_minute: usize) -> bool {
         self.created.iter().filter(|at| is_recent(at)).count() < per_minute
     }
@@ -131,7 +131,7 @@ impl Limits {
         self.created.push(Instant::now());
     }
 
-    /// Whether a certificate of a cluster was approved just now. A holder of one certificate could request others without
+    /// Returns true where a certificate of a cluster was approved just now. A holder of one certificate could request others without
     /// end, and keep everybody else waiting.
     pub(super) fn was_just_approved(&self, cluster: &str) -> bool {
         self.approved.get(cluster).is_some_and(|at| at.elapsed() < RETRY_INTERVAL)

@@ -56,9 +56,9 @@ fn registrar_of(found: BTreeMap<String, Value>) -> (Registrar, watch::Sender<Opt
     let client = Client::new(service, "default");
     let reporter = Reporter { controller: "test".to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
-    let view = Arc::new(View::complete());
+    let index = Arc::new(Index::complete());
     let (sender, settings) = watch::channel(None);
-    (Registrar::new(client, view, settings, Metrics::default(), recorder), sender, asked)
+    (Registrar::new(client, index, settings, Metrics::default(), recorder), sender, asked)
 }
 
 fn names_a_minute(count: usize) -> Settings {
@@ -185,7 +185,7 @@ async fn a_denied_validity_is_annotated() {
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 #[tokio::test]
-async fn a_deregistration_denies_pending_ones() {
+async fn a_deregistration_denies_pending() {
     let key = KeyPair::generate().unwrap();
     let joins = asks_with(&key, "a", 1);
     let mut leaves = asks_with(&key, "a", 2);
@@ -224,7 +224,7 @@ async fn acceptance_is_awaited_without_reads() {
     registrar.retry_pending().await;
     assert_eq!(asked.lock().unwrap().len(), reads, "nothing has changed");
     cluster.spec.accepted = true;
-    registrar.view.put(cluster.clone());
+    registrar.index.put(cluster.clone());
     registrar.retry_pending().await;
     assert!(asked.lock().unwrap().len() > reads, "the watch says that it is accepted");
 }
