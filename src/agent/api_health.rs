@@ -1,65 +1,65 @@
-//! Is the workload cluster's own API server well? Asked often, believed slowly: a change counts after 30 seconds.
+//! Health of the workload cluster's own API server: probed often, smoothed: a change counts after 30 seconds.
 
 use std::time::Duration;
 
-/// How long a new answer has to hold.
+/// Time that a changed result has to hold.
 const WINDOW: Duration = Duration::from_secs(30);
 
-/// After how long an opinion is told again.
-const AGAIN: Duration = Duration::from_secs(300);
+/// Time after which the same health is reported again.
+const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// An opinion that changes only when the evidence stays the same for a while.
+/// Health that changes only when the probes agree for a while.
 #[derive(Debug, Default)]
-pub struct Smooth {
+pub struct Smoothed {
     current: Option<bool>,
-    /// The opposite answer, and since when it has been heard without a break.
-    doubt: Option<Duration>,
+    /// Time of the first of the opposite results, which have followed without a break.
+    opposite_since: Option<Duration>,
 }
 
-impl Smooth {
-    /// Takes an answer heard at the time `now`, counted from any beginning; returns the opinion.
-    pub fn hear(&mut self, well: bool, now: Duration) -> bool {
+impl Smoothed {
+    /// Records the result of a probe at the time `now`, counted from any beginning; returns the health.
+    pub fn record(&mut self, healthy: bool, now: Duration) -> bool {
         let Some(current) = self.current else {
-            self.current = Some(well);
-            return well;
+            self.current = Some(healthy);
+            return healthy;
         };
-        if well == current {
-            self.doubt = None;
+        if healthy == current {
+            self.opposite_since = None;
             return current;
         }
-        let since = *self.doubt.get_or_insert(now);
+        let since = *self.opposite_since.get_or_insert(now);
         if now.saturating_sub(since) < WINDOW {
             return current;
         }
-        *self = Self { current: Some(well), doubt: None };
-        well
+        *self = Self { current: Some(healthy), opposite_since: None };
+        healthy
     }
 }
 
-/// What the control plane was told last, and when that is to be said again.
+/// Last report to the control plane, and the time of the next.
 #[derive(Debug, Default)]
-pub struct Told {
-    opinion: Option<bool>,
-    again: Duration,
+pub struct Reported {
+    healthy: Option<bool>,
+    next: Duration,
 }
 
-impl Told {
-    /// Whether the opinion `well` is to be told at the time `now`.
-    pub fn is_due(&self, well: bool, now: Duration) -> bool {
-        self.opinion != Some(well) || now >= self.again
+impl Reported {
+    /// Returns true where a report is due at the time `now`.
+    pub fn is_due(&self, healthy: bool, now: Duration) -> bool {
+        self.healthy != Some(healthy) || now >= self.next
     }
 
-    /// Notes that it was told, to be said again after about `spread` times five minutes: what the control plane knew may
-    /// be lost to it, and all who were told together need not be so for ever. Returns whether it is another opinion.
-    pub fn note(&mut self, well: bool, now: Duration, spread: f64) -> bool {
-        let before = self.opinion.replace(well);
-        self.again = now + AGAIN.mul_f64(spread);
-        before != Some(well)
+    /// Records a report, to be repeated after `spread` times five minutes: the control plane may lose it, and agents that
+    /// reported together should not do so for ever. Returns true where the health changed.
+    pub fn record(&mut self, healthy: bool, now: Duration, spread: f64) -> bool {
+        let before = self.healthy.replace(healthy);
+        self.next = now + REPORT_INTERVAL.mul_f64(spread);
+        before != Some(healthy)
     }
 
-    /// Notes that another agent may have told something else since.
+    /// Records that another agent may have reported since.
     pub fn forget(&mut self) {
-        self.opinion = None;
+        self.healthy = None;
     }
 }
 
@@ -68,17 +68,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_opinion_is_told_when_it_is_new_and_again_every_five_minutes() {
-        let mut told = Told::default();
-        assert!(told.is_due(true, at(0)));
-        assert!(told.note(true, at(0), 1.0));
-        assert!(!told.is_due(true, at(299)) && told.is_due(false, at(1)));
-        assert!(told.is_due(true, at(300)));
-        assert!(!told.note(true, at(300), 0.9), "that is no news");
-        assert!(!told.is_due(true, at(569)) && told.is_due(true, at(570)));
-        told.note(true, at(570), 1.0);
-        told.forget();
-        assert!(told.is_due(true, at(571)), "another agent worked in between");
+    fn health_is_reported_on_change() {
+        let mut reported = Reported::default();
+        assert!(reported.is_due(true, at(0)));
+        assert!(reported.record(true, at(0), 1.0));
+        assert!(!reported.is_due(true, at(299)) && reported.is_due(false, at(1)));
+        assert!(reported.is_due(true, at(300)));
+        assert!(!reported.record(true, at(300), 0.9), "unchanged");
+        assert!(!reported.is_due(true, at(569)) && reported.is_due(true, at(570)));
+        reported.record(true, at(570), 1.0);
+        reported.forget();
+        assert!(reported.is_due(true, at(571)), "another agent worked in between");
     }
 
     fn at(seconds: u64) -> Duration {
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_counts_only_after_thirty_seconds_without_a_break() {
-        let mut smooth = Smooth::default();
-        assert!(smooth.hear(true, at(0)), "the first answer counts at once");
-        assert!(smooth.hear(false, at(10)) && smooth.hear(false, at(39)));
-        assert!(smooth.hear(true, at(40)), "one good answer ends the doubt");
-        assert!(smooth.hear(false, at(50)) && smooth.hear(false, at(79)));
-        assert!(!smooth.hear(false, at(80)));
-        assert!(!smooth.hear(true, at(90)), "recovery is believed as slowly");
-        assert!(smooth.hear(true, at(120)));
+    fn a_change_counts_after_thirty_seconds() {
+        let mut health = Smoothed::default();
+        assert!(health.record(true, at(0)), "the first answer counts at once");
+        assert!(health.record(false, at(10)) && health.record(false, at(39)));
+        assert!(health.record(true, at(40)), "one good result ends the change");
+        assert!(health.record(false, at(50)) && health.record(false, at(79)));
+        assert!(!health.record(false, at(80)));
+        assert!(!health.record(true, at(90)), "recovery takes as long");
+        assert!(health.record(true, at(120)));
     }
 }

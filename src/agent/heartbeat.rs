@@ -1,11 +1,11 @@
 //! The heartbeat: a Lease in the control plane, renewed by a task and a connection of its own, so that nothing else
-//! that the agent does can hold it up.
+//! that the agent does can delay it.
 //!
-//! Of two live agents with one identity (a cloned cluster, two replicas) one holds the Lease and works, the other stays
-//! passive. A holder that goes away writes its name out of it.
+//! Of two live agents with one identity (a cloned cluster, two replicas) one holds the Lease and is active, the other is
+//! passive. A holder that stops releases the Lease.
 //!
-//! A container that is started anew in its pod takes at once what it held before, by the name that both have. Clones of a
-//! pod have that name as well, so a Lease in our name is ours only as long as all that happens to it are our own writes.
+//! A container that is restarted in its pod takes at once the Lease that it held before, as the identity is the pod's. Clones
+//! of a pod have that identity as well, so a Lease with our identity is ours only as long as every write to it is our own.
 
 use std::time::Duration;
 
@@ -25,50 +25,50 @@ use crate::k8s::backoff::jittered;
 use crate::k8s::connect_error::{Hop, hop};
 use crate::k8s::daemon_client::{CallError, call};
 
-/// How much of that may have passed before we looked: what clocks claim, or what happened while we saw nothing. The rest,
-/// longer than a live holder is silent, is to be seen.
-const UNSEEN: Duration = Duration::from_secs(28);
-/// How many renewals without an answer are remembered: with [`RETRY`] between them, those of minutes.
-const UNANSWERED: usize = 100;
+/// Part of the Lease's duration that may have passed unobserved: by what clocks claim, or while requests failed. The rest,
+/// longer than the time between two renewals, has to be observed.
+const MAX_UNOBSERVED: Duration = Duration::from_secs(28);
+/// Number of renewals without an answer that are remembered: with [`RETRY`] between them, those of minutes.
+const MAX_UNANSWERED: usize = 100;
 /// Time to the next attempt after one that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How the heartbeat stands.
+/// Status of the Lease, as this agent sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pulse {
-    /// Not tried yet.
+pub enum LeaseStatus {
+    /// No attempt yet.
     Starting,
     /// We hold the Lease.
-    Beating,
-    /// Another agent with our identity does.
+    Held,
+    /// Another agent with our identity holds it.
     Passive {
         /// Its identity.
         holder: String,
     },
-    /// The control plane does not take it.
+    /// Renewals fail.
     Failing {
-        /// Where on the way.
+        /// Hop of the connection that fails.
         hop: &'static str,
-        /// Why.
+        /// The error.
         error: String,
-        /// Whether the control plane no longer accepts who we are.
+        /// The control plane does not accept our certificate.
         refused: bool,
     },
 }
 
-/// The Lease as last seen.
+/// The Lease as last observed.
 #[derive(Debug, Clone)]
-struct Seen {
+struct Observed {
     lease: Lease,
     since: Instant,
-    /// Whether it is held by us, and not by another process with our name.
-    ours: bool,
+    /// It is held by us, and not by another process with our identity.
+    owned: bool,
 }
 
-impl Seen {
-    /// Whether we may write it.
+impl Observed {
+    /// Returns true where we may write it.
     fn may_take(&self, now: Instant) -> bool {
-        self.ours || holder(&self.lease).is_empty() || now.duration_since(self.since) >= LEASE_DURATION
+        self.owned || holder(&self.lease).is_empty() || now.duration_since(self.since) >= LEASE_DURATION
     }
 }
 
@@ -80,203 +80,220 @@ fn renew_time(lease: &Lease) -> Option<Timestamp> {
     Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }
 
-/// The heart of one identity.
-pub struct Heart {
+/// Renews the Lease of one cluster.
+pub struct LeaseRenewer {
     api: Api<Lease>,
     identity: String,
-    seen: Option<Seen>,
-    /// Whether the Lease was ever ours.
+    observed: Option<Observed>,
+    /// The Lease was ours at some time.
     held: bool,
-    /// Renewals without an answer: they may be written all the same, as long as the Lease is the one they were made of.
-    sent: Vec<Timestamp>,
-    /// Whether the last call went well, so that what was seen then was seen without a break.
-    sees: bool,
-    pulse: watch::Sender<Pulse>,
+    /// Renewals without an answer: they may be written all the same, as long as the Lease has the version that they replace.
+    unanswered: Vec<Timestamp>,
+    /// The last call succeeded, so that the observation has no gap.
+    observing: bool,
+    status: watch::Sender<LeaseStatus>,
     metrics: Metrics,
-    said: OnChange,
+    logged: OnChange,
 }
 
-impl Heart {
-    /// A heart that beats for the cluster `name` by `client`.
-    pub fn new(client: Client, name: &str, identity: String, pulse: watch::Sender<Pulse>, metrics: Metrics) -> Self {
+impl LeaseRenewer {
+    /// Creates the renewer of the cluster `name`.
+    pub fn new(
+        client: Client,
+        name: &str,
+        identity: String,
+        status: watch::Sender<LeaseStatus>,
+        metrics: Metrics,
+    ) -> Self {
         let api = Api::namespaced(client, &cluster_namespace(name));
-        let (seen, sent, said) = (None, Vec::new(), OnChange::default());
-        Self { api, identity, seen, held: false, sent, sees: false, pulse, metrics, said }
+        let (observed, unanswered, logged) = (None, Vec::new(), OnChange::default());
+        Self { api, identity, observed, held: false, unanswered, observing: false, status, metrics, logged }
     }
 
-    /// Beats until dropped.
+    /// Renews until dropped.
     pub async fn run(&mut self) {
         loop {
             let started = Instant::now();
-            let pulse = match self.beat().await {
-                Ok(pulse) => pulse,
+            let status = match self.renew().await {
+                Ok(status) => status,
                 Err(error) => {
                     let hop = hop(&error);
                     let refused = matches!(hop, Hop::Unauthorized | Hop::Forbidden);
-                    Pulse::Failing { hop: hop.as_str(), error: error.to_string(), refused }
+                    LeaseStatus::Failing { hop: hop.as_str(), error: error.to_string(), refused }
                 }
             };
-            let next = match &pulse {
-                Pulse::Beating => jittered(LEASE_RENEW_INTERVAL, 0.1).saturating_sub(started.elapsed()),
+            let next = match &status {
+                LeaseStatus::Held => jittered(LEASE_RENEW_INTERVAL, 0.1).saturating_sub(started.elapsed()),
                 _ => jittered(RETRY, 0.3),
             };
-            self.say(&pulse);
-            self.pulse.send_replace(pulse);
+            self.record(&status);
+            self.status.send_replace(status);
             tokio::time::sleep(next).await;
         }
     }
 
-    fn say(&self, pulse: &Pulse) {
-        let result = match pulse {
-            Pulse::Beating => "ok",
-            Pulse::Passive { .. } => "passive",
+    /// Counts and logs.
+    fn record(&self, status: &LeaseStatus) {
+        let result = match status {
+            LeaseStatus::Held => "ok",
+            LeaseStatus::Passive { .. } => "passive",
             _ => "failed",
         };
         let passive = f64::from(u8::from(result == "passive"));
         self.metrics.gauge("fleet_agent_identity_conflict", "Whether another agent holds the Lease.", &[], passive);
         self.metrics.count("fleet_agent_heartbeats_total", "Renewals of the Lease.", &[("result", result)]);
-        let news = match pulse {
-            Pulse::Failing { hop, .. } => format!("failing {hop}"),
+        let summary = match status {
+            LeaseStatus::Failing { hop, .. } => format!("failing {hop}"),
             other => format!("{other:?}"),
         };
-        if !self.said.news("pulse", &news) {
+        if !self.logged.changed("status", &summary) {
             return;
         }
-        match pulse {
-            Pulse::Starting => {}
-            Pulse::Beating => tracing::info!("heartbeat taken"),
-            Pulse::Passive { holder } => {
+        match status {
+            LeaseStatus::Starting => {}
+            LeaseStatus::Held => tracing::info!("Lease held"),
+            LeaseStatus::Passive { holder } => {
                 tracing::warn!(
                     reason = "IdentityConflict",
                     holder,
                     "another agent holds this cluster's Lease; staying passive"
                 );
             }
-            Pulse::Failing { hop, error, .. } => tracing::warn!(hop, error, "heartbeat not taken"),
+            LeaseStatus::Failing { hop, error, .. } => tracing::warn!(hop, error, "renewal of the Lease failed"),
         }
     }
 
-    async fn beat(&mut self) -> Result<Pulse, CallError> {
-        let beaten = self.try_beat().await;
-        self.sees = beaten.is_ok();
-        beaten
+    async fn renew(&mut self) -> Result<LeaseStatus, CallError> {
+        let status = self.try_renew().await;
+        self.observing = status.is_ok();
+        status
     }
 
-    /// What was seen stays through errors: whoever forgot it would believe the clocks once more.
-    async fn try_beat(&mut self) -> Result<Pulse, CallError> {
-        let seen = match self.seen.clone() {
+    /// Renews the Lease. The observation is retained through errors: without it the clocks would be believed once more.
+    async fn try_renew(&mut self) -> Result<LeaseStatus, CallError> {
+        let observed = match self.observed.clone() {
             // While we hold it, our own last write is the newest version, unless somebody interferes.
-            Some(seen) if self.sees && seen.ours => seen,
-            before => self.look(before).await?,
+            Some(observed) if self.observing && observed.owned => observed,
+            before => self.observe(before).await?,
         };
-        if !seen.may_take(Instant::now()) {
-            return Ok(self.passive(&seen.lease));
+        if !observed.may_take(Instant::now()) {
+            return Ok(self.passive(&observed.lease));
         }
-        // As exact as the server keeps it, to be known again.
+        // In the precision of the server, so that it can be recognised.
         let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond()).unwrap_or_default();
-        let lease = renewed(&seen.lease, &self.identity, now);
-        self.remember(now);
+        let lease = renewed(&observed.lease, &self.identity, now);
+        self.record_sent(now);
         let started = Instant::now();
         let lease = call(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await;
-        self.metrics.took("fleet_agent_heartbeat_seconds", "How long a renewal of the Lease took.", started.elapsed());
+        self.metrics.observe(
+            "fleet_agent_heartbeat_seconds",
+            "How long a renewal of the Lease took.",
+            started.elapsed(),
+        );
         match lease {
             Ok(lease) => {
-                self.sent.clear();
+                self.unanswered.clear();
                 self.held = true;
-                self.seen = Some(Seen { lease, since: Instant::now(), ours: true });
-                Ok(Pulse::Beating)
+                self.observed = Some(Observed { lease, since: Instant::now(), owned: true });
+                Ok(LeaseStatus::Held)
             }
-            // Somebody wrote in between, or we did without hearing of it: look who.
+            // Somebody wrote in between, or we did without receiving the answer.
             Err(e) if e.is_conflict() => {
-                let now = self.look(Some(seen)).await?;
+                let now = self.observe(Some(observed)).await?;
                 if now.may_take(Instant::now()) { Err(e) } else { Ok(self.passive(&now.lease)) }
             }
             Err(e) => Err(e),
         }
     }
 
-    fn passive(&self, lease: &Lease) -> Pulse {
+    fn passive(&self, lease: &Lease) -> LeaseStatus {
         let holder = holder(lease);
-        Pulse::Passive { holder: if holder == self.identity { format!("another {holder}") } else { holder.to_owned() } }
-    }
-
-    /// Notes a renewal that is about to be sent. Of those before it that have no answer, none is still under way after so
-    /// many others.
-    fn remember(&mut self, renewal: Timestamp) {
-        if self.sent.len() >= UNANSWERED {
-            self.sent.remove(0);
+        LeaseStatus::Passive {
+            holder: if holder == self.identity { format!("another {holder}") } else { holder.to_owned() },
         }
-        self.sent.push(renewal);
     }
 
-    async fn look(&mut self, before: Option<Seen>) -> Result<Seen, CallError> {
+    /// Records a renewal that is about to be sent. The oldest one without an answer cannot be in flight any more after so many
+    /// others.
+    fn record_sent(&mut self, renewal: Timestamp) {
+        if self.unanswered.len() >= MAX_UNANSWERED {
+            self.unanswered.remove(0);
+        }
+        self.unanswered.push(renewal);
+    }
+
+    async fn observe(&mut self, before: Option<Observed>) -> Result<Observed, CallError> {
         let lease = call(self.api.get(AGENT_LEASE)).await?;
         let now = Instant::now();
-        let seen = match before {
-            Some(seen) if seen.lease.metadata.resource_version == lease.metadata.resource_version => {
-                let since = if self.sees { seen.since } else { seen.since.max(unseen(now, UNSEEN)) };
-                Seen { since, ..seen }
+        let observed = match before {
+            Some(observed) if observed.lease.metadata.resource_version == lease.metadata.resource_version => {
+                let since = if self.observing {
+                    observed.since
+                } else {
+                    observed.since.max(unobserved_since(now, MAX_UNOBSERVED))
+                };
+                Observed { since, ..observed }
             }
             before => {
-                let ours = holder(&lease) == self.identity && self.knows(&lease, before.as_ref());
-                // What was made of an older version is refused by now.
-                self.sent.clear();
+                let owned = holder(&lease) == self.identity && self.is_own_renewal(&lease, before.as_ref());
+                // Writes that replace an older version are refused from now on.
+                self.unanswered.clear();
                 let since = match before {
                     Some(_) => now,
-                    // The successor of an agent that died long ago need not watch the whole of its Lease grow old again.
-                    None => unseen(now, age(&lease, Timestamp::now())),
+                    // The successor of an agent that died long ago need not wait for the whole duration of its Lease.
+                    None => unobserved_since(now, age(&lease, Timestamp::now())),
                 };
-                Seen { lease, since, ours }
+                Observed { lease, since, owned }
             }
         };
-        self.held |= seen.ours;
-        self.seen = Some(seen.clone());
-        Ok(seen)
+        self.held |= observed.owned;
+        self.observed = Some(observed.clone());
+        Ok(observed)
     }
 
-    /// Whether a Lease in our name was renewed by ourselves. The first time, by whoever had that name before us. What is not
-    /// newer than our last renewal was only edited, or comes from a backup of the control plane; with another process it
-    /// would be the one whose clock is behind that gives way.
-    fn knows(&self, lease: &Lease, before: Option<&Seen>) -> bool {
+    /// Returns true where a Lease with our identity was renewed by ourselves; the first time, by whoever had that identity
+    /// before us. A Lease that is not newer than our last renewal was only edited, or comes from a backup of the control
+    /// plane; if it was another process, the one whose clock is behind becomes passive.
+    fn is_own_renewal(&self, lease: &Lease, before: Option<&Observed>) -> bool {
         let renewed = renew_time(lease);
-        let old = before.is_some_and(|seen| seen.ours && renewed <= renew_time(&seen.lease));
-        !self.held || old || renewed.is_some_and(|at| self.sent.contains(&at))
+        let old = before.is_some_and(|observed| observed.owned && renewed <= renew_time(&observed.lease));
+        !self.held || old || renewed.is_some_and(|at| self.unanswered.contains(&at))
     }
 
-    /// Writes our name out of the Lease, so that our successor need not wait.
+    /// Removes our identity from the Lease, so that our successor need not wait.
     pub async fn release(&mut self) {
-        let Some(seen) = self.seen.take().filter(|seen| seen.ours) else { return };
-        // The time stays: giving up is no sign of life.
-        let mut lease = seen.lease;
+        let Some(observed) = self.observed.take().filter(|observed| observed.owned) else { return };
+        // The time is retained: a release is no renewal.
+        let mut lease = observed.lease;
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = Some(String::new());
         }
         if let Err(error) = call(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await {
-            tracing::debug!(%error, "the lease could not be released");
+            tracing::debug!(%error, "releasing the Lease failed");
         }
     }
 }
 
-/// When a Lease was renewed that has not been for `age`, as far as that may be believed without having seen it.
-fn unseen(now: Instant, age: Duration) -> Instant {
-    now.checked_sub(age.min(UNSEEN)).unwrap_or(now)
+/// Returns the time of a renewal that was `age` ago, of which at most [`MAX_UNOBSERVED`] is believed.
+fn unobserved_since(now: Instant, age: Duration) -> Instant {
+    now.checked_sub(age.min(MAX_UNOBSERVED)).unwrap_or(now)
 }
 
-/// How old a Lease says that it is. Clocks can differ, so it is believed at the first look alone, and in part.
+/// Returns the age of a Lease by its own time. Clocks can differ, so it is used at the first observation only, and in part.
 fn age(lease: &Lease, now: Timestamp) -> Duration {
     renew_time(lease).map_or(Duration::ZERO, |at| Duration::try_from(now.duration_since(at)).unwrap_or_default())
 }
 
 fn renewed(lease: &Lease, identity: &str, now: Timestamp) -> Lease {
     let before = lease.spec.clone().unwrap_or_default();
-    let stays = before.holder_identity.as_deref() == Some(identity);
+    let same = before.holder_identity.as_deref() == Some(identity);
     let mut next = lease.clone();
     next.metadata.managed_fields = None;
     next.spec = Some(LeaseSpec {
         holder_identity: Some(identity.to_owned()),
         lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
-        acquire_time: if stays { before.acquire_time } else { Some(MicroTime(now)) },
-        lease_transitions: Some(before.lease_transitions.unwrap_or(0).saturating_add(i32::from(!stays))),
+        acquire_time: if same { before.acquire_time } else { Some(MicroTime(now)) },
+        lease_transitions: Some(before.lease_transitions.unwrap_or(0).saturating_add(i32::from(!same))),
         renew_time: Some(MicroTime(now)),
         ..LeaseSpec::default()
     });

@@ -1,4 +1,4 @@
-//! Hearts of one name or of several, and what becomes of their renewals.
+//! Renewers of one identity or of several, and failures of their renewals.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,37 +14,37 @@ fn held_by(identity: &str) -> Lease {
     Lease { spec: Some(spec), ..Lease::default() }
 }
 
-/// A Lease that is not ours.
-fn seen(lease: Lease, since: Instant) -> Seen {
-    Seen { lease, since, ours: false }
+/// Returns an observation of a Lease that is not ours.
+fn foreign(lease: Lease, since: Instant) -> Observed {
+    Observed { lease, since, owned: false }
 }
 
-fn heart(client: Client) -> Heart {
-    Heart::new(client, "west", "me".to_owned(), watch::channel(Pulse::Starting).0, Metrics::default())
+fn renewer(client: Client) -> LeaseRenewer {
+    LeaseRenewer::new(client, "west", "me".to_owned(), watch::channel(LeaseStatus::Starting).0, Metrics::default())
 }
 
-/// What happens to a renewal that has no good answer.
+/// Failure of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     /// It is written.
     Lost,
-    /// It is written after the Lease was looked at again.
+    /// It is written after the Lease was read again.
     Late,
     /// It is not written.
     Refused,
 }
 
-/// A control plane that has a Lease and knows its versions.
+/// A control plane with a Lease and its versions.
 #[derive(Debug, Default)]
-struct Hub {
+struct ControlPlane {
     spec: Value,
     version: u64,
-    /// What is wrong with the next renewal.
+    /// Failure of the next renewal.
     fault: Option<Fault>,
     late: Option<Value>,
 }
 
-impl Hub {
+impl ControlPlane {
     fn answer(&mut self, mut brought: Value) -> Value {
         let now = self.lease();
         if brought.is_null() {
@@ -83,78 +83,78 @@ impl Hub {
     }
 }
 
-fn hub(there: &Arc<Mutex<Hub>>) -> Client {
-    let there = Arc::clone(there);
-    test_api::api(move |_, brought| there.lock().unwrap().answer(brought))
+fn control_plane(server: &Arc<Mutex<ControlPlane>>) -> Client {
+    let server = Arc::clone(server);
+    test_api::api(move |_, brought| server.lock().unwrap().answer(brought))
 }
 
 #[test]
-fn a_second_agent_takes_over_only_after_the_first_went_silent() {
+fn only_an_expired_lease_is_taken() {
     let start = Instant::now();
     let almost = start + LEASE_DURATION.checked_sub(Duration::from_millis(1)).unwrap();
-    assert!(seen(Lease::default(), start).may_take(start));
-    assert!(Seen { ours: true, ..seen(held_by("me"), start) }.may_take(start));
-    assert!(!seen(held_by("you"), start).may_take(almost));
-    assert!(seen(held_by("you"), start).may_take(start + LEASE_DURATION));
+    assert!(foreign(Lease::default(), start).may_take(start));
+    assert!(Observed { owned: true, ..foreign(held_by("me"), start) }.may_take(start));
+    assert!(!foreign(held_by("you"), start).may_take(almost));
+    assert!(foreign(held_by("you"), start).may_take(start + LEASE_DURATION));
 }
 
 #[tokio::test]
-async fn of_two_processes_with_one_name_the_later_one_works_and_the_other_is_passive_until_it_is_silent() {
-    let there = Arc::default();
-    let [mut first, mut second] = [heart(hub(&there)), heart(hub(&there))];
-    let passive = Pulse::Passive { holder: "another me".to_owned() };
+async fn the_later_of_two_clones_is_active() {
+    let server = Arc::default();
+    let [mut first, mut second] = [renewer(control_plane(&server)), renewer(control_plane(&server))];
+    let passive = LeaseStatus::Passive { holder: "another me".to_owned() };
     for _ in 0..2 {
-        assert_eq!(first.beat().await.unwrap(), Pulse::Beating);
+        assert_eq!(first.renew().await.unwrap(), LeaseStatus::Held);
     }
-    assert_eq!(second.beat().await.unwrap(), Pulse::Beating, "a container that was started anew does not wait");
+    assert_eq!(second.renew().await.unwrap(), LeaseStatus::Held, "a container that was started anew does not wait");
     for _ in 0..2 {
-        assert_eq!(first.beat().await.unwrap(), passive);
-        assert_eq!(second.beat().await.unwrap(), Pulse::Beating);
+        assert_eq!(first.renew().await.unwrap(), passive);
+        assert_eq!(second.renew().await.unwrap(), LeaseStatus::Held);
     }
-    assert_eq!(first.beat().await.unwrap(), passive);
-    let seen = first.seen.as_mut().unwrap();
-    seen.since = seen.since.checked_sub(LEASE_DURATION).unwrap();
-    assert_eq!(first.beat().await.unwrap(), Pulse::Beating, "the other one said nothing for long enough");
-    assert_eq!(second.beat().await.unwrap(), passive);
+    assert_eq!(first.renew().await.unwrap(), passive);
+    let observed = first.observed.as_mut().unwrap();
+    observed.since = observed.since.checked_sub(LEASE_DURATION).unwrap();
+    assert_eq!(first.renew().await.unwrap(), LeaseStatus::Held, "the other one did not renew for long enough");
+    assert_eq!(second.renew().await.unwrap(), passive);
     second.release().await;
-    assert_eq!(first.beat().await.unwrap(), Pulse::Beating, "who is passive has nothing to give back");
+    assert_eq!(first.renew().await.unwrap(), LeaseStatus::Held, "a passive agent has nothing to release");
 }
 
 #[tokio::test]
-async fn a_renewal_is_known_again_though_its_answer_was_lost_or_late_or_the_lease_was_edited_or_is_from_a_backup() {
-    let there: Arc<Mutex<Hub>> = Arc::default();
-    let mut heart = heart(hub(&there));
-    assert_eq!(heart.beat().await.unwrap(), Pulse::Beating);
-    let backup = there.lock().unwrap().spec.clone();
+async fn own_renewals_are_recognised() {
+    let server: Arc<Mutex<ControlPlane>> = Arc::default();
+    let mut renewer = renewer(control_plane(&server));
+    assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Held);
+    let backup = server.lock().unwrap().spec.clone();
     for fault in [Fault::Lost, Fault::Late, Fault::Refused] {
-        there.lock().unwrap().fault = Some(fault);
-        assert!(heart.beat().await.is_err());
-        // What comes late is in the way of the next one.
-        let refused = heart.beat().await;
+        server.lock().unwrap().fault = Some(fault);
+        assert!(renewer.renew().await.is_err());
+        // A late write makes the next one conflict.
+        let refused = renewer.renew().await;
         assert_eq!(refused.is_err_and(|e| e.is_conflict()), fault == Fault::Late, "{fault:?}");
-        assert_eq!(heart.beat().await.unwrap(), Pulse::Beating, "{fault:?}");
+        assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Held, "{fault:?}");
     }
-    let now = there.lock().unwrap().spec.clone();
+    let now = server.lock().unwrap().spec.clone();
     for spec in [now, backup] {
-        there.lock().unwrap().write(spec);
-        assert!(heart.beat().await.is_err_and(|e| e.is_conflict()));
-        assert_eq!(heart.beat().await.unwrap(), Pulse::Beating);
+        server.lock().unwrap().write(spec);
+        assert!(renewer.renew().await.is_err_and(|e| e.is_conflict()));
+        assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Held);
     }
 }
 
 #[tokio::test]
-async fn renewals_without_an_answer_are_remembered_for_minutes_and_not_for_ever() {
-    let mut heart = heart(hub(&Arc::default()));
+async fn unanswered_renewals_are_bounded() {
+    let mut renewer = renewer(control_plane(&Arc::default()));
     for microsecond in 0..250 {
-        heart.remember(Timestamp::from_microsecond(microsecond).unwrap());
+        renewer.record_sent(Timestamp::from_microsecond(microsecond).unwrap());
     }
-    assert_eq!(heart.sent.len(), UNANSWERED);
-    assert_eq!(heart.sent.last(), Some(&Timestamp::from_microsecond(249).unwrap()));
-    assert!(RETRY * u32::try_from(UNANSWERED).unwrap() > Duration::from_secs(60), "no request takes longer");
+    assert_eq!(renewer.unanswered.len(), MAX_UNANSWERED);
+    assert_eq!(renewer.unanswered.last(), Some(&Timestamp::from_microsecond(249).unwrap()));
+    assert!(RETRY * u32::try_from(MAX_UNANSWERED).unwrap() > Duration::from_secs(60), "no request takes longer");
 }
 
 #[test]
-fn a_lease_that_grew_old_before_the_first_look_is_old_and_one_from_the_future_is_not() {
+fn a_future_renewal_has_no_age() {
     let mut lease = held_by("you");
     let at = |second| Timestamp::from_second(second).unwrap();
     assert_eq!(age(&lease, at(100)), Duration::ZERO);
@@ -164,17 +164,17 @@ fn a_lease_that_grew_old_before_the_first_look_is_old_and_one_from_the_future_is
 }
 
 #[test]
-fn a_fast_clock_takes_no_lease_from_a_live_holder() {
+fn a_fast_clock_takes_no_lease() {
     let start = Instant::now() + Duration::from_secs(3600);
-    let since = unseen(start, Duration::from_secs(600));
-    // A live holder renews within this time, which is seen.
-    assert!(!seen(held_by("you"), since).may_take(start + LEASE_RENEW_INTERVAL.mul_f64(1.1)));
-    assert!(seen(held_by("you"), since).may_take(start + LEASE_DURATION), "a dead one is followed all the same");
-    assert_eq!(unseen(start, Duration::from_secs(5)), start.checked_sub(Duration::from_secs(5)).unwrap());
+    let since = unobserved_since(start, Duration::from_secs(600));
+    // A live holder renews within this time, which is observed.
+    assert!(!foreign(held_by("you"), since).may_take(start + LEASE_RENEW_INTERVAL.mul_f64(1.1)));
+    assert!(foreign(held_by("you"), since).may_take(start + LEASE_DURATION), "a dead one is followed all the same");
+    assert_eq!(unobserved_since(start, Duration::from_secs(5)), start.checked_sub(Duration::from_secs(5)).unwrap());
 }
 
 #[tokio::test]
-async fn a_look_that_fails_does_not_make_a_fast_clock_believed() {
+async fn failed_reads_do_not_age_a_lease() {
     // The holder's clock is ten minutes behind ours; every second answer is an error.
     let asked = AtomicUsize::new(0);
     let renewed = Timestamp::now().checked_sub(SignedDuration::from_secs(600)).unwrap();
@@ -190,24 +190,24 @@ async fn a_look_that_fails_does_not_make_a_fast_clock_believed() {
             "spec": { "holderIdentity": "you", "renewTime": MicroTime(renewed) },
         })
     });
-    let mut heart = heart(client);
+    let mut renewer = renewer(client);
     for _ in 0..3 {
-        assert_eq!(heart.beat().await.unwrap(), Pulse::Passive { holder: "you".to_owned() });
-        let seen = heart.seen.clone().unwrap().since;
-        assert!(heart.beat().await.is_err());
-        assert_eq!(heart.seen.clone().unwrap().since, seen, "what was seen is kept");
+        assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Passive { holder: "you".to_owned() });
+        let observed = renewer.observed.clone().unwrap().since;
+        assert!(renewer.renew().await.is_err());
+        assert_eq!(renewer.observed.clone().unwrap().since, observed, "the observation is retained");
     }
-    assert!(heart.seen.unwrap().since.elapsed() < Duration::from_secs(1), "renewed since the first look");
+    assert!(renewer.observed.unwrap().since.elapsed() < Duration::from_secs(1), "renewed since the first read");
 }
 
 #[test]
-fn taking_over_is_counted_and_renewing_is_not() {
+fn only_acquisitions_are_counted() {
     let now = Timestamp::from_second(5).unwrap();
     let taken = renewed(&held_by("you"), "me", now).spec.unwrap();
     assert_eq!((taken.lease_transitions, taken.acquire_time), (Some(1), Some(MicroTime(now))));
     let kept = renewed(&held_by("me"), "me", now).spec.unwrap();
     assert_eq!((kept.lease_transitions, kept.acquire_time), (Some(0), None));
-    // What anybody may have written there does not make the next one a number that the server refuses.
+    // A foreign value does not make the next one a number that the server refuses.
     let mut last = held_by("you");
     last.spec.get_or_insert_default().lease_transitions = Some(i32::MAX);
     assert_eq!(renewed(&last, "me", now).spec.unwrap().lease_transitions, Some(i32::MAX));

@@ -1,8 +1,8 @@
-//! The agent's identity: a key and a certificate, kept in a Secret of the workload cluster.
+//! The agent's identity: a key and a certificate, stored in a Secret of the workload cluster.
 //!
-//! The key is saved before it is first used, so that an agent that dies in between comes back as the same one. It stays
-//! the same through renewals, as it is the proof by which the control plane knows this cluster again; it is replaced when
-//! the control plane has it on record no more, so that certificates of a registration that ended stay worthless.
+//! The key is saved before it is first used, so that an agent that crashes in between keeps its identity. Renewals keep it,
+//! as it is the proof by which the control plane recognises this cluster; it is replaced when the control plane does not
+//! have it on record any more, so that certificates of a registration that ended stay worthless.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,25 +19,25 @@ use x509_parser::prelude::FromDer as _;
 
 use crate::api::labels::{AGENT_MANAGER, AGENTS_GROUP};
 use crate::api::registration::{
-    ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as HUB, Registration,
+    ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as ISSUER, Registration,
 };
 use crate::k8s::daemon_client::{CallError, call};
 
 /// Keys of the Secret; the other two are known to installers as well.
 const KEY: &str = "tls.key";
-/// Annotation in which an agent that stands by says whose cluster's Lease it waits for.
+/// Annotation in which a passive agent reports which Lease it waits for.
 const ANNOTATION_CONFLICT: &str = "fleet-scheduler.io/identity-conflict";
-/// How often a request to leave is looked at.
-const LOOK: Duration = Duration::from_secs(3);
+/// Time between two reads of the deregistration request.
+const POLL: Duration = Duration::from_secs(3);
 
 /// A certificate that the control plane issued.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// PEM.
     pub pem: String,
-    /// Start of its life, in seconds of Unix time.
+    /// Start of its validity, in seconds of Unix time.
     pub from: i64,
-    /// End of its life.
+    /// End of its validity.
     pub until: i64,
 }
 
@@ -50,14 +50,14 @@ impl Certificate {
         Some(Self { pem: pem.to_owned(), from: validity.not_before.timestamp(), until: validity.not_after.timestamp() })
     }
 
-    /// Whether it is of `key`, and so can be used with it.
+    /// Returns true where it is of `key`, and so can be used with it.
     fn is_of(&self, key: &KeyPair) -> bool {
         let Ok((_, block)) = x509_parser::pem::parse_x509_pem(self.pem.as_bytes()) else { return false };
         x509_parser::certificate::X509Certificate::from_der(&block.contents)
             .is_ok_and(|(_, found)| key.public_key_raw() == found.public_key().subject_public_key.as_ref())
     }
 
-    /// Whether it names this user.
+    /// Returns true where it names this user.
     pub fn names(&self, user: &str) -> bool {
         let Ok((_, block)) = x509_parser::pem::parse_x509_pem(self.pem.as_bytes()) else { return false };
         x509_parser::certificate::X509Certificate::from_der(&block.contents).is_ok_and(|(_, found)| {
@@ -65,60 +65,60 @@ impl Certificate {
         })
     }
 
-    /// Whether it can still be used, with a minute to spare.
+    /// Returns true while it can be used, with a minute to spare.
     pub fn is_valid(&self, now: i64) -> bool {
         now + 60 < self.until
     }
 
-    /// When to renew it: at `share` of its life.
+    /// Returns the time to renew it: at `share` of its validity.
     pub fn renew_at(&self, share: f64) -> i64 {
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // Seconds of a life of months.
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // Seconds of a validity of months.
         let after = ((self.until - self.from) as f64 * share) as i64;
         self.from + after
     }
 
-    /// A share of a certificate's life between 70 and 80 %, at random, so that agents installed together do not renew
+    /// Returns a share of a certificate's validity between 70 and 80 %, at random, so that agents installed together do not renew
     /// together.
     pub fn random_share() -> f64 {
         rand::rng().random_range(0.7..0.8)
     }
 }
 
-/// What the Secret holds. `Debug` shows no key.
+/// Content of the Secret. `Debug` shows no key.
 #[derive(Clone)]
 pub struct Identity {
     /// The private key, PEM.
     pub key: String,
-    /// The certificate, if there is one of the control plane in `hub`.
+    /// The certificate, if there is one of the control plane in `issuer`.
     pub certificate: Option<Certificate>,
     /// The control plane that issued it and, as far as is known, accepts it; empty: none does.
-    pub hub: String,
-    /// Whether an uninstall asked the agent to leave.
+    pub issuer: String,
+    /// An uninstall requested deregistration.
     pub leave: bool,
 }
 
 impl std::fmt::Debug for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Identity").field("hub", &self.hub).field("leave", &self.leave).finish_non_exhaustive()
+        f.debug_struct("Identity").field("issuer", &self.issuer).field("leave", &self.leave).finish_non_exhaustive()
     }
 }
 
-/// The Secret.
+/// Store of the identity: a Secret of the workload cluster.
 #[derive(Clone)]
-pub struct Keeper {
+pub struct IdentityStore {
     api: Api<Secret>,
     namespace: String,
     name: String,
 }
 
-impl Keeper {
-    /// The Secret `name` in `namespace` of the workload cluster.
+impl IdentityStore {
+    /// Returns the store in the Secret `name` in `namespace`.
     pub fn new(local: Client, namespace: &str, name: &str) -> Self {
         let api = Api::namespaced(local, namespace);
         Self { api, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Reads the identity; makes and saves a key if there is none.
+    /// Reads the identity; creates and saves a key if there is none.
     pub async fn load(&self) -> Result<Identity, CallError> {
         let found = call(self.api.get_opt(&self.name)).await?;
         if let Some(identity) = found.as_ref().and_then(read) {
@@ -126,7 +126,7 @@ impl Keeper {
         }
         let data = new_key()?;
         let secret = if let Some(mut secret) = found {
-            // Something else is in it, or it is damaged: our key joins it, and whatever certificate there is goes.
+            // It holds something else, or is damaged: its data is replaced.
             secret.data = Some(data);
             call(self.api.replace(&self.name, &PostParams::default(), &secret)).await?
         } else {
@@ -147,12 +147,12 @@ impl Keeper {
         read(&secret).ok_or(CallError::TimedOut)
     }
 
-    /// Replaces the key `refused`, which the control plane has on record no more, by a new one, and drops its certificate.
+    /// Replaces the key `refused`, which the control plane does not have on record any more, and drops its certificate.
     /// Does nothing where another replica has done so: they share the Secret, and a key replaced twice would leave one of
     /// them with a key that is not saved.
     ///
     /// # Errors
-    /// A call that failed; not that the Secret was changed meanwhile, which the next look at it shows.
+    /// A call that failed, except for a conflict: the next read of the Secret shows the other write.
     pub async fn replace_key(&self, refused: &str) -> Result<(), CallError> {
         let mut secret = call(self.api.get(&self.name)).await?;
         if read(&secret).is_none_or(|identity| identity.key != refused) {
@@ -165,60 +165,59 @@ impl Keeper {
         }
     }
 
-    /// Saves a certificate, its key and whose it is. The key as well, as the Secret may have been made anew since it was
-    /// read.
-    pub async fn save(&self, key: &str, certificate: &Certificate, hub: &str) -> Result<(), CallError> {
+    /// Saves a certificate, its key and its issuer. The key as well, as the Secret may have been recreated since it was read.
+    pub async fn save(&self, key: &str, certificate: &Certificate, issuer: &str) -> Result<(), CallError> {
         let data = BTreeMap::from([
             (KEY, ByteString(key.as_bytes().to_vec())),
             (CERTIFICATE, ByteString(certificate.pem.clone().into_bytes())),
-            (HUB, ByteString(hub.as_bytes().to_vec())),
+            (ISSUER, ByteString(issuer.as_bytes().to_vec())),
         ]);
         self.merge(&json!({ "data": data })).await
     }
 
-    /// Notes that no control plane accepts the certificate any more. It stays, as what is left of a registration that the
-    /// control plane may still have.
-    pub async fn disown(&self) -> Result<(), CallError> {
-        self.merge(&json!({ "data": { HUB: "" } })).await
+    /// Records that no control plane accepts the certificate any more. It is retained, as the control plane may still have the
+    /// registration.
+    pub async fn mark_unaccepted(&self) -> Result<(), CallError> {
+        self.merge(&json!({ "data": { ISSUER: "" } })).await
     }
 
-    /// Whether an uninstall has taken back its request to leave. As long as nobody says so, it stands: a Secret that is
-    /// gone was removed by an uninstall that went on.
-    pub async fn may_stay(&self) -> bool {
+    /// Returns true where an uninstall withdrew its deregistration request. A Secret that does not exist was deleted by an
+    /// uninstall that went on.
+    pub async fn is_leave_withdrawn(&self) -> bool {
         let found = call(self.api.get_metadata_opt(&self.name)).await;
-        found.is_ok_and(|secret| secret.is_some_and(|secret| !asks_to_leave(secret.annotations())))
+        found.is_ok_and(|secret| secret.is_some_and(|secret| !is_leave_requested(secret.annotations())))
     }
 
-    /// Ends when an uninstall has taken back its request to leave.
-    pub async fn stays(&self) {
+    /// Waits until an uninstall withdraws its deregistration request.
+    pub async fn leave_withdrawn(&self) {
         loop {
-            tokio::time::sleep(LOOK).await;
-            if self.may_stay().await {
+            tokio::time::sleep(POLL).await;
+            if self.is_leave_withdrawn().await {
                 return;
             }
         }
     }
 
-    /// What was last said of the registration, by whichever replica.
-    pub async fn word(&self) -> Result<Option<Registration>, CallError> {
+    /// Returns the last report about the registration, by whichever replica.
+    pub async fn last_report(&self) -> Result<Option<Registration>, CallError> {
         let found = call(self.api.get_metadata_opt(&self.name)).await?;
         Ok(found.and_then(|secret| Registration::read(secret.annotations())))
     }
 
-    /// Says how the registration stands, for whoever installs or uninstalls.
-    pub async fn say(&self, state: &str, reason: &str, message: &str) -> Result<(), CallError> {
-        let said = Registration {
+    /// Reports the state of the registration, for an install or uninstall that waits for it.
+    pub async fn report(&self, state: &str, reason: &str, message: &str) -> Result<(), CallError> {
+        let report = Registration {
             state: state.to_owned(),
             reason: reason.to_owned(),
             message: message.to_owned(),
             at: Timestamp::now().to_string(),
         };
-        self.merge(&json!({ "metadata": { "annotations": { ANNOTATION_STATE: json!(said).to_string() } } })).await
+        self.merge(&json!({ "metadata": { "annotations": { ANNOTATION_STATE: json!(report).to_string() } } })).await
     }
 
-    /// Says that an agent stands by, and why, apart from [`Self::say`]: replicas share the Secret, and the word there is
-    /// that of the one that works. `None` when it works itself.
-    pub async fn stand_by(&self, why: Option<&str>) -> Result<(), CallError> {
+    /// Reports that an agent is passive, apart from [`Self::report`]: replicas share the Secret, and the report there is that
+    /// of the active one. `None` when it is active itself.
+    pub async fn report_standby(&self, why: Option<&str>) -> Result<(), CallError> {
         self.merge(&json!({ "metadata": { "annotations": { ANNOTATION_CONFLICT: why } } })).await
     }
 
@@ -228,7 +227,7 @@ impl Keeper {
     }
 }
 
-/// Data of a Secret that holds a new key and nothing else.
+/// Returns the data of a Secret that holds a new key and nothing else.
 fn new_key() -> Result<BTreeMap<String, ByteString>, CallError> {
     let key = KeyPair::generate().map_err(|e| kube::Error::Service(Box::new(e)))?.serialize_pem();
     Ok(BTreeMap::from([(KEY.to_owned(), ByteString(key.into_bytes()))]))
@@ -242,17 +241,17 @@ fn read(secret: &Secret) -> Option<Identity> {
         key,
         // One of another key cannot be used, however long it is valid.
         certificate: text(CERTIFICATE).and_then(|pem| Certificate::parse(&pem)).filter(|found| found.is_of(&pair)),
-        hub: text(HUB).unwrap_or_default(),
-        leave: asks_to_leave(secret.annotations()),
+        issuer: text(ISSUER).unwrap_or_default(),
+        leave: is_leave_requested(secret.annotations()),
     })
 }
 
-/// Whether an uninstall asks the agent to leave.
-fn asks_to_leave(annotations: &BTreeMap<String, String>) -> bool {
+/// Returns true where an uninstall requests deregistration.
+fn is_leave_requested(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get(ANNOTATION_LEAVE).is_some_and(|value| value == "true")
 }
 
-/// A certificate signing request for `user`, signed by `key`, in PEM.
+/// Returns a certificate signing request for `user`, signed by `key`, in PEM.
 pub fn signing_request(key: &str, user: &str) -> Result<String, rcgen::Error> {
     let key = KeyPair::from_pem(key)?;
     let mut params = CertificateParams::default();
@@ -270,7 +269,7 @@ mod tests {
     use crate::agent::test_api;
 
     #[test]
-    fn a_certificate_is_renewed_between_seven_and_eight_tenths_of_its_life() {
+    fn renewal_is_at_70_to_80_percent() {
         let certificate = Certificate { pem: String::new(), from: 1000, until: 2000 };
         for _ in 0..100 {
             let at = certificate.renew_at(Certificate::random_share());
@@ -280,19 +279,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_to_leave_stands_until_the_secret_is_there_without_it() {
+    async fn a_missing_secret_withdraws_nothing() {
         for (secret, stays) in [
             (json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: "true" } } }), false),
             (json!({ "metadata": { "annotations": { "other": "true" } } }), true),
             (json!("no Secret"), false),
         ] {
-            let keeper = Keeper::new(test_api::api(move |_, _| secret.clone()), "fleet", "fleet-agent-identity");
-            assert_eq!(keeper.may_stay().await, stays);
+            let store = IdentityStore::new(test_api::api(move |_, _| secret.clone()), "fleet", "fleet-agent-identity");
+            assert_eq!(store.is_leave_withdrawn().await, stays);
         }
     }
 
     #[test]
-    fn a_certificate_of_another_key_is_none() {
+    fn a_foreign_certificate_is_ignored() {
         let [own, other] = [KeyPair::generate().unwrap(), KeyPair::generate().unwrap()];
         for (signer, fits) in [(&own, true), (&other, false)] {
             let certificate = CertificateParams::default().self_signed(signer).unwrap();
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_was_refused_is_replaced_once_whoever_of_the_replicas_comes_first() {
+    async fn replicas_replace_a_key_once() {
         let saved = Arc::new(Mutex::new(json!({})));
         let there = Arc::clone(&saved);
         let local = test_api::api(move |_, brought| {
@@ -315,20 +314,20 @@ mod tests {
             secret["metadata"]["name"] = json!("fleet-agent-identity");
             secret
         });
-        let keeper = Keeper::new(local, "fleet", "fleet-agent-identity");
+        let store = IdentityStore::new(local, "fleet", "fleet-agent-identity");
         let pair = KeyPair::generate().unwrap();
-        let data = [(KEY, pair.serialize_pem()), (CERTIFICATE, "old".to_owned()), (HUB, "hub".to_owned())];
+        let data = [(KEY, pair.serialize_pem()), (CERTIFICATE, "old".to_owned()), (ISSUER, "issuer".to_owned())];
         let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes())));
         *saved.lock().unwrap() = json!(Secret { data: Some(data.into()), ..Secret::default() });
-        keeper.replace_key(&pair.serialize_pem()).await.unwrap();
-        let first = keeper.load().await.unwrap();
-        assert!(first.key != pair.serialize_pem() && first.certificate.is_none() && first.hub.is_empty());
-        keeper.replace_key(&pair.serialize_pem()).await.unwrap();
-        assert_eq!(keeper.load().await.unwrap().key, first.key);
+        store.replace_key(&pair.serialize_pem()).await.unwrap();
+        let first = store.load().await.unwrap();
+        assert!(first.key != pair.serialize_pem() && first.certificate.is_none() && first.issuer.is_empty());
+        store.replace_key(&pair.serialize_pem()).await.unwrap();
+        assert_eq!(store.load().await.unwrap().key, first.key);
     }
 
     #[test]
-    fn a_certificate_of_another_user_is_told_from_the_agents_own() {
+    fn the_user_of_a_certificate_is_compared() {
         let pair = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -339,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_certificate_is_saved_with_the_key_that_it_is_of() {
+    async fn a_certificate_is_saved_with_its_key() {
         let saved = Arc::new(Mutex::new(serde_json::Value::Null));
         let there = Arc::clone(&saved);
         let local = test_api::api(move |_, brought| {
@@ -349,15 +348,15 @@ mod tests {
         let pair = KeyPair::generate().unwrap();
         let certificate = CertificateParams::default().self_signed(&pair).unwrap();
         let certificate = Certificate::parse(&certificate.pem()).unwrap();
-        let keeper = Keeper::new(local, "fleet", "fleet-agent-identity");
-        keeper.save(&pair.serialize_pem(), &certificate, "hub").await.unwrap();
+        let store = IdentityStore::new(local, "fleet", "fleet-agent-identity");
+        store.save(&pair.serialize_pem(), &certificate, "issuer").await.unwrap();
         let data = serde_json::from_value(saved.lock().unwrap().clone()).unwrap();
         let identity = read(&Secret { data: Some(data), ..Secret::default() }).unwrap();
         assert!(identity.certificate == Some(certificate) && identity.key == pair.serialize_pem());
     }
 
     #[test]
-    fn an_identity_is_read_back_and_does_not_show_its_key() {
+    fn debug_output_hides_the_key() {
         let key = KeyPair::generate().unwrap().serialize_pem();
         let mut secret =
             Secret { data: Some([(KEY.to_owned(), ByteString(key.clone().into_bytes()))].into()), ..Secret::default() };

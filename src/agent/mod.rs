@@ -1,13 +1,13 @@
-//! `fleet-agent`: makes a workload cluster a member of a control plane, and keeps it one.
+//! `fleet-agent`: registers a workload cluster with a control plane, and keeps it registered.
 //!
 //! Every connection starts here. The agent registers with an init token, gets a certificate of its own, renews a
-//! Lease, reports what its nodes have, and lets go when it is uninstalled.
+//! Lease, reports its inventory, and deregisters when it is uninstalled.
 //!
 //! In the workload cluster it needs: `get` on the namespace `kube-system`; `list` and `watch` on nodes and pods; `get`
 //! on `/readyz` and `/version` and on the ConfigMap `kube-system/cluster-autoscaler-status`; in its own namespace
 //! `create` on Secrets, and `get`, `update` and `patch` on the Secret `fleet-agent-identity`.
 //!
-//! What it says of its registration stands in an annotation of that Secret, see [`crate::api::registration`]; an
+//! The state of its registration is reported in an annotation of that Secret, see [`crate::api::registration`]; an
 //! uninstall sets the annotation `fleet-scheduler.io/leave: "true"` there and waits for the state `Left`.
 
 pub mod api_health;
@@ -36,7 +36,7 @@ use rand::RngExt as _;
 use crate::api::init_kubeconfig::Init;
 use crate::api::labels::{AGENT_LEASE, cluster_namespace};
 use crate::api::protocol::NEW_KEY_NEEDED;
-use crate::api::registration::{LEAVE_FAILED, Registration, gone, state as said};
+use crate::api::registration::{LEAVE_FAILED, Registration, gone, state as phase};
 use crate::daemon::admin::Admin;
 use crate::daemon::log;
 use crate::daemon::log::LogFormat;
@@ -46,20 +46,20 @@ use crate::k8s::backoff::Backoff;
 use crate::k8s::connect_error::hop;
 use crate::k8s::daemon_client;
 use crate::k8s::daemon_client::{CallError, call};
-use identity::{Certificate, Identity, Keeper};
+use identity::{Certificate, Identity, IdentityStore};
 use inventory::watch::Observed;
 use readyz::State;
-use register::{Life, RegisterError};
-use session::{End, Term};
+use register::{RegisterError, Validity};
+use session::{Session, SessionEnd};
 use settings::{Args, Cli, Command};
 
-/// The reason with which an agent is blocked whose init token is not accepted.
+/// Reason of an agent that is blocked because its init token is not accepted.
 const TOKEN_EXPIRED: &str = "InitTokenExpired";
 
-/// Runs until SIGTERM or SIGINT, or probes once. Returns whether all is well.
+/// Runs until SIGTERM or SIGINT, or probes once. Returns false where the probe failed.
 ///
 /// # Errors
-/// What keeps it from starting.
+/// A failed start.
 pub fn run(cli: Cli) -> anyhow::Result<bool> {
     if let Some(Command::Probe(args)) = &cli.command {
         log::start(LogFormat::Text);
@@ -88,13 +88,13 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let local = local_client(&args).await?;
     let observed = Observed::default();
     tokio::spawn(inventory::watch::watch(local.clone(), observed.clone()));
-    let keeper = Keeper::new(local.clone(), &args.namespace, &args.identity_secret);
+    let store = IdentityStore::new(local.clone(), &args.namespace, &args.identity_secret);
     let holder = args.identity.clone().unwrap_or_else(|| format!("{:016x}", rand::rng().random::<u64>()));
-    let life = Life::of(args.certificate_seconds);
-    let agent = Agent { args, local, keeper, state, metrics, observed, holder, life, stop: stop.clone() };
+    let validity = Validity::new(args.certificate_seconds);
+    let agent = Agent { args, local, store, state, metrics, observed, holder, validity, stop: stop.clone() };
     tokio::select! {
-        () = agent.live() => {}
-        // A term in progress hears of it by itself, and gives its Lease back.
+        () = agent.run() => {}
+        // The session observes the signal itself, and releases its Lease.
         () = async { stop.wait().await; tokio::time::sleep(Duration::from_secs(4)).await } => {}
     }
     tracing::info!("stopped");
@@ -112,36 +112,35 @@ async fn local_client(args: &Args) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// The agent with what it works with.
+/// The agent, with its clients and settings.
 struct Agent {
     args: Args,
     local: Client,
-    keeper: Keeper,
+    store: IdentityStore,
     state: Arc<State>,
     metrics: Metrics,
     observed: Observed,
-    /// By what it holds the Lease.
+    /// Identity in the Lease.
     holder: String,
-    /// For how long it asks for certificates.
-    life: Life,
+    validity: Validity,
     stop: Stop,
 }
 
-/// What keeps the agent from working.
+/// Failure that keeps the agent from connecting.
 struct Blocked {
     reason: String,
     message: String,
-    /// Whether asking again soon may help.
-    soon: bool,
+    /// An early retry may help.
+    retry_soon: bool,
 }
 
 impl Blocked {
     fn new(reason: &str, message: &(impl ToString + ?Sized)) -> Self {
-        Self { reason: reason.to_owned(), message: message.to_string(), soon: true }
+        Self { reason: reason.to_owned(), message: message.to_string(), retry_soon: true }
     }
 
-    /// A call to the control plane that failed, with the hop.
-    fn hub(error: &CallError) -> Self {
+    /// Returns the failure of a call to the control plane, with the hop.
+    fn control_plane(error: &CallError) -> Self {
         Self::new("ControlPlaneUnreachable", &format!("{}: {error}", hop(error).as_str()))
     }
 
@@ -149,51 +148,51 @@ impl Blocked {
         Self::new("WorkloadClusterUnreachable", &format!("{}: {error}", hop(error).as_str()))
     }
 
-    /// As what it is said after the last `word`. A request that was under way still is: the control plane may have a
-    /// Cluster by it, which an uninstall has to know.
-    fn state(&self, word: Option<&Registration>) -> &'static str {
-        let asked = word.is_some_and(|word| word.is(said::REGISTERING));
+    /// Returns the state to report after the `last` one. A request that was pending still is: the control plane may have
+    /// created a Cluster for it, which an uninstall has to know.
+    fn state(&self, last: Option<&Registration>) -> &'static str {
+        let requested = last.is_some_and(|last| last.is(phase::REGISTERING));
         match self {
-            Self { soon: false, .. } => said::REFUSED,
-            // By this an uninstall hears that it is not met.
-            Self { reason, .. } if reason == LEAVE_FAILED || !asked => said::BLOCKED,
-            Self { .. } => said::REGISTERING,
+            Self { retry_soon: false, .. } => phase::REFUSED,
+            // An uninstall waits for this answer.
+            Self { reason, .. } if reason == LEAVE_FAILED || !requested => phase::BLOCKED,
+            Self { .. } => phase::REGISTERING,
         }
     }
 }
 
 impl Agent {
-    /// Registers and serves, term after term, until it is time to stop or the cluster has left.
-    async fn live(&self) {
+    /// Runs session after session, until it is time to stop.
+    async fn run(&self) {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         while !self.stop.stopped() {
-            let blocked = match Box::pin(self.term()).await {
-                Ok(End::Again) => {
+            let blocked = match Box::pin(self.session()).await {
+                Ok(SessionEnd::Restart) => {
                     backoff.reset();
                     continue;
                 }
-                Ok(End::Stopped) => return,
-                Ok(End::Left) => {
-                    self.state.blocked("Left", "this cluster has left the control plane");
+                Ok(SessionEnd::Stopped) => return,
+                Ok(SessionEnd::Left) => {
+                    self.state.blocked("Left", "this cluster was deregistered");
                     tokio::select! {
-                        () = self.keeper.stays() => {}
+                        () = self.store.leave_withdrawn() => {}
                         () = self.stop.wait() => return,
                     }
-                    // An uninstall that did not wait for our answer, or an install anew.
-                    tracing::info!("registering again: the request to leave was taken back");
-                    let _ = self.keeper.disown().await;
+                    // An uninstall that did not wait for our answer, or a new install.
+                    tracing::info!("registering again: the deregistration request was withdrawn");
+                    let _ = self.store.mark_unaccepted().await;
                     continue;
                 }
                 Err(blocked) => blocked,
             };
             if self.state.blocked(&blocked.reason, &blocked.message) {
                 tracing::warn!(reason = blocked.reason, detail = blocked.message, "not connected");
-                // Whoever installs reads it there; without the Secret, the log and /readyz have it.
-                let word = self.keeper.word().await.unwrap_or_default();
-                let state = blocked.state(word.as_ref());
-                let _ = self.keeper.say(state, &blocked.reason, &blocked.message).await;
+                // For an install that waits; without the Secret it is in the log and in /readyz.
+                let last = self.store.last_report().await.unwrap_or_default();
+                let state = blocked.state(last.as_ref());
+                let _ = self.store.report(state, &blocked.reason, &blocked.message).await;
             }
-            let wait = if blocked.soon { backoff.next_wait() } else { Duration::from_secs(30) };
+            let wait = if blocked.retry_soon { backoff.next_wait() } else { Duration::from_secs(30) };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.stop.wait() => {}
@@ -201,70 +200,69 @@ impl Agent {
         }
     }
 
-    /// One term: from what the files and the Secret say now, until one of them changes.
-    async fn term(&self) -> Result<End, Blocked> {
+    /// Runs one session, from the current files and Secret until one of them changes.
+    async fn session(&self) -> Result<SessionEnd, Blocked> {
         let id = self.cluster_id().await?;
-        let identity = self.keeper.load().await.map_err(|e| Blocked::local(&e))?;
+        let identity = self.store.load().await.map_err(|e| Blocked::local(&e))?;
         let init =
             Init::read(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", &e))?;
         let now = Timestamp::now().as_second();
         let certificate = match &identity.certificate {
             Some(certificate)
-                if identity.hub == init.hub()
+                if identity.issuer == init.hub()
                     && certificate.is_valid(now)
-                    && self.is_ours(certificate, &identity, &id) =>
+                    && self.is_own(certificate, &identity, &id) =>
             {
                 certificate.clone()
             }
-            // The key is proof enough for that, and there may be a request that waits.
+            // The key is proof enough, and a request may be pending.
             _ if identity.leave => return self.withdraw(&init, &identity, &id).await,
             old => {
                 if old.as_ref().is_some_and(|c| !c.is_valid(now)) {
-                    tracing::warn!(reason = "CertificateExpired", "asking for a new certificate with the init token");
+                    tracing::warn!(reason = "CertificateExpired", "requesting a new certificate with the init token");
                 }
-                self.registered(&init, &identity, &id).await?
+                self.obtain_certificate(&init, &identity, &id).await?
             }
         };
-        let term = Term {
+        let session = Session {
             args: self.args.clone(),
             local: self.local.clone(),
-            keeper: self.keeper.clone(),
+            store: self.store.clone(),
             state: self.state.clone(),
             metrics: self.metrics.clone(),
             observed: self.observed.clone(),
             holder: self.holder.clone(),
-            life: self.life.clone(),
+            validity: self.validity.clone(),
             stop: self.stop.clone(),
             init,
             identity,
             certificate,
             cluster_id: id,
         };
-        Box::pin(term.run()).await.map_err(|e| Blocked::hub(&e))
+        Box::pin(session.run()).await.map_err(|e| Blocked::control_plane(&e))
     }
 
-    /// Whether a certificate is of the user that this agent would ask for. One of another cluster name, or of an agent
-    /// that is older than user names with keys, has no rights.
-    fn is_ours(&self, certificate: &Certificate, identity: &Identity, id: &str) -> bool {
+    /// Returns true where a certificate is of the user that this agent would request. One of another cluster name, or of an
+    /// agent that is older than user names with keys, has no rights.
+    fn is_own(&self, certificate: &Certificate, identity: &Identity, id: &str) -> bool {
         register::user_of(&self.args, id, &identity.key).is_ok_and(|user| certificate.names(&user))
     }
 
-    /// The UID of the namespace `kube-system`: as old as the cluster, and different in every one.
+    /// Returns the UID of the namespace `kube-system`: as old as the cluster, and different in every one.
     async fn cluster_id(&self) -> Result<String, Blocked> {
         let api: Api<Namespace> = Api::all(self.local.clone());
         let found = call(api.get("kube-system")).await.map_err(|e| Blocked::local(&e))?;
         found.uid().ok_or_else(|| Blocked::new("ClusterIdUnknown", "the namespace kube-system has no UID"))
     }
 
-    /// Leaves without a certificate that the control plane accepts: what this cluster has there, if anything, is taken
-    /// back.
-    async fn withdraw(&self, init: &Init, identity: &Identity, id: &str) -> Result<End, Blocked> {
+    /// Deregisters without a certificate that the control plane accepts.
+    async fn withdraw(&self, init: &Init, identity: &Identity, id: &str) -> Result<SessionEnd, Blocked> {
         let failed = |why: String| Blocked::new(LEAVE_FAILED, &why);
-        let hub = init.token_client().map_err(|e| failed(e.to_string()))?;
+        let control_plane = init.token_client().map_err(|e| failed(e.to_string()))?;
         let withdrawn = tokio::select! {
-            withdrawn = register::withdraw(&hub, &self.args, &self.life, id, &identity.key) => withdrawn,
-            // That request cannot be taken out again. Where it is heard all the same, we register once more.
-            () = self.keeper.stays() => return Ok(End::Again),
+            withdrawn = register::withdraw(&control_plane, &self.args, &self.validity, id, &identity.key) => withdrawn,
+            // That request cannot be withdrawn. Where it is executed all the same, we register once more.
+            () = self.store.leave_withdrawn() => return Ok(SessionEnd::Restart),
         };
         match withdrawn {
             Ok(()) => {}
@@ -276,46 +274,47 @@ impl Agent {
             Err(RegisterError::Call(error)) => return Err(failed(format!("{}: {error}", hop(&error).as_str()))),
             Err(error) => return Err(failed(error.to_string())),
         }
-        let _ = self.keeper.say(said::LEFT, "Withdrawn", "the control plane knows nothing of this cluster").await;
-        Ok(End::Left)
+        let _ = self.store.report(phase::LEFT, "Withdrawn", "the control plane has nothing of this cluster").await;
+        Ok(SessionEnd::Left)
     }
 
-    /// Registers with the init token. Where that one has ended, there may be a certificate that was refused once: it is
-    /// all that can help then, and what it was refused for may be over.
-    async fn registered(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
+    /// Registers with the init token. Where that is expired, a certificate that was refused before may be accepted again.
+    async fn obtain_certificate(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
         match self.register(init, identity, id).await {
-            Err(blocked) if blocked.reason == TOKEN_EXPIRED => self.accepted_again(init, identity).await.ok_or(blocked),
+            Err(blocked) if blocked.reason == TOKEN_EXPIRED => {
+                self.reuse_certificate(init, identity).await.ok_or(blocked)
+            }
             answer => answer,
         }
     }
 
-    /// The certificate that is kept, if the control plane takes it.
-    async fn accepted_again(&self, init: &Init, identity: &Identity) -> Option<Certificate> {
+    /// Returns the stored certificate, if the control plane accepts it.
+    async fn reuse_certificate(&self, init: &Init, identity: &Identity) -> Option<Certificate> {
         let certificate = identity.certificate.clone().filter(|c| c.is_valid(Timestamp::now().as_second()))?;
-        let hub = init.client(&certificate.pem, &identity.key).ok()?;
-        let leases: Api<Lease> = Api::namespaced(hub, &cluster_namespace(self.args.cluster_name.as_str()));
+        let control_plane = init.client(&certificate.pem, &identity.key).ok()?;
+        let leases: Api<Lease> = Api::namespaced(control_plane, &cluster_namespace(self.args.cluster_name.as_str()));
         call(leases.get_metadata_opt(AGENT_LEASE)).await.ok()?;
-        self.keeper.save(&identity.key, &certificate, &init.hub()).await.ok()?;
-        tracing::info!("the init token has ended, and the control plane accepts the certificate again");
+        self.store.save(&identity.key, &certificate, &init.hub()).await.ok()?;
+        tracing::info!("the init token is expired, and the control plane accepts the certificate again");
         Some(certificate)
     }
 
     async fn register(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
-        let hub = init.token_client().map_err(|e| Blocked::new("InitSecretInvalid", &e))?;
+        let control_plane = init.token_client().map_err(|e| Blocked::new("InitSecretInvalid", &e))?;
         let waiting = async |reason: &'static str, message: String| {
             if self.state.blocked(reason, &message) {
                 tracing::info!(reason, detail = message, "registering");
-                let _ = self.keeper.say(said::REGISTERING, reason, &message).await;
+                let _ = self.store.report(phase::REGISTERING, reason, &message).await;
             }
         };
-        let (args, life, key) = (&self.args, &self.life, &identity.key);
-        // Certificates of this key may be anywhere, so the control plane has to know it, or it is replaced.
+        let (args, validity, key) = (&self.args, &self.validity, &identity.key);
+        // Certificates of this key may be anywhere: unless the control plane has it on record, it is replaced.
         let rejoins = identity.certificate.is_some();
-        let asked = async {
+        let requested = async {
             if rejoins {
-                register::rejoin(&hub, args, life, id, key, waiting).await
+                register::rejoin(&control_plane, args, validity, id, key, waiting).await
             } else {
-                register::certificate(&hub, args, life, id, key, waiting).await
+                register::certificate(&control_plane, args, validity, id, key, waiting).await
             }
         };
         let changed = async {
@@ -324,38 +323,38 @@ impl Agent {
                 if Init::read(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.digest() != init.digest()) {
                     return Blocked::new("InitSecretChanged", "starting again with the new init Secret");
                 }
-                if self.keeper.load().await.is_ok_and(|identity| identity.leave) {
+                if self.store.load().await.is_ok_and(|identity| identity.leave) {
                     return Blocked::new("Leaving", "an uninstall asked for it; taking the registration back");
                 }
             }
         };
         let answer = tokio::select! {
-            answer = asked => answer,
+            answer = requested => answer,
             blocked = changed => return Err(blocked),
         };
-        if let Err(RegisterError::Denied { reason, message }) = &answer
+        if let Err(RegisterError::Denied { reason, message, .. }) = &answer
             && rejoins
             && reason == NEW_KEY_NEEDED
         {
-            self.keeper.replace_key(key).await.map_err(|e| Blocked::local(&e))?;
+            self.store.replace_key(key).await.map_err(|e| Blocked::local(&e))?;
             return Err(Blocked::new(NEW_KEY_NEEDED, message));
         }
         let certificate = answer.map_err(|error| match error {
-            RegisterError::Denied { reason, message } => {
-                // A wish to leave that was taken back and heard later: nothing of us is there that would be in our way.
-                let soon = reason == gone::CLUSTER_LEFT;
-                Blocked { reason, message, soon }
+            RegisterError::Denied { reason, message, .. } => {
+                // A deregistration that was withdrawn and executed later: nothing of this cluster is left there.
+                let retry_soon = reason == gone::CLUSTER_LEFT;
+                Blocked { reason, message, retry_soon }
             }
             RegisterError::Call(e) if e.code() == Some(401) => Blocked {
                 reason: TOKEN_EXPIRED.to_owned(),
                 message: "the control plane does not accept the init token; copy the Secret fleet-cluster-init-kubeconfig again"
                     .to_owned(),
-                soon: false,
+                retry_soon: false,
             },
-            RegisterError::Call(e) => Blocked::hub(&e),
+            RegisterError::Call(e) => Blocked::control_plane(&e),
             other => Blocked::new("RegistrationFailed", &other),
         })?;
-        self.keeper.save(&identity.key, &certificate, &init.hub()).await.map_err(|e| Blocked::local(&e))?;
+        self.store.save(&identity.key, &certificate, &init.hub()).await.map_err(|e| Blocked::local(&e))?;
         tracing::info!(until = certificate.until, "registered");
         Ok(certificate)
     }
@@ -378,7 +377,7 @@ mod tests {
 
     use super::*;
 
-    /// A control plane that takes no init token, and answers with `code` whoever reads a Lease by a certificate.
+    /// Returns a control plane that refuses the init token, and answers with `code` to reads of a Lease by certificate.
     async fn control_plane(code: u16) -> Init {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let init = format!(
@@ -405,7 +404,7 @@ mod tests {
         init
     }
 
-    /// An agent of the cluster `west`, and what it saved last.
+    /// Returns an agent of the cluster `west`, and what it saved last.
     fn agent() -> (Agent, Arc<Mutex<Value>>) {
         let saved: Arc<Mutex<Value>> = Arc::default();
         let there = Arc::clone(&saved);
@@ -415,20 +414,20 @@ mod tests {
         });
         let agent = Agent {
             args: Cli::parse_from(["fleet-agent", "--cluster-name", "west"]).args.unwrap(),
-            keeper: Keeper::new(local.clone(), "fleet", "fleet-agent-identity"),
+            store: IdentityStore::new(local.clone(), "fleet", "fleet-agent-identity"),
             local,
             state: Arc::default(),
             metrics: Metrics::default(),
             observed: Observed::default(),
             holder: "me".to_owned(),
             stop: Stop::default(),
-            life: Life::of(7_776_000),
+            validity: Validity::new(7_776_000),
         };
         (agent, saved)
     }
 
     #[tokio::test]
-    async fn a_certificate_that_is_accepted_again_is_used_where_the_init_token_has_ended() {
+    async fn an_expired_token_reuses_a_certificate() {
         let pair = KeyPair::generate().unwrap();
         let pem = CertificateParams::default().self_signed(&pair).unwrap().pem();
         let certificate = Certificate::parse(&pem).unwrap();
@@ -437,34 +436,34 @@ mod tests {
             let mut identity = Identity {
                 key: pair.serialize_pem(),
                 certificate: Some(certificate.clone()),
-                hub: String::new(),
+                issuer: String::new(),
                 leave: false,
             };
-            let answer = agent.registered(&init, &identity, "0a1b2c3d-1111-2222-3333-444455556666").await;
+            let answer = agent.obtain_certificate(&init, &identity, "0a1b2c3d-1111-2222-3333-444455556666").await;
             assert_eq!(answer.as_ref().is_ok_and(|c| *c == certificate), accepted, "{code}");
             assert!(accepted || answer.is_err_and(|blocked| blocked.reason == TOKEN_EXPIRED), "{code}");
             assert_eq!(!saved.lock().unwrap().is_null(), accepted, "{code}");
-            // One whose life is over is of no use.
+            // An expired one is of no use.
             identity.certificate = Some(Certificate { until: 0, ..certificate.clone() });
-            assert!(agent.registered(&init, &identity, "0a1b2c3d-1111-2222-3333-444455556666").await.is_err());
+            assert!(agent.obtain_certificate(&init, &identity, "0a1b2c3d-1111-2222-3333-444455556666").await.is_err());
         }
     }
 
     #[test]
-    fn a_request_that_is_under_way_stays_so_while_something_is_in_the_way() {
-        let word = |state: &str| Registration {
+    fn a_pending_request_stays_reported() {
+        let report = |state: &str| Registration {
             state: state.to_owned(),
             reason: String::new(),
             message: String::new(),
             at: String::new(),
         };
-        let asked = word(said::REGISTERING);
+        let requested = report(phase::REGISTERING);
         let unreachable = Blocked::new("ControlPlaneUnreachable", "tcp: refused");
-        assert_eq!(unreachable.state(Some(&asked)), said::REGISTERING);
-        assert_eq!(unreachable.state(Some(&word(said::CONNECTED))), said::BLOCKED);
-        assert_eq!(unreachable.state(None), said::BLOCKED);
-        assert_eq!(Blocked::new(LEAVE_FAILED, "tcp: refused").state(Some(&asked)), said::BLOCKED);
-        let denied = Blocked { soon: false, ..Blocked::new("ClusterNameInUse", "another has it") };
-        assert_eq!(denied.state(Some(&asked)), said::REFUSED);
+        assert_eq!(unreachable.state(Some(&requested)), phase::REGISTERING);
+        assert_eq!(unreachable.state(Some(&report(phase::CONNECTED))), phase::BLOCKED);
+        assert_eq!(unreachable.state(None), phase::BLOCKED);
+        assert_eq!(Blocked::new(LEAVE_FAILED, "tcp: refused").state(Some(&requested)), phase::BLOCKED);
+        let denied = Blocked { retry_soon: false, ..Blocked::new("ClusterNameInUse", "another has it") };
+        assert_eq!(denied.state(Some(&requested)), phase::REFUSED);
     }
 }

@@ -1,4 +1,4 @@
-//! `fleet-agent probe`: whether the control plane is reached from a pod of this cluster, hop by hop.
+//! `fleet-agent probe`: checks the connection to the control plane from a pod of this cluster, hop by hop.
 //!
 //! It runs in a short-lived pod before an agent is installed: with the same image, on the same network, from the same
 //! Secret. Its result is one line of JSON, which a pod shows as its termination message.
@@ -16,7 +16,7 @@ use crate::api::probe::Outcome;
 use crate::k8s::connect_error::{Hop, hop};
 use crate::k8s::daemon_client::{CallError, call};
 
-/// How long one hop may take.
+/// Timeout of one hop.
 const HOP: Duration = Duration::from_secs(5);
 /// Clocks that differ by more than this make certificates and tokens look expired or not yet valid.
 const SKEW: i64 = 60;
@@ -105,7 +105,7 @@ async fn connect(addresses: &[SocketAddr]) -> Result<(), String> {
     Err(why)
 }
 
-/// TLS, the clock and the token, by one request that the token allows: a look at a certificate request that is not there.
+/// Checks TLS, the clock and the token, by one request that the token allows: a read of a CSR that does not exist.
 async fn authenticate(init: &Init) -> Result<Option<i64>, Outcome> {
     let client = init.token_client().map_err(|error| failed("Secret", error.to_string()))?;
     let request = http::Request::get("/apis/certificates.k8s.io/v1/certificatesigningrequests/fleet-probe");
@@ -146,7 +146,7 @@ fn refused(error: &CallError, server: &str) -> Outcome {
     }
 }
 
-/// By how many seconds our clock is ahead of a `Date` header.
+/// Returns the seconds by which our clock is ahead of a `Date` header.
 fn skew(date: &str, now: Timestamp) -> Option<i64> {
     let theirs = jiff::fmt::rfc2822::parse(date).ok()?.timestamp();
     Some(now.as_second() - theirs.as_second())
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_compared_by_the_date_of_the_answer() {
+    fn clock_skew_is_read_from_the_date() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         assert_eq!(skew("Fri, 15 Jan 2027 08:00:00 GMT", now), Some(0));
         assert_eq!(skew("Fri, 15 Jan 2027 08:10:00 GMT", now), Some(-600));

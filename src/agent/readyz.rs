@@ -1,10 +1,10 @@
-//! How the agent stands; the answer of `/readyz`.
+//! Stage of the agent: the answer of `/readyz`.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::daemon::admin::Ready;
 
-/// Where the agent is on its way.
+/// Stage of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
     /// Something that it needs is missing or fails.
@@ -14,11 +14,11 @@ pub enum Stage {
         /// For people.
         message: String,
     },
-    /// Registered, and the heartbeat is taken.
+    /// Registered, and the Lease is held.
     Connected,
-    /// Registered, and another agent with our identity works; ours is to be there.
+    /// Registered; another agent with our identity is active.
     Standby {
-        /// By what it holds the Lease.
+        /// Identity of the holder.
         holder: String,
     },
 }
@@ -34,7 +34,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Notes a stage. Returns whether it is new.
+    /// Sets the stage. Returns true where it changed.
     pub fn set(&self, stage: Stage) -> bool {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = *current != stage;
@@ -42,7 +42,7 @@ impl State {
         new
     }
 
-    /// Notes what is missing. Returns whether that is new.
+    /// Sets the reason why the agent is blocked. Returns true where it changed.
     pub fn blocked(&self, reason: &str, message: impl Into<String>) -> bool {
         self.set(Stage::Blocked { reason: reason.to_owned(), message: message.into() })
     }
@@ -52,7 +52,7 @@ impl Ready for State {
     fn ready(&self) -> Result<String, String> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Stage::Connected => Ok("connected".to_owned()),
-            // Else a Deployment of two would never be ready.
+            // Otherwise a Deployment with two replicas would never be ready.
             Stage::Standby { holder } => Ok(format!("standing by: {holder} holds this cluster's Lease")),
             Stage::Blocked { reason, message } => Err(format!("{reason}: {message}")),
         }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_is_ready_when_it_is_connected_or_stands_by_for_one_that_is() {
+    fn connected_and_standby_are_ready() {
         let state = State::default();
         assert!(state.ready().is_err());
         assert!(state.set(Stage::Standby { holder: "pod-1".to_owned() }));

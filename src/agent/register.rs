@@ -1,4 +1,4 @@
-//! Getting a certificate: post a request, wait for the answer, keep what comes back.
+//! Requests a certificate: posts a CertificateSigningRequest and waits for its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -15,21 +15,21 @@ use super::identity::{Certificate, signing_request};
 use super::settings::Args;
 use crate::api::labels::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, key_fingerprint, user_name};
-use crate::api::registration::{ANNOTATION_LEAVE, gone, life};
+use crate::api::registration::{ANNOTATION_LEAVE, gone, validity};
 use crate::k8s::backoff::jittered;
 use crate::k8s::daemon_client::{CallError, call};
 
-/// Time between two looks at the answer.
+/// Time between two reads of the request.
 const POLL: Duration = Duration::from_millis(if cfg!(test) { 15 } else { 1500 });
 
-/// For how many seconds certificates are asked for: as many as were wanted, until the control plane says that it allows
-/// fewer. That is remembered until the agent starts anew.
+/// Validity of the certificates that are requested, in seconds: as configured, until the control plane allows less. That
+/// is remembered until the agent is restarted.
 #[derive(Debug, Clone)]
-pub struct Life(Arc<AtomicI32>);
+pub struct Validity(Arc<AtomicI32>);
 
-impl Life {
-    /// A life that nobody has objected to yet.
-    pub fn of(seconds: i32) -> Self {
+impl Validity {
+    /// Creates the validity as configured.
+    pub fn new(seconds: i32) -> Self {
         Self(Arc::new(AtomicI32::new(seconds)))
     }
 
@@ -37,44 +37,47 @@ impl Life {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes from a refusal how long a life may be. None where it was about something else, or asking again is no use.
-    fn learn(&self, refusal: &RegisterError) -> Option<i32> {
-        let RegisterError::Denied { reason, message } = refusal else { return None };
-        let allowed = life::longest(message).filter(|_| reason == life::NOT_ALLOWED)?;
-        let shorter = (life::SHORTEST..self.seconds()).contains(&allowed);
+    /// Reduces the validity to what a denial allows, and returns it. None where the denial was about something else, or
+    /// another request would be of no use.
+    fn reduce(&self, denial: &RegisterError) -> Option<i32> {
+        let RegisterError::Denied { reason, max_validity, .. } = denial else { return None };
+        let allowed = max_validity.filter(|_| reason == validity::NOT_ALLOWED)?;
+        let shorter = (validity::MIN_SECONDS..self.seconds()).contains(&allowed);
         shorter.then(|| self.0.store(allowed, Ordering::Relaxed)).map(|()| allowed)
     }
 }
 
-/// Why there is no certificate.
+/// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// The control plane refused, in its own words.
+    /// The control plane denied it, with its own message.
     #[error("{reason}: {message}")]
     Denied {
         /// One word.
         reason: String,
         /// For people.
         message: String,
+        /// Longest validity that it allows, in seconds, where it says so.
+        max_validity: Option<i32>,
     },
     /// The request disappeared before it was answered.
     #[error("the request was removed before it was answered")]
     Withdrawn,
-    /// The control plane does not take a registration back.
+    /// The control plane issued a certificate in answer to a deregistration.
     #[error("the control plane does not take a registration back")]
-    Kept,
+    NotDeregistered,
     /// The key cannot sign.
     #[error("the key cannot sign a request")]
     Key(#[from] rcgen::Error),
-    /// What came back is no certificate.
+    /// The answer is no certificate.
     #[error("the control plane sent something that is no certificate")]
-    Garbage,
+    InvalidCertificate,
     /// A call failed.
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
-/// User name that the agent asks for with its private key, in PEM.
+/// Returns the user name that the agent requests with its private key, in PEM.
 ///
 /// # Errors
 /// A key that cannot be read.
@@ -83,7 +86,7 @@ pub fn user_of(args: &Args, cluster_id: &str, key: &str) -> Result<String, rcgen
     Ok(user_name(args.cluster_name.as_str(), cluster_id, &fingerprint))
 }
 
-/// The object that requests a certificate for some seconds.
+/// Returns the CertificateSigningRequest of a certificate that is valid for some seconds.
 fn request_object(
     args: &Args,
     seconds: i32,
@@ -110,13 +113,13 @@ fn request_object(
     })
 }
 
-/// Takes back a registration that has brought no certificate yet, and waits until the control plane has forgotten it.
+/// Deregisters a cluster without a certificate, and waits until the control plane has removed it.
 ///
-/// It is said by a request of the same key, which the control plane refuses once nothing of this cluster is left there.
+/// It is requested by a CSR of the same key, which the control plane denies once nothing of this cluster is left there.
 pub async fn withdraw(
-    hub: &Client,
+    control_plane: &Client,
     args: &Args,
-    life: &Life,
+    validity: &Validity,
     cluster_id: &str,
     key: &str,
 ) -> Result<(), RegisterError> {
@@ -125,37 +128,37 @@ pub async fn withdraw(
         request.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
         Ok(request)
     };
-    match ask(hub, life, request, async |_, _| {}).await {
+    match ask(control_plane, validity, request, async |_, _| {}).await {
         Err(RegisterError::Denied { reason, .. }) if [gone::CLUSTER_LEFT, gone::NOT_REGISTERED].contains(&&*reason) => {
             Ok(())
         }
         Err(error) => Err(error),
-        Ok(_) => Err(RegisterError::Kept),
+        Ok(_) => Err(RegisterError::NotDeregistered),
     }
 }
 
-/// Asks for a certificate and waits for it, however long an operator takes to accept the cluster.
+/// Requests a certificate and waits for it, however long an operator takes to accept the cluster.
 ///
-/// `waiting` is told when the request is in, and when it is approved.
+/// `waiting` is called when the request was created, and when it is approved.
 pub async fn certificate(
-    hub: &Client,
+    control_plane: &Client,
     args: &Args,
-    life: &Life,
+    validity: &Validity,
     cluster_id: &str,
     key: &str,
     waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
-    ask(hub, life, |seconds| request_object(args, seconds, cluster_id, key), waiting).await
+    ask(control_plane, validity, |seconds| request_object(args, seconds, cluster_id, key), waiting).await
 }
 
-/// Asks as [`certificate`] does, by init token, with a key for which a certificate was issued before.
+/// Requests as [`certificate`] does, by init token, with a key for which a certificate was issued before.
 ///
 /// # Errors
-/// Where the key is not on record any more, a denial with the reason [`crate::api::protocol::NEW_KEY_NEEDED`].
+/// A denial with the reason [`crate::api::protocol::NEW_KEY_NEEDED`], where the key is not on record any more.
 pub async fn rejoin(
-    hub: &Client,
+    control_plane: &Client,
     args: &Args,
-    life: &Life,
+    validity: &Validity,
     cluster_id: &str,
     key: &str,
     waiting: impl AsyncFnMut(&'static str, String),
@@ -165,60 +168,62 @@ pub async fn rejoin(
         request.annotations_mut().insert(ANNOTATION_REJOIN.to_owned(), "true".to_owned());
         Ok(request)
     };
-    ask(hub, life, request, waiting).await
+    ask(control_plane, validity, request, waiting).await
 }
 
-/// Asks with the life that is known to be allowed. Where it is not any more, the refusal says how long it may be, and the
-/// same is asked for that.
+/// Requests the validity that is known to be allowed. Where it is not any more, the denial says what is, and the request is
+/// repeated with that.
 async fn ask(
-    hub: &Client,
-    life: &Life,
+    control_plane: &Client,
+    validity: &Validity,
     request: impl Fn(i32) -> Result<CertificateSigningRequest, RegisterError>,
     mut waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
-    let answered = answer(hub, &request(life.seconds())?, &mut waiting).await;
-    match answered.as_ref().err().and_then(|refusal| life.learn(refusal)) {
+    let answered = answer(control_plane, &request(validity.seconds())?, &mut waiting).await;
+    match answered.as_ref().err().and_then(|refusal| validity.reduce(refusal)) {
         None => answered,
         Some(seconds) => {
-            tracing::info!(seconds, "the control plane allows a shorter life of certificates only");
-            answer(hub, &request(seconds)?, waiting).await
+            tracing::info!(seconds, "the control plane allows certificates of a shorter validity only");
+            answer(control_plane, &request(seconds)?, waiting).await
         }
     }
 }
 
 /// Posts a request and waits for its answer.
 async fn answer(
-    hub: &Client,
+    control_plane: &Client,
     request: &CertificateSigningRequest,
     mut waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
-    let api: Api<CertificateSigningRequest> = Api::all(hub.clone());
+    let api: Api<CertificateSigningRequest> = Api::all(control_plane.clone());
     let name = request.name_any();
     call(api.create(&PostParams::default(), request)).await?;
     waiting("RequestPosted", format!("request {name} is in")).await;
-    let mut said = false;
+    let mut approved = false;
     loop {
         tokio::time::sleep(jittered(POLL, 0.3)).await;
         let found = match call(api.get_opt(&name)).await {
             Ok(found) => found.ok_or(RegisterError::Withdrawn)?,
-            // The request is in; an outage is no reason for another one.
+            // The request exists; an outage is no reason for another one.
             Err(e) if e.code().is_none_or(|c| c >= 429) => continue,
             Err(e) => return Err(e.into()),
         };
+        let annotated = found.annotations().get(validity::ANNOTATION_MAX_SECONDS).and_then(|max| max.parse().ok());
         let status = found.status.unwrap_or_default();
         for condition in status.conditions.unwrap_or_default() {
             if ["Denied", "Failed"].contains(&condition.type_.as_str()) {
-                let reason = condition.reason.unwrap_or_default();
-                return Err(RegisterError::Denied { reason, message: condition.message.unwrap_or_default() });
+                let (reason, message) = (condition.reason.unwrap_or_default(), condition.message.unwrap_or_default());
+                let max_validity = annotated.or_else(|| validity::max_in_message(&message));
+                return Err(RegisterError::Denied { reason, message, max_validity });
             }
-            if condition.type_ == "Approved" && !said {
+            if condition.type_ == "Approved" && !approved {
                 waiting("Approved", "the control plane approved; waiting for the signature".to_owned()).await;
-                said = true;
+                approved = true;
             }
         }
         if let Some(ByteString(pem)) = status.certificate {
-            let pem = String::from_utf8(pem).map_err(|_| RegisterError::Garbage)?;
-            return Certificate::parse(&pem).ok_or(RegisterError::Garbage);
+            let pem = String::from_utf8(pem).map_err(|_| RegisterError::InvalidCertificate)?;
+            return Certificate::parse(&pem).ok_or(RegisterError::InvalidCertificate);
         }
     }
 }
@@ -240,23 +245,36 @@ mod tests {
     const WANTED: i32 = 90 * 86_400;
     const ALLOWED: i32 = 2 * 86_400;
 
-    /// A control plane that refuses lives longer than `longest`, and answers everything else with `otherwise`; and the
-    /// lives that it was asked for.
-    fn hub(longest: i32, otherwise: Value) -> (Client, Arc<Mutex<Vec<i64>>>) {
+    /// A control plane that denies a validity of more than `ALLOWED`, as `says` it, and answers everything else with
+    /// `otherwise`; and the validities that it was asked for.
+    fn control_plane_of(says: Says, otherwise: Value) -> (Client, Arc<Mutex<Vec<i64>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let lives = Arc::clone(&asked);
+        let seen = Arc::clone(&asked);
         let client = test_api::api(move |_, brought| {
-            let mut lives = lives.lock().unwrap();
-            lives.extend(brought["spec"]["expirationSeconds"].as_i64());
-            let too_long = lives.last().is_none_or(|seconds| *seconds > i64::from(longest));
-            let status = if too_long { denied(life::NOT_ALLOWED, &life::message(longest)) } else { otherwise.clone() };
+            let mut seen = seen.lock().unwrap();
+            seen.extend(brought["spec"]["expirationSeconds"].as_i64());
+            let too_long = seen.last().is_none_or(|seconds| *seconds > i64::from(ALLOWED));
+            let (annotations, message) = match says {
+                Says::ByAnnotation => {
+                    (json!({ validity::ANNOTATION_MAX_SECONDS: ALLOWED.to_string() }), "too long".to_owned())
+                }
+                Says::ByMessage => (json!({}), validity::message(ALLOWED)),
+            };
+            let status = if too_long { denied(validity::NOT_ALLOWED, &message) } else { otherwise.clone() };
             json!({
                 "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-                "metadata": { "name": "fleet-west-1" }, "spec": { "request": "", "signerName": SIGNER },
+                "metadata": { "name": "fleet-west-1", "annotations": annotations }, "spec": { "request": "", "signerName": SIGNER },
                 "status": status,
             })
         });
         (client, asked)
+    }
+
+    /// Form in which a scheduler says what it allows; those of the line before say it by message alone.
+    #[derive(Clone, Copy)]
+    enum Says {
+        ByAnnotation,
+        ByMessage,
     }
 
     fn denied(reason: &str, message: &str) -> Value {
@@ -270,40 +288,43 @@ mod tests {
     const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
 
     #[tokio::test]
-    async fn an_agent_asks_again_for_the_life_that_it_is_told_and_remembers_it() {
+    async fn the_allowed_validity_is_requested() {
         let pair = KeyPair::generate().unwrap();
         let pem = CertificateParams::default().self_signed(&pair).unwrap().pem();
-        let (hub, asked) = hub(ALLOWED, json!({ "certificate": STANDARD.encode(&pem) }));
-        let life = Life::of(WANTED);
-        for expected in [vec![WANTED, ALLOWED], vec![WANTED, ALLOWED, ALLOWED]] {
-            let quiet = async |_: &'static str, _: String| {};
-            let found = certificate(&hub, &args(), &life, ID, &pair.serialize_pem(), quiet).await.unwrap();
-            assert_eq!(found.pem, pem);
-            let expected: Vec<i64> = expected.into_iter().map(i64::from).collect();
-            assert_eq!(*asked.lock().unwrap(), expected);
+        for says in [Says::ByAnnotation, Says::ByMessage] {
+            let (control_plane, asked) = control_plane_of(says, json!({ "certificate": STANDARD.encode(&pem) }));
+            let validity = Validity::new(WANTED);
+            for expected in [vec![WANTED, ALLOWED], vec![WANTED, ALLOWED, ALLOWED]] {
+                let quiet = async |_: &'static str, _: String| {};
+                let found =
+                    certificate(&control_plane, &args(), &validity, ID, &pair.serialize_pem(), quiet).await.unwrap();
+                assert_eq!(found.pem, pem);
+                let expected: Vec<i64> = expected.into_iter().map(i64::from).collect();
+                assert_eq!(*asked.lock().unwrap(), expected);
+            }
         }
     }
 
     #[tokio::test]
-    async fn a_registration_is_taken_back_where_lives_are_short_too() {
+    async fn a_deregistration_reduces_validity_too() {
         let key = KeyPair::generate().unwrap().serialize_pem();
-        let (hub, asked) = hub(ALLOWED, denied(gone::CLUSTER_LEFT, "taken back"));
-        withdraw(&hub, &args(), &Life::of(WANTED), ID, &key).await.unwrap();
+        let (control_plane, asked) = control_plane_of(Says::ByAnnotation, denied(gone::CLUSTER_LEFT, "taken back"));
+        withdraw(&control_plane, &args(), &Validity::new(WANTED), ID, &key).await.unwrap();
         assert_eq!(*asked.lock().unwrap(), [i64::from(WANTED), i64::from(ALLOWED)]);
     }
 
     #[test]
-    fn nothing_is_learnt_from_other_refusals_or_from_lives_that_nobody_can_ask_for() {
-        let life = Life::of(WANTED);
-        for (reason, message) in [
-            ("ClusterNameInUse", life::message(ALLOWED)),
-            (life::NOT_ALLOWED, "too long".to_owned()),
-            (life::NOT_ALLOWED, life::message(life::SHORTEST - 1)),
-            (life::NOT_ALLOWED, life::message(WANTED)),
+    fn other_denials_do_not_reduce_validity() {
+        let validity = Validity::new(WANTED);
+        for (reason, max_validity) in [
+            ("ClusterNameInUse", Some(ALLOWED)),
+            (validity::NOT_ALLOWED, None),
+            (validity::NOT_ALLOWED, Some(validity::MIN_SECONDS - 1)),
+            (validity::NOT_ALLOWED, Some(WANTED)),
         ] {
-            let refusal = RegisterError::Denied { reason: reason.to_owned(), message };
-            assert_eq!(life.learn(&refusal), None, "{refusal}");
+            let denial = RegisterError::Denied { reason: reason.to_owned(), message: String::new(), max_validity };
+            assert_eq!(validity.reduce(&denial), None, "{denial} {max_validity:?}");
         }
-        assert_eq!(life.seconds(), WANTED);
+        assert_eq!(validity.seconds(), WANTED);
     }
 }

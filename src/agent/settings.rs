@@ -1,4 +1,4 @@
-//! What `fleet-agent` is told: flags and environment.
+//! Settings of `fleet-agent`: flags and environment.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,23 +22,23 @@ use crate::daemon::log::LogFormat;
     subcommand_negates_reqs = true
 )]
 pub struct Cli {
-    /// What else it does
+    /// Subcommand
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// How it works
+    /// Arguments of the agent
     #[command(flatten)]
     pub args: Option<Args>,
 }
 
-/// What the program does beside its work.
+/// Subcommands.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Try the way to the control plane, and say which hop fails
     Probe(ProbeArgs),
 }
 
-/// How the agent works.
+/// Arguments of the agent.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Name of this workload cluster in the control plane
@@ -85,7 +85,7 @@ pub struct Args {
     #[arg(long, value_name = "TEXT")]
     pub kubernetes_cluster: Option<String>,
 
-    /// Life of the certificate to ask for, in seconds
+    /// Validity of the requested certificate, in seconds
     #[arg(long, default_value_t = 90 * 86_400, value_name = "SECONDS", hide = true)]
     pub certificate_seconds: i32,
 
@@ -93,7 +93,7 @@ pub struct Args {
     #[arg(long, env = "FLEET_ADMIN_ADDRESS", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub admin_address: SocketAddr,
 
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, env = "FLEET_LOG_FORMAT", value_enum, default_value = "json")]
     pub log_format: LogFormat,
 }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_flag_that_is_given_twice_the_last_counts() {
+    fn the_last_of_repeated_flags_counts() {
         let args = |more: &[&str]| {
             let chart = ["fleet-agent", "--cluster-name=west", "--admin-address=0.0.0.0:8080", "--region=one"];
             Cli::try_parse_from(chart.iter().chain(more)).unwrap().args.unwrap()

@@ -1,4 +1,4 @@
-//! Telling the control plane: the inventory, whether our API server is well, and that we leave.
+//! Writes the agent's part of the Cluster's status: inventory, health of the API server, deregistration request.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::api_health::{Smooth, Told};
-use super::heartbeat::Pulse;
+use super::api_health::{Reported, Smoothed};
+use super::heartbeat::LeaseStatus;
 use super::inventory::cluster_reports::NodeReports;
 use super::inventory::facts::Overrides;
 use super::inventory::nodes::{printed, totals};
@@ -30,56 +30,56 @@ use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::jittered;
 use crate::k8s::daemon_client::{CallError, call};
 
-/// How often the inventory is looked at.
-const LOOK: Duration = Duration::from_secs(2);
-/// How often our API server is asked.
-const ASK: Duration = Duration::from_secs(5);
-/// The same until the control plane was told for the first time: it waits for that.
-const ASK_FIRST: Duration = Duration::from_secs(1);
-/// How often the slow facts are looked up: version, autoscaler.
-const SLOW: Duration = Duration::from_secs(300);
-/// Owns the wish to leave, so that it can be taken back.
+/// Time between two checks of the inventory.
+const POLL: Duration = Duration::from_secs(2);
+/// Time between two probes of our API server.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// The same until the first report, which the control plane waits for.
+const FIRST_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two reads of version and autoscaler.
+const FACTS_INTERVAL: Duration = Duration::from_secs(300);
+/// Field manager of the deregistration request, so that it can be withdrawn.
 const LEAVE_MANAGER: &str = "fleet-agent-leave";
-/// How often a cluster that leaves is looked at, and how often taking that back is tried.
-const LEAVE_LOOK: Duration = Duration::from_secs(1);
-/// How much later than its sender gave it up a request may still be carried out.
-const HEARD_LATE: Duration = Duration::from_secs(70);
-/// Owns the condition, so that it can be written without the inventory.
+/// Time between two attempts to deregister, and between two to withdraw that.
+const LEAVE_POLL: Duration = Duration::from_secs(1);
+/// Time for which a request may still be executed after its sender timed out.
+const LATE_EXECUTION: Duration = Duration::from_secs(70);
+/// Field manager of the condition, so that it can be written without the inventory.
 const HEALTH_MANAGER: &str = "fleet-agent-health";
 
-/// Who reports, where to and from where.
+/// Clients and facts of the reports.
 #[derive(Clone)]
 pub struct Reporter {
     /// Client of the control plane.
-    pub hub: Client,
+    pub control_plane: Client,
     /// Client of the workload cluster.
     pub local: Client,
     /// Registered name.
     pub name: String,
-    /// What the operator knows better.
+    /// Facts set by flags.
     pub overrides: Overrides,
-    /// The service version that the agent was installed as, if it was told.
+    /// Service version that the agent was installed as, if known.
     pub version: Option<ServiceVersion>,
-    /// Whether we are the one that works.
-    pub pulse: watch::Receiver<Pulse>,
-    /// Where it is counted.
+    /// Status of the Lease: only its holder reports.
+    pub lease: watch::Receiver<LeaseStatus>,
+    /// Metrics.
     pub metrics: Metrics,
 }
 
-/// What came of asking to be forgotten.
+/// Result of a deregistration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Goodbye {
-    /// The cluster is gone.
-    Forgotten,
-    /// An uninstall has taken its request back: the cluster stays.
-    TakenBack,
-    /// Our certificate is not good for that, and never was while we asked: the cluster may be gone or there.
+pub enum Deregistration {
+    /// The cluster was removed.
+    Done,
+    /// An uninstall withdrew its request: the cluster stays registered.
+    Withdrawn,
+    /// Our certificate was refused from the first request on: the cluster may be registered or not.
     Refused,
 }
 
 impl Reporter {
     fn api(&self) -> Api<Cluster> {
-        Api::all(self.hub.clone())
+        Api::all(self.control_plane.clone())
     }
 
     fn object(&self, status: &Value) -> Value {
@@ -99,45 +99,45 @@ impl Reporter {
     /// Publishes the inventory by its rules until dropped. A passive agent does not.
     pub async fn inventory(self, observed: Observed) {
         let started = Instant::now();
-        let said = OnChange::default();
+        let logged = OnChange::default();
         let mut publisher = Publisher::default();
-        let mut looked: Option<(u64, Snapshot)> = None;
-        let mut reports = NodeReports::new(&self.hub, &self.name);
-        let mut slow: Option<(Instant, String, bool)> = None;
+        let mut taken: Option<(u64, Snapshot)> = None;
+        let mut reports = NodeReports::new(&self.control_plane, &self.name);
+        let mut facts: Option<(Instant, String, bool)> = None;
         loop {
-            tokio::time::sleep(LOOK).await;
-            let pulse = self.pulse.borrow().clone();
-            if let Pulse::Passive { .. } = pulse {
-                // Whoever works now tells in our place.
+            tokio::time::sleep(POLL).await;
+            let lease = self.lease.borrow().clone();
+            if let LeaseStatus::Passive { .. } = lease {
+                // The active agent reports in our place.
                 publisher = Publisher::default();
                 reports.forget();
             }
-            if pulse != Pulse::Beating {
+            if lease != LeaseStatus::Held {
                 continue;
             }
             let revision = observed.revision();
-            if looked.as_ref().is_none_or(|(at, _)| *at != revision) {
-                looked = observed.snapshot(&self.overrides, &self.name).map(|snapshot| (revision, snapshot));
+            if taken.as_ref().is_none_or(|(at, _)| *at != revision) {
+                taken = observed.snapshot(&self.overrides, &self.name).map(|snapshot| (revision, snapshot));
             }
-            let Some((_, snapshot)) = &mut looked else { continue };
-            if slow.as_ref().is_none_or(|(at, version, _)| at.elapsed() > SLOW || version.is_empty()) {
-                slow = Some((Instant::now(), self.git_version().await, self.is_autoscaled().await));
+            let Some((_, snapshot)) = &mut taken else { continue };
+            if facts.as_ref().is_none_or(|(at, version, _)| at.elapsed() > FACTS_INTERVAL || version.is_empty()) {
+                facts = Some((Instant::now(), self.git_version().await, self.is_autoscaled().await));
             }
-            if let Some((_, version, autoscaled)) = &slow {
+            if let Some((_, version, autoscaled)) = &facts {
                 snapshot.git_version.clone_from(version);
                 snapshot.autoscaled = *autoscaled;
             }
             if !publisher.is_due(snapshot, started.elapsed()) {
                 continue;
             }
-            let asked = Instant::now();
+            let sent = Instant::now();
             let written = self.publish(snapshot, &mut reports, started.elapsed()).await;
-            self.metrics.took("fleet_agent_report_seconds", "How long a report took.", asked.elapsed());
+            self.metrics.observe("fleet_agent_report_seconds", "How long a report took.", sent.elapsed());
             let result = if written.is_ok() { "ok" } else { "failed" };
             self.metrics.count("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
             let outcome = match written {
                 Ok(()) => {
-                    publisher.told(snapshot.clone(), started.elapsed(), rand::random());
+                    publisher.reported(snapshot.clone(), started.elapsed(), rand::random());
                     "ok".to_owned()
                 }
                 Err(error) => {
@@ -145,20 +145,20 @@ impl Reporter {
                     error.to_string()
                 }
             };
-            if said.news("inventory", &outcome) {
-                tracing::info!(outcome, "inventory");
+            if logged.changed("inventory", &outcome) {
+                tracing::info!(outcome, "report of the inventory");
             }
         }
     }
 
-    /// Tells a whole inventory.
+    /// Reports a whole inventory.
     async fn publish(&self, snapshot: &Snapshot, reports: &mut NodeReports, now: Duration) -> Result<(), CallError> {
         let wall = Timestamp::now();
         reports.write(snapshot, now, wall).await?;
         self.patch(AGENT_MANAGER, &status_of(snapshot, self.version.as_ref(), wall)).await?;
-        // What is left over misleads nobody who reads the Cluster first, and has time until the next report.
-        if let Err(error) = reports.tidy(snapshot).await {
-            tracing::debug!(%error, "reports that are left over could not be deleted");
+        // Orphaned reports mislead nobody who reads the Cluster first; the next report deletes them.
+        if let Err(error) = reports.delete_orphans(snapshot).await {
+            tracing::debug!(%error, "deleting orphaned reports failed");
         }
         Ok(())
     }
@@ -176,37 +176,37 @@ impl Reporter {
         matches!(call(api.get_metadata_opt("cluster-autoscaler-status")).await, Ok(Some(_)))
     }
 
-    /// Judges our API server and reports what it thinks until dropped. A passive agent does not.
+    /// Probes our API server and reports its health until dropped. A passive agent does not report.
     pub async fn health(self) {
         let started = Instant::now();
-        let mut smooth = Smooth::default();
-        let mut told = Told::default();
-        let mut asked = ASK_FIRST;
+        let mut health = Smoothed::default();
+        let mut reported = Reported::default();
+        let mut interval = FIRST_PROBE_INTERVAL;
         loop {
-            let (answer, message) = self.ask_readyz().await;
-            let well = smooth.hear(answer, started.elapsed());
-            let pulse = self.pulse.borrow().clone();
-            match pulse {
-                // Whoever works now tells in our place.
-                Pulse::Passive { .. } => told.forget(),
-                Pulse::Beating if told.is_due(well, started.elapsed()) => {
-                    match self.tell_health(well, &message).await {
+            let (ready, message) = self.probe_readyz().await;
+            let healthy = health.record(ready, started.elapsed());
+            let lease = self.lease.borrow().clone();
+            match lease {
+                // The active agent reports in our place.
+                LeaseStatus::Passive { .. } => reported.forget(),
+                LeaseStatus::Held if reported.is_due(healthy, started.elapsed()) => {
+                    match self.report_health(healthy, &message).await {
                         Ok(()) => {
-                            if told.note(well, started.elapsed(), rand::rng().random_range(0.9..1.1)) {
-                                tracing::info!(well, detail = message, "this cluster's API server");
+                            if reported.record(healthy, started.elapsed(), rand::rng().random_range(0.9..1.1)) {
+                                tracing::info!(healthy, detail = message, "health of the API server reported");
                             }
                         }
-                        Err(error) => tracing::debug!(%error, "health could not be reported"),
+                        Err(error) => tracing::debug!(%error, "reporting health failed"),
                     }
-                    asked = ASK;
+                    interval = PROBE_INTERVAL;
                 }
                 _ => {}
             }
-            tokio::time::sleep(asked).await;
+            tokio::time::sleep(interval).await;
         }
     }
 
-    async fn ask_readyz(&self) -> (bool, String) {
+    async fn probe_readyz(&self) -> (bool, String) {
         let request = http::Request::get("/readyz").body(Vec::new());
         let Ok(request) = request else { return (false, "no request".to_owned()) };
         match call(self.local.request_text(request)).await {
@@ -215,10 +215,10 @@ impl Reporter {
         }
     }
 
-    async fn tell_health(&self, well: bool, message: &str) -> Result<(), CallError> {
-        let reason = if well { "ApiServerReady" } else { "ApiServerNotReady" };
+    async fn report_health(&self, healthy: bool, message: &str) -> Result<(), CallError> {
+        let reason = if healthy { "ApiServerReady" } else { "ApiServerNotReady" };
         let message: String = message.chars().take(1000).collect();
-        let mut condition = Condition::new(HEALTHY, well, reason, message, Timestamp::now());
+        let mut condition = Condition::new(HEALTHY, healthy, reason, message, Timestamp::now());
         let found = call(self.api().get(&self.name)).await?;
         let before = found.status.map(|s| s.conditions).unwrap_or_default();
         if let Some(old) = find(&before, HEALTHY).filter(|old| old.status == condition.status) {
@@ -228,69 +228,69 @@ impl Reporter {
         Ok(())
     }
 
-    /// The reason of the condition Ready, if that is True.
+    /// Returns the reason of the condition Ready, if that is True.
     pub async fn ready(&self) -> Result<Option<String>, CallError> {
         let cluster = call(self.api().get(&self.name)).await?;
         let conditions = cluster.status.map(|status| status.conditions).unwrap_or_default();
         Ok(find(&conditions, READY).filter(|ready| ready.is_true()).map(|ready| ready.reason.clone()))
     }
 
-    /// Asks the control plane to forget this cluster, and waits until it has: our rights are gone then. It ends sooner
-    /// when `stays` does, which says that the request was taken back; what was asked here is not, see [`Self::stay`].
-    pub async fn leave(&self, stays: impl Future<Output = ()>) -> Result<Goodbye, CallError> {
+    /// Requests deregistration, and waits until the cluster is removed and our rights are revoked. It ends early when
+    /// `withdrawn` does; the request in the control plane stands then, see [`Self::withdraw_deregistration`].
+    pub async fn deregister(&self, withdrawn: impl Future<Output = ()>) -> Result<Deregistration, CallError> {
         tokio::select! {
-            goodbye = self.say_goodbye() => goodbye,
-            () = stays => Ok(Goodbye::TakenBack),
+            result = self.request_deregistration() => result,
+            () = withdrawn => Ok(Deregistration::Withdrawn),
         }
     }
 
-    async fn say_goodbye(&self) -> Result<Goodbye, CallError> {
-        let mut heard = false;
+    async fn request_deregistration(&self) -> Result<Deregistration, CallError> {
+        let mut accepted = false;
         loop {
             match self.patch(LEAVE_MANAGER, &json!({ "leaveRequested": true })).await {
-                Ok(_) => heard = true,
-                Err(e) if e.is_not_found() => return Ok(Goodbye::Forgotten),
+                Ok(_) => accepted = true,
+                Err(e) if e.is_not_found() => return Ok(Deregistration::Done),
                 Err(e) if [Some(401), Some(403)].contains(&e.code()) => {
-                    return Ok(if heard { Goodbye::Forgotten } else { Goodbye::Refused });
+                    return Ok(if accepted { Deregistration::Done } else { Deregistration::Refused });
                 }
                 Err(e) => return Err(e),
             }
-            tokio::time::sleep(LEAVE_LOOK).await;
+            tokio::time::sleep(LEAVE_POLL).await;
         }
     }
 
-    /// Takes back what an uninstall that was given up has asked of the control plane, which would else forget this
-    /// cluster whenever it comes to that. Ends when nothing of it stands there, or we may not say so.
-    pub async fn stay(self) {
-        // What timed out for us may be heard up to a minute later.
-        for wait in [None, Some(HEARD_LATE)] {
+    /// Withdraws the deregistration request of an abandoned uninstall, which the control plane would execute otherwise. Ends
+    /// when there is no such request, or we have no right to write.
+    pub async fn withdraw_deregistration(self) {
+        // A request that timed out for us may be executed up to a minute later.
+        for wait in [None, Some(LATE_EXECUTION)] {
             tokio::time::sleep(wait.unwrap_or_default()).await;
-            while let Err(error) = self.take_back().await {
+            while let Err(error) = self.try_withdraw().await {
                 if [Some(401), Some(403), Some(404)].contains(&error.code()) {
                     return;
                 }
-                tracing::debug!(%error, "whether a wish to leave stands there");
-                tokio::time::sleep(jittered(5 * LEAVE_LOOK, 0.5)).await;
+                tracing::debug!(%error, "withdrawing the deregistration request failed; will retry");
+                tokio::time::sleep(jittered(5 * LEAVE_POLL, 0.5)).await;
             }
         }
     }
 
-    async fn take_back(&self) -> Result<(), CallError> {
+    async fn try_withdraw(&self) -> Result<(), CallError> {
         let found = call(self.api().get(&self.name)).await?;
         if found.status.and_then(|status| status.leave_requested) == Some(true) {
-            // What a manager no longer applies, and nobody else does, the server removes.
+            // The server removes a field that its manager no longer applies.
             self.patch(LEAVE_MANAGER, &json!({})).await?;
-            tracing::info!("the cluster stays: the request to leave was taken back");
+            tracing::info!("deregistration request withdrawn");
         }
         Ok(())
     }
 }
 
-/// The status that the agent owns. Above [`NODES`] nodes the maps by node are left out: the object would near what etcd
-/// takes.
+/// Returns the status that the agent owns. Above [`NODES`] nodes the maps by node are omitted: the object would near the
+/// limit of etcd.
 fn status_of(snapshot: &Snapshot, version: Option<&ServiceVersion>, now: Timestamp) -> Value {
     let facts = &snapshot.facts;
-    // One program serves several lines of the service: what it is part of and what it was built as are two things.
+    // One build serves several lines of the service, so the service version and the build are two facts.
     let build = concat!("v", env!("CARGO_PKG_VERSION"));
     let mut observed = json!({
         "gitVersion": snapshot.git_version,
@@ -326,38 +326,38 @@ mod tests {
     use crate::agent::test_api;
 
     #[tokio::test]
-    async fn a_wish_to_leave_is_taken_back_from_the_control_plane() {
-        let wish = Arc::new(Mutex::new((String::new(), Value::Null)));
-        let heard = Arc::clone(&wish);
-        let hub = test_api::api(move |uri, brought| {
-            let mut wish = heard.lock().unwrap();
+    async fn a_deregistration_is_withdrawn() {
+        let request = Arc::new(Mutex::new((String::new(), Value::Null)));
+        let server = Arc::clone(&request);
+        let control_plane = test_api::api(move |uri, brought| {
+            let mut request = server.lock().unwrap();
             if brought.is_object() {
-                *wish = (uri.query().unwrap_or_default().to_owned(), brought["status"].clone());
+                *request = (uri.query().unwrap_or_default().to_owned(), brought["status"].clone());
             }
             json!({
                 "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
-                "metadata": { "name": "west" }, "spec": { "name": "west" }, "status": wish.1,
+                "metadata": { "name": "west" }, "spec": { "name": "west" }, "status": request.1,
             })
         });
         let reporter = Reporter {
-            hub: hub.clone(),
-            local: hub,
+            control_plane: control_plane.clone(),
+            local: control_plane,
             name: "west".to_owned(),
             overrides: Overrides::default(),
             version: None,
-            pulse: watch::channel(Pulse::Beating).1,
+            lease: watch::channel(LeaseStatus::Held).1,
             metrics: Metrics::default(),
         };
-        let stays = tokio::time::sleep(Duration::from_millis(200));
-        assert_eq!(reporter.leave(stays).await.unwrap(), Goodbye::TakenBack);
-        let (by, status) = wish.lock().unwrap().clone();
+        let withdrawn = tokio::time::sleep(Duration::from_millis(200));
+        assert_eq!(reporter.deregister(withdrawn).await.unwrap(), Deregistration::Withdrawn);
+        let (by, status) = request.lock().unwrap().clone();
         assert_eq!(status, json!({ "leaveRequested": true }));
-        reporter.take_back().await.unwrap();
+        reporter.try_withdraw().await.unwrap();
         // The same manager applies nothing now: that is how the server removes it.
-        assert_eq!(*wish.lock().unwrap(), (by.clone(), json!({})));
-        *wish.lock().unwrap() = (String::new(), json!({ "leaveRequested": false }));
-        reporter.take_back().await.unwrap();
-        assert_eq!(wish.lock().unwrap().0, "", "nothing is written where nothing stands");
+        assert_eq!(*request.lock().unwrap(), (by.clone(), json!({})));
+        *request.lock().unwrap() = (String::new(), json!({ "leaveRequested": false }));
+        reporter.try_withdraw().await.unwrap();
+        assert_eq!(request.lock().unwrap().0, "", "nothing is written where nothing was requested");
     }
 
     fn snapshot(nodes: usize) -> Snapshot {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_cluster_is_told_in_sums() {
+    fn a_large_cluster_reports_totals() {
         let now = Timestamp::from_second(0).unwrap();
         let small = status_of(&snapshot(200), None, now);
         assert_eq!(small["availableResources"]["n0"]["cpu"], "1");
@@ -379,19 +379,19 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_says_as_what_it_was_installed_and_as_what_it_was_built() {
+    fn service_version_and_build_are_reported() {
         let build = concat!("v", env!("CARGO_PKG_VERSION"));
         let now = Timestamp::from_second(0).unwrap();
         let installed = "v1.1.0".parse().unwrap();
-        for (version, said) in [(None, build), (Some(&installed), "v1.1.0")] {
+        for (version, reported) in [(None, build), (Some(&installed), "v1.1.0")] {
             let status = status_of(&snapshot(1), version, now);
-            assert_eq!(status["observed"]["agentVersion"], said);
+            assert_eq!(status["observed"]["agentVersion"], reported);
             assert_eq!(status["observed"]["agentBuild"], build);
         }
     }
 
     #[test]
-    fn a_cluster_without_nodes_says_so_with_empty_maps() {
+    fn no_nodes_are_empty_maps() {
         let none = status_of(&snapshot(0), None, Timestamp::from_second(0).unwrap());
         assert_eq!(none["availableResources"], json!({}));
         assert_eq!(none["observed"]["nodeCount"], 0);

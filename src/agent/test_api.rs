@@ -1,4 +1,4 @@
-//! An API in this process, for tests of what the agent says to it.
+//! An API in this process, for tests of the agent's requests.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ pub(super) fn api(answer: impl Fn(&http::Uri, Value) -> Value + Send + Sync + 's
         async move {
             let uri = request.uri().clone();
             let brought = request.into_body().collect_bytes().await.unwrap_or_default();
-            let said = answer(&uri, serde_json::from_slice(&brought).unwrap_or_default());
-            let code = said["code"].as_u64().filter(|_| said["kind"] == "Status").unwrap_or(200);
+            let answer = answer(&uri, serde_json::from_slice(&brought).unwrap_or_default());
+            let code = answer["code"].as_u64().filter(|_| answer["kind"] == "Status").unwrap_or(200);
             let response = http::Response::builder().status(u16::try_from(code).unwrap_or(500));
-            response.body(Body::from(said.to_string().into_bytes()))
+            response.body(Body::from(answer.to_string().into_bytes()))
         }
     };
     Client::new(tower::service_fn(serve), "default")
 }
 
-/// What an API answers that does not do as it was asked.
+/// Returns the answer to a failed request.
 pub(super) fn failure(code: u16) -> Value {
     let reason = if code == 404 { "NotFound" } else { "" };
     json!({

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::registration::life;
+use super::registration::validity;
 
 /// What every length of time has to stay below: ten years.
 const LIMIT: Duration = Duration::from_secs(3650 * 86_400);
@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(3650 * 86_400);
 pub const TOKEN_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// The shortest life of a certificate.
-pub const CERTIFICATE_AT_LEAST: Duration = Duration::from_secs(life::SHORTEST.unsigned_abs() as u64);
+pub const CERTIFICATE_AT_LEAST: Duration = Duration::from_secs(validity::MIN_SECONDS.unsigned_abs() as u64);
 
 /// Why a text is no length of time that can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

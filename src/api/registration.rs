@@ -43,22 +43,26 @@ pub mod gone {
     pub const NOT_REGISTERED: &str = "NotRegistered";
 }
 
-/// Why the control plane refuses a certificate that would live for another time than it allows.
-pub mod life {
-    /// The reason.
+/// Denial of a certificate whose validity the control plane does not allow.
+pub mod validity {
+    /// Reason of the denial.
     pub const NOT_ALLOWED: &str = "LifetimeNotAllowed";
-    /// The API server's own floor, in seconds.
-    pub const SHORTEST: i32 = 600;
+    /// Minimum of the API server itself, in seconds.
+    pub const MIN_SECONDS: i32 = 600;
+    /// Annotation on the denied CSR: longest validity that the control plane allows, in seconds. The agent asks again with
+    /// that.
+    pub const ANNOTATION_MAX_SECONDS: &str = "fleet-scheduler.io/max-certificate-seconds";
 
-    /// What is said of it, where certificates live for at most `longest` seconds: an agent reads that out of it.
-    pub fn message(longest: i32) -> String {
-        format!("expirationSeconds must be from {SHORTEST} to {longest}")
+    /// Message of the denial, where at most `max` seconds are allowed. Its form stays as it is: agents that are one line
+    /// older than the scheduler read the number out of it.
+    pub fn message(max: i32) -> String {
+        format!("expirationSeconds must be from {MIN_SECONDS} to {max}")
     }
 
-    /// The longest life that such a message allows, in seconds.
-    pub fn longest(message: &str) -> Option<i32> {
-        let (_, longest) = message.strip_prefix("expirationSeconds must be from ")?.split_once(" to ")?;
-        longest.parse().ok()
+    /// Longest validity in such a message, in seconds: schedulers that are one line older than the agent do not annotate.
+    pub fn max_in_message(message: &str) -> Option<i32> {
+        let (_, max) = message.strip_prefix("expirationSeconds must be from ")?.split_once(" to ")?;
+        max.parse().ok()
     }
 }
 

@@ -16,13 +16,13 @@ use tokio::net::TcpListener;
 use super::metrics::Metrics;
 use super::stop::Stop;
 
-/// Says whether the program does its work: what it does when ready, or what is missing.
+/// Readiness of the program.
 pub trait Ready: Send + Sync + 'static {
-    /// One line for people either way.
+    /// Returns one line for people: the current work, or what is missing.
     fn ready(&self) -> Result<String, String>;
 }
 
-/// Where probes and scrapers come in.
+/// Listener for probes and scrapers.
 #[derive(Debug)]
 pub struct Admin {
     listener: TcpListener,
@@ -49,7 +49,7 @@ impl Admin {
         self.listener.local_addr()
     }
 
-    /// Answers until it is time to stop.
+    /// Serves until it is time to stop.
     pub async fn serve(self, ready: Arc<dyn Ready>, metrics: Metrics, stop: Stop) {
         loop {
             let accepted = tokio::select! {
@@ -70,7 +70,7 @@ impl Admin {
                     .timer(TokioTimer::new())
                     .header_read_timeout(Duration::from_secs(10))
                     .serve_connection(TokioIo::new(stream), service);
-                // A client that goes away in the middle is no concern of ours.
+                // A client may disconnect at any time.
                 let _ = connection.await;
             });
         }
@@ -105,7 +105,7 @@ mod tests {
     struct Missing;
     impl Ready for Missing {
         fn ready(&self) -> Result<String, String> {
-            Err("the hub has not answered yet".to_owned())
+            Err("the API server has not answered yet".to_owned())
         }
     }
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_address_is_one_of_either_family() {
+    async fn unspecified_addresses_are_dual_stack() {
         for all in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             let admin = Admin::bind((all, 0).into()).await.unwrap();
             let port = admin.address().unwrap().port();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_can_be_alive_and_not_ready_and_says_why() {
+    async fn a_live_program_may_be_unready() {
         let admin = Admin::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
         let address = admin.address().unwrap();
         let stop = Stop::default();
@@ -147,7 +147,7 @@ mod tests {
         let server = tokio::spawn(admin.serve(Arc::new(Missing), metrics, stop.clone()));
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let ready = get(address, "/readyz").await;
-        assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("the hub has not answered yet"), "{ready}");
+        assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("the API server has not answered yet"), "{ready}");
         assert!(get(address, "/metrics").await.contains("leader 0"));
         assert!(get(address, "/secrets").await.starts_with("HTTP/1.1 404"));
         stop.stop();

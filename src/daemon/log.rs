@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::api::text::{escaped_json, escaped_log};
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// One JSON object a line.
@@ -17,8 +17,8 @@ pub enum LogFormat {
     Text,
 }
 
-/// Stderr, which `kubectl logs` shows on a terminal: what requests and objects of others say is escaped. The log writes each
-/// of its lines at once.
+/// Stderr, which `kubectl logs` shows on a terminal: texts of requests and foreign objects are escaped. The log writes each of
+/// its lines at once.
 struct Escaped(LogFormat);
 
 impl io::Write for Escaped {
@@ -49,21 +49,20 @@ pub fn start(format: LogFormat) {
     };
 }
 
-/// Says a thing only when it differs from what was last said about the same subject, so that an outage of an hour is
-/// two lines and not two thousand.
+/// Last logged state by subject: only changes are logged, so that an outage of an hour is two lines and not two thousand.
 #[derive(Debug, Default)]
 pub struct OnChange {
     last: Mutex<BTreeMap<&'static str, String>>,
 }
 
 impl OnChange {
-    /// Whether `what` is news about `subject`; it is remembered.
-    pub fn news(&self, subject: &'static str, what: &str) -> bool {
+    /// Records the `state` of `subject`. Returns true where it changed.
+    pub fn changed(&self, subject: &'static str, state: &str) -> bool {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if last.get(subject).is_some_and(|said| said == what) {
+        if last.get(subject).is_some_and(|logged| logged == state) {
             return false;
         }
-        last.insert(subject, what.to_owned());
+        last.insert(subject, state.to_owned());
         true
     }
 }
@@ -73,12 +72,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repeated_message_is_no_news() {
-        let said = OnChange::default();
-        assert!(said.news("hub", "refused"));
-        assert!(!said.news("hub", "refused"));
-        assert!(said.news("lease", "refused"));
-        assert!(said.news("hub", "ok"));
-        assert!(said.news("hub", "refused"));
+    fn a_repeated_state_is_not_logged() {
+        let logged = OnChange::default();
+        assert!(logged.changed("server", "refused"));
+        assert!(!logged.changed("server", "refused"));
+        assert!(logged.changed("lease", "refused"));
+        assert!(logged.changed("server", "ok"));
+        assert!(logged.changed("server", "refused"));
     }
 }

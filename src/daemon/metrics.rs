@@ -1,11 +1,14 @@
-//! Metrics: named numbers, written in Prometheus' text format.
+//! Metrics, served in Prometheus' text format.
+//!
+//! They are our own because `prometheus-client` changes what is served: counters lose `_total` in HELP and TYPE, `le="10"`
+//! becomes `le="10.0"`, help gets a second full stop; and it does not let buckets be read, which tests need.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What a metric is.
+/// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Counter,
@@ -16,7 +19,7 @@ enum Kind {
 /// Upper bounds of a histogram's buckets, in seconds; the last one is infinite.
 pub const BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, f64::INFINITY];
 
-/// Durations of one kind of work, by how many lie in each of [`BUCKETS`].
+/// Durations of one kind of work, counted by [`BUCKETS`].
 #[derive(Debug, Clone, Default)]
 pub struct Durations {
     counts: [u64; BUCKETS.len()],
@@ -24,14 +27,14 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// What was noted after `earlier`, an older state of the same.
+    /// Returns what was recorded after `earlier`, an older state of the same.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = std::array::from_fn(|bucket| self.counts[bucket].saturating_sub(earlier.counts[bucket]));
         Self { counts, sum: self.sum - earlier.sum }
     }
 
-    /// The time within which `share` of the durations lie, in seconds, estimated within its bucket as Prometheus does;
+    /// Returns the time within which `share` of the durations lie, in seconds, estimated within its bucket as Prometheus does;
     /// `None` while there are none.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let all: u64 = self.counts.iter().sum();
@@ -40,7 +43,7 @@ impl Durations {
             #[allow(clippy::cast_precision_loss)] // Counts far below 2^52.
             let (rank, under, inside) = (all as f64 * share, below as f64, count as f64);
             if count > 0 && under + inside >= rank {
-                // Of what is beyond the last bound no more is known.
+                // No more is known about durations beyond the last bound.
                 let width = if bound.is_infinite() { 0.0 } else { bound - floor };
                 return Some(floor + width * ((rank - under) / inside).clamp(0.0, 1.0));
             }
@@ -104,8 +107,8 @@ impl Metrics {
         self.update(name, help, Kind::Gauge, labels, |old| *old = value);
     }
 
-    /// Notes how long something took, in a histogram without labels; its name ends in `_seconds`.
-    pub fn took(&self, name: &'static str, help: &'static str, duration: Duration) {
+    /// Records a duration in a histogram without labels; its name ends in `_seconds`.
+    pub fn observe(&self, name: &'static str, help: &'static str, duration: Duration) {
         let seconds = duration.as_secs_f64();
         let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
         let family = families.entry(name).or_insert_with(|| Family {
@@ -119,19 +122,19 @@ impl Metrics {
         family.durations.sum += seconds;
     }
 
-    /// The value of a counter or a gauge with these labels; 0 where nothing was noted.
+    /// Returns the value of a counter or a gauge with these labels; 0 where nothing was recorded.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
         families.get(name).and_then(|family| family.values.get(&print_labels(labels))).copied().unwrap_or(0.0)
     }
 
-    /// The durations of a histogram so far; none where nothing was noted.
+    /// Returns the durations of a histogram so far; none where nothing was recorded.
     pub fn durations(&self, name: &str) -> Durations {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
         families.get(name).map(|family| family.durations.clone()).unwrap_or_default()
     }
 
-    /// Everything, in Prometheus' text format.
+    /// Formats everything in Prometheus' text format.
     pub fn print(&self) -> String {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
@@ -165,10 +168,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_counts_what_lies_below_each_bound() {
+    fn a_histogram_counts_by_bucket() {
         let metrics = Metrics::default();
         for milliseconds in [1, 20, 20, 20_000] {
-            metrics.took("work_seconds", "Work.", Duration::from_millis(milliseconds));
+            metrics.observe("work_seconds", "Work.", Duration::from_millis(milliseconds));
         }
         let text = metrics.print();
         for line in [
@@ -183,13 +186,13 @@ mod tests {
         let quantile = |share| all.quantile(share).map(|seconds| (seconds * 1000.0).round());
         assert_eq!((quantile(0.5), quantile(0.75), quantile(0.99)), (Some(18.0), Some(25.0), Some(10_000.0)));
         assert_eq!(metrics.durations("nothing").quantile(0.5), None);
-        metrics.took("work_seconds", "Work.", Duration::from_millis(1));
+        metrics.observe("work_seconds", "Work.", Duration::from_millis(1));
         let later = metrics.durations("work_seconds").since(&all);
         assert_eq!(later.quantile(1.0), Some(0.005), "what was before does not count");
     }
 
     #[test]
-    fn metrics_are_printed_in_prometheus_text_format() {
+    fn the_served_text_is_stable() {
         let metrics = Metrics::default();
         metrics.count("passes_total", "Passes.", &[("result", "ok")]);
         metrics.count("passes_total", "Passes.", &[("result", "ok")]);

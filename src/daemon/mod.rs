@@ -1,6 +1,4 @@
-//! What the two long-running programs have in common: logs, the admin port, metrics, waiting, stopping, clients.
-//!
-//! Knows nothing of fleets; imports no other room.
+//! Shared parts of the two long-running programs: logs, the admin port, metrics, stopping.
 
 pub mod admin;
 pub mod log;

@@ -3,7 +3,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Tells when the program has to stop. Cheap to clone.
+/// Signal that the program has to stop. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Stop {
     sender: watch::Sender<bool>,
@@ -23,7 +23,7 @@ impl Stop {
         self.sender.send_replace(true);
     }
 
-    /// Whether it is time.
+    /// Returns true once it is time.
     pub fn stopped(&self) -> bool {
         *self.receiver.borrow()
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::api_error::ApiError;
 use super::client::{Server, Written};
 use super::event::Event;
-use super::retry::{Backoff, SelfRetrying};
+use super::retry::{Retries, SelfRetrying};
 
 /// One request, as data, so that it can be sent again.
 #[derive(Debug, Clone)]
@@ -59,25 +59,25 @@ impl Server {
     }
 
     pub(crate) async fn send(&self, call: &Call) -> Result<Answer, ApiError> {
-        let mut backoff = Backoff::new(self.deadline);
+        let mut retries = Retries::new(self.deadline);
         loop {
             if let Some(guard) = self.guard.as_ref().filter(|_| call.method != Method::GET) {
                 guard.check().await?;
             }
             let error = match self.once(call).await {
                 Ok((status, headers, body)) => {
-                    return Ok(Answer { status, headers, body, repeated: backoff.tries() > 0 });
+                    return Ok(Answer { status, headers, body, repeated: retries.tries() > 0 });
                 }
                 Err(error) => error,
             };
             let final_conflict = call.versioned && error.code == 409;
-            let Some(pause) = backoff.next(&error).filter(|_| !final_conflict) else {
-                return Err(error.after(backoff.tries()));
+            let Some(pause) = retries.next(&error).filter(|_| !final_conflict) else {
+                return Err(error.after(retries.tries()));
             };
-            if backoff.tries() >= 2 {
+            if retries.tries() >= 2 {
                 self.events.send(Event::Retrying {
                     request: format!("{} {}", call.method, call.path.split('?').next().unwrap_or_default()),
-                    tries: backoff.tries(),
+                    tries: retries.tries(),
                     error: error.to_string(),
                 });
             }

@@ -1,4 +1,5 @@
-//! When a request is sent again, and after how long: at most six tries, full jitter, never beyond the deadline.
+//! Retries of requests: at most six tries, with full jitter, after the time that the server asks for, never beyond the
+//! deadline.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +10,15 @@ use tower::BoxError;
 use tower::retry::Policy;
 
 use super::api_error::ApiError;
+use super::backoff::Backoff;
 
 const TRIES: u32 = 6;
-const FIRST: Duration = Duration::from_millis(100);
+const FIRST: Duration = Duration::from_millis(200);
 const CAP: Duration = Duration::from_secs(2);
 /// The longest pause that a server can ask for.
 const RETRY_AFTER_CAP: Duration = Duration::from_secs(10);
 
-/// Returns whether the same request can succeed when it is sent again.
+/// Returns true where the same request can succeed when it is sent again.
 ///
 /// Every request of this room may be repeated: applies and merges give the same result twice, deletes carry a uid, and
 /// the only creation (the journal's) recognises itself.
@@ -36,31 +38,31 @@ pub(crate) fn can_heal(error: &ApiError) -> bool {
     }
 }
 
-/// The pauses of one request.
+/// Retries of one request.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub(crate) struct Retries {
     deadline: Option<Instant>,
     tries: u32,
+    backoff: Backoff,
 }
 
-impl Backoff {
+impl Retries {
     pub(crate) const fn new(deadline: Option<Instant>) -> Self {
-        Self { deadline, tries: 0 }
+        Self { deadline, tries: 0, backoff: Backoff::full_jitter(FIRST, CAP) }
     }
 
-    /// How often the request was sent.
+    /// Number of times that the request was sent.
     pub(crate) const fn tries(&self) -> u32 {
         self.tries
     }
 
-    /// The pause before the next try, or nothing when this error is the answer.
+    /// Returns the pause before the next try, or nothing when this error is the answer.
     pub(crate) fn next(&mut self, error: &ApiError) -> Option<Duration> {
         self.tries += 1;
         if self.tries >= TRIES || !can_heal(error) {
             return None;
         }
-        let ceiling = FIRST.saturating_mul(1 << self.tries.min(5)).min(CAP);
-        let jitter = ceiling.mul_f64(rand::random::<f64>());
+        let jitter = self.backoff.next_wait();
         let asked = error.retry_after.map(|pause| pause.min(RETRY_AFTER_CAP));
         // The jitter is added to what the server asked for, or all clients come back in the same moment.
         let pause = asked.map_or(jitter, |asked| asked + jitter.min(Duration::from_millis(250)));
@@ -71,23 +73,23 @@ impl Backoff {
     }
 }
 
-/// The mark of a request whose sender tries it again by itself.
+/// Mark of a request whose sender retries it by itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SelfRetrying;
 
-/// When the reads of others than the engine are sent again: those of checks, listings and the like, which want an answer and
-/// not its history. Only a server that asks for it (429, 503, 504) is asked again; one that is not there is told at once.
+/// Retry policy of reads outside the engine: those of checks, listings and the like, which want an answer and not its
+/// history. Only a server that asks for it (429, 503, 504) is asked again; one that does not answer is reported at once.
 #[derive(Clone)]
 pub(crate) struct OfReads(RetryPolicy);
 
 impl OfReads {
     pub(crate) fn new() -> Result<Self, InvalidBackoff> {
-        Ok(Self(RetryPolicy::new(FIRST, CAP, TRIES - 1, true)?))
+        Ok(Self(RetryPolicy::new(FIRST / 2, CAP, TRIES - 1, true)?))
     }
 }
 
-/// Questions, also where Kubernetes has them asked by POST.
-fn is_question<B>(request: &Request<B>) -> bool {
+/// Returns true for reads, also those that Kubernetes has sent by POST.
+fn is_read<B>(request: &Request<B>) -> bool {
     let path = request.uri().path();
     request.method() == Method::GET || path.starts_with("/apis/authorization.k8s.io/")
 }
@@ -107,11 +109,7 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for OfReads {
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
         let own = request.extensions().get::<SelfRetrying>().is_some();
-        if own || !is_question(request) {
-            None
-        } else {
-            Policy::<_, Response<B>, _>::clone_request(&mut self.0, request)
-        }
+        if own || !is_read(request) { None } else { Policy::<_, Response<B>, _>::clone_request(&mut self.0, request) }
     }
 }
 
@@ -125,26 +123,26 @@ mod tests {
     }
 
     #[test]
-    fn six_tries_at_most_and_none_beyond_the_deadline() {
-        let mut backoff = Backoff::new(None);
-        let pauses: Vec<_> = std::iter::from_fn(|| backoff.next(&answer(503, ""))).collect();
+    fn tries_and_deadline_limit_retries() {
+        let mut retries = Retries::new(None);
+        let pauses: Vec<_> = std::iter::from_fn(|| retries.next(&answer(503, ""))).collect();
         assert_eq!(pauses.len(), 5);
-        assert_eq!(backoff.tries(), 6);
+        assert_eq!(retries.tries(), 6);
         assert!(pauses.iter().all(|pause| *pause <= CAP));
-        let mut late = Backoff::new(Some(Instant::now()));
+        let mut late = Retries::new(Some(Instant::now()));
         assert_eq!(late.next(&answer(503, "")), None);
     }
 
     #[test]
-    fn the_pause_that_the_server_asks_for_is_kept() {
+    fn retry_after_is_respected() {
         let mut headers = HeaderMap::new();
         headers.insert("retry-after", "1".parse().unwrap());
-        let pause = Backoff::new(None).next(&ApiError::answer(429, &headers, b"")).unwrap();
+        let pause = Retries::new(None).next(&ApiError::answer(429, &headers, b"")).unwrap();
         assert!(pause >= Duration::from_secs(1) && pause < Duration::from_secs(2), "{pause:?}");
     }
 
     #[test]
-    fn a_conflict_is_repeated_only_when_no_manager_is_behind_it() {
+    fn conflicts_of_managers_are_not_retried() {
         let moved = r#"{"reason":"Conflict","message":"Operation cannot be fulfilled: the object has been modified; please apply your changes"}"#;
         assert!(can_heal(&answer(409, moved)));
         let held = r#"{"reason":"Conflict","message":"x","details":{"causes":[{"reason":"FieldManagerConflict","field":".a"}]}}"#;
@@ -157,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_does_not_fit_is_not_tried_again() {
+    fn tls_errors_are_not_retried() {
         let error = std::io::Error::other("invalid peer certificate: UnknownIssuer");
         let error = ApiError::transport(&error);
         assert_eq!(error.reason, "Tls");
@@ -165,8 +163,8 @@ mod tests {
         assert!(can_heal(&ApiError::transport(&std::io::Error::other("connection refused"))));
     }
 
-    /// Returns whether an answer with this code and `Retry-After` makes a read be sent again.
-    fn is_asked_again(code: u16, after: Option<&str>) -> bool {
+    /// Returns true where an answer with this code and `Retry-After` makes a read be sent again.
+    fn is_retried(code: u16, after: Option<&str>) -> bool {
         let mut answer = Response::builder().status(code);
         if let Some(after) = after {
             answer = answer.header(header::RETRY_AFTER, after);
@@ -176,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_is_sent_again_where_the_server_asks_for_it_and_does_not_ask_for_minutes() {
+    async fn reads_are_retried_on_request() {
         for (code, after, again) in [
             (503, None, true),
             (429, Some("1"), true),
@@ -185,12 +183,12 @@ mod tests {
             (500, None, false),
             (403, None, false),
         ] {
-            assert_eq!(is_asked_again(code, after), again, "{code} {after:?}");
+            assert_eq!(is_retried(code, after), again, "{code} {after:?}");
         }
     }
 
     #[test]
-    fn writes_and_what_is_retried_elsewhere_are_sent_once() {
+    fn writes_are_sent_once() {
         let again = |method: &str, uri: &str, own: bool| {
             let request = Request::builder().method(method).uri(uri);
             let request = if own { request.extension(SelfRetrying) } else { request };

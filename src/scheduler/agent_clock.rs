@@ -1,22 +1,21 @@
-//! How far an agent's clock is from ours, judged by the time that it writes into its Lease.
+//! Clock skew of an agent, measured by the time that it writes into its Lease.
 //!
-//! Only certificates mind: an agent lives as long as its Lease changes, whatever time is in it. So this is told for
-//! information, and slowly: a reading counts once it has held for a while by our own clock. A renewal that reaches us
-//! late looks like a clock that is behind, but those that were held up together arrive together, and the last of them
-//! is as good as any.
+//! It matters for certificates only: a Lease is valid as long as it changes, whatever time is in it. So it is reported for
+//! information, and slowly: a reading counts once it has held for a while by our own clock. A delayed renewal looks like a
+//! clock that is behind, but renewals that were delayed together arrive together, and the last of them is as good as any.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// More than this is told, in seconds.
+/// Skew beyond this is reported, in seconds.
 const FAR: i64 = 60;
-/// At most this is agreement again, in seconds.
+/// Skew up to this is agreement again, in seconds.
 const NEAR: i64 = 30;
-/// How long a reading has to hold before it counts: three renewals.
+/// Time that a reading has to hold before it counts: three renewals.
 const HOLD: Duration = Duration::from_secs(30);
 
-/// What is known of a clock.
+/// State of a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// It agrees with ours.
@@ -26,7 +25,7 @@ pub enum Reading {
 }
 
 impl Reading {
-    /// Whether telling one after the other says nothing new.
+    /// Returns true for readings that are not worth two reports.
     fn resembles(self, other: Self) -> bool {
         match (self, other) {
             (Self::Agrees, Self::Agrees) => true,
@@ -39,9 +38,9 @@ impl Reading {
 /// The clock of one agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clock {
-    told: Option<Reading>,
-    /// What has been read instead, and since when.
-    doubt: Option<(Reading, Instant)>,
+    reported: Option<Reading>,
+    /// Different reading, and the time of its first occurrence.
+    candidate: Option<(Reading, Instant)>,
 }
 
 impl Clock {
@@ -50,23 +49,24 @@ impl Clock {
         let reading = match ahead.abs() {
             far if far > FAR => Reading::Off(ahead),
             near if near <= NEAR => Reading::Agrees,
-            // In between, what was told stays right.
-            _ => self.told.unwrap_or(Reading::Agrees),
+            // In between, the reported reading stays valid.
+            _ => self.reported.unwrap_or(Reading::Agrees),
         };
-        if self.told.is_some_and(|told| told.resembles(reading)) {
-            self.doubt = None;
+        if self.reported.is_some_and(|reported| reported.resembles(reading)) {
+            self.candidate = None;
             return;
         }
-        let since = self.doubt.filter(|(doubt, _)| doubt.resembles(reading)).map_or(now, |(_, since)| since);
-        self.doubt = Some((reading, since));
+        let since =
+            self.candidate.filter(|(candidate, _)| candidate.resembles(reading)).map_or(now, |(_, since)| since);
+        self.candidate = Some((reading, since));
         if now.duration_since(since) >= HOLD {
-            *self = Self { told: Some(reading), doubt: None };
+            *self = Self { reported: Some(reading), candidate: None };
         }
     }
 
-    /// What is known; `None` until the first reading has held.
-    pub fn told(&self) -> Option<Reading> {
-        self.told
+    /// Returns the reading to report; `None` until the first one has held.
+    pub fn reported(&self) -> Option<Reading> {
+        self.reported
     }
 }
 
@@ -74,7 +74,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// Renewals every ten seconds, as pairs of the difference and how often it is read; what is told in the end.
+    /// Returns the report after renewals every ten seconds, given as pairs of skew and number.
     fn after(readings: &[(i64, u64)]) -> Option<Reading> {
         let start = Instant::now();
         let mut clock = Clock::default();
@@ -85,11 +85,11 @@ mod tests {
                 second += 10;
             }
         }
-        clock.told()
+        clock.reported()
     }
 
     #[test]
-    fn a_difference_counts_once_it_has_held_for_three_renewals() {
+    fn skew_counts_after_three_renewals() {
         assert_eq!(after(&[(600, 3)]), None);
         assert_eq!(after(&[(600, 4)]), Some(Reading::Off(600)));
         assert_eq!(after(&[(-600, 4)]), Some(Reading::Off(-600)));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_only_when_the_clocks_are_near_and_a_drift_is_no_news() {
+    fn skew_ends_only_near_agreement() {
         assert_eq!(after(&[(70, 4), (55, 100)]), Some(Reading::Off(70)), "no back and forth at the border");
         assert_eq!(after(&[(70, 4), (30, 3)]), Some(Reading::Off(70)));
         assert_eq!(after(&[(70, 4), (30, 4)]), Some(Reading::Agrees));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn renewals_that_were_held_up_and_arrive_together_say_nothing_of_the_clock() {
+    fn delayed_renewals_are_no_skew() {
         let start = Instant::now();
         let mut clock = Clock::default();
         for second in [0, 10, 20, 30] {
@@ -118,6 +118,6 @@ mod tests {
             clock.read(-10 * late, healed);
         }
         clock.read(0, healed + Duration::from_secs(10));
-        assert_eq!(clock, Clock { told: Some(Reading::Agrees), doubt: None });
+        assert_eq!(clock, Clock { reported: Some(Reading::Agrees), candidate: None });
     }
 }

@@ -1,7 +1,10 @@
-//! Leading: of several replicas only the holder of a Lease in the hub writes.
+//! Leader election: of several replicas only the holder of a Lease in the control plane writes.
 //!
 //! Clocks are not compared between machines. A Lease counts as expired when it has not changed for its own duration by
 //! *our* clock; the holder stops writing before that, because it gives up when it could not renew for two thirds of it.
+//!
+//! It is our own because `kubert` (0.25) and `kube-leader-election` (0.44) compare the Lease's `renewTime` with the local
+//! clock, so that a replica whose clock is ahead takes the Lease of a live leader; both also need an older kube.
 
 use std::time::Duration;
 
@@ -20,57 +23,57 @@ use crate::k8s::daemon_client::{CallError, call};
 
 /// A Lease is free when it has not changed for this long.
 const DURATION: Duration = Duration::from_secs(15);
-/// Who could not renew for this long stops writing.
+/// A leader that could not renew for this long stops writing.
 const RENEW_WITHIN: Duration = Duration::from_secs(10);
-/// Time between two looks at the Lease.
+/// Time between two attempts to acquire or renew the Lease.
 const RETRY: Duration = Duration::from_secs(2);
 /// Name of the Lease.
 const NAME: &str = "fleet-scheduler";
-/// Its namespace: one that every API server makes for itself, so that somebody can lead before anything is applied.
+/// Its namespace: one that every API server creates by itself, so that there can be a leader before anything is applied.
 const NAMESPACE: &str = "kube-system";
 
-/// What this process is.
+/// Role of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// Nothing is known yet.
+    /// The leader is not known yet.
     Starting,
-    /// This process writes.
+    /// This process leads.
     Leader,
-    /// Another one does.
+    /// Another process leads.
     Follower {
         /// Its identity.
         leader: String,
     },
-    /// The hub does not answer.
-    Cut {
-        /// Why.
+    /// The control-plane API server does not answer.
+    Unreachable {
+        /// The error.
         error: String,
     },
 }
 
-/// The Lease as last seen, and when it last changed by our clock.
+/// The Lease as last read, and the time of its last change by our clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
+struct Observed {
     holder: String,
     version: String,
     since: Instant,
-    /// Whether the holder has been seen to renew it: a Lease alone may have been left behind by a dead process.
+    /// The holder was observed to renew it: a Lease alone may have been left behind by a dead process.
     alive: bool,
 }
 
-/// What to do about the Lease.
+/// Next step of the election.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// There is none.
+    /// No Lease exists: create it.
     Create,
-    /// It is ours, or nobody's, or its holder is gone: write our name.
+    /// It is ours, has no holder, or is expired: write our identity.
     Take,
-    /// Somebody else leads.
+    /// Another process leads.
     Wait,
 }
 
-fn step(seen: Option<&Seen>, identity: &str, duration: Duration, now: Instant) -> Step {
-    match seen {
+fn step(observed: Option<&Observed>, identity: &str, duration: Duration, now: Instant) -> Step {
+    match observed {
         None => Step::Create,
         Some(s) if s.holder.is_empty() || s.holder == identity => Step::Take,
         Some(s) if now.duration_since(s.since) >= duration => Step::Take,
@@ -78,19 +81,19 @@ fn step(seen: Option<&Seen>, identity: &str, duration: Duration, now: Instant) -
     }
 }
 
-/// Takes part in the election until it is time to stop, and then gives the Lease back.
+/// Takes part in the election until it is time to stop, and then releases the Lease.
 ///
-/// The role is published in `role`. Whoever writes must stop as soon as it is no longer [`Role::Leader`].
+/// The role is published in `role`. Writers must stop as soon as it is no longer [`Role::Leader`].
 pub async fn run(client: Client, identity: String, role: watch::Sender<Role>, stop: Stop) {
     let mut election = Election {
         api: Api::namespaced(client, NAMESPACE),
         identity,
-        seen: None,
+        observed: None,
         renewed: None,
-        said: OnChange::default(),
+        logged: OnChange::default(),
     };
     while !stop.stopped() {
-        // A renewal in flight is given up with the stop signal; giving the Lease back comes next and decides anyway.
+        // A renewal in flight is abandoned at the stop signal; the release comes next and decides anyway.
         tokio::select! {
             () = election.round(&role) => {}
             () = stop.wait() => break,
@@ -102,7 +105,7 @@ pub async fn run(client: Client, identity: String, role: watch::Sender<Role>, st
     }
     if election.renewed.is_some() {
         role.send_replace(Role::Starting);
-        // The rest of the grace period belongs to whoever waits for the process to end.
+        // The rest of the grace period is for the end of the process.
         let _ = tokio::time::timeout(Duration::from_secs(2), election.release()).await;
     }
 }
@@ -110,22 +113,22 @@ pub async fn run(client: Client, identity: String, role: watch::Sender<Role>, st
 struct Election {
     api: Api<Lease>,
     identity: String,
-    seen: Option<Seen>,
-    /// When we last wrote the Lease, while we lead.
+    observed: Option<Observed>,
+    /// Time of our last renewal, while we lead.
     renewed: Option<Instant>,
-    said: OnChange,
+    logged: OnChange,
 }
 
 impl Election {
     async fn round(&mut self, role: &watch::Sender<Role>) {
-        // The moment counts before the request: it may arrive long before we hear of it.
+        // The time before the request counts: it may arrive long before its answer.
         let started = Instant::now();
         let left = self.renewed.map_or(RENEW_WITHIN, |at| RENEW_WITHIN.saturating_sub(started.duration_since(at)));
         let next = match tokio::time::timeout(left.max(Duration::from_millis(1)), self.attempt()).await {
             Ok(Ok(Step::Wait)) => {
                 self.renewed = None;
-                match &self.seen {
-                    Some(seen) if seen.alive => Role::Follower { leader: seen.holder.clone() },
+                match &self.observed {
+                    Some(observed) if observed.alive => Role::Follower { leader: observed.holder.clone() },
                     _ => Role::Starting,
                 }
             }
@@ -133,7 +136,7 @@ impl Election {
                 self.renewed = Some(started);
                 Role::Leader
             }
-            // Somebody else was faster: the next look shows who.
+            // Another process was faster: the next attempt shows which.
             Ok(Err(e)) if e.is_conflict() => {
                 self.renewed = None;
                 Role::Starting
@@ -141,7 +144,7 @@ impl Election {
             Ok(Err(e)) => self.failed(&e),
             Err(_) => self.failed(&CallError::TimedOut),
         };
-        self.say(&next);
+        self.log(&next);
         role.send_if_modified(|current| {
             let changed = *current != next;
             *current = next;
@@ -149,23 +152,23 @@ impl Election {
         });
     }
 
-    /// A leader goes on leading through short troubles, as nobody can take the Lease meanwhile.
+    /// Keeps leading through short outages, as nobody can take the Lease meanwhile.
     fn failed(&mut self, error: &CallError) -> Role {
         if self.renewed.is_some_and(|at| at.elapsed() < RENEW_WITHIN) {
             return Role::Leader;
         }
         self.renewed = None;
-        // An outage goes through refused, reset and timed out; that is one piece of news, a refusal by code another.
-        if self.said.news("hub", &format!("{:?}", error.code())) {
-            tracing::warn!(%error, "the hub does not answer");
+        // An outage goes through refused, reset and timed out, which is logged once; another status code is logged again.
+        if self.logged.changed("server", &format!("{:?}", error.code())) {
+            tracing::warn!(%error, "the API server does not answer");
         }
-        Role::Cut { error: error.to_string() }
+        Role::Unreachable { error: error.to_string() }
     }
 
-    fn say(&self, role: &Role) {
+    fn log(&self, role: &Role) {
         if matches!(role, Role::Leader | Role::Follower { .. }) {
-            self.said.news("hub", "well");
-            if self.said.news("role", &format!("{role:?}")) {
+            self.logged.changed("server", "ok");
+            if self.logged.changed("role", &format!("{role:?}")) {
                 if let Role::Follower { leader } = role {
                     tracing::info!(leader, "another replica leads");
                 } else {
@@ -173,15 +176,15 @@ impl Election {
                 }
             }
         } else {
-            self.said.news("role", "none");
+            self.logged.changed("role", "none");
         }
     }
 
     async fn attempt(&mut self) -> Result<Step, CallError> {
         let lease = call(self.api.get_opt(NAME)).await?;
         let duration = lease.as_ref().map_or(DURATION, duration_of);
-        self.look(lease.as_ref());
-        let step = step(self.seen.as_ref(), &self.identity, duration, Instant::now());
+        self.observe(lease.as_ref());
+        let step = step(self.observed.as_ref(), &self.identity, duration, Instant::now());
         let written = match (&step, lease) {
             (Step::Wait, _) => return Ok(step),
             (_, None) => call(self.api.create(&PostParams::default(), &lease_held_by(None, &self.identity))).await?,
@@ -190,25 +193,25 @@ impl Election {
                 call(self.api.replace(NAME, &PostParams::default(), &new)).await?
             }
         };
-        self.look(Some(&written));
+        self.observe(Some(&written));
         Ok(step)
     }
 
-    /// Remembers the Lease, and when it last changed.
-    fn look(&mut self, lease: Option<&Lease>) {
+    /// Records the Lease, and the time of its last change.
+    fn observe(&mut self, lease: Option<&Lease>) {
         let Some(lease) = lease else {
-            self.seen = None;
+            self.observed = None;
             return;
         };
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
-        if self.seen.as_ref().is_none_or(|s| s.version != version) {
+        if self.observed.as_ref().is_none_or(|s| s.version != version) {
             let holder = lease.spec.as_ref().and_then(|s| s.holder_identity.clone()).unwrap_or_default();
-            let alive = self.seen.as_ref().is_some_and(|s| s.holder == holder);
-            self.seen = Some(Seen { holder, version, since: Instant::now(), alive });
+            let alive = self.observed.as_ref().is_some_and(|s| s.holder == holder);
+            self.observed = Some(Observed { holder, version, since: Instant::now(), alive });
         }
     }
 
-    /// Writes that nobody leads, so that the next one need not wait.
+    /// Writes an empty holder, so that the next leader need not wait.
     async fn release(&mut self) {
         let Ok(Some(lease)) = call(self.api.get_opt(NAME)).await else { return };
         if lease.spec.as_ref().and_then(|s| s.holder_identity.as_deref()) != Some(self.identity.as_str()) {
@@ -217,12 +220,12 @@ impl Election {
         let free = lease_held_by(Some(&lease), "");
         match call(self.api.replace(NAME, &PostParams::default(), &free)).await {
             Ok(_) => tracing::info!("lease released"),
-            Err(e) => tracing::warn!(error = %e, "the lease could not be released"),
+            Err(e) => tracing::warn!(error = %e, "releasing the lease failed"),
         }
     }
 }
 
-/// The Lease with `holder` in it; the resource version of `old` makes the write fail if anybody wrote since.
+/// Returns the Lease with `holder` in it; the resource version of `old` makes the write fail if anybody wrote since.
 fn lease_held_by(old: Option<&Lease>, holder: &str) -> Lease {
     let now = MicroTime(Timestamp::now());
     let before = old.and_then(|l| l.spec.clone()).unwrap_or_default();
@@ -255,27 +258,27 @@ fn duration_of(lease: &Lease) -> Duration {
 mod tests {
     use super::*;
 
-    fn seen(holder: &str, since: Instant) -> Seen {
-        Seen { holder: holder.to_owned(), version: "1".to_owned(), since, alive: true }
+    fn held(holder: &str, since: Instant) -> Observed {
+        Observed { holder: holder.to_owned(), version: "1".to_owned(), since, alive: true }
     }
 
     #[test]
-    fn a_lease_is_taken_only_when_free_ours_or_unchanged_for_its_duration() {
+    fn only_a_free_or_expired_lease_is_taken() {
         let now = Instant::now();
         let later = now + DURATION;
         assert_eq!(step(None, "me", DURATION, now), Step::Create);
-        assert_eq!(step(Some(&seen("me", now)), "me", DURATION, now), Step::Take);
-        assert_eq!(step(Some(&seen("", now)), "me", DURATION, now), Step::Take);
-        assert_eq!(step(Some(&seen("you", now)), "me", DURATION, now), Step::Wait);
+        assert_eq!(step(Some(&held("me", now)), "me", DURATION, now), Step::Take);
+        assert_eq!(step(Some(&held("", now)), "me", DURATION, now), Step::Take);
+        assert_eq!(step(Some(&held("you", now)), "me", DURATION, now), Step::Wait);
         assert_eq!(
-            step(Some(&seen("you", now)), "me", DURATION, later.checked_sub(Duration::from_millis(1)).unwrap()),
+            step(Some(&held("you", now)), "me", DURATION, later.checked_sub(Duration::from_millis(1)).unwrap()),
             Step::Wait
         );
-        assert_eq!(step(Some(&seen("you", now)), "me", DURATION, later), Step::Take);
+        assert_eq!(step(Some(&held("you", now)), "me", DURATION, later), Step::Take);
     }
 
     #[test]
-    fn a_leader_stops_writing_before_anybody_else_may_start() {
+    fn a_leader_stops_before_expiry() {
         assert!(RENEW_WITHIN + RETRY.mul_f64(1.1) < DURATION);
     }
 }

@@ -1,31 +1,31 @@
-//! Events, by which people are told of what was decided about an object.
+//! Kubernetes Events about decisions on an object.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 
 use crate::k8s::daemon_client::call;
 
-/// What is told.
+/// An event to write.
 #[derive(Debug)]
-pub(super) struct Note<'a> {
-    /// Whether it is as it should be.
+pub(super) struct NewEvent<'a> {
+    /// Normal, or Warning.
     pub(super) type_: EventType,
-    /// One word for what was being done.
+    /// One word for the activity.
     pub(super) action: &'a str,
     /// One word.
     pub(super) reason: &'a str,
     /// For people.
-    pub(super) text: &'a str,
+    pub(super) message: &'a str,
 }
 
-/// Writes an event, within the time that any call may take: who waited for it for longer would do nothing else, and hold
-/// the lock of names. One that is lost is no reason to fail what it tells of.
-pub(super) async fn publish(recorder: &Recorder, regarding: &ObjectReference, note: Note<'_>) {
+/// Writes an event, within the timeout of any call: the caller holds the lock of names. An event that is lost is no reason
+/// to fail what it is about.
+pub(super) async fn publish(recorder: &Recorder, regarding: &ObjectReference, new: NewEvent<'_>) {
     let event = Event {
-        type_: note.type_,
-        reason: note.reason.to_owned(),
-        note: Some(note.text.to_owned()),
-        action: note.action.to_owned(),
+        type_: new.type_,
+        reason: new.reason.to_owned(),
+        note: Some(new.message.to_owned()),
+        action: new.action.to_owned(),
         secondary: None,
     };
     if let Err(error) = call(recorder.publish(&event, regarding)).await {
@@ -47,13 +47,13 @@ mod tests {
     use crate::k8s::daemon_client::CALL_TIMEOUT;
 
     #[tokio::test]
-    async fn an_event_that_nobody_takes_holds_up_nothing() {
+    async fn an_unanswered_event_times_out() {
         let deaf = tower::service_fn(|_: http::Request<Body>| pending::<Result<http::Response<Body>, Infallible>>());
         let reporter = Reporter { controller: "test".to_owned(), instance: None };
         let recorder = Recorder::new(Client::new(deaf, "default"), reporter);
-        let note = Note { type_: EventType::Normal, action: "Testing", reason: "Deaf", text: "nobody listens" };
+        let new = NewEvent { type_: EventType::Normal, action: "Testing", reason: "Deaf", message: "nobody listens" };
         let regarding = ObjectReference::default();
-        let published = publish(&recorder, &regarding, note);
+        let published = publish(&recorder, &regarding, new);
         let in_time = tokio::time::timeout(CALL_TIMEOUT + Duration::from_secs(5), published).await;
         assert!(in_time.is_ok());
     }

@@ -1,6 +1,7 @@
-//! What the scheduler knows of the hub while it leads: clusters, heartbeats and who has work, kept fresh by watches.
+//! Index of the control plane's objects while this process leads: clusters, Lease renewals and placed work, updated by
+//! watches.
 //!
-//! Heartbeats are judged by *our* clock: what counts is when we saw a Lease change, not the time written in it.
+//! Renewals are timed by *our* clock: what counts is when we saw a Lease change, not the time written in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,31 +22,31 @@ use crate::api::labels::{AGENT_LEASE, CLUSTER_NAMESPACE_PREFIX};
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, Schedule};
 
-/// How long a watch of Leases lives, in seconds; the next one goes on where it ended. A server that is gone does not say so:
-/// it is noticed when the end of the watch does not come, and that must be well before the clusters look lost.
+/// Timeout of a watch of Leases, in seconds; the next one resumes where it ended. A server that disappeared is noticed when
+/// the end of the watch does not come, and that must be well before the Leases count as expired.
 const LEASES_WATCH: u32 = 15;
-/// The same of everything else, for which five seconds more than that are soon enough.
+/// Timeout of the other watches, in seconds.
 pub const OTHERS_WATCH: u32 = 30;
-/// How long the server may say nothing on a connection for that watch, also before it answers.
-pub const LEASES_SILENT: Duration = Duration::from_secs(20);
+/// Read timeout of the connection for the watch of Leases, also before the first answer.
+pub const LEASES_READ_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// When a Lease was last seen to change.
+/// Last renewal of a Lease that was observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Beat {
+pub struct Renewal {
     version: String,
-    /// By our clock.
+    /// Time of the observation, by our clock.
     pub since: Instant,
-    /// Whether it changed at all while we looked; a Lease that was found may have been dead for days.
-    pub moved: bool,
-    /// The clock of who renews it.
+    /// Renewed while it was watched; a Lease that was listed may have expired days ago.
+    pub observed: bool,
+    /// Clock of the holder.
     pub clock: Clock,
 }
 
 #[cfg(test)]
-impl Beat {
-    /// A beat to start from.
-    pub fn for_test(since: Instant, moved: bool) -> Self {
-        Self { version: String::new(), since, moved, clock: Clock::default() }
+impl Renewal {
+    /// Creates a renewal.
+    pub fn for_test(since: Instant, observed: bool) -> Self {
+        Self { version: String::new(), since, observed, clock: Clock::default() }
     }
 }
 
@@ -58,7 +59,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Whether these are the rights of `cluster`, bound to `holder`.
+    /// Returns true for the rights of `cluster`, bound to `holder`.
     pub fn are(&self, cluster: &Cluster, holder: Option<&str>) -> bool {
         self.uid == cluster.metadata.uid && self.holder.as_deref() == holder
     }
@@ -67,23 +68,23 @@ impl Rights {
 #[derive(Debug)]
 struct Inner {
     clusters: BTreeMap<String, Arc<Cluster>>,
-    beats: BTreeMap<String, Beat>,
+    renewals: BTreeMap<String, Renewal>,
     /// Names of Schedules by namespace.
     schedules: BTreeMap<String, BTreeSet<String>>,
-    /// Those of a list that is not complete; they replace the above when it is.
+    /// Names of a list that is not complete yet; they replace the above when it is.
     listed: BTreeMap<String, BTreeSet<String>>,
-    /// When a cluster was first seen, or was accepted if that was later, by our clock.
+    /// Time when a cluster was first seen, or was accepted if that was later, by our clock.
     known_since: BTreeMap<String, Instant>,
-    /// Clusters that disappeared and whose rights may still be there.
-    gone: BTreeSet<String>,
+    /// Deleted clusters whose rights may still exist.
+    deleted: BTreeSet<String>,
     /// Rights as this leader last wrote them, by cluster; those of the others are unknown.
     rights: BTreeMap<String, Rights>,
-    /// Which watches have delivered their first complete list.
+    /// Watches that have delivered their first complete list.
     synced: [bool; 3],
 }
 
 impl Inner {
-    /// Takes over a state of a cluster. Another one of its name, or one that may take part only now, begins anew.
+    /// Updates a cluster. Another one of its name, or one that was accepted only now, has a new grace.
     fn take(&mut self, cluster: Cluster) {
         let name = cluster.name_any();
         let begins = self.clusters.get(&name).is_none_or(|known| {
@@ -95,42 +96,42 @@ impl Inner {
         self.clusters.insert(name, Arc::new(cluster));
     }
 
-    /// Drops a cluster that is gone, unless one that came after it has its name by now.
+    /// Removes a deleted cluster, unless a later one has its name by now.
     fn lose(&mut self, cluster: &Cluster) {
         let name = cluster.name_any();
         if self.clusters.get(&name).is_none_or(|known| known.metadata.uid == cluster.metadata.uid) {
-            self.drop_gone(name);
+            self.drop_deleted(name);
         }
     }
 
-    fn drop_gone(&mut self, name: String) {
+    fn drop_deleted(&mut self, name: String) {
         self.clusters.remove(&name);
         self.known_since.remove(&name);
         self.rights.remove(&name);
-        self.gone.insert(name);
+        self.deleted.insert(name);
     }
 }
 
-/// The scheduler's picture of the hub. Belongs to one term of leading.
+/// Index of the control plane's objects. Belongs to one leadership term.
 #[derive(Debug)]
-pub struct View {
+pub struct Index {
     inner: Mutex<Inner>,
-    /// Told when a cluster is new or changed.
+    /// Notified when a cluster is new or changed.
     pub changed: Notify,
-    /// Held by whoever gives a name, or takes away what a name had: a new cluster must not lose its rights in the place of
-    /// an old one.
+    /// Lock of names, held while a name is registered and while the objects of a name are deleted: a new cluster must not
+    /// lose its rights in place of an old one.
     pub names: tokio::sync::Mutex<()>,
 }
 
-impl Default for View {
+impl Default for Index {
     fn default() -> Self {
         let inner = Inner {
             clusters: BTreeMap::new(),
-            beats: BTreeMap::new(),
+            renewals: BTreeMap::new(),
             schedules: BTreeMap::new(),
             listed: BTreeMap::new(),
             known_since: BTreeMap::new(),
-            gone: BTreeSet::new(),
+            deleted: BTreeSet::new(),
             rights: BTreeMap::new(),
             synced: [false; 3],
         };
@@ -140,36 +141,36 @@ impl Default for View {
 }
 
 #[cfg(test)]
-impl View {
-    /// A view of a hub that has nothing.
+impl Index {
+    /// Creates the index of a control plane without objects.
     pub fn complete() -> Self {
-        let view = Self::default();
-        view.with(|inner| inner.synced = [true; 3]);
-        view
+        let index = Self::default();
+        index.with(|inner| inner.synced = [true; 3]);
+        index
     }
 }
 
-impl View {
-    fn with<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {
-        look(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+impl Index {
+    fn with<T>(&self, access: impl FnOnce(&mut Inner) -> T) -> T {
+        access(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether every watch has delivered its first list, so that what is missing is really not there.
+    /// Returns true once every watch has delivered its first list: what is missing does not exist.
     pub fn is_complete(&self) -> bool {
         self.with(|inner| inner.synced.iter().all(|s| *s))
     }
 
-    /// All clusters, without their inventories.
+    /// Returns all clusters, without their inventories.
     pub fn clusters(&self) -> Vec<Arc<Cluster>> {
         self.with(|inner| inner.clusters.values().cloned().collect())
     }
 
-    /// A cluster by name.
+    /// Returns a cluster by name.
     pub fn cluster(&self, name: &str) -> Option<Arc<Cluster>> {
         self.with(|inner| inner.clusters.get(name).cloned())
     }
 
-    /// A cluster with this ID under another name.
+    /// Returns a cluster with this ID under another name.
     pub fn same_id_elsewhere(&self, id: &str, name: &str) -> Option<Arc<Cluster>> {
         self.with(|inner| {
             let mut others = inner.clusters.values().filter(|c| c.name_any() != name);
@@ -177,8 +178,8 @@ impl View {
         })
     }
 
-    /// Takes over what a request returned, so that the next look need not wait for the watch; not if the watch was faster
-    /// and knows something newer.
+    /// Updates a cluster from the answer to a request, so that nobody has to wait for the watch; not if the watch was faster
+    /// and has a newer version.
     pub fn put(&self, cluster: Cluster) {
         self.with(|inner| {
             let name = cluster.name_any();
@@ -188,50 +189,50 @@ impl View {
         });
     }
 
-    /// Takes over what was read of a cluster that is known; one that is not may be gone again.
+    /// Updates a known cluster from a read; an unknown one may have been deleted meanwhile.
     pub fn refresh(&self, cluster: &Cluster) {
         if self.cluster(&cluster.name_any()).is_some_and(|known| known.metadata.uid == cluster.metadata.uid) {
             self.put(cluster.clone());
         }
     }
 
-    /// Drops a cluster that is not there any more. The answer to a write may come after the news of its end and bring it
-    /// back here, and no watch speaks of it again.
+    /// Removes a cluster that does not exist any more. The answer to a write may arrive after the event of its deletion and
+    /// add it again, and no watch corrects that.
     pub fn forget(&self, cluster: &Cluster) {
         self.with(|inner| inner.lose(cluster));
     }
 
-    /// The heartbeat of a cluster.
-    pub fn beat(&self, name: &str) -> Option<Beat> {
-        self.with(|inner| inner.beats.get(name).cloned())
+    /// Returns the last renewal of a cluster's Lease.
+    pub fn renewal(&self, name: &str) -> Option<Renewal> {
+        self.with(|inner| inner.renewals.get(name).cloned())
     }
 
-    /// How long the agent of a cluster has been silent for sure: not longer than it could have been heard.
+    /// Returns the time without a renewal, counted at most from when one could have been observed.
     pub fn silent(&self, name: &str, now: Instant) -> Duration {
         let known = self.known_since(name);
-        let since = self.beat(name).map_or(known, |beat| beat.since.max(known));
+        let since = self.renewal(name).map_or(known, |renewal| renewal.since.max(known));
         now.duration_since(since)
     }
 
-    /// Since when we have known a cluster, by our clock: the beginning of its first grace.
+    /// Returns the beginning of a cluster's first grace, by our clock.
     pub fn known_since(&self, name: &str) -> Instant {
         self.with(|inner| inner.known_since.get(name).copied()).unwrap_or_else(Instant::now)
     }
 
-    /// Whether anything is placed on a cluster.
+    /// Returns true where anything is placed on a cluster.
     pub fn has_work(&self, name: &str) -> bool {
         let namespace = crate::api::labels::cluster_namespace(name);
         self.with(|inner| inner.schedules.get(&namespace).is_some_and(|s| !s.is_empty()))
     }
 
-    /// The clusters that disappeared since the last call.
-    pub fn take_gone(&self) -> BTreeSet<String> {
-        self.with(|inner| std::mem::take(&mut inner.gone))
+    /// Returns the clusters that were deleted since the last call.
+    pub fn take_deleted(&self) -> BTreeSet<String> {
+        self.with(|inner| std::mem::take(&mut inner.deleted))
     }
 
-    /// Notes clusters whose rights have to be taken away, again after a failure or found by a sweep.
-    pub fn add_gone(&self, names: impl IntoIterator<Item = String>) {
-        self.with(|inner| inner.gone.extend(names));
+    /// Adds clusters whose rights have to be revoked: after a failed attempt, or orphans.
+    pub fn add_deleted(&self, names: impl IntoIterator<Item = String>) {
+        self.with(|inner| inner.deleted.extend(names));
     }
 
     /// Records the rights that were written for a cluster.
@@ -240,7 +241,7 @@ impl View {
         self.with(|inner| inner.rights.insert(cluster.name_any(), rights));
     }
 
-    /// Rights that were last written for the cluster of a name; `None` where they are unknown.
+    /// Returns the rights that were last written for the cluster of a name; `None` where they are unknown.
     pub fn rights(&self, name: &str) -> Option<Rights> {
         self.with(|inner| inner.rights.get(name).cloned())
     }
@@ -265,7 +266,7 @@ impl View {
             Event::InitDone => {
                 let lost: Vec<_> = inner.clusters.keys().filter(|name| !relist.contains(*name)).cloned().collect();
                 for name in lost {
-                    inner.drop_gone(name);
+                    inner.drop_deleted(name);
                 }
                 inner.synced[0] = true;
             }
@@ -282,26 +283,27 @@ impl View {
                 // Only a renewal counts, not any edit of the object: the version stands for the time in it.
                 let Some(renewed) = lease.spec.as_ref().and_then(|s| s.renew_time.as_ref()) else { return };
                 let version = renewed.0.to_string();
-                let heard = matches!(event, Event::Apply(_));
-                let beat = match inner.beats.get_mut(&name) {
-                    Some(beat) if beat.version == version => return,
-                    Some(beat) => {
-                        *beat = Beat { version, since: now, moved: true, clock: std::mem::take(&mut beat.clock) };
-                        beat
+                let watched = matches!(event, Event::Apply(_));
+                let renewal = match inner.renewals.get_mut(&name) {
+                    Some(renewal) if renewal.version == version => return,
+                    Some(renewal) => {
+                        *renewal =
+                            Renewal { version, since: now, observed: true, clock: std::mem::take(&mut renewal.clock) };
+                        renewal
                     }
                     None => {
-                        let beat = Beat { version, since: now, moved: heard, clock: Clock::default() };
-                        inner.beats.entry(name).or_insert(beat)
+                        let renewal = Renewal { version, since: now, observed: watched, clock: Clock::default() };
+                        inner.renewals.entry(name).or_insert(renewal)
                     }
                 };
-                // What was found by a list was written any time ago.
-                if heard {
-                    beat.clock.read(renewed.0.duration_since(wall).as_secs(), now);
+                // A listed Lease may have been written any time ago.
+                if watched {
+                    renewal.clock.read(renewed.0.duration_since(wall).as_secs(), now);
                 }
             }
             Event::Delete(lease) => {
                 if let Some(name) = cluster_of_lease(lease) {
-                    inner.beats.remove(&name);
+                    inner.renewals.remove(&name);
                 }
             }
             Event::InitDone => inner.synced[1] = true,
@@ -310,20 +312,20 @@ impl View {
     }
 
     fn on_schedule<K: Resource>(&self, event: Event<K>) {
-        let place = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+        let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         self.with(|inner| match event {
-            // Until the new list is complete, what was there still is: a cluster is not idle for the time of a list.
+            // Until the new list is complete, the old one is valid: a cluster is not idle for the time of a list.
             Event::Init => inner.listed.clear(),
             Event::InitApply(object) => {
-                let (namespace, name) = place(&object);
+                let (namespace, name) = key(&object);
                 inner.listed.entry(namespace).or_default().insert(name);
             }
             Event::Apply(object) => {
-                let (namespace, name) = place(&object);
+                let (namespace, name) = key(&object);
                 inner.schedules.entry(namespace).or_default().insert(name);
             }
             Event::Delete(object) => {
-                let (namespace, name) = place(&object);
+                let (namespace, name) = key(&object);
                 if let Some(names) = inner.schedules.get_mut(&namespace) {
                     names.remove(&name);
                 }
@@ -336,13 +338,13 @@ impl View {
     }
 }
 
-/// Whether one state was written before another one. Versions that are no numbers say nothing.
+/// Returns true where one state was written before another one. Versions that are no numbers cannot be compared.
 fn is_older(one: &Cluster, other: &Cluster) -> bool {
     let version = |cluster: &Cluster| cluster.metadata.resource_version.as_ref()?.parse::<u64>().ok();
     version(one).zip(version(other)).is_some_and(|(one, other)| one < other)
 }
 
-/// Drops what only readers of the API need: for a thousand clusters the inventories would be most of our memory.
+/// Removes the inventory, which only readers of the API need: of a thousand clusters it would be most of our memory.
 fn strip(mut cluster: Cluster) -> Cluster {
     if let Some(status) = &mut cluster.status {
         status.available_resources = None;
@@ -355,8 +357,8 @@ fn strip(mut cluster: Cluster) -> Cluster {
     cluster
 }
 
-/// Watches until dropped, heartbeats by a client of their own. A broken watch is taken up again with a back-off.
-pub async fn watch(client: Client, heartbeats: Client, view: Arc<View>) {
+/// Watches until dropped, Leases by a client of their own. A broken watch is resumed with a back-off.
+pub async fn watch(client: Client, heartbeats: Client, index: Arc<Index>) {
     let config = watcher::Config::default().any_semantic().timeout(OTHERS_WATCH);
     let clusters = async {
         let mut relist = BTreeSet::new();
@@ -365,9 +367,9 @@ pub async fn watch(client: Client, heartbeats: Client, view: Arc<View>) {
         );
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => view.on_cluster(map(event, |read| strip(read.0)), &mut relist),
+                Ok(Some(event)) => index.on_cluster(map(event, |read| strip(read.0)), &mut relist),
                 Ok(None) => return,
-                Err(error) => tracing::debug!(%error, "watch of clusters"),
+                Err(error) => tracing::debug!(%error, "watch of clusters failed"),
             }
         }
     };
@@ -377,9 +379,9 @@ pub async fn watch(client: Client, heartbeats: Client, view: Arc<View>) {
         let mut stream = std::pin::pin!(watcher::watcher(api, config).default_backoff());
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => view.on_lease(&map(event, |read| read.0), Instant::now(), Timestamp::now()),
+                Ok(Some(event)) => index.on_lease(&map(event, |read| read.0), Instant::now(), Timestamp::now()),
                 Ok(None) => return,
-                Err(error) => tracing::debug!(%error, "watch of leases"),
+                Err(error) => tracing::debug!(%error, "watch of leases failed"),
             }
         }
     };
@@ -388,9 +390,9 @@ pub async fn watch(client: Client, heartbeats: Client, view: Arc<View>) {
         let mut stream = std::pin::pin!(watcher::watcher(api, config.clone()).default_backoff());
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => view.on_schedule(event),
+                Ok(Some(event)) => index.on_schedule(event),
                 Ok(None) => return,
-                Err(error) => tracing::debug!(%error, "watch of schedules"),
+                Err(error) => tracing::debug!(%error, "watch of schedules failed"),
             }
         }
     };
@@ -407,12 +409,12 @@ fn map<K, L>(event: Event<K>, change: impl FnOnce(K) -> L) -> Event<L> {
     }
 }
 
-/// The cluster that a Lease speaks for. Its agent may write labels on it, but cannot move it to another namespace.
+/// Returns the cluster of a Lease. Its agent may write labels on it, but cannot move it to another namespace.
 fn cluster_of_lease(lease: &Lease) -> Option<String> {
     cluster_of_namespace(lease.metadata.namespace.as_deref()?).map(ToOwned::to_owned)
 }
 
-/// The cluster that a namespace of the hub belongs to.
+/// Returns the cluster that a namespace belongs to.
 pub fn cluster_of_namespace(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(CLUSTER_NAMESPACE_PREFIX)
 }

@@ -1,10 +1,10 @@
-//! `fleet-scheduler`: the inside of the control plane.
+//! `fleet-scheduler`: the controllers of the control plane.
 //!
-//! It runs beside the control plane's own API (the *hub*). Of several replicas one leads. The leader applies the
-//! objects that the chart wants inside the hub, keeps the Secret that agents start from, registers workload clusters
-//! and watches over them. All that it knows it finds again in the hub's API after a restart.
+//! It runs beside the control plane's own API server. Of several replicas one leads. The leader applies the bootstrap objects
+//! of the chart, renews the Secret that agents start from, registers workload clusters and monitors them. It has no state
+//! of its own: after a restart everything is read from the API server.
 //!
-//! Its client certificate is in `system:masters`: it makes the first RBAC binding, so none can have been made for it.
+//! Its client certificate is in `system:masters`: it creates the first RBAC binding, so there can be none for itself.
 
 pub mod agent_clock;
 pub mod bootstrap;
@@ -39,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     log::start(args.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(args));
-    // Whatever still runs is only waiting for the network.
+    // Tasks that still run only wait for the network.
     runtime.shutdown_timeout(Duration::from_millis(500));
     result
 }
@@ -61,14 +61,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let args = Arc::new(args);
     let started_with = bootstrap::inputs::kubeconfig_digest(&args);
     let client = daemon_client::client(&args.kubeconfig).await?;
-    let heartbeats = daemon_client::client_that_tires(&args.kubeconfig, index::LEASES_SILENT).await?;
+    let heartbeats = daemon_client::client_that_tires(&args.kubeconfig, index::LEASES_READ_TIMEOUT).await?;
     let (role_sender, role) = watch::channel(Role::Starting);
     let election = tokio::spawn(election::run(client.clone(), identity, role_sender, stop.clone()));
     let leader = Leader { client, heartbeats, args: args.clone(), state: state.clone(), metrics };
     tokio::select! {
         () = follow(leader, role) => {}
         () = new_kubeconfig(&args, started_with) => {
-            tracing::info!("the kubeconfig changed; ending, to be started again with it");
+            tracing::info!("the kubeconfig changed; exiting to be restarted with it");
             stop.stop();
         }
         () = stop.wait() => {}
@@ -78,7 +78,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Leads whenever the election says so. Work in progress is dropped the moment it no longer does.
+/// Runs the controllers while this process is the leader, and drops them as soon as it is not.
 async fn follow(leader: Leader, mut role: watch::Receiver<Role>) {
     let mut term = None;
     loop {
@@ -101,12 +101,12 @@ async fn follow(leader: Leader, mut role: watch::Receiver<Role>) {
     }
 }
 
-/// Returns when the kubeconfig file holds something else than at the start.
+/// Returns when the content of the kubeconfig file differs from that at the start.
 async fn new_kubeconfig(args: &Args, started_with: Option<String>) {
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
         let now = bootstrap::inputs::kubeconfig_digest(args);
-        // A file that is gone for a moment is being replaced.
+        // A file that is missing for a moment is being replaced.
         if now.is_some() && now != started_with {
             return;
         }

@@ -1,13 +1,13 @@
-//! What the scheduler knows about itself: its role and how far the control plane's inside is; the answer of `/readyz`.
+//! Role and progress of the scheduler: the answer of `/readyz`.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::election::Role;
 use crate::daemon::admin::Ready;
 
-/// How one part of the work stands.
+/// Progress of one part of the work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Progress {
     /// Not tried yet.
     Pending,
     /// Done.
@@ -17,7 +17,7 @@ pub enum Verdict {
         /// For people.
         message: String,
     },
-    /// Not possible now.
+    /// Failed; it is retried.
     Failed {
         /// One word.
         reason: &'static str,
@@ -26,18 +26,18 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
-    /// A part that is done.
+impl Progress {
+    /// Returns the progress of a part that is done.
     pub fn done(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Done { reason, message: message.into() }
     }
 
-    /// A part that failed.
+    /// Returns the progress of a part that failed.
     pub fn failed(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Failed { reason, message: message.into() }
     }
 
-    /// Whether it is done.
+    /// Returns true when it is done.
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Done { .. })
     }
@@ -52,13 +52,13 @@ pub struct State {
 #[derive(Debug)]
 struct Inner {
     role: Role,
-    bootstrapped: Verdict,
-    init_secret: Verdict,
+    bootstrapped: Progress,
+    init_secret: Progress,
 }
 
 impl Default for State {
     fn default() -> Self {
-        let inner = Inner { role: Role::Starting, bootstrapped: Verdict::Pending, init_secret: Verdict::Pending };
+        let inner = Inner { role: Role::Starting, bootstrapped: Progress::Pending, init_secret: Progress::Pending };
         Self { inner: Mutex::new(inner) }
     }
 }
@@ -68,25 +68,25 @@ impl State {
         change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The election's result. Who does not lead knows nothing about the progress.
+    /// Sets the role. A process that does not lead has no progress.
     pub fn set_role(&self, role: Role) {
         self.with(|inner| {
             if role != Role::Leader {
-                inner.bootstrapped = Verdict::Pending;
-                inner.init_secret = Verdict::Pending;
+                inner.bootstrapped = Progress::Pending;
+                inner.init_secret = Progress::Pending;
             }
             inner.role = role;
         });
     }
 
-    /// How the objects of the chart stand.
-    pub fn set_bootstrapped(&self, verdict: Verdict) {
-        self.with(|inner| inner.bootstrapped = verdict);
+    /// Sets the progress of the chart's objects.
+    pub fn set_bootstrapped(&self, progress: Progress) {
+        self.with(|inner| inner.bootstrapped = progress);
     }
 
-    /// How the init Secret stands.
-    pub fn set_init_secret(&self, verdict: Verdict) {
-        self.with(|inner| inner.init_secret = verdict);
+    /// Sets the progress of the init Secret.
+    pub fn set_init_secret(&self, progress: Progress) {
+        self.with(|inner| inner.init_secret = progress);
     }
 }
 
@@ -95,15 +95,15 @@ impl Ready for State {
         self.with(|inner| {
             match &inner.role {
                 Role::Starting => return Err("looking for the leader".to_owned()),
-                Role::Cut { error } => return Err(format!("the control plane's API does not answer: {error}")),
+                Role::Unreachable { error } => return Err(format!("the control plane's API does not answer: {error}")),
                 Role::Follower { leader } => return Ok(format!("standing by; {leader} leads")),
                 Role::Leader => {}
             }
-            for (name, verdict) in [("Bootstrapped", &inner.bootstrapped), ("InitSecretReady", &inner.init_secret)] {
-                match verdict {
-                    Verdict::Pending => return Err(format!("{name}: in progress")),
-                    Verdict::Failed { reason, message } => return Err(format!("{name}: {reason}: {message}")),
-                    Verdict::Done { .. } => {}
+            for (name, progress) in [("Bootstrapped", &inner.bootstrapped), ("InitSecretReady", &inner.init_secret)] {
+                match progress {
+                    Progress::Pending => return Err(format!("{name}: in progress")),
+                    Progress::Failed { reason, message } => return Err(format!("{name}: {reason}: {message}")),
+                    Progress::Done { .. } => {}
                 }
             }
             Ok("leading".to_owned())
@@ -116,20 +116,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_is_ready_only_with_everything_applied_and_the_init_secret_there() {
+    fn a_leader_is_ready_when_all_is_done() {
         let state = State::default();
         assert!(state.ready().is_err());
         state.set_role(Role::Leader);
         assert!(state.ready().unwrap_err().starts_with("Bootstrapped"));
-        state.set_bootstrapped(Verdict::done("Applied", ""));
-        state.set_init_secret(Verdict::failed("AgentEndpointUnknown", "no URL"));
+        state.set_bootstrapped(Progress::done("Applied", ""));
+        state.set_init_secret(Progress::failed("AgentEndpointUnknown", "no URL"));
         assert!(state.ready().unwrap_err().contains("AgentEndpointUnknown"));
-        state.set_init_secret(Verdict::done("Current", ""));
+        state.set_init_secret(Progress::done("Current", ""));
         assert!(state.ready().is_ok());
-        state.set_role(Role::Cut { error: "refused".to_owned() });
+        state.set_role(Role::Unreachable { error: "refused".to_owned() });
         assert!(state.ready().unwrap_err().contains("refused"));
         state.set_role(Role::Leader);
-        assert!(state.ready().is_err(), "a new term starts from nothing");
+        assert!(state.ready().is_err(), "a new term starts without progress");
         state.set_role(Role::Follower { leader: "other".to_owned() });
         assert!(state.ready().is_ok());
     }

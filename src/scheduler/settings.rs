@@ -1,4 +1,4 @@
-//! What `fleet-scheduler` is told: flags, environment and the mounted configuration file.
+//! Settings of `fleet-scheduler`: flags, environment and the mounted configuration file.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, env = "FLEET_ADMIN_ADDRESS", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub admin_address: SocketAddr,
 
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, env = "FLEET_LOG_FORMAT", value_enum, default_value = "json")]
     pub log_format: LogFormat,
 
@@ -59,25 +59,25 @@ pub struct Settings {
     /// The CA that agents trust; by default the one in the scheduler's kubeconfig.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
-    /// How long an init token lives; it is replaced at half of that.
-    #[serde(rename = "initTokenTTL", default = "thirty_days", deserialize_with = "token_life")]
+    /// Validity of an init token; it is replaced at half of that.
+    #[serde(rename = "initTokenTTL", default = "thirty_days", deserialize_with = "token_ttl")]
     pub init_token_ttl: Duration,
-    /// Who accepts a new workload cluster.
+    /// Mode of registration.
     #[serde(default)]
     pub registration: Registration,
-    /// Longest life of an agent's certificate.
-    #[serde(rename = "agentCertificateTTL", default = "ninety_days", deserialize_with = "certificate_life")]
+    /// Maximum validity of an agent's certificate.
+    #[serde(rename = "agentCertificateTTL", default = "ninety_days", deserialize_with = "certificate_ttl")]
     pub agent_certificate_ttl: Duration,
-    /// How many new workload clusters may register in a minute; more have to wait.
+    /// Rate limit of new workload clusters per minute; more have to wait.
     #[serde(default = "sixty")]
     pub new_clusters_per_minute: usize,
 }
 
-/// Who accepts a new workload cluster.
+/// Mode of registration of a new workload cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Registration {
-    /// The holder of an init token is let in.
+    /// The holder of an init token is accepted.
     #[default]
     Auto,
     /// An operator has to set `spec.accepted` of the Cluster.
@@ -100,31 +100,31 @@ const fn ninety_days() -> Duration {
     Duration::from_secs(90 * 86_400)
 }
 
-fn token_life<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    life(deserializer, lifetime::TOKEN_AT_LEAST)
+fn token_ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    ttl(deserializer, lifetime::TOKEN_AT_LEAST)
 }
 
-fn certificate_life<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    life(deserializer, lifetime::CERTIFICATE_AT_LEAST)
+fn certificate_ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    ttl(deserializer, lifetime::CERTIFICATE_AT_LEAST)
 }
 
-fn life<'de, D: Deserializer<'de>>(deserializer: D, at_least: Duration) -> Result<Duration, D::Error> {
+fn ttl<'de, D: Deserializer<'de>>(deserializer: D, at_least: Duration) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     lifetime::read(&text, at_least).map_err(|wrong| serde::de::Error::custom(format!("`{text}`: {wrong}")))
 }
 
-/// Why the configuration cannot be used.
+/// Reason why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read.
     #[error("{0}")]
     Read(std::io::Error),
-    /// The text says something that is not understood.
+    /// The text is invalid.
     #[error("{path}: {message}")]
     Parse {
         /// The file.
         path: String,
-        /// What is wrong, with its place.
+        /// The error, with its location.
         message: String,
     },
 }
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_flag_that_is_given_twice_the_last_counts() {
+    fn the_last_of_repeated_flags_counts() {
         let given = ["fleet-scheduler", "--admin-address=0.0.0.0:8080", "--config=a", "--admin-address=127.0.0.1:9090"];
         let args = Args::try_parse_from(given).unwrap();
         assert_eq!(args.admin_address, "127.0.0.1:9090".parse().unwrap());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_configuration_has_the_documented_defaults() {
+    fn defaults_are_as_documented() {
         let settings = Settings::parse("{}").unwrap();
         assert_eq!(settings.namespace, "fleet");
         assert_eq!(settings.init_token_ttl, Duration::from_secs(2_592_000));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_or_a_bad_value_is_an_error_that_names_it() {
+    fn invalid_settings_are_named() {
         for (text, named) in [
             ("agentEndpiont: https://x", "agentEndpiont"),
             ("initTokenTTL: 30", "30"),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser as _;
-use fleetctl::agent::register::{Life, RegisterError, certificate};
+use fleetctl::agent::register::{RegisterError, Validity, certificate};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::init_kubeconfig::Init;
 use k8s_openapi::api::core::v1::Secret;
@@ -84,8 +84,8 @@ impl Applicant {
     pub(crate) async fn ask_as(&self, client: &Client) -> Result<String, String> {
         let cli = Cli::parse_from(["fleet-agent", "--cluster-name", &self.name]);
         let args = cli.args.expect("they are given");
-        let life = Life::of(args.certificate_seconds);
-        let asked = certificate(client, &args, &life, &self.id, &self.key, async |_, _| {});
+        let validity = Validity::new(args.certificate_seconds);
+        let asked = certificate(client, &args, &validity, &self.id, &self.key, async |_, _| {});
         match tokio::time::timeout(Duration::from_secs(60), asked).await {
             Ok(Ok(certificate)) => Ok(certificate.pem),
             Ok(Err(RegisterError::Denied { reason, .. })) => Err(reason),

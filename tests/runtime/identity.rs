@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser as _;
-use fleetctl::agent::register::{Life, RegisterError, rejoin};
+use fleetctl::agent::register::{RegisterError, Validity, rejoin};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
@@ -45,9 +45,9 @@ async fn delete(stage: &Stage, name: &str, certificate: &Client) {
 /// Asks by token with a key for which there was a certificate, as an agent does; the reason of the refusal.
 async fn ask_again(applicant: &Applicant, init: &Init) -> Result<(), String> {
     let args = Cli::parse_from(["fleet-agent", "--cluster-name", &applicant.name]).args.unwrap();
-    let life = Life::of(args.certificate_seconds);
+    let validity = Validity::new(args.certificate_seconds);
     let client = init.token_client().unwrap();
-    match rejoin(&client, &args, &life, &applicant.id, &applicant.key, async |_, _| {}).await {
+    match rejoin(&client, &args, &validity, &applicant.id, &applicant.key, async |_, _| {}).await {
         Ok(_) => Ok(()),
         Err(RegisterError::Denied { reason, .. }) => Err(reason),
         Err(other) => panic!("{other}"),

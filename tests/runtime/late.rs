@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use clap::Parser as _;
-use fleetctl::agent::register::{Life, withdraw};
+use fleetctl::agent::register::{Validity, withdraw};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::cluster::Observed;
 use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::api::{Cluster, ClusterSpec, ClusterStatus};
 use fleetctl::daemon::metrics::Metrics;
 use fleetctl::scheduler::index;
-use fleetctl::scheduler::index::View;
+use fleetctl::scheduler::index::Index;
 use fleetctl::scheduler::monitor::Monitor;
 use fleetctl::scheduler::registration::Registrar;
 use fleetctl::scheduler::settings::Settings;
@@ -60,18 +60,18 @@ fn tells_of_a_change(frame: &Frame<Bytes>) -> bool {
 
 /// What the parts of the scheduler share that answer and judge; in this process.
 struct Parts {
-    view: Arc<View>,
+    index: Arc<Index>,
     recorder: Recorder,
     tasks: JoinSet<()>,
 }
 
 impl Parts {
     fn of(hub: &Client) -> Self {
-        let view = Arc::new(View::default());
+        let index = Arc::new(Index::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(index::watch(hub.clone(), hub.clone(), view.clone()));
+        tasks.spawn(index::watch(hub.clone(), hub.clone(), index.clone()));
         let reporter = Reporter { controller: "fleet-scheduler".to_owned(), instance: None };
-        Self { view, recorder: Recorder::new(hub.clone(), reporter), tasks }
+        Self { index, recorder: Recorder::new(hub.clone(), reporter), tasks }
     }
 }
 
@@ -91,7 +91,7 @@ async fn a_request_that_was_answered_is_not_answered_again_because_the_watch_is_
     let settings: Settings = serde_json::from_value(json!({ "registration": "manual" })).unwrap();
     let (_settings, settings) = watch::channel(Some(settings));
     let client = client_that_hears_late(&stage.hub, held).await;
-    let registrar = Registrar::new(client, parts.view.clone(), settings, Metrics::default(), parts.recorder.clone());
+    let registrar = Registrar::new(client, parts.index.clone(), settings, Metrics::default(), parts.recorder.clone());
     parts.tasks.spawn(registrar.run());
 
     // Of requests that are equally old, those are looked at again first whose names come first.
@@ -103,8 +103,8 @@ async fn a_request_that_was_answered_is_not_answered_again_because_the_watch_is_
         }
         hold.send_replace(true);
         let args = Cli::parse_from(["fleet-agent", "--cluster-name", &leaver.name]).args.unwrap();
-        let life = Life::of(args.certificate_seconds);
-        withdraw(&init.token_client().unwrap(), &args, &life, &leaver.id, &leaver.key).await.unwrap();
+        let validity = Validity::new(args.certificate_seconds);
+        withdraw(&init.token_client().unwrap(), &args, &validity, &leaver.id, &leaver.key).await.unwrap();
         // That the witness is let in shows that what waits was looked at again.
         let accept = json!({ "spec": { "accepted": true } });
         clusters.patch(&witness.name, &PatchParams::default(), &Patch::Merge(&accept)).await.unwrap();
@@ -120,22 +120,22 @@ async fn a_request_that_was_answered_is_not_answered_again_because_the_watch_is_
 async fn a_cluster_that_is_gone_is_not_made_again_by_whoever_still_believes_in_it() {
     let stage = Stage::hub().await;
     prepared(&stage).await;
-    let Parts { view, recorder, mut tasks } = Parts::of(&stage.hub.client);
+    let Parts { index, recorder, mut tasks } = Parts::of(&stage.hub.client);
     let (client, metrics) = (stage.hub.client.clone(), Metrics::default());
-    tasks.spawn(Monitor { client, view: view.clone(), metrics, recorder }.run());
+    tasks.spawn(Monitor { client, index: index.clone(), metrics, recorder }.run());
 
     let clusters: Api<Cluster> = Api::all(stage.hub.client.clone());
     let name = fresh("ghost");
     let spec = ClusterSpec { name: name.clone(), ..ClusterSpec::default() };
     let mut ghost = clusters.create(&PostParams::default(), &Cluster::new(&name, spec)).await.unwrap();
-    wait("it is known", async || view.cluster(&name).is_some()).await;
+    wait("it is known", async || index.cluster(&name).is_some()).await;
     clusters.delete(&name, &DeleteParams::default()).await.unwrap();
-    wait("its end is known", async || view.cluster(&name).is_none()).await;
+    wait("its end is known", async || index.cluster(&name).is_none()).await;
     // As if a write from before its end had been answered only now; with news that is to be copied into its spec.
     let observed = Observed { provider: "gce".to_owned(), ..Observed::default() };
     ghost.status = Some(ClusterStatus { observed: Some(observed), ..ClusterStatus::default() });
-    view.put(ghost);
-    view.changed.notify_one();
-    wait("nobody believes in it any more", async || view.cluster(&name).is_none()).await;
+    index.put(ghost);
+    index.changed.notify_one();
+    wait("nobody believes in it any more", async || index.cluster(&name).is_none()).await;
     assert!(clusters.get_opt(&name).await.unwrap().is_none(), "it was made again");
 }

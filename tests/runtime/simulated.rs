@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 
-use fleetctl::agent::heartbeat::{Heart, Pulse};
+use fleetctl::agent::heartbeat::{LeaseRenewer, LeaseStatus};
 use fleetctl::agent::inventory::facts::Overrides;
 use fleetctl::agent::inventory::nodes::{NodeFacts, PodFacts};
 use fleetctl::agent::inventory::watch::Observed;
@@ -37,19 +37,19 @@ impl Simulated {
     /// Lives with a certificate.
     pub(crate) fn live(init: &Init, applicant: &Applicant, certificate: &str, nodes: usize, metrics: &Metrics) -> Self {
         let client = || init.client(certificate, &applicant.key).expect("usable");
-        let (sender, pulse) = watch::channel(Pulse::Starting);
-        let mut heart = Heart::new(client(), &applicant.name, applicant.id.clone(), sender, metrics.clone());
+        let (sender, lease) = watch::channel(LeaseStatus::Starting);
+        let mut renewer = LeaseRenewer::new(client(), &applicant.name, applicant.id.clone(), sender, metrics.clone());
         let reporter = Reporter {
             local: own_api(),
-            hub: client(),
+            control_plane: client(),
             name: applicant.name.clone(),
             overrides: Overrides::default(),
             version: None,
-            pulse,
+            lease,
             metrics: metrics.clone(),
         };
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { heart.run().await });
+        tasks.spawn(async move { renewer.run().await });
         let observed = inventory(nodes);
         tasks.spawn(reporter.clone().inventory(observed.clone()));
         tasks.spawn(reporter.health());

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser as _;
-use fleetctl::agent::register::{Life, withdraw};
+use fleetctl::agent::register::{Validity, withdraw};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::Cluster;
 use fleetctl::api::registration::{ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_SECRET};
@@ -165,13 +165,13 @@ async fn whoever_holds_an_init_token_cannot_take_back_what_others_registered() {
     holder.join(&control_plane.init).await;
     let hub = control_plane.init.token_client().unwrap();
     let args = Cli::parse_from(["fleet-agent", "--cluster-name", &holder.name]).args.unwrap();
-    let life = Life::of(args.certificate_seconds);
+    let validity = Validity::new(args.certificate_seconds);
     let clusters: Api<Cluster> = Api::all(stage.hub.client.clone());
     for stranger in [Applicant::new(&holder.name), holder.with_new_key()] {
         // It is told that nothing of its own is there, which is true.
-        withdraw(&hub, &args, &life, &stranger.id, &stranger.key).await.unwrap();
+        withdraw(&hub, &args, &validity, &stranger.id, &stranger.key).await.unwrap();
         assert!(clusters.get_opt(&holder.name).await.unwrap().is_some(), "a stranger took it back");
     }
-    withdraw(&hub, &args, &life, &holder.id, &holder.key).await.unwrap();
+    withdraw(&hub, &args, &validity, &holder.id, &holder.key).await.unwrap();
     assert!(clusters.get_opt(&holder.name).await.unwrap().is_none(), "its own key is proof enough");
 }

@@ -1,7 +1,7 @@
-//! The nodes of a large cluster, told in objects of their own beside the Cluster: see [`super::shards`].
+//! The nodes of a large cluster, reported in ClusterReports beside the Cluster: see [`super::shards`].
 //!
-//! They lie in the cluster's own namespace of the control plane, which is all that this agent may write them in, and go
-//! with it when the cluster goes.
+//! They are in the cluster's own namespace of the control plane, the only one that this agent may write to, and are deleted
+//! with it.
 
 use std::time::Duration;
 
@@ -17,34 +17,34 @@ use crate::api::labels::{AGENT_MANAGER, cluster_namespace};
 use crate::api::{ClusterReport, ClusterReportSpec};
 use crate::k8s::daemon_client::{CallError, call};
 
-/// What the names of the reports begin with; a number follows.
+/// Prefix of the names of the reports; a number follows.
 const PREFIX: &str = "nodes-";
 
 /// The reports of one cluster.
 pub struct NodeReports {
     api: Api<ClusterReport>,
-    /// `None` until it is known what the control plane has.
+    /// `None` until the reports in the control plane were listed.
     shards: Option<Shards>,
 }
 
 impl NodeReports {
-    /// The reports of the cluster `name`.
-    pub fn new(hub: &Client, name: &str) -> Self {
-        Self { api: Api::namespaced(hub.clone(), &cluster_namespace(name)), shards: None }
+    /// Returns the reports of the cluster `name`.
+    pub fn new(control_plane: &Client, name: &str) -> Self {
+        Self { api: Api::namespaced(control_plane.clone(), &cluster_namespace(name)), shards: None }
     }
 
-    /// Forgets what was told: another agent with our identity may have told something else since.
+    /// Discards the reported state: another agent with our identity may have reported since.
     pub fn forget(&mut self) {
         self.shards = None;
     }
 
-    async fn found(&mut self) -> Result<&mut Shards, CallError> {
+    async fn load(&mut self) -> Result<&mut Shards, CallError> {
         if self.shards.is_none() {
             let mut shards = Shards::default();
             for report in call(self.api.list(&ListParams::default())).await? {
                 let index = report.name_any().strip_prefix(PREFIX).and_then(|number| number.parse().ok());
                 if let Some(index) = index {
-                    shards.found(index, report.spec.available_resources.into_keys());
+                    shards.add_existing(index, report.spec.available_resources.into_keys());
                 }
             }
             self.shards = Some(shards);
@@ -52,8 +52,8 @@ impl NodeReports {
         Ok(self.shards.get_or_insert_default())
     }
 
-    /// Writes what is due of a cluster that is too large for its object, and nothing of another. Called before the
-    /// Cluster is written, so that a reader who is told to look for reports finds them.
+    /// Writes the reports that are due, for a cluster that is too large for its object. Called before the Cluster is written,
+    /// so that its readers find them.
     ///
     /// # Errors
     /// The first report that could not be written; those before it are.
@@ -62,29 +62,29 @@ impl NodeReports {
             return Ok(());
         }
         let api = self.api.clone();
-        let shards = self.found().await?;
+        let shards = self.load().await?;
         shards.assign(snapshot.allocatable.keys());
         for (index, part) in shards.due(snapshot, now) {
             let name = format!("{PREFIX}{index}");
             let report = ClusterReport::new(&name, spec(&part, wall));
             let params = PatchParams::apply(AGENT_MANAGER).force();
             call(api.patch(&name, &params, &Patch::Apply(&report))).await?;
-            shards.told(index, part, now);
+            shards.record(index, part, now);
         }
         Ok(())
     }
 
-    /// Deletes the reports that no node is in any more. Called after the Cluster is written.
+    /// Deletes the reports without a node. Called after the Cluster is written.
     ///
     /// # Errors
     /// The first that could not be deleted.
-    pub async fn tidy(&mut self, snapshot: &Snapshot) -> Result<(), CallError> {
+    pub async fn delete_orphans(&mut self, snapshot: &Snapshot) -> Result<(), CallError> {
         let api = self.api.clone();
-        let shards = self.found().await?;
+        let shards = self.load().await?;
         if snapshot.allocatable.len() <= NODES {
             shards.assign([].iter());
         }
-        for index in shards.left_over() {
+        for index in shards.orphans() {
             match call(api.delete(&format!("{PREFIX}{index}"), &DeleteParams::default())).await {
                 Err(error) if !error.is_not_found() => return Err(error),
                 _ => shards.deleted(index),

@@ -1,10 +1,10 @@
-//! What a cluster is, guessed from its nodes: provider, region, zones, its own name. Each can be overridden by a flag.
+//! Facts of a cluster, detected from its nodes: provider, region, zones, its own name. Each can be overridden by a flag.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::nodes::NodeFacts;
 
-/// What was found out.
+/// Detected facts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
     /// Short name of the provider, or empty.
@@ -17,7 +17,7 @@ pub struct Facts {
     pub kubernetes_cluster: String,
 }
 
-/// What the operator knows better.
+/// Facts set by flags.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
     /// Provider.
@@ -53,7 +53,7 @@ fn provider(nodes: &BTreeMap<String, NodeFacts>) -> String {
     }
 }
 
-/// The cluster's own name, where the nodes tell it.
+/// Returns the cluster's own name, where the nodes have it.
 fn own_name(nodes: &BTreeMap<String, NodeFacts>, provider: &str) -> Option<String> {
     let first = nodes.values().next()?;
     match provider {
@@ -76,7 +76,7 @@ fn gke_name(nodes: &BTreeMap<String, NodeFacts>) -> Option<String> {
     Some(rest[..end].to_owned())
 }
 
-/// Puts together what is known; `registered` is the name of last resort.
+/// Detects the facts; `registered` is the name of last resort.
 pub fn detect(nodes: &BTreeMap<String, NodeFacts>, overrides: &Overrides, registered: &str) -> Facts {
     let provider = overrides.provider.clone().unwrap_or_else(|| provider(nodes));
     let region = || shared(nodes, "topology.kubernetes.io/region").unwrap_or_default();
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn providers_come_from_the_scheme_and_only_when_there_is_one() {
+    fn the_provider_is_the_only_scheme() {
         assert_eq!(detected(&[("a", node("aws:///z/i-1", &[]))]).provider, "aws");
         assert_eq!(detected(&[("a", node("", &[]))]).provider, "");
         assert_eq!(detected(&[("a", node("aws:///z/i-1", &[])), ("b", node("gce://p/z/n", &[]))]).provider, "");
     }
 
     #[test]
-    fn a_region_is_one_that_all_nodes_share_and_zones_are_all_of_them() {
+    fn a_region_is_shared_by_all_nodes() {
         let at = |region: &str, zone: &str| {
             node("", &[("topology.kubernetes.io/region", region), ("topology.kubernetes.io/zone", zone)])
         };
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_underlying_name_comes_from_the_nodes_or_is_the_registered_one() {
+    fn the_name_comes_from_the_nodes() {
         let name = |node_name: &str, node: NodeFacts| detected(&[(node_name, node)]).kubernetes_cluster;
         assert_eq!(name("c-control-plane", node("kind://docker/c/c-control-plane", &[])), "c");
         let gke = node("gce://p/z/n", &[("cloud.google.com/gke-nodepool", "pool-1")]);

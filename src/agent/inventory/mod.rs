@@ -1,4 +1,4 @@
-//! The inventory: what the workload cluster's nodes have, what is free on them, and when the control plane is told.
+//! The inventory: capacity and free resources of the workload cluster's nodes, and when they are reported.
 
 pub mod cluster_reports;
 pub mod facts;

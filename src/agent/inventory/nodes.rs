@@ -15,13 +15,13 @@ pub type Amounts = BTreeMap<String, Milli>;
 /// A node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// What the cloud calls it: `aws:///eu-west-1a/i-1`.
+    /// Provider ID: `aws:///eu-west-1a/i-1`.
     pub provider_id: String,
     /// Its labels that the detection of facts looks at.
     pub labels: BTreeMap<String, String>,
-    /// Its size, as it says.
+    /// Capacity.
     pub capacity: BTreeMap<String, String>,
-    /// What pods may request in all.
+    /// Allocatable resources.
     pub allocatable: Amounts,
     /// Its taints.
     pub taints: Vec<Taint>,
@@ -34,7 +34,7 @@ pub struct NodeFacts {
 pub struct PodFacts {
     /// Its node.
     pub node: String,
-    /// What it requests in effect.
+    /// Effective requests.
     pub requests: Amounts,
 }
 
@@ -42,7 +42,7 @@ fn amounts(quantities: Option<&BTreeMap<String, Quantity>>) -> Amounts {
     quantities.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), parse(&q.0)?))).collect()
 }
 
-/// What matters of a node.
+/// Returns the facts of a node.
 pub fn node_facts(node: &Node) -> NodeFacts {
     let spec = node.spec.clone().unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
@@ -59,7 +59,7 @@ pub fn node_facts(node: &Node) -> NodeFacts {
     }
 }
 
-/// What matters of a pod; `None` if it takes nothing from any node.
+/// Returns the facts of a pod; `None` if it takes nothing from any node.
 pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let spec = pod.spec.as_ref()?;
     let node = spec.node_name.clone().filter(|n| !n.is_empty())?;
@@ -84,7 +84,7 @@ fn raise(to: &mut Amounts, at_least: &Amounts) {
     }
 }
 
-/// What a pod requests in effect: containers and sidecars together, or the largest moment of its start; what is set for
+/// Returns the effective requests of a pod: containers and sidecars together, or the largest moment of its start; what is set for
 /// the pod as a whole counts instead; overhead on top.
 fn pod_requests(spec: &PodSpec) -> Amounts {
     let mut running = Amounts::new();
@@ -111,7 +111,7 @@ fn pod_requests(spec: &PodSpec) -> Amounts {
     running
 }
 
-/// What is free by node: allocatable less the requests of its pods; nothing on a node that takes no pods.
+/// Returns the free resources by node: allocatable less the requests of its pods; nothing on a node that takes no pods.
 pub fn available<'a>(
     nodes: &BTreeMap<String, NodeFacts>,
     pods: impl Iterator<Item = &'a PodFacts>,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_requests_its_containers_or_the_largest_moment_of_its_start() {
+    fn init_containers_raise_requests() {
         assert_eq!(cpu(json!({ "containers": [container("1"), container("500m")] })), 1500);
         assert_eq!(cpu(json!({ "containers": [container("1")], "initContainers": [container("3")] })), 3000);
         assert_eq!(cpu(json!({ "containers": [container("1")], "initContainers": [sidecar("1")] })), 2000);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_for_the_whole_pod_counts_and_overhead_comes_on_top() {
+    fn pod_level_requests_replace_containers() {
         let whole = json!({
             "containers": [container("1")],
             "resources": { "requests": { "cpu": "5" } },
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_and_unbound_pods_take_nothing() {
+    fn finished_and_unbound_pods_are_ignored() {
         assert!(pod(json!({ "containers": [container("1")] }), "Succeeded").is_none());
         assert!(pod(json!({ "containers": [container("1")] }), "Failed").is_none());
         let unbound: Pod = serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": [] } })).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_takes_no_pods_has_nothing_free() {
+    fn an_unusable_node_has_nothing_free() {
         let none: &[NodeFacts] = &[
             node("False", |_| {}),
             node("Unknown", |_| {}),

@@ -18,7 +18,7 @@ use super::publish::Snapshot;
 struct Inner {
     nodes: BTreeMap<String, NodeFacts>,
     pods: HashMap<String, PodFacts>,
-    /// Being listed anew; they replace the above when complete.
+    /// A list in progress; it replaces the above when complete.
     new_nodes: BTreeMap<String, NodeFacts>,
     new_pods: HashMap<String, PodFacts>,
     synced: [bool; 2],
@@ -47,11 +47,11 @@ impl Observed {
         });
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {
-        look(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, access: impl FnOnce(&mut Inner) -> T) -> T {
+        access(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Another number whenever the inventory is another, so that who looks often need not take it each time.
+    /// Returns a number that changes with the inventory, so that an unchanged one need not be taken again.
     pub fn revision(&self) -> u64 {
         self.with(|inner| inner.revision)
     }
@@ -146,19 +146,19 @@ pub async fn watch(local: Client, observed: Observed) {
             match stream.try_next().await {
                 Ok(Some(event)) => observed.on_node(event),
                 Ok(None) => return,
-                Err(error) => tracing::debug!(%error, "watch of nodes"),
+                Err(error) => tracing::debug!(%error, "watch of nodes failed"),
             }
         }
     };
     let pods = async {
-        // Pods that are over take nothing, and there can be very many of them.
+        // Finished pods take nothing, and there can be very many of them.
         let config = config.clone().fields("status.phase!=Succeeded,status.phase!=Failed").page_size(200);
         let mut stream = std::pin::pin!(watcher(Api::<Pod>::all(local.clone()), config).default_backoff());
         loop {
             match stream.try_next().await {
                 Ok(Some(event)) => observed.on_pod(event),
                 Ok(None) => return,
-                Err(error) => tracing::debug!(%error, "watch of pods"),
+                Err(error) => tracing::debug!(%error, "watch of pods failed"),
             }
         }
     };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_rises_when_the_inventory_is_another_and_only_then() {
+    fn the_revision_follows_the_inventory() {
         let observed = Observed::default();
         let zone = |name: &str| json!({"topology.kubernetes.io/zone": name});
         let mut seen = observed.revision();

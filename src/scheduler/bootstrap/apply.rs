@@ -1,7 +1,7 @@
-//! Applying the bootstrap objects: namespaces and definitions first, then the rest, each by server-side apply.
+//! Applies the bootstrap objects: namespaces and CustomResourceDefinitions first, then the rest, each by server-side apply.
 //!
 //! A second pass over unchanged objects writes nothing: the API server recognises an apply that changes nothing. An
-//! object that leaves the folder stays in the hub, as deleting a definition would delete everything made from it; only
+//! object that is removed from the folder is retained, as deleting a definition would delete all its objects; only
 //! the roles and bindings in [`RETIRED`] are deleted.
 //!
 //! Roles and bindings follow the convention of kube-apiserver's own: one that an operator annotated with
@@ -32,9 +32,9 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 ///
 /// `fleet:agents-renew` let the group of all agents ask for certificates, which a revoked agent's certificate still names.
 const RETIRED: [&str; 1] = ["fleet:agents-renew"];
-/// How often an object is applied that others write at the same time.
+/// Number of retries after a conflict.
 const CONFLICTS: usize = 5;
-/// How long a definition may take until the API server serves it.
+/// Time that a CustomResourceDefinition may take until the API server serves it.
 const ESTABLISH: Duration = Duration::from_secs(30);
 
 /// An object that could not be applied.
@@ -42,24 +42,24 @@ const ESTABLISH: Duration = Duration::from_secs(30);
 pub struct Failure {
     /// `file: Kind/name`.
     pub object: String,
-    /// Why, in the server's words.
+    /// The server's message.
     pub message: String,
 }
 
-/// What one pass did.
+/// Result of one pass.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// How many objects the hub now holds as they are in the folder.
+    /// Number of objects that are now as they are in the folder.
     pub applied: usize,
     /// Objects that were left as they are because an operator annotated them so: `Kind/name`.
     pub unmanaged: Vec<String>,
     /// The others.
     pub failures: Vec<Failure>,
-    /// Whether the hub could not be reached at all, so that there is nothing to say about single objects.
+    /// Error, where the API server could not be reached at all.
     pub unreachable: Option<String>,
 }
 
-/// Where a kind is served, by kind; asked once a pass.
+/// Resources by kind; discovered once a pass.
 type Kinds = Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>;
 
 /// One pass over all objects.
@@ -97,9 +97,9 @@ pub async fn apply(client: &Client, objects: &Objects) -> Outcome {
     outcome
 }
 
-/// What became of one object.
+/// Result for one object.
 enum Applied {
-    /// The hub holds it as it is in the folder.
+    /// It is as in the folder.
     Written,
     /// An operator keeps it as it is.
     Unmanaged,
@@ -162,7 +162,7 @@ async fn retire(client: &Client, name: &str) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Whether an operator keeps an object as it is.
+/// Returns true where an operator keeps an object as it is.
 fn is_unmanaged(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get(ANNOTATION_AUTOUPDATE).is_some_and(|value| value == "false")
 }

@@ -63,21 +63,21 @@ fn secret(settings: &Settings, kubeconfig: &str) -> Secret {
     }
 }
 
-/// Whether the Secret there needs no write.
+/// Returns true where the Secret needs no write.
 fn is_current(found: &Secret, settings: &Settings, kubeconfig: &str) -> bool {
     let data = found.data.as_ref().and_then(|d| d.get(INIT_SECRET_KEY));
     let labelled = labels(settings).iter().all(|(key, value)| found.labels().get(key) == Some(value));
     labelled && data.is_some_and(|bytes| bytes.0 == kubeconfig.as_bytes()) && found.immutable != Some(true)
 }
 
-/// Makes the Secret hold `kubeconfig`. Returns whether it had to be written.
+/// Writes `kubeconfig` into the Secret. Returns false where it was there already.
 pub async fn ensure(client: &Client, settings: &Settings, kubeconfig: &str) -> Result<bool, CallError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &settings.namespace);
     let found = call(api.get_opt(INIT_SECRET)).await?;
     match found {
         Some(found) if is_current(&found, settings, kubeconfig) => return Ok(false),
         Some(found) if found.immutable == Some(true) => {
-            // Somebody froze it; an immutable Secret can only be replaced by a new one.
+            // An immutable Secret can only be recreated.
             let same = Preconditions { uid: found.uid(), resource_version: None };
             call(api.delete(INIT_SECRET, &DeleteParams::default().preconditions(same))).await?;
         }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_can_be_copied_into_another_cluster() {
+    fn the_secret_can_be_copied() {
         let secret = secret(&settings(), "k");
         assert_eq!(secret.metadata.owner_references, None);
         assert_eq!(secret.metadata.finalizers, None);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frozen_or_different_secret_is_rewritten_and_an_equal_one_is_not() {
+    fn only_a_different_secret_is_rewritten() {
         let mut found = secret(&settings(), "k");
         assert!(is_current(&found, &settings(), "k"));
         let upgraded = Settings { version: Some("v0.7.1".to_owned()), ..settings() };

@@ -1,4 +1,4 @@
-//! The bootstrap folder: which objects it holds, in which order they are applied, and whether it changed.
+//! The bootstrap folder: its objects, their order, and a digest by which changes are detected.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::digest;
 
-/// Why the folder cannot be used.
+/// Reason why the folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectsError {
     /// It cannot be read.
@@ -15,7 +15,7 @@ pub enum ObjectsError {
     Read {
         /// Folder or file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
     /// A file is not a JSON list of objects.
@@ -23,10 +23,10 @@ pub enum ObjectsError {
     Parse {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
-    /// There is nothing in it. A control plane without definitions is never meant.
+    /// It is empty. A control plane without CustomResourceDefinitions is never intended.
     #[error("{0} holds no object")]
     Empty(PathBuf),
 }
@@ -51,18 +51,18 @@ impl Manifest {
         }
     }
 
-    /// Whether others cannot be applied before this one: namespaces and definitions.
+    /// Returns true where others depend on it: namespaces and CustomResourceDefinitions.
     pub fn comes_first(&self) -> bool {
         self.object.types.as_ref().is_some_and(|t| t.kind == "Namespace" || self.is_definition())
     }
 
-    /// Whether it is a CustomResourceDefinition.
+    /// Returns true for a CustomResourceDefinition.
     pub fn is_definition(&self) -> bool {
         self.object.types.as_ref().is_some_and(|t| t.kind == "CustomResourceDefinition")
     }
 }
 
-/// What the folder holds.
+/// Objects of the folder.
 #[derive(Debug, Clone)]
 pub struct Objects {
     /// The objects, by file and position.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_is_read_in_order_and_without_the_kubelets_own_entries() {
+    fn kubelet_entries_are_skipped() {
         let folder = folder(&[
             ("b.yaml", r#"[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","namespace":"n"}}]"#),
             ("a.yaml", r#"[{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n"}}]"#),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_objects_is_an_error_that_names_the_file() {
+    fn errors_name_the_file() {
         for text in ["", "7", "[7]", r#"[{"kind":"Namespace"}]"#, r#"[{"apiVersion":"v1","kind":"Namespace"}]"#] {
             let error = read(folder(&[("x.yaml", text)]).path()).unwrap_err();
             assert!(error.to_string().starts_with("x.yaml: "), "{text}: {error}");

@@ -1,4 +1,4 @@
-//! What the leader does: keep the inside of the control plane as the chart wants it, and say how far it is.
+//! Work of the leader: applies the bootstrap objects, renews the init Secret, runs the controllers, reports progress.
 
 pub mod apply;
 pub mod init_secret;
@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::index;
-use super::index::View;
+use super::index::Index;
 use super::monitor::Monitor;
-use super::readyz::{State, Verdict};
+use super::readyz::{Progress, State};
 use super::registration::Registrar;
 use super::settings::{Args, Settings};
 use crate::daemon::log::OnChange;
@@ -30,34 +30,34 @@ use apply::{ANNOTATION_AUTOUPDATE, Outcome};
 use inputs::Inputs;
 use status::{BOOTSTRAPPED, INIT_SECRET_READY};
 
-/// Time between two looks at the files.
+/// Time between two reads of the files.
 const POLL: Duration = Duration::from_secs(2);
-/// Time between two looks at token and Secret, while all is well.
+/// Time between two checks of token and Secret, while there is no failure.
 const CHECK: Duration = Duration::from_secs(30);
-/// Time after which the objects are applied again, to undo what somebody changed by hand.
+/// Time after which the objects are applied again, to undo drift.
 const RESYNC: Duration = Duration::from_secs(600);
 
-/// What the leader works with.
+/// Clients and state of the leader.
 #[derive(Clone)]
 pub struct Leader {
-    /// Client of the hub.
+    /// Client of the control-plane API server.
     pub client: Client,
-    /// The same for the watch of heartbeats.
+    /// Client of the same server for the watch of Leases.
     pub heartbeats: Client,
     /// Flags.
     pub args: Arc<Args>,
-    /// Where progress is noted.
+    /// Progress, for `/readyz`.
     pub state: Arc<State>,
-    /// Where it is counted.
+    /// Metrics.
     pub metrics: Metrics,
 }
 
-/// Runs for one term; ends only by being dropped.
+/// Runs for one leadership term; ends only by being dropped.
 pub async fn run(leader: Leader) {
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-    let said = OnChange::default();
+    let logged = OnChange::default();
     let mut applied: Option<(String, Instant)> = None;
-    let mut bootstrapped = Verdict::Pending;
+    let mut bootstrapped = Progress::Pending;
     let (settings, receiver) = watch::channel(None);
     // Dropped with this future, so no task outlives the term.
     let mut tasks = JoinSet::new();
@@ -69,16 +69,16 @@ pub async fn run(leader: Leader) {
             bootstrapped = apply(&leader, &inputs).await;
             applied = bootstrapped.is_done().then(|| (inputs.digest.clone(), Instant::now()));
         }
-        say(&said, "bootstrap", &bootstrapped);
+        log(&logged, "bootstrap", &bootstrapped);
         leader.state.set_bootstrapped(bootstrapped.clone());
         if bootstrapped.is_done() && tasks.is_empty() {
             start_tasks(&leader, &receiver, &mut tasks);
         }
 
-        let secret = if bootstrapped.is_done() { init_secret(&leader, &inputs).await } else { Verdict::Pending };
-        say(&said, "init secret", &secret);
-        report(&leader, &inputs, &said, &bootstrapped, &secret).await;
-        // Last, so that whoever sees it ready finds all that there is to find.
+        let secret = if bootstrapped.is_done() { init_secret(&leader, &inputs).await } else { Progress::Pending };
+        log(&logged, "init secret", &secret);
+        report(&leader, &inputs, &logged, &bootstrapped, &secret).await;
+        // Last, so that everything exists once this process is ready.
         leader.state.set_init_secret(secret.clone());
 
         let wait = if bootstrapped.is_done() && secret.is_done() {
@@ -90,7 +90,7 @@ pub async fn run(leader: Leader) {
         tokio::select! {
             () = wait_or_change(&leader.args, &inputs.digest, wait) => {}
             Some(ended) = tasks.join_next() => {
-                // They run for ever, so this is a fault of ours: start all of them again, from what the API says.
+                // They never return, so this is a bug: restart all of them, with a new index.
                 tracing::error!(?ended, "a task of the leader ended");
                 tasks.shutdown().await;
             }
@@ -98,34 +98,34 @@ pub async fn run(leader: Leader) {
     }
 }
 
-/// What needs the definitions to be there: registration and monitoring, on one view of the hub.
+/// Starts the controllers, which need the CustomResourceDefinitions: registration and monitoring, on one index.
 fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, tasks: &mut JoinSet<()>) {
-    let view = Arc::new(View::default());
+    let index = Arc::new(Index::default());
     let (client, metrics) = (leader.client.clone(), leader.metrics.clone());
     let reporter = Reporter { controller: "fleet-scheduler".to_owned(), instance: leader.args.identity.clone() };
     let recorder = Recorder::new(client.clone(), reporter);
-    tasks.spawn(index::watch(client.clone(), leader.heartbeats.clone(), view.clone()));
-    let registrar = Registrar::new(client.clone(), view.clone(), settings.clone(), metrics.clone(), recorder.clone());
+    tasks.spawn(index::watch(client.clone(), leader.heartbeats.clone(), index.clone()));
+    let registrar = Registrar::new(client.clone(), index.clone(), settings.clone(), metrics.clone(), recorder.clone());
     tasks.spawn(registrar.run());
-    tasks.spawn(Monitor { client, view, metrics, recorder }.run());
+    tasks.spawn(Monitor { client, index, metrics, recorder }.run());
 }
 
-async fn apply(leader: &Leader, inputs: &Inputs) -> Verdict {
+async fn apply(leader: &Leader, inputs: &Inputs) -> Progress {
     let objects = match &inputs.objects {
         Ok(objects) => objects,
-        Err(message) => return Verdict::failed("ObjectsInvalid", message),
+        Err(message) => return Progress::failed("ObjectsInvalid", message),
     };
     let outcome = apply::apply(&leader.client, objects).await;
     let result = if outcome.failures.is_empty() { "ok" } else { "failed" };
     leader.metrics.count("fleet_bootstrap_passes_total", "Passes over the bootstrap objects.", &[("result", result)]);
     #[allow(clippy::cast_precision_loss)] // A count of objects.
     leader.metrics.gauge("fleet_bootstrap_objects", "Bootstrap objects in place.", &[], outcome.applied as f64);
-    verdict(&outcome)
+    progress(&outcome)
 }
 
-fn verdict(outcome: &Outcome) -> Verdict {
+fn progress(outcome: &Outcome) -> Progress {
     if let Some(error) = &outcome.unreachable {
-        return Verdict::failed("HubUnreachable", error);
+        return Progress::failed("HubUnreachable", error);
     }
     if outcome.failures.is_empty() {
         let mut message = format!("{} objects applied", outcome.applied);
@@ -133,27 +133,27 @@ fn verdict(outcome: &Outcome) -> Verdict {
             let objects = outcome.unmanaged.join(", ");
             message.push_str(&format!("; left as they are, by annotation {ANNOTATION_AUTOUPDATE}=false: {objects}"));
         }
-        return Verdict::done("Applied", message);
+        return Progress::done("Applied", message);
     }
     let each: Vec<_> = outcome.failures.iter().map(|f| format!("{}: {}", f.object, f.message)).collect();
-    Verdict::failed("ApplyFailed", each.join("; "))
+    Progress::failed("ApplyFailed", each.join("; "))
 }
 
-async fn init_secret(leader: &Leader, inputs: &Inputs) -> Verdict {
+async fn init_secret(leader: &Leader, inputs: &Inputs) -> Progress {
     let settings = match &inputs.settings {
         Ok(settings) => settings,
-        Err(message) => return Verdict::failed("ConfigInvalid", message),
+        Err(message) => return Progress::failed("ConfigInvalid", message),
     };
     let Some(server) = &settings.agent_endpoint else {
-        return Verdict::failed("AgentEndpointUnknown", "agentEndpoint is not set in the configuration");
+        return Progress::failed("AgentEndpointUnknown", "agentEndpoint is not set in the configuration");
     };
     let ca = match &inputs.ca {
         Ok(ca) => ca,
-        Err(message) => return Verdict::failed("CaUnknown", message),
+        Err(message) => return Progress::failed("CaUnknown", message),
     };
     let token = match token::current(&leader.client, settings.init_token_ttl, Timestamp::now()).await {
         Ok(token) => token,
-        Err(e) => return Verdict::failed("TokenFailed", discreet(&e)),
+        Err(e) => return Progress::failed("TokenFailed", discreet(&e)),
     };
     let kubeconfig = init_secret::kubeconfig(server, ca, &token);
     match init_secret::ensure(&leader.client, settings, &kubeconfig).await {
@@ -162,9 +162,9 @@ async fn init_secret(leader: &Leader, inputs: &Inputs) -> Verdict {
                 tracing::info!(server, token = token.id(), expires = %token.expires, "init Secret written");
                 leader.metrics.count("fleet_init_secret_writes_total", "Writes of the init Secret.", &[]);
             }
-            Verdict::done("Current", format!("agents reach {server}; the token ends {}", token.expires))
+            Progress::done("Current", format!("agents reach {server}; the token ends {}", token.expires))
         }
-        Err(e) => Verdict::failed("SecretFailed", discreet(&e)),
+        Err(e) => Progress::failed("SecretFailed", discreet(&e)),
     }
 }
 
@@ -176,29 +176,29 @@ fn discreet(error: &CallError) -> String {
     }
 }
 
-fn say(said: &OnChange, subject: &'static str, verdict: &Verdict) {
-    if !said.news(subject, &format!("{verdict:?}")) {
+fn log(logged: &OnChange, subject: &'static str, progress: &Progress) {
+    if !logged.changed(subject, &format!("{progress:?}")) {
         return;
     }
-    match verdict {
-        Verdict::Pending => {}
-        Verdict::Done { reason, message } => tracing::info!(subject, reason, message),
-        Verdict::Failed { reason, message } => tracing::warn!(subject, reason, message),
+    match progress {
+        Progress::Pending => {}
+        Progress::Done { reason, message } => tracing::info!(subject, reason, message),
+        Progress::Failed { reason, message } => tracing::warn!(subject, reason, message),
     }
 }
 
-async fn report(leader: &Leader, inputs: &Inputs, said: &OnChange, bootstrapped: &Verdict, secret: &Verdict) {
+async fn report(leader: &Leader, inputs: &Inputs, logged: &OnChange, bootstrapped: &Progress, secret: &Progress) {
     let Ok(settings) = &inputs.settings else { return };
     let digest = inputs.objects.as_ref().map_or("", |o| o.digest.as_str());
-    let verdicts = [(BOOTSTRAPPED, bootstrapped), (INIT_SECRET_READY, secret)];
-    let written = status::write(&leader.client, &settings.namespace, digest, verdicts, Timestamp::now()).await;
+    let parts = [(BOOTSTRAPPED, bootstrapped), (INIT_SECRET_READY, secret)];
+    let written = status::write(&leader.client, &settings.namespace, digest, parts, Timestamp::now()).await;
     let outcome = written.map_or_else(|e| e.to_string(), |()| "ok".to_owned());
-    if said.news("report", &outcome) && outcome != "ok" {
-        tracing::warn!(error = outcome, "the status could not be written");
+    if logged.changed("report", &outcome) && outcome != "ok" {
+        tracing::warn!(error = outcome, "writing the status failed");
     }
 }
 
-/// Waits, at most until the files say something else.
+/// Waits, at most until the files change.
 async fn wait_or_change(args: &Args, digest: &str, wait: Duration) {
     let until = Instant::now() + wait;
     while Instant::now() < until {
@@ -216,21 +216,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_pass_names_every_object_and_the_servers_reason() {
+    fn failures_name_every_object() {
         let failure =
             |object: &str| Failure { object: object.to_owned(), message: "denied (403 Forbidden)".to_owned() };
         let failures = vec![failure("a: X/a"), failure("b: Y/b")];
         let outcome = Outcome { applied: 1, failures, ..Outcome::default() };
-        let Verdict::Failed { reason, message } = verdict(&outcome) else { panic!("not failed") };
+        let Progress::Failed { reason, message } = progress(&outcome) else { panic!("not failed") };
         assert_eq!(reason, "ApplyFailed");
         assert!(message.contains("a: X/a: denied") && message.contains("b: Y/b: denied"), "{message}");
     }
 
     #[test]
-    fn a_pass_that_left_an_object_to_an_operator_names_it() {
+    fn unmanaged_objects_are_named() {
         let unmanaged = vec!["ClusterRoleBinding/fleet:admins".to_owned()];
         let outcome = Outcome { applied: 12, unmanaged, ..Outcome::default() };
-        let Verdict::Done { message, .. } = verdict(&outcome) else { panic!("failed") };
+        let Progress::Done { message, .. } = progress(&outcome) else { panic!("failed") };
         assert!(message.starts_with("12 objects applied; ") && message.ends_with("ClusterRoleBinding/fleet:admins"));
         assert!(message.contains(ANNOTATION_AUTOUPDATE), "{message}");
     }

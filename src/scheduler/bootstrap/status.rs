@@ -15,7 +15,7 @@ use crate::api::Condition;
 use crate::api::condition;
 use crate::api::labels::{BOOTSTRAP_STATUS, SCHEDULER_MANAGER};
 use crate::k8s::daemon_client::{CallError, call};
-use crate::scheduler::readyz::Verdict;
+use crate::scheduler::readyz::Progress;
 
 /// Type of the condition about the objects of the chart.
 pub const BOOTSTRAPPED: &str = "Bootstrapped";
@@ -28,11 +28,11 @@ pub fn conditions(map: &ConfigMap) -> Vec<Condition> {
     text.and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default()
 }
 
-fn condition_of(type_: &str, verdict: &Verdict, now: Timestamp) -> Condition {
-    match verdict {
-        Verdict::Pending => Condition::new(type_, false, "Pending", "not tried yet", now),
-        Verdict::Done { reason, message } => Condition::new(type_, true, reason, message, now),
-        Verdict::Failed { reason, message } => Condition::new(type_, false, reason, message, now),
+fn condition_of(type_: &str, progress: &Progress, now: Timestamp) -> Condition {
+    match progress {
+        Progress::Pending => Condition::new(type_, false, "Pending", "not tried yet", now),
+        Progress::Done { reason, message } => Condition::new(type_, true, reason, message, now),
+        Progress::Failed { reason, message } => Condition::new(type_, false, reason, message, now),
     }
 }
 
@@ -41,15 +41,15 @@ pub async fn write(
     client: &Client,
     namespace: &str,
     objects: &str,
-    verdicts: [(&str, &Verdict); 2],
+    parts: [(&str, &Progress); 2],
     now: Timestamp,
 ) -> Result<(), CallError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = call(api.get_opt(BOOTSTRAP_STATUS)).await?;
     let mut all = found.as_ref().map(conditions).unwrap_or_default();
     let mut changed = false;
-    for (type_, verdict) in verdicts {
-        changed |= condition::set(&mut all, condition_of(type_, verdict, now));
+    for (type_, progress) in parts {
+        changed |= condition::set(&mut all, condition_of(type_, progress, now));
     }
     let version = env!("CARGO_PKG_VERSION");
     let data = found.as_ref().and_then(|m| m.data.as_ref());

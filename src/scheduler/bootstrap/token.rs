@@ -14,7 +14,7 @@ use rand::distr::Uniform;
 use crate::api::labels::BOOTSTRAP_GROUP;
 use crate::k8s::daemon_client::{CallError, call};
 
-/// Where the API server looks for bootstrap tokens.
+/// Namespace of bootstrap tokens.
 const NAMESPACE: &str = "kube-system";
 /// The type that makes a Secret a bootstrap token.
 const TYPE: &str = "bootstrap.kubernetes.io/token";
@@ -26,7 +26,7 @@ const LABEL: &str = "fleet-scheduler.io/init-token";
 pub struct Token {
     id: String,
     secret: String,
-    /// When it ends.
+    /// Time of expiry.
     pub expires: Timestamp,
 }
 
@@ -96,8 +96,8 @@ fn random_text(length: usize) -> String {
     rand::rng().sample_iter(indexes).take(length).map(|i| char::from(ALPHABET[i])).collect()
 }
 
-/// The token to hand out: the one that ends last, if more than half of its life is left, and not more than all of it: one
-/// that was made to live longer would be handed out until only half of the shorter life is left.
+/// Returns the token to hand out: the one that expires last, if more than half of the TTL is left, and not more than all of
+/// it: one with a longer TTL would be handed out until only half of the shorter TTL is left.
 fn usable(tokens: Vec<Token>, ttl: Duration, now: Timestamp) -> Option<Token> {
     let half = SignedDuration::try_from(ttl / 2).ok()?;
     let whole = SignedDuration::try_from(ttl).ok()?;
@@ -105,9 +105,9 @@ fn usable(tokens: Vec<Token>, ttl: Duration, now: Timestamp) -> Option<Token> {
     tokens.into_iter().filter(fits).max_by_key(|t| t.expires)
 }
 
-/// The token to hand out now; a new one is made when there is none with more than half of its life left.
+/// Returns the token to hand out; a new one is created when there is none with more than half of the TTL left.
 ///
-/// A replaced token stays valid until its own end, so a copy that was just handed out works for another half life.
+/// A replaced token stays valid until it expires, so a copy that was just handed out works for half a TTL.
 pub async fn current(client: &Client, ttl: Duration, now: Timestamp) -> Result<Token, CallError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let found = call(api.list(&ListParams::default().labels(LABEL))).await?;
@@ -118,7 +118,7 @@ pub async fn current(client: &Client, ttl: Duration, now: Timestamp) -> Result<T
     let expires = now + SignedDuration::try_from(ttl).unwrap_or(SignedDuration::from_hours(720));
     let token = Token::mint(Timestamp::from_second(expires.as_second()).unwrap_or(expires));
     call(api.create(&PostParams::default(), &token.to_secret())).await?;
-    tracing::info!(token = token.id(), expires = %token.expires, "init token made");
+    tracing::info!(token = token.id(), expires = %token.expires, "init token created");
     Ok(token)
 }
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_survives_its_secret_and_grants_only_the_bootstrap_group() {
+    fn a_token_grants_the_bootstrap_group() {
         let token = ending(30);
         let secret = token.to_secret();
         assert_eq!(Token::from_secret(&secret), Some(token.clone()));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_replaced_at_half_of_its_life_and_not_before() {
+    fn a_token_is_replaced_at_half_its_ttl() {
         assert_eq!(usable(vec![], TTL, at(0)), None);
         assert!(usable(vec![ending(30)], TTL, at(14)).is_some());
         assert!(usable(vec![ending(30)], TTL, at(15)).is_none());
@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_lives_longer_than_is_wanted_by_now_is_not_handed_out_any_more() {
+    fn a_token_beyond_the_ttl_is_replaced() {
         let (long, short) = (ending(30), ending(2));
         assert_eq!(usable(vec![long.clone()], TTL / 10, at(0)), None);
         assert_eq!(usable(vec![long, short.clone()], TTL / 10, at(0)), Some(short));
     }
 
     #[test]
-    fn a_token_does_not_show_when_it_is_printed() {
+    fn debug_output_hides_the_secret() {
         let token = ending(1);
         assert!(!format!("{token:?}").contains(&token.secret));
     }

@@ -10,55 +10,57 @@ use crate::api::condition::{self, find};
 use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
 use crate::api::{Cluster, Condition};
 use crate::scheduler::agent_clock::Reading;
-use crate::scheduler::index::Beat;
+use crate::scheduler::index::Renewal;
 
-/// The same for a cluster of which nothing has been seen yet: a new one, or any one after our own start.
+/// Grace of a cluster without an observed renewal: a new one, or any one after our own start.
 pub const FIRST_GRACE: Duration = Duration::from_secs(60);
 
-/// What the Lease says.
+/// Status of an agent's Lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pulse {
+pub enum LeaseStatus {
     /// Renewed in time.
-    Fresh,
-    /// Not looked at long enough to say.
+    Valid,
+    /// Not observed for long enough.
     Unknown,
     /// Not renewed in time.
-    Lost,
+    Expired,
 }
 
-/// Judges the last change of a Lease.
-pub fn pulse(beat: Option<&Beat>, watching_since: Instant, now: Instant) -> Pulse {
-    match beat {
-        Some(beat) if beat.moved && now.duration_since(beat.since) < LEASE_RENEW_INTERVAL + LEASE_DURATION => {
-            Pulse::Fresh
+/// Evaluates the last renewal of a Lease.
+pub fn lease_status(renewal: Option<&Renewal>, watching_since: Instant, now: Instant) -> LeaseStatus {
+    match renewal {
+        Some(renewal)
+            if renewal.observed && now.duration_since(renewal.since) < LEASE_RENEW_INTERVAL + LEASE_DURATION =>
+        {
+            LeaseStatus::Valid
         }
-        Some(beat) if beat.moved => Pulse::Lost,
-        _ if now.duration_since(watching_since) < FIRST_GRACE => Pulse::Unknown,
-        _ => Pulse::Lost,
+        Some(renewal) if renewal.observed => LeaseStatus::Expired,
+        _ if now.duration_since(watching_since) < FIRST_GRACE => LeaseStatus::Unknown,
+        _ => LeaseStatus::Expired,
     }
 }
 
-/// What is known of a cluster beside its object.
+/// Facts about a cluster beside its object.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence {
-    /// Its agent's heartbeat.
-    pub pulse: Pulse,
-    /// Its agent's clock; `None` while nothing is known of it.
+    /// Status of its agent's Lease.
+    pub lease: LeaseStatus,
+    /// Its agent's clock; `None` while it is unknown.
     pub clock: Option<Reading>,
-    /// Whether work is placed there.
+    /// Workloads are placed there.
     pub has_work: bool,
 }
 
-/// The types of the conditions that the scheduler writes.
-const OURS: [&str; 5] =
+/// Types of the conditions that the scheduler writes.
+const OWNED: [&str; 5] =
     [conditions::READY, conditions::IDLE, conditions::STANDBY, conditions::ACCEPTED, conditions::CLOCK_SKEW];
 
-/// The conditions that the scheduler writes, from a cluster and the evidence.
+/// Returns the conditions that the scheduler writes.
 pub fn evaluate(cluster: &Cluster, evidence: Evidence, now: Timestamp) -> Vec<Condition> {
     let status = cluster.status.clone().unwrap_or_default();
-    let mut all: Vec<_> = status.conditions.iter().filter(|c| OURS.contains(&c.type_.as_str())).cloned().collect();
+    let mut all: Vec<_> = status.conditions.iter().filter(|c| OWNED.contains(&c.type_.as_str())).cloned().collect();
     let clock = clock(find(&all, conditions::CLOCK_SKEW), evidence.clock);
-    // An agent may write any time; the server takes none before the year 0 back.
+    // An agent may write any time; the server refuses those before the year 0.
     let reported = status.last_update_time.clone().filter(|time| time.0 >= Timestamp::UNIX_EPOCH);
     let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
         let mut new = Condition::new(type_, holds, reason, message, now);
@@ -70,7 +72,7 @@ pub fn evaluate(cluster: &Cluster, evidence: Evidence, now: Timestamp) -> Vec<Co
     } else {
         set(conditions::ACCEPTED, false, reasons::NOT_ACCEPTED, "an operator has to set spec.accepted");
     }
-    if let Some((holds, reason, message)) = ready(cluster, evidence.pulse) {
+    if let Some((holds, reason, message)) = ready(cluster, evidence.lease) {
         set(conditions::READY, holds, reason, &message);
     }
     if evidence.has_work {
@@ -86,7 +88,7 @@ pub fn evaluate(cluster: &Cluster, evidence: Evidence, now: Timestamp) -> Vec<Co
     all
 }
 
-/// Status, reason and message of `ClockSkew`; `None` leaves it as it was, which is absent for a clock that was never off.
+/// Returns status, reason and message of `ClockSkew`; `None` leaves it as it was, which is absent for a clock that was never off.
 fn clock(was: Option<&Condition>, reading: Option<Reading>) -> Option<(bool, &'static str, String)> {
     let mind = "only certificates mind, which may look expired or not yet valid";
     match reading? {
@@ -101,8 +103,8 @@ fn clock(was: Option<&Condition>, reading: Option<Reading>) -> Option<(bool, &'s
     }
 }
 
-/// Status, reason and message of `Ready`; `None` leaves it as it was.
-fn ready(cluster: &Cluster, pulse: Pulse) -> Option<(bool, &'static str, String)> {
+/// Returns status, reason and message of `Ready`; `None` leaves it as it was.
+fn ready(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'static str, String)> {
     let status = cluster.status.as_ref();
     let reported = status.is_some_and(|s| s.last_update_time.is_some());
     let healthy = status.and_then(|s| find(&s.conditions, conditions::HEALTHY));
@@ -115,8 +117,8 @@ fn ready(cluster: &Cluster, pulse: Pulse) -> Option<(bool, &'static str, String)
     if !reported {
         return Some((false, reasons::NEVER_UPDATED, "the agent has not reported yet".to_owned()));
     }
-    match pulse {
-        Pulse::Lost => {
+    match lease {
+        LeaseStatus::Expired => {
             let message = format!(
                 "the agent did not renew its Lease for {} s",
                 (LEASE_RENEW_INTERVAL + LEASE_DURATION).as_secs()
@@ -124,15 +126,15 @@ fn ready(cluster: &Cluster, pulse: Pulse) -> Option<(bool, &'static str, String)
             Some((false, reasons::HEARTBEAT_LOST, message))
         }
         // A scheduler that just started must not flip what its predecessor knew better.
-        Pulse::Unknown if status.is_some_and(|s| find(&s.conditions, conditions::READY).is_some()) => {
+        LeaseStatus::Unknown if status.is_some_and(|s| find(&s.conditions, conditions::READY).is_some()) => {
             let was = status.and_then(|s| find(&s.conditions, conditions::READY))?;
             // Except from "never reported", which is now known to be wrong, but not yet to be ready.
             (was.reason == reasons::NEVER_UPDATED || was.reason == reasons::NOT_ACCEPTED).then(|| {
                 (false, reasons::HEARTBEAT_LOST, "waiting for the first renewal of the agent's Lease".to_owned())
             })
         }
-        Pulse::Unknown => Some((false, reasons::NEVER_UPDATED, "waiting for the agent".to_owned())),
-        Pulse::Fresh => match healthy {
+        LeaseStatus::Unknown => Some((false, reasons::NEVER_UPDATED, "waiting for the agent".to_owned())),
+        LeaseStatus::Valid => match healthy {
             Some(condition) if condition.is_true() => Some((true, reasons::READY, "the cluster takes work".to_owned())),
             Some(condition) => Some((false, reasons::NOT_READY, condition.message.clone())),
             None => Some((false, reasons::NOT_READY, "the agent has not judged its API server yet".to_owned())),
@@ -161,45 +163,45 @@ mod tests {
         cluster
     }
 
-    fn evidence(pulse: Pulse) -> Evidence {
-        Evidence { pulse, clock: None, has_work: false }
+    fn evidence(lease: LeaseStatus) -> Evidence {
+        Evidence { lease, clock: None, has_work: false }
     }
 
-    fn ready_of(cluster: &Cluster, pulse: Pulse) -> (String, String) {
-        let all = evaluate(cluster, evidence(pulse), at(1));
+    fn ready_of(cluster: &Cluster, lease: LeaseStatus) -> (String, String) {
+        let all = evaluate(cluster, evidence(lease), at(1));
         let ready = find(&all, conditions::READY).unwrap();
         (ready.status.clone(), ready.reason.clone())
     }
 
-    fn is(cluster: &Cluster, pulse: Pulse, status: &str, reason: &str) {
-        assert_eq!(ready_of(cluster, pulse), (status.to_owned(), reason.to_owned()));
+    fn is(cluster: &Cluster, lease: LeaseStatus, status: &str, reason: &str) {
+        assert_eq!(ready_of(cluster, lease), (status.to_owned(), reason.to_owned()));
     }
 
     #[test]
-    fn ready_needs_acceptance_a_heartbeat_a_good_api_and_an_inventory() {
-        is(&cluster(true), Pulse::Fresh, "True", "ClusterReady");
-        is(&cluster(false), Pulse::Fresh, "False", "ClusterNotReady");
-        is(&cluster(true), Pulse::Lost, "False", "ClusterHeartbeatLost");
+    fn ready_needs_every_fact() {
+        is(&cluster(true), LeaseStatus::Valid, "True", "ClusterReady");
+        is(&cluster(false), LeaseStatus::Valid, "False", "ClusterNotReady");
+        is(&cluster(true), LeaseStatus::Expired, "False", "ClusterHeartbeatLost");
         let mut silent = cluster(true);
         silent.status.as_mut().unwrap().last_update_time = None;
-        is(&silent, Pulse::Fresh, "False", "ClusterStatusNeverUpdated");
+        is(&silent, LeaseStatus::Valid, "False", "ClusterStatusNeverUpdated");
         let mut refused = cluster(true);
         refused.spec.accepted = false;
-        is(&refused, Pulse::Fresh, "False", "ClusterNotAccepted");
+        is(&refused, LeaseStatus::Valid, "False", "ClusterNotAccepted");
         let mut leaving = cluster(true);
         leaving.status.as_mut().unwrap().leave_requested = Some(true);
-        is(&leaving, Pulse::Fresh, "False", "ClusterLeaving");
+        is(&leaving, LeaseStatus::Valid, "False", "ClusterLeaving");
         let mut fresh = cluster(true);
         fresh.status = None;
-        is(&fresh, Pulse::Unknown, "False", "ClusterStatusNeverUpdated");
+        is(&fresh, LeaseStatus::Unknown, "False", "ClusterStatusNeverUpdated");
     }
 
     #[test]
-    fn a_time_of_an_agent_that_the_server_would_not_take_is_not_written_on() {
+    fn invalid_times_are_not_copied() {
         let written = |second| {
             let mut cluster = cluster(true);
             cluster.status.as_mut().unwrap().last_update_time = Some(Time(at(second)));
-            let all = evaluate(&cluster, evidence(Pulse::Fresh), at(1));
+            let all = evaluate(&cluster, evidence(LeaseStatus::Valid), at(1));
             find(&all, conditions::READY).unwrap().last_heartbeat_time.clone().map(|time| time.0)
         };
         assert_eq!(written(5), Some(at(5)));
@@ -208,31 +210,31 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_that_just_started_leaves_ready_as_it_was() {
+    fn a_restart_keeps_ready() {
         for (holds, reason, expected) in [(true, "ClusterReady", "True"), (false, "ClusterHeartbeatLost", "False")] {
             let mut cluster = cluster(true);
             let was = Condition::new(conditions::READY, holds, reason, "", at(0));
             cluster.status.as_mut().unwrap().conditions.push(was);
-            is(&cluster, Pulse::Unknown, expected, reason);
+            is(&cluster, LeaseStatus::Unknown, expected, reason);
         }
     }
 
     #[test]
-    fn a_heartbeat_is_lost_forty_seconds_after_the_renewal_that_was_due() {
+    fn a_lease_expires_after_its_duration() {
         let start = Instant::now();
-        let beat = |moved| Beat::for_test(start, moved);
+        let renewal = |observed| Renewal::for_test(start, observed);
         let after = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(pulse(Some(&beat(true)), start, after(49)), Pulse::Fresh);
-        assert_eq!(pulse(Some(&beat(true)), start, after(50)), Pulse::Lost);
-        assert_eq!(pulse(Some(&beat(false)), start, after(59)), Pulse::Unknown);
-        assert_eq!(pulse(Some(&beat(false)), start, after(60)), Pulse::Lost);
-        assert_eq!(pulse(None, start, after(59)), Pulse::Unknown);
-        assert_eq!(pulse(None, start, after(60)), Pulse::Lost);
+        assert_eq!(lease_status(Some(&renewal(true)), start, after(49)), LeaseStatus::Valid);
+        assert_eq!(lease_status(Some(&renewal(true)), start, after(50)), LeaseStatus::Expired);
+        assert_eq!(lease_status(Some(&renewal(false)), start, after(59)), LeaseStatus::Unknown);
+        assert_eq!(lease_status(Some(&renewal(false)), start, after(60)), LeaseStatus::Expired);
+        assert_eq!(lease_status(None, start, after(59)), LeaseStatus::Unknown);
+        assert_eq!(lease_status(None, start, after(60)), LeaseStatus::Expired);
     }
 
     #[test]
-    fn all_four_conditions_are_there_whatever_happens() {
-        let evidence = Evidence { has_work: true, ..evidence(Pulse::Lost) };
+    fn all_conditions_are_always_present() {
+        let evidence = Evidence { has_work: true, ..evidence(LeaseStatus::Expired) };
         let all = evaluate(&cluster(true), evidence, at(1));
         let types: Vec<_> = all.into_iter().map(|c| (c.type_, c.status)).collect();
         let expected = [("Accepted", "True"), ("Idle", "False"), ("Ready", "False"), ("Standby", "False")];
@@ -240,10 +242,10 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_told_of_once_it_was_off_and_stays_as_it_was_while_it_is_not_known() {
+    fn clock_skew_is_reported_once_it_was_off() {
         let mut cluster = cluster(true);
-        let mut told = |clock| {
-            let all = evaluate(&cluster, Evidence { clock, ..evidence(Pulse::Fresh) }, at(1));
+        let mut evaluated = |clock| {
+            let all = evaluate(&cluster, Evidence { clock, ..evidence(LeaseStatus::Valid) }, at(1));
             let found = find(&all, conditions::CLOCK_SKEW).map(|c| (c.status.clone(), c.reason.clone()));
             assert_eq!(find(&all, conditions::READY).unwrap().status, "True", "it is for information");
             let conditions = &mut cluster.status.as_mut().unwrap().conditions;
@@ -251,11 +253,11 @@ mod tests {
             conditions.extend(all);
             found
         };
-        assert_eq!(told(None), None);
-        assert_eq!(told(Some(Reading::Agrees)), None, "nothing is written about the many clocks that are right");
+        assert_eq!(evaluated(None), None);
+        assert_eq!(evaluated(Some(Reading::Agrees)), None, "nothing is written about the many clocks that are right");
         let behind = Some(("True".to_owned(), "ClockBehind".to_owned()));
-        assert_eq!(told(Some(Reading::Off(-600))), behind);
-        assert_eq!(told(None), behind, "a scheduler that just started knows no better");
-        assert_eq!(told(Some(Reading::Agrees)), Some(("False".to_owned(), "ClocksAgree".to_owned())));
+        assert_eq!(evaluated(Some(Reading::Off(-600))), behind);
+        assert_eq!(evaluated(None), behind, "a scheduler that just started knows no better");
+        assert_eq!(evaluated(Some(Reading::Agrees)), Some(("False".to_owned(), "ClocksAgree".to_owned())));
     }
 }

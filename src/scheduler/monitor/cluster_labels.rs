@@ -1,5 +1,5 @@
-//! What an agent observes, as spec fields and labels of its Cluster: the scheduler copies it, so that an agent cannot
-//! give itself a label that a policy selects by.
+//! Label sync: copies what an agent observed to spec fields and labels of its Cluster, so that an agent cannot give itself a
+//! label that a policy selects by.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use crate::api::{Cluster, ClusterSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
 use kube::ResourceExt as _;
 
-/// The most characters of a field of the spec.
+/// Maximum length of a field of the spec, in characters.
 const LONGEST: usize = 63;
 
-/// The fields that are copied.
+/// Returns the fields that are copied.
 fn fields(cluster: &Cluster) -> Option<[(&'static str, &'static str, String); 5]> {
     let observed = cluster.status.as_ref()?.observed.as_ref()?;
     let version =
         observed.git_version.parse::<KubeMinor>().map(|v| format!("{}.{}", v.major, v.minor)).unwrap_or_default();
-    // Of these alone the length is not limited where they are observed; one that fits nowhere would stop all else.
+    // Zones alone have no maximum length in the status; one that is too long for the spec would fail the whole update.
     let zone = match observed.zones.as_slice() {
         [one] if one.chars().count() <= LONGEST => one.clone(),
         _ => String::new(),
@@ -45,7 +45,7 @@ fn value_of<'a>(spec: &'a ClusterSpec, field: &str) -> &'a str {
     }
 }
 
-/// Whether a value can be a label's.
+/// Returns true for a valid label value.
 fn fits_label(value: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     value.len() <= 63
@@ -54,9 +54,9 @@ fn fits_label(value: &str) -> bool {
         && value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Whether a field is there because it was applied here. One that an operator set stays when it is not applied, so it is
-/// no difference where nothing was observed.
-fn is_ours(cluster: &Cluster, path: &[&str]) -> bool {
+/// Returns true for a field that was applied here. One that an operator set is retained when it is not applied, so it is no
+/// difference where nothing was observed.
+fn is_owned(cluster: &Cluster, path: &[&str]) -> bool {
     let mut applied = cluster.managed_fields().iter().filter(|entry| {
         let subresource = entry.subresource.as_deref().unwrap_or_default();
         entry.manager.as_deref() == Some(SCHEDULER_MANAGER)
@@ -69,8 +69,8 @@ fn is_ours(cluster: &Cluster, path: &[&str]) -> bool {
     })
 }
 
-/// The object to apply when spec or labels differ from what was observed. It holds the UID, without which applying it
-/// would make a Cluster anew that is gone.
+/// Returns the object to apply when spec or labels differ from what was observed. It holds the UID, without which applying
+/// it would recreate a deleted Cluster.
 pub fn update(cluster: &Cluster) -> Option<Value> {
     let fields = fields(cluster)?;
     let name = cluster.name_any();
@@ -85,11 +85,11 @@ pub fn update(cluster: &Cluster) -> Option<Value> {
         }
     }
     let same_spec = fields.iter().all(|(field, _, value)| {
-        value_of(&cluster.spec, field) == value || value.is_empty() && !is_ours(cluster, &["spec", field])
+        value_of(&cluster.spec, field) == value || value.is_empty() && !is_owned(cluster, &["spec", field])
     });
-    let ours = [LABEL_NAME, LABEL_PROVIDER, LABEL_REGION, LABEL_ZONE, LABEL_VERSION];
-    let same_labels = ours.iter().all(|label| match (cluster.labels().get(*label), labels.get(label)) {
-        (Some(_), None) => !is_ours(cluster, &["metadata", "labels", label]),
+    let owned = [LABEL_NAME, LABEL_PROVIDER, LABEL_REGION, LABEL_ZONE, LABEL_VERSION];
+    let same_labels = owned.iter().all(|label| match (cluster.labels().get(*label), labels.get(label)) {
+        (Some(_), None) => !is_owned(cluster, &["metadata", "labels", label]),
         (there, wanted) => there == wanted,
     });
     if same_spec && same_labels {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn observations_become_spec_and_labels_and_empty_ones_neither() {
+    fn observations_become_spec_and_labels() {
         let update = update(&cluster(Observed {
             git_version: "v1.29.4-gke.100".to_owned(),
             provider: "gce".to_owned(),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_set_is_no_difference_where_nothing_is_observed_and_what_was_applied_is_taken_back() {
+    fn foreign_fields_are_retained() {
         let mut set = cluster(Observed { provider: "gce".to_owned(), ..Observed::default() });
         set.spec = ClusterSpec { provider: "gce".to_owned(), region: "r".to_owned(), ..set.spec };
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_that_the_spec_would_refuse_is_none() {
+    fn a_long_zone_is_omitted() {
         let observed = |length| Observed { zones: vec!["z".repeat(length)], ..Observed::default() };
         assert_eq!(update(&cluster(observed(63))).unwrap()["spec"]["zone"], "z".repeat(63));
         assert!(update(&cluster(observed(64))).unwrap()["spec"].get("zone").is_none());
     }
 
     #[test]
-    fn an_observation_that_cannot_be_a_label_is_none() {
+    fn an_invalid_label_is_omitted() {
         let update = update(&cluster(Observed { region: "a b\nc".to_owned(), ..Observed::default() })).unwrap();
         assert!(update["metadata"]["labels"].get(LABEL_REGION).is_none());
     }

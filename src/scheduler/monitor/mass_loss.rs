@@ -1,4 +1,4 @@
-//! The mass-loss brake: when most clusters vanish at once, it is more likely that we are cut off than that they died.
+//! Mass-loss protection: when most clusters are lost at once, a partition of the network is more likely than their deaths.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,41 +10,41 @@ const WINDOW: Duration = Duration::from_secs(40);
 /// Fewer than this is never a mass.
 const AT_LEAST: usize = 3;
 
-/// Counts losses and says when they are too many to be believed.
+/// Counts losses, and decides when they are too many to be believed.
 #[derive(Debug, Default)]
-pub struct Brake {
+pub struct MassLoss {
     lost: BTreeMap<String, Instant>,
-    on: bool,
+    active: bool,
 }
 
-impl Brake {
-    /// Notes that a cluster that was ready was lost.
-    pub fn lost(&mut self, name: &str, now: Instant) {
+impl MassLoss {
+    /// Records the loss of a cluster that was ready.
+    pub fn record_loss(&mut self, name: &str, now: Instant) {
         self.lost.insert(name.to_owned(), now);
     }
 
-    /// Whether nothing may be moved, given how many clusters are ready now. Returns `Some` when that changed.
+    /// Decides whether placement is frozen, given the number of clusters that are ready now. Returns `Some` when that
+    /// changed.
     ///
-    /// The brake is released when the lost ones are no longer the majority: they came back, others did, or they were
-    /// deleted.
-    pub fn judge(&mut self, ready: usize, now: Instant) -> Option<bool> {
-        if !self.on {
+    /// The protection ends when the lost ones are no longer the majority: they recovered, others did, or they were deleted.
+    pub fn evaluate(&mut self, ready: usize, now: Instant) -> Option<bool> {
+        if !self.active {
             self.lost.retain(|_, at| now.duration_since(*at) < WINDOW);
         }
         let lost = self.lost.len();
-        let on = lost >= AT_LEAST && lost > ready;
-        let changed = on != self.on;
-        self.on = on;
-        changed.then_some(on)
+        let active = lost >= AT_LEAST && lost > ready;
+        let changed = active != self.active;
+        self.active = active;
+        changed.then_some(active)
     }
 
-    /// Drops lost clusters that are not there any more: they never come back, and there is nothing to move from them.
-    pub fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
-        self.lost.retain(|name, _| is_there(name));
+    /// Removes lost clusters that do not exist any more: they never recover, and there is nothing to move from them.
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.lost.retain(|name, _| exists(name));
     }
 
-    /// Notes that a cluster is ready again.
-    pub fn back(&mut self, name: &str) {
+    /// Records that a cluster is ready again.
+    pub fn record_recovery(&mut self, name: &str) {
         self.lost.remove(name);
     }
 }
@@ -54,44 +54,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losing_most_clusters_at_once_pulls_the_brake_until_they_are_back() {
+    fn a_mass_loss_lasts_until_recovery() {
         let start = Instant::now();
-        let mut brake = Brake::default();
+        let mut mass_loss = MassLoss::default();
         for name in ["a", "b", "c"] {
-            brake.lost(name, start);
+            mass_loss.record_loss(name, start);
         }
-        assert_eq!(brake.judge(2, start), Some(true));
-        assert_eq!(brake.judge(2, start + WINDOW * 10), None, "time alone does not release it");
-        brake.back("a");
-        assert_eq!(brake.judge(3, start), Some(false));
+        assert_eq!(mass_loss.evaluate(2, start), Some(true));
+        assert_eq!(mass_loss.evaluate(2, start + WINDOW * 10), None, "time alone does not end it");
+        mass_loss.record_recovery("a");
+        assert_eq!(mass_loss.evaluate(3, start), Some(false));
     }
 
     #[test]
-    fn lost_clusters_that_were_deleted_release_the_brake() {
+    fn deleted_clusters_do_not_count() {
         let start = Instant::now();
-        let mut brake = Brake::default();
+        let mut mass_loss = MassLoss::default();
         for name in ["a", "b", "c"] {
-            brake.lost(name, start);
+            mass_loss.record_loss(name, start);
         }
-        assert_eq!(brake.judge(1, start), Some(true));
-        brake.keep(|name| name == "a");
-        assert_eq!(brake.judge(1, start + WINDOW * 10), Some(false));
+        assert_eq!(mass_loss.evaluate(1, start), Some(true));
+        mass_loss.retain(|name| name == "a");
+        assert_eq!(mass_loss.evaluate(1, start + WINDOW * 10), Some(false));
     }
 
     #[test]
-    fn a_minority_a_few_or_losses_far_apart_are_believed() {
+    fn small_or_spread_losses_are_believed() {
         let start = Instant::now();
-        let mut few = Brake::default();
-        few.lost("a", start);
-        few.lost("b", start);
-        assert_eq!(few.judge(0, start), None);
-        let mut minority = Brake::default();
-        let mut apart = Brake::default();
+        let mut few = MassLoss::default();
+        few.record_loss("a", start);
+        few.record_loss("b", start);
+        assert_eq!(few.evaluate(0, start), None);
+        let mut minority = MassLoss::default();
+        let mut apart = MassLoss::default();
         for (step, name) in ["a", "b", "c"].into_iter().enumerate() {
-            minority.lost(name, start);
-            apart.lost(name, start + WINDOW * u32::try_from(step).unwrap());
+            minority.record_loss(name, start);
+            apart.record_loss(name, start + WINDOW * u32::try_from(step).unwrap());
         }
-        assert_eq!(minority.judge(3, start), None);
-        assert_eq!(apart.judge(0, start + WINDOW * 2), None);
+        assert_eq!(minority.evaluate(3, start), None);
+        assert_eq!(apart.evaluate(0, start + WINDOW * 2), None);
     }
 }

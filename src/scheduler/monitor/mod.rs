@@ -1,4 +1,4 @@
-//! The monitor: says of every cluster whether it is ready, idle, asleep, accepted; and lets go of those that leave.
+//! The monitor: writes the conditions of every cluster, syncs its labels and rights, and removes clusters that deregister.
 
 pub mod cluster_conditions;
 pub mod cluster_labels;
@@ -19,8 +19,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::cluster_rbac;
-use super::events::{Note, publish};
-use super::index::{View, cluster_of_namespace};
+use super::events::{NewEvent, publish};
+use super::index::{Index, cluster_of_namespace};
 use crate::api::cluster::conditions;
 use crate::api::condition::find;
 use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER};
@@ -29,82 +29,83 @@ use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, Condition};
 use crate::daemon::metrics::Metrics;
 use crate::k8s::daemon_client::{CallError, call};
-use mass_loss::Brake;
+use cluster_conditions::LeaseStatus;
+use mass_loss::MassLoss;
 
-/// How often all clusters are judged; a look costs no request.
+/// Time between two evaluations of all clusters, which cost no request.
 const TICK: Duration = Duration::from_secs(1);
-/// Changes within this time are looked at together: a thousand agents' inventories make dozens a second.
-const TOGETHER: Duration = Duration::from_millis(300);
-/// Writes at the same time.
-const AT_ONCE: usize = 16;
-/// How often places without a cluster are looked for.
-const SWEEP: Duration = Duration::from_secs(300);
+/// Changes within this time are evaluated together: a thousand agents' inventories make dozens a second.
+const DEBOUNCE: Duration = Duration::from_millis(300);
+/// Number of concurrent writes.
+const CONCURRENCY: usize = 16;
+/// Time between two searches for namespaces without a cluster.
+const ORPHANS_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The monitor of one term.
+/// The monitor of one leadership term.
 pub struct Monitor {
-    /// Client of the hub.
+    /// Client of the control-plane API server.
     pub client: Client,
-    /// What is known.
-    pub view: Arc<View>,
-    /// Where it is counted.
+    /// Known objects.
+    pub index: Arc<Index>,
+    /// Metrics.
     pub metrics: Metrics,
-    /// Where events go.
+    /// Recorder of events.
     pub recorder: Recorder,
 }
 
 impl Monitor {
-    /// Judges until dropped.
+    /// Evaluates until dropped.
     pub async fn run(self) {
-        tokio::join!(self.judge_always(), self.reconcile_rights());
+        tokio::join!(self.evaluate_repeatedly(), self.reconcile_rights());
     }
 
-    async fn judge_always(&self) {
-        let mut brake = Brake::default();
-        let mut swept: Option<Instant> = None;
+    async fn evaluate_repeatedly(&self) {
+        let mut mass_loss = MassLoss::default();
+        let mut searched: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(TICK) => {}
-                () = self.view.changed.notified() => tokio::time::sleep(TOGETHER).await,
+                () = self.index.changed.notified() => tokio::time::sleep(DEBOUNCE).await,
             }
-            if !self.view.is_complete() {
+            if !self.index.is_complete() {
                 continue;
             }
-            if swept.is_none_or(|at| at.elapsed() > SWEEP) {
-                self.sweep().await;
-                swept = Some(Instant::now());
+            if searched.is_none_or(|at| at.elapsed() > ORPHANS_INTERVAL) {
+                self.find_orphans().await;
+                searched = Some(Instant::now());
             }
-            self.judge_all(&mut brake).await;
+            self.evaluate_all(&mut mass_loss).await;
         }
     }
 
-    async fn judge_all(&self, brake: &mut Brake) {
+    async fn evaluate_all(&self, mass_loss: &mut MassLoss) {
         let now = Instant::now();
-        let clusters = self.view.clusters();
+        let clusters = self.index.clusters();
         let names: BTreeSet<_> = clusters.iter().map(|c| c.name_any()).collect();
-        brake.keep(|name| names.contains(name));
+        mass_loss.retain(|name| names.contains(name));
         let mut ready = 0;
         for cluster in &clusters {
             let was = is_ready(cluster);
-            let pulse = self.pulse(&cluster.name_any(), now);
-            if was && pulse == cluster_conditions::Pulse::Lost {
-                brake.lost(&cluster.name_any(), now);
-            } else if pulse == cluster_conditions::Pulse::Fresh {
-                brake.back(&cluster.name_any());
+            let lease = self.lease_status(&cluster.name_any(), now);
+            if was && lease == LeaseStatus::Expired {
+                mass_loss.record_loss(&cluster.name_any(), now);
+            } else if lease == LeaseStatus::Valid {
+                mass_loss.record_recovery(&cluster.name_any());
                 ready += usize::from(was);
             }
         }
-        if let Some(on) = brake.judge(ready, now) {
-            self.say_brake(on).await;
+        if let Some(active) = mass_loss.evaluate(ready, now) {
+            self.publish_mass_loss(active).await;
         }
         let known = clusters.len();
         futures::stream::iter(clusters)
-            .for_each_concurrent(AT_ONCE, |cluster| async move {
-                match self.judge(cluster.clone(), now).await {
+            .for_each_concurrent(CONCURRENCY, |cluster| async move {
+                match self.evaluate(cluster.clone(), now).await {
                     Ok(()) => {}
-                    Err(e) if e.is_not_found() || e.is_conflict() => self.look_for(&cluster).await,
+                    Err(e) if e.is_not_found() || e.is_conflict() => self.refresh_index(&cluster).await,
                     Err(error) => {
                         let name = cluster.name_any();
-                        tracing::warn!(cluster = name, %error, "the cluster's status could not be written");
+                        tracing::warn!(cluster = name, %error, "writing the cluster's status failed");
                     }
                 }
             })
@@ -115,48 +116,48 @@ impl Monitor {
         }
     }
 
-    /// Looks whether a cluster whose status could not be written is gone, or another one has its name.
-    async fn look_for(&self, cluster: &Cluster) {
+    /// Updates the index where a cluster whose status could not be written was deleted, or another one has its name.
+    async fn refresh_index(&self, cluster: &Cluster) {
         let name = cluster.name_any();
         match self.find(&name).await {
-            Ok(None) => self.view.forget(cluster),
-            Ok(Some(now)) if now.metadata.uid != cluster.metadata.uid => self.view.put(now),
-            // It was written by many at once; the next look tries again.
+            Ok(None) => self.index.forget(cluster),
+            Ok(Some(now)) if now.metadata.uid != cluster.metadata.uid => self.index.put(now),
+            // Others wrote at the same time; the next evaluation tries again.
             Ok(Some(_)) => {}
-            Err(error) => tracing::debug!(cluster = name, %error, "whether the cluster is there"),
+            Err(error) => tracing::debug!(cluster = name, %error, "reading the cluster failed"),
         }
     }
 
-    /// The cluster of a name, as it is now.
+    /// Reads the cluster of a name from the API server.
     async fn find(&self, name: &str) -> Result<Option<Cluster>, CallError> {
         let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
         Ok(call(api.get_opt(name)).await?.map(|read| read.0))
     }
 
-    fn pulse(&self, name: &str, now: Instant) -> cluster_conditions::Pulse {
-        cluster_conditions::pulse(self.view.beat(name).as_ref(), self.view.known_since(name), now)
+    fn lease_status(&self, name: &str, now: Instant) -> LeaseStatus {
+        cluster_conditions::lease_status(self.index.renewal(name).as_ref(), self.index.known_since(name), now)
     }
 
-    async fn judge(&self, cluster: Arc<Cluster>, now: Instant) -> Result<(), CallError> {
+    async fn evaluate(&self, cluster: Arc<Cluster>, now: Instant) -> Result<(), CallError> {
         let name = cluster.name_any();
         let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
         if cluster.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
         if leaves(&cluster) {
-            return self.let_go(&cluster).await;
+            return self.deregister(&cluster).await;
         }
         let cluster = match cluster_labels::update(&cluster) {
             Some(update) => {
                 let params = PatchParams::apply(SCHEDULER_MANAGER).force();
                 match call(api.patch(&name, &params, &Patch::Apply(&update))).await {
                     Ok(written) => {
-                        self.view.put(written.0.clone());
+                        self.index.put(written.0.clone());
                         Arc::new(written.0)
                     }
-                    // Whatever an agent observes, it is judged all the same.
+                    // Whatever an agent observed, its conditions are evaluated all the same.
                     Err(error) if error.is_invalid() => {
-                        tracing::warn!(cluster = name, %error, "what was observed cannot be copied");
+                        tracing::warn!(cluster = name, %error, "observed facts are invalid and were not copied");
                         cluster
                     }
                     Err(error) => return Err(error),
@@ -165,9 +166,9 @@ impl Monitor {
             None => cluster,
         };
         let evidence = cluster_conditions::Evidence {
-            pulse: self.pulse(&name, now),
-            clock: self.view.beat(&name).and_then(|beat| beat.clock.told()),
-            has_work: self.view.has_work(&name),
+            lease: self.lease_status(&name, now),
+            clock: self.index.renewal(&name).and_then(|renewal| renewal.clock.reported()),
+            has_work: self.index.has_work(&name),
         };
         let all = cluster_conditions::evaluate(&cluster, evidence, Timestamp::now());
         let before = cluster.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
@@ -182,39 +183,39 @@ impl Monitor {
         });
         let params = PatchParams::apply(SCHEDULER_MANAGER).force();
         let written = call(api.patch_status(&name, &params, &Patch::Apply(&status))).await?.0;
-        self.view.put(written);
-        self.say_ready(&cluster, &before, &all).await;
-        self.say_clock(&cluster, &before, &all).await;
+        self.index.put(written);
+        self.publish_readiness(&cluster, &before, &all).await;
+        self.publish_clock_skew(&cluster, &before, &all).await;
         Ok(())
     }
 
-    /// Lets a cluster go that asked for it, unless it changed its mind or another one has its name by now.
-    async fn let_go(&self, cluster: &Cluster) -> Result<(), CallError> {
+    /// Removes a cluster that requested deregistration, unless the request was withdrawn or another one has its name by now.
+    async fn deregister(&self, cluster: &Cluster) -> Result<(), CallError> {
         let name = cluster.name_any();
-        let _turn = self.view.names.lock().await;
+        let _names = self.index.names.lock().await;
         match self.find(&name).await? {
             Some(now) if now.metadata.uid == cluster.metadata.uid && leaves(&now) => {
-                tracing::info!(cluster = name, "the cluster leaves");
-                self.note(&now, EventType::Normal, CLUSTER_LEFT, "the agent asked to be forgotten").await;
+                tracing::info!(cluster = name, "deregistering the cluster");
+                self.publish_about(&now, EventType::Normal, CLUSTER_LEFT, "the agent asked to be forgotten").await;
                 cluster_rbac::remove(&self.client, &now).await?;
             }
-            Some(now) => self.view.put(now),
-            None => self.view.forget(cluster),
+            Some(now) => self.index.put(now),
+            None => self.index.forget(cluster),
         }
         Ok(())
     }
 
-    async fn say_clock(&self, cluster: &Cluster, before: &[Condition], after: &[Condition]) {
+    async fn publish_clock_skew(&self, cluster: &Cluster, before: &[Condition], after: &[Condition]) {
         let Some(new) = find(after, conditions::CLOCK_SKEW) else { return };
         if find(before, conditions::CLOCK_SKEW).is_some_and(|old| old.reason == new.reason) {
             return;
         }
-        tracing::info!(cluster = cluster.name_any(), detail = new.message, "clock");
+        tracing::info!(cluster = cluster.name_any(), detail = new.message, "clock skew changed");
         let reason = if new.is_true() { "ClockSkew" } else { "ClockSkewOver" };
-        self.note(cluster, EventType::Normal, reason, &new.message).await;
+        self.publish_about(cluster, EventType::Normal, reason, &new.message).await;
     }
 
-    async fn say_ready(&self, cluster: &Cluster, before: &[Condition], after: &[Condition]) {
+    async fn publish_readiness(&self, cluster: &Cluster, before: &[Condition], after: &[Condition]) {
         let (Some(new), old) = (find(after, conditions::READY), find(before, conditions::READY)) else { return };
         if old.is_some_and(|o| o.status == new.status && o.reason == new.reason) {
             return;
@@ -222,26 +223,26 @@ impl Monitor {
         let name = cluster.name_any();
         let (status, reason, message) = (&new.status, &new.reason, &new.message);
         tracing::info!(cluster = name, ready = status, reason, detail = message, "readiness changed");
-        // A new cluster is not ready for a moment; that is no event.
+        // A new cluster is not ready for a moment; that is not worth an event.
         if old.is_some() || new.is_true() {
             let type_ = if new.is_true() { EventType::Normal } else { EventType::Warning };
-            self.note(cluster, type_, reason, message).await;
+            self.publish_about(cluster, type_, reason, message).await;
         }
     }
 
-    async fn say_brake(&self, on: bool) {
+    async fn publish_mass_loss(&self, active: bool) {
         self.metrics.gauge(
             "fleet_placement_frozen",
-            "Whether nothing is moved because too many clusters were lost at once.",
+            "Whether nothing is observed because too many clusters were lost at once.",
             &[],
-            f64::from(u8::from(on)),
+            f64::from(u8::from(active)),
         );
-        let (reason, note) = if on {
-            ("MassHeartbeatLoss", "most clusters were lost at once; nothing is moved until they are back")
+        let (reason, message) = if active {
+            ("MassHeartbeatLoss", "most clusters were lost at once; nothing is observed until they are back")
         } else {
             ("MassHeartbeatLossOver", "the lost clusters are no longer the majority")
         };
-        tracing::warn!(reason, "{note}");
+        tracing::warn!(reason, "{message}");
         let lease = ObjectReference {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
             kind: Some("Lease".to_owned()),
@@ -249,33 +250,33 @@ impl Monitor {
             namespace: Some("kube-system".to_owned()),
             ..ObjectReference::default()
         };
-        let type_ = if on { EventType::Warning } else { EventType::Normal };
-        self.publish(&lease, type_, reason, note).await;
+        let type_ = if active { EventType::Warning } else { EventType::Normal };
+        self.publish(&lease, type_, reason, message).await;
     }
 
-    async fn note(&self, cluster: &Cluster, type_: EventType, reason: &str, note: &str) {
-        self.publish(&cluster.object_ref(&()), type_, reason, note).await;
+    async fn publish_about(&self, cluster: &Cluster, type_: EventType, reason: &str, message: &str) {
+        self.publish(&cluster.object_ref(&()), type_, reason, message).await;
     }
 
-    async fn publish(&self, regarding: &ObjectReference, type_: EventType, reason: &str, note: &str) {
-        let note = Note { type_, action: "Monitoring", reason, text: note };
-        publish(&self.recorder, regarding, note).await;
+    async fn publish(&self, regarding: &ObjectReference, type_: EventType, reason: &str, message: &str) {
+        let event = NewEvent { type_, action: "Monitoring", reason, message };
+        publish(&self.recorder, regarding, event).await;
     }
 
-    /// Finds places whose cluster was deleted while nobody led, and those that do not go away.
-    async fn sweep(&self) {
+    /// Finds namespaces whose cluster was deleted while nobody led, or whose deletion is stuck.
+    async fn find_orphans(&self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let Ok(found) = call(namespaces.list_metadata(&ListParams::default().labels(LABEL_CLUSTER))).await else {
             return;
         };
-        let known: BTreeSet<_> = self.view.clusters().iter().map(|c| c.name_any()).collect();
+        let known: BTreeSet<_> = self.index.clusters().iter().map(|c| c.name_any()).collect();
         let names = found.items.iter().filter_map(|n| n.metadata.name.as_deref());
         let orphans = names.filter_map(cluster_of_namespace).map(ToOwned::to_owned);
-        self.view.add_gone(orphans.filter(|name| !known.contains(name)));
+        self.index.add_deleted(orphans.filter(|name| !known.contains(name)));
     }
 }
 
-/// Whether its agent asked to be forgotten.
+/// Returns true where the agent requested deregistration.
 fn leaves(cluster: &Cluster) -> bool {
     cluster.status.as_ref().is_some_and(|s| s.leave_requested == Some(true))
 }
@@ -285,7 +286,7 @@ fn is_ready(cluster: &Cluster) -> bool {
     find(conditions, conditions::READY).is_some_and(Condition::is_true)
 }
 
-/// Whether anything but times differs.
+/// Returns true where anything but times differs.
 fn differ(before: &[Condition], after: &[Condition]) -> bool {
     after.iter().any(|new| {
         find(before, &new.type_)
@@ -305,7 +306,7 @@ mod tests {
     use crate::api::labels::ANNOTATION_KEY_FINGERPRINT;
     use crate::api::{ClusterSpec, ClusterStatus};
 
-    /// A monitor of a hub that has this cluster or none, and what else than reading it asked for.
+    /// Returns a monitor of a control plane that has this cluster or none, and the requests that it wrote.
     fn monitor(found: Option<&Cluster>) -> (Monitor, Arc<Mutex<Vec<String>>>) {
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let (log, found) = (asked.clone(), found.map(|cluster| json!(cluster).to_string()));
@@ -340,8 +341,8 @@ mod tests {
         });
         let client = Client::new(service, "default");
         let recorder = Recorder::new(client.clone(), Reporter { controller: "test".to_owned(), instance: None });
-        let view = Arc::new(View::default());
-        (Monitor { client, view, metrics: Metrics::default(), recorder }, asked)
+        let index = Arc::new(Index::default());
+        (Monitor { client, index, metrics: Metrics::default(), recorder }, asked)
     }
 
     /// A list of two objects, one of which a finalizer holds; with managed fields that an agent may write.
@@ -364,18 +365,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cluster_that_only_an_old_list_does_not_know_keeps_what_it_has() {
+    async fn an_existing_cluster_keeps_its_rights() {
         let (monitor, asked) = monitor(Some(&leaving("1")));
-        monitor.view.add_gone(["a".to_owned()]);
-        monitor.revoke_gone().await;
-        assert!(asked.lock().unwrap().is_empty() && monitor.view.take_gone().is_empty());
+        monitor.index.add_deleted(["a".to_owned()]);
+        monitor.revoke_deleted().await;
+        assert!(asked.lock().unwrap().is_empty() && monitor.index.take_deleted().is_empty());
     }
 
     #[tokio::test]
-    async fn a_cluster_that_is_gone_loses_its_rights_and_whatever_comes_after_it_is_left_alone() {
+    async fn a_deleted_cluster_loses_its_rights() {
         let (monitor, asked) = monitor(None);
-        monitor.view.add_gone(["a".to_owned()]);
-        monitor.revoke_gone().await;
+        monitor.index.add_deleted(["a".to_owned()]);
+        monitor.revoke_deleted().await;
         let deleted = deleted(&asked);
         assert!(deleted[0].contains("/clusterrolebindings/fleet:agent:a "), "{deleted:?}");
         assert!(deleted.iter().any(|line| line.contains("/namespaces/fleet-c-a ")), "{deleted:?}");
@@ -383,10 +384,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_finalizer_of_an_agent_that_is_gone_keeps_its_place() {
+    async fn finalizers_of_agents_are_removed() {
         let (monitor, asked) = monitor(None);
-        monitor.view.add_gone(["a".to_owned()]);
-        monitor.revoke_gone().await;
+        monitor.index.add_deleted(["a".to_owned()]);
+        monitor.revoke_deleted().await;
         let asked = asked.lock().unwrap();
         let last_right = asked.iter().rposition(|line| line.starts_with("DELETE "));
         let freed: Vec<_> = asked.iter().filter(|line| line.starts_with("PATCH ")).collect();
@@ -398,11 +399,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_to_leave_takes_along_no_other_cluster_of_its_name() {
+    async fn deregistration_spares_a_successor() {
         let (monitor, asked) = monitor(Some(&leaving("2")));
-        monitor.judge(Arc::new(leaving("1")), Instant::now()).await.unwrap();
+        monitor.evaluate(Arc::new(leaving("1")), Instant::now()).await.unwrap();
         assert!(asked.lock().unwrap().is_empty());
-        monitor.judge(Arc::new(leaving("2")), Instant::now()).await.unwrap();
+        monitor.evaluate(Arc::new(leaving("2")), Instant::now()).await.unwrap();
         let deleted = deleted(&asked);
         let cluster = deleted.last().unwrap();
         assert!(cluster.contains("/clusters/a ") && cluster.contains(r#""preconditions":{"uid":"2"}"#), "{cluster}");
@@ -421,29 +422,29 @@ mod tests {
         cluster
     }
 
-    /// What one reconciliation of a cluster writes that the view knows as `known` and the hub has as `now`.
+    /// Returns the writes of one reconciliation, where the index has `known` and the API server `now`.
     async fn reconciled(known: &Cluster, now: &Cluster) -> (Monitor, Vec<String>) {
         let (monitor, asked) = monitor(Some(now));
-        monitor.view.put(known.clone());
+        monitor.index.put(known.clone());
         monitor.reconcile(known, &mut std::collections::BTreeMap::new()).await;
         let asked = asked.lock().unwrap().clone();
         (monitor, asked)
     }
 
     #[tokio::test]
-    async fn rights_are_granted_to_the_key_on_record_now_and_not_to_one_that_was_known_before() {
+    async fn rights_are_granted_to_the_latest_key() {
         let (monitor, asked) = reconciled(&member(true, "a"), &member(true, "b")).await;
         let bindings: Vec<_> = asked.iter().filter(|line| line.contains("bindings/")).collect();
         assert_eq!(bindings.len(), 2, "{asked:?}");
         for binding in bindings {
             assert!(binding.contains("fleet:agent:a:0a1b2c3d:bbbbbbbbbbbbbbbb"), "{binding}");
         }
-        let holder = monitor.view.rights("a").unwrap().holder;
+        let holder = monitor.index.rights("a").unwrap().holder;
         assert_eq!(holder.as_deref(), Some("fleet:agent:a:0a1b2c3d:bbbbbbbbbbbbbbbb"));
     }
 
     #[tokio::test]
-    async fn a_cluster_that_was_suspended_since_loses_its_rights_whatever_is_known() {
+    async fn a_suspended_cluster_loses_its_rights() {
         let (_, asked) = reconciled(&member(true, "a"), &member(false, "a")).await;
         assert!(asked.iter().all(|line| line.starts_with("DELETE ")), "{asked:?}");
         for binding in ["/clusterrolebindings/fleet:agent:a ", "/namespaces/fleet-c-a/rolebindings/fleet-agent "] {
@@ -452,26 +453,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rights_that_are_as_they_should_be_are_not_written_again() {
+    async fn reconciled_rights_are_not_rewritten() {
         let (monitor, _) = reconciled(&member(true, "a"), &member(true, "a")).await;
-        assert!(rights::is_reconciled(&monitor.view, &member(true, "a")));
-        assert!(!rights::is_reconciled(&monitor.view, &member(true, "b")), "another key");
-        assert!(!rights::is_reconciled(&monitor.view, &member(false, "a")), "suspended");
+        assert!(rights::is_reconciled(&monitor.index, &member(true, "a")));
+        assert!(!rights::is_reconciled(&monitor.index, &member(true, "b")), "another key");
+        assert!(!rights::is_reconciled(&monitor.index, &member(false, "a")), "suspended");
         let mut another = member(true, "a");
         another.metadata.uid = Some("2".to_owned());
-        assert!(!rights::is_reconciled(&monitor.view, &another), "made again by that name");
-        monitor.view.forget_all_rights();
-        assert!(!rights::is_reconciled(&monitor.view, &member(true, "a")), "after an upgrade, say");
+        assert!(!rights::is_reconciled(&monitor.index, &another), "made again by that name");
+        monitor.index.forget_all_rights();
+        assert!(!rights::is_reconciled(&monitor.index, &member(true, "a")), "after an upgrade, say");
     }
 
     #[tokio::test]
-    async fn nobody_is_removed_while_a_name_is_being_given() {
+    async fn deregistration_waits_for_the_name_lock() {
         let (monitor, asked) = monitor(Some(&leaving("1")));
-        let view = monitor.view.clone();
-        let turn = view.names.lock().await;
-        let judged = monitor.judge(Arc::new(leaving("1")), Instant::now());
-        assert!(tokio::time::timeout(Duration::from_millis(50), judged).await.is_err());
-        drop(turn);
+        let index = monitor.index.clone();
+        let names = index.names.lock().await;
+        let evaluated = monitor.evaluate(Arc::new(leaving("1")), Instant::now());
+        assert!(tokio::time::timeout(Duration::from_millis(50), evaluated).await.is_err());
+        drop(names);
         assert!(asked.lock().unwrap().is_empty());
     }
 }

@@ -1,9 +1,9 @@
-//! Reconciling the rights of every cluster's agent with its object, so that what an operator revokes is gone within
-//! seconds and stays away.
+//! Reconciles the rights of every cluster's agent with its object, so that rights that an operator revokes are removed
+//! within seconds.
 //!
-//! This is the only place but the registrar that grants rights. Both do it under the lock of names and by an object that
-//! was read under it, never by what a watch once said: by that, a key that was replaced or a cluster that was suspended
-//! meanwhile would get its rights back.
+//! Only this and the registrar grant rights. Both do it under the lock of names and by an object that was read under it,
+//! never by an object of a watch: by that, a key that was replaced or a cluster that was suspended meanwhile would get its
+//! rights back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use tokio::time::Instant;
 use super::Monitor;
 use crate::api::Cluster;
 use crate::scheduler::cluster_rbac;
-use crate::scheduler::cluster_rbac::EnsureError;
-use crate::scheduler::index::View;
+use crate::scheduler::cluster_rbac::GrantError;
+use crate::scheduler::index::Index;
 
 /// Time between two comparisons of rights and clusters, which cost no request.
 const TICK: Duration = Duration::from_millis(500);
 /// Time between two attempts at a grant that fails, as it does while the namespace of an earlier cluster is terminating.
 const RETRY: Duration = Duration::from_secs(2);
-/// Time after which all rights are written again: after an upgrade of ours, or an accident of somebody's.
+/// Time after which all rights are written again, to undo changes by others.
 const RESYNC: Duration = Duration::from_secs(1800);
 
 /// Last error by cluster, and when it happened.
@@ -36,16 +36,16 @@ impl Monitor {
         let mut failed = Failures::new();
         loop {
             tokio::time::sleep(TICK).await;
-            if !self.view.is_complete() {
+            if !self.index.is_complete() {
                 continue;
             }
             if synced.elapsed() > RESYNC {
-                self.view.forget_all_rights();
+                self.index.forget_all_rights();
                 synced = Instant::now();
             }
             self.revoke_due(&mut failed).await;
             let mut revoked = Instant::now();
-            for cluster in due(&self.view, Due::Grant) {
+            for cluster in due(&self.index, Due::Grant) {
                 if failed.get(&cluster.name_any()).is_some_and(|(_, at)| at.elapsed() < RETRY) {
                     continue;
                 }
@@ -59,20 +59,20 @@ impl Monitor {
     }
 
     async fn revoke_due(&self, failed: &mut Failures) {
-        self.revoke_gone().await;
-        for cluster in due(&self.view, Due::Revoke) {
+        self.revoke_deleted().await;
+        for cluster in due(&self.index, Due::Revoke) {
             self.reconcile(&cluster, failed).await;
         }
     }
 
-    /// Reconciles one cluster, as it is by now. The same error is logged once.
+    /// Reconciles one cluster, as it is now. The same error is logged once.
     pub(super) async fn reconcile(&self, cluster: &Cluster, failed: &mut Failures) {
         let name = cluster.name_any();
-        let before = self.view.rights(&name);
+        let before = self.index.rights(&name);
         match self.reconcile_now(cluster).await {
             Ok(Some(holder)) => {
                 failed.remove(&name);
-                // Those that were unknown are written again after every start; that is no news.
+                // Unknown rights are written again after every start; that is not logged.
                 match (before, holder) {
                     (Some(_), Some(user)) => tracing::info!(cluster = name, user, "rights granted"),
                     (Some(_), None) => tracing::info!(cluster = name, "rights revoked"),
@@ -81,80 +81,80 @@ impl Monitor {
             }
             Ok(None) => {}
             Err(error) => {
-                let waits = matches!(error, EnsureError::Leftovers);
+                let terminating = matches!(error, GrantError::NamespaceTerminating);
                 let error = error.to_string();
                 match failed.get(&name) {
                     Some((last, _)) if *last == error => {}
-                    _ if waits => tracing::info!(cluster = name, why = error, "granting rights waits"),
-                    _ => tracing::warn!(cluster = name, error, "the cluster's rights could not be reconciled"),
+                    _ if terminating => tracing::info!(cluster = name, reason = error, "granting rights is pending"),
+                    _ => tracing::warn!(cluster = name, error, "reconciling rights failed"),
                 }
                 failed.insert(name, (error, Instant::now()));
             }
         }
     }
 
-    /// The holder by whom the rights were written, if they had to be.
-    async fn reconcile_now(&self, cluster: &Cluster) -> Result<Option<Option<String>>, EnsureError> {
+    /// Returns the holder that rights were written for, if they had to be.
+    async fn reconcile_now(&self, cluster: &Cluster) -> Result<Option<Option<String>>, GrantError> {
         let name = cluster.name_any();
-        let _turn = self.view.names.lock().await;
+        let _names = self.index.names.lock().await;
         let Some(now) = self.find(&name).await? else {
-            self.view.forget(cluster);
+            self.index.forget(cluster);
             return Ok(None);
         };
-        self.view.put(now.clone());
+        self.index.put(now.clone());
         // The registrar may have been faster.
-        if is_reconciled(&self.view, &now) {
+        if is_reconciled(&self.index, &now) {
             return Ok(None);
         }
-        cluster_rbac::reconcile(&self.client, &self.view, &now).await?;
+        cluster_rbac::reconcile(&self.client, &self.index, &now).await?;
         Ok(Some(cluster_rbac::holder(&now)))
     }
 
-    /// Revokes the rights of clusters that were deleted: at once, not when the garbage collector comes by.
-    pub(super) async fn revoke_gone(&self) {
-        for name in self.view.take_gone() {
-            let _turn = self.view.names.lock().await;
-            // A cluster of that name may have been registered since; its rights are new ones.
-            if self.view.cluster(&name).is_some() {
+    /// Revokes the rights of deleted clusters at once, without waiting for the garbage collector.
+    pub(super) async fn revoke_deleted(&self) {
+        for name in self.index.take_deleted() {
+            let _names = self.index.names.lock().await;
+            // A cluster of that name may have been registered since, with rights of its own.
+            if self.index.cluster(&name).is_some() {
                 continue;
             }
-            // The list that it was missing in may have been an old one.
+            // The list that it was missing in may have been outdated.
             let cleared = match self.find(&name).await {
                 Ok(Some(_)) => continue,
                 Ok(None) => cluster_rbac::clear(&self.client, &name).await,
                 Err(error) => Err(error),
             };
             match cleared {
-                Ok(()) => tracing::info!(cluster = name, "rights of a deleted cluster taken away"),
+                Ok(()) => tracing::info!(cluster = name, "rights of a deleted cluster revoked"),
                 Err(error) => {
-                    tracing::warn!(cluster = name, %error, "rights of a deleted cluster are still there");
-                    self.view.add_gone([name]);
+                    tracing::warn!(cluster = name, %error, "revoking the rights of a deleted cluster failed; will retry");
+                    self.index.add_deleted([name]);
                 }
             }
         }
     }
 }
 
-/// What is due for a cluster.
+/// Change that is due for a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
-    /// Somebody is to get its rights.
+    /// Its agent gets rights.
     Grant,
-    /// Nobody may have them.
+    /// Nobody may have its rights.
     Revoke,
 }
 
-/// Clusters whose rights are not known to be what they should be.
-fn due(view: &View, kind: Due) -> Vec<Arc<Cluster>> {
-    let mut clusters = view.clusters();
+/// Returns the clusters whose rights are not known to be as they should.
+fn due(index: &Index, kind: Due) -> Vec<Arc<Cluster>> {
+    let mut clusters = index.clusters();
     clusters.retain(|cluster| {
-        let what = if cluster_rbac::holder(cluster).is_some() { Due::Grant } else { Due::Revoke };
-        what == kind && !is_reconciled(view, cluster)
+        let change = if cluster_rbac::holder(cluster).is_some() { Due::Grant } else { Due::Revoke };
+        change == kind && !is_reconciled(index, cluster)
     });
     clusters
 }
 
-pub(super) fn is_reconciled(view: &View, cluster: &Cluster) -> bool {
+pub(super) fn is_reconciled(index: &Index, cluster: &Cluster) -> bool {
     let holder = cluster_rbac::holder(cluster);
-    view.rights(&cluster.name_any()).is_some_and(|rights| rights.are(cluster, holder.as_deref()))
+    index.rights(&cluster.name_any()).is_some_and(|rights| rights.are(cluster, holder.as_deref()))
 }

@@ -1,4 +1,4 @@
-//! What is written onto requests: approvals, and denials of all that one of them makes void.
+//! Approvals and denials: writes conditions onto requests, also onto those that a deregistration makes void.
 
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::csr::{Denial, Request};
 use super::{Outcome, Registrar};
 use crate::api::Cluster;
 use crate::api::registration::gone::CLUSTER_LEFT;
+use crate::api::registration::validity;
 use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::cluster_rbac;
 use crate::scheduler::settings::Settings;
@@ -25,7 +26,7 @@ impl Registrar {
         request: &Request,
     ) -> Result<Outcome, CallError> {
         let message = format!("cluster {} may have this certificate", request.cluster);
-        self.decide_on(csr, "Approved", "ClusterRegistered", &message).await?;
+        self.write_condition(csr, "Approved", "ClusterRegistered", &message, None).await?;
         tracing::info!(request = csr.name_any(), cluster = request.cluster.as_str(), "approved");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", "Approved")]);
         Ok(Outcome::Answered)
@@ -37,26 +38,25 @@ impl Registrar {
         holder: Option<&Cluster>,
         denial: &Denial,
     ) -> Result<Outcome, CallError> {
-        self.decide_on(csr, "Denied", denial.reason, &denial.message).await?;
+        self.write_condition(csr, "Denied", denial.reason, &denial.message, denial.max_validity).await?;
         tracing::warn!(request = csr.name_any(), reason = denial.reason, detail = denial.message, "denied");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", denial.reason)]);
         if let Some(cluster) = holder {
-            self.note(cluster, EventType::Warning, denial.reason, &denial.message).await;
+            self.publish(cluster, EventType::Warning, denial.reason, &denial.message).await;
         }
         Ok(Outcome::Answered)
     }
 
-    /// Answers everything else that an agent has asked which takes its registration back, so that none of it brings the
-    /// cluster back, or makes it after all.
-    pub(super) async fn answer_others(&self, request: &Request, settings: &Settings) -> Result<(), CallError> {
+    /// Denies every other request of an agent that deregisters, so that none of them creates the cluster again.
+    pub(super) async fn deny_others(&self, request: &Request, settings: &Settings) -> Result<(), CallError> {
         let requests = call(self.requests.list(&ListParams::default())).await?.items;
         for open in requests.iter().map(|read| &read.0).filter(|r| !is_answered(r)) {
             let Some(requester) = csr::requester(open) else { continue };
             let read = csr::read(open, requester, settings.agent_certificate_ttl);
             let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
             if read.is_ok_and(same) {
-                match self.decide_on(open, "Denied", CLUSTER_LEFT, &taken_back(request)).await {
-                    // It is gone.
+                match self.write_condition(open, "Denied", CLUSTER_LEFT, &withdrawn_message(request), None).await {
+                    // It was deleted.
                     Err(error) if error.is_not_found() => {}
                     other => other?,
                 }
@@ -65,52 +65,56 @@ impl Registrar {
         Ok(())
     }
 
-    /// Removes a cluster whose agent takes its registration back, and answers everything else that it has asked.
-    pub(super) async fn forget(
+    /// Removes a cluster whose agent deregisters, and denies the agent's other requests.
+    pub(super) async fn deregister(
         &self,
         csr: &CertificateSigningRequest,
         request: &Request,
         cluster: Option<&Cluster>,
         settings: &Settings,
     ) -> Result<Outcome, CallError> {
-        self.answer_others(request, settings).await?;
-        let message = taken_back(request);
+        self.deny_others(request, settings).await?;
+        let message = withdrawn_message(request);
         if let Some(cluster) = cluster {
-            self.note(cluster, EventType::Normal, CLUSTER_LEFT, &message).await;
+            self.publish(cluster, EventType::Normal, CLUSTER_LEFT, &message).await;
             cluster_rbac::remove(&self.client, cluster).await?;
         }
-        self.decide_on(csr, "Denied", CLUSTER_LEFT, &message).await?;
-        tracing::info!(cluster = request.cluster.as_str(), "the registration was taken back");
+        self.write_condition(csr, "Denied", CLUSTER_LEFT, &message, None).await?;
+        tracing::info!(cluster = request.cluster.as_str(), "deregistered");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", CLUSTER_LEFT)]);
         Ok(Outcome::Answered)
     }
 
-    async fn decide_on(
+    async fn write_condition(
         &self,
         csr: &CertificateSigningRequest,
         type_: &str,
         reason: &str,
         message: &str,
+        max_validity: Option<i32>,
     ) -> Result<(), CallError> {
         let condition = json!({
             "type": type_, "status": "True", "reason": reason, "message": message,
             "lastUpdateTime": Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default().to_string(),
         });
         // The version makes the answer fail if somebody else answered first.
-        let change = json!({
+        let mut change = json!({
             "metadata": { "resourceVersion": csr.resource_version() },
             "status": { "conditions": [condition] },
         });
+        if let Some(seconds) = max_validity {
+            change["metadata"]["annotations"] = json!({ validity::ANNOTATION_MAX_SECONDS: seconds.to_string() });
+        }
         let (name, params) = (csr.name_any(), PatchParams::default());
         call(self.requests.patch_subresource("approval", &name, &params, &Patch::Merge(&change))).await?;
         Ok(())
     }
 
-    /// Denies what waits for the same cluster with another key than the one that has come since: it would take its turn.
+    /// Denies pending requests for the same cluster with a key that was replaced since: they would replace it back.
     pub(super) async fn deny_former_keys(&mut self, request: &Request, ttl: Duration) -> Result<(), CallError> {
         let message = format!("cluster {} is registered with another key by now", request.cluster);
         let denial = Denial::new("IdentityInUse", message);
-        for open in self.waiting.values().cloned().collect::<Vec<_>>() {
+        for open in self.queue.requests().cloned().collect::<Vec<_>>() {
             let Some(requester) = csr::requester(&open) else { continue };
             let read = csr::read(&open, requester, ttl);
             let former = |r: Request| {
@@ -119,7 +123,7 @@ impl Registrar {
             if read.is_ok_and(former) {
                 match self.deny(&open, None, &denial).await {
                     Err(error) if !error.is_not_found() && !error.is_conflict() => return Err(error),
-                    _ => self.settle(&open.name_any()),
+                    _ => self.queue.remove(&open.name_any()),
                 }
             }
         }
@@ -127,11 +131,11 @@ impl Registrar {
     }
 }
 
-fn taken_back(request: &Request) -> String {
+fn withdrawn_message(request: &Request) -> String {
     format!("the agent of cluster {} took its registration back", request.cluster)
 }
 
-/// Whether a request has its answer.
+/// Returns true for a request that was approved or denied, or whose signing failed.
 pub(super) fn is_answered(csr: &CertificateSigningRequest) -> bool {
     let conditions = csr.status.as_ref().and_then(|s| s.conditions.as_ref());
     conditions.into_iter().flatten().any(|c| ["Approved", "Denied", "Failed"].contains(&c.type_.as_str()))

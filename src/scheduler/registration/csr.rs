@@ -1,6 +1,5 @@
-//! Reading a certificate signing request of an agent: who asks for what, and every reason to refuse it unseen.
-//!
-//! Only the shape is judged here; whether the name is free is [`super::decision`]'s concern.
+//! Parser of an agent's certificate signing request, with every reason to deny it by its form alone. [`super::decision`]
+//! decides about the name.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use std::time::Duration;
@@ -9,55 +8,62 @@ use super::pkcs10;
 use crate::api::labels::{AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
 use crate::api::names::ClusterName;
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, is_without_key, split_user_name, user_name};
-use crate::api::registration::{ANNOTATION_LEAVE, life};
+use crate::api::registration::{ANNOTATION_LEAVE, validity};
 use crate::api::text::{visible, visible_word};
 
-/// Why a request is refused; the agent logs both.
+/// Denial of a request; the agent logs reason and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
     /// One word.
     pub reason: &'static str,
     /// For people, with the remedy where there is one.
     pub message: String,
+    /// Longest validity of certificates, in seconds, where that is what the request exceeds.
+    pub max_validity: Option<i32>,
 }
 
 impl Denial {
-    /// A refusal. What it repeats of the request is in the words of a stranger, so the message is made visible and cut.
+    /// Creates a denial. The message may quote a stranger's request, so control characters are escaped and it is cut.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: visible(&message.into()).into_owned() }
+        Self { reason, message: visible(&message.into()).into_owned(), max_validity: None }
+    }
+
+    /// Denial of a validity beyond `max` seconds.
+    fn of_validity(max: i32) -> Self {
+        Self { max_validity: Some(max), ..Self::new(validity::NOT_ALLOWED, validity::message(max)) }
     }
 }
 
-/// How the requester proved who it is.
+/// Proof of the requester's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Requester {
-    /// By an init token: anybody who was given one.
+    /// An init token: anybody who was given one.
     Token,
-    /// By a certificate of an earlier registration.
+    /// A certificate of an earlier registration.
     Agent {
         /// Its user name.
         user: String,
     },
 }
 
-/// A request whose shape is right.
+/// A well-formed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Who asks.
+    /// The requester.
     pub requester: Requester,
-    /// The name that it asks for.
+    /// The requested name.
     pub cluster: ClusterName,
-    /// UID of the workload cluster's `kube-system` namespace, as the agent says.
+    /// UID of the workload cluster's `kube-system` namespace, as the agent claims.
     pub id: String,
     /// Digest of the public key, whose private half the requester holds.
     pub fingerprint: String,
-    /// It asks for no certificate, but to be forgotten: an agent without one has no other way to say so.
+    /// It requests no certificate but deregistration: an agent without a certificate has no other way to do so.
     pub leaves: bool,
-    /// A certificate was issued for its key before, so that the key is not registered anew.
+    /// A certificate was issued for its key before, so that the key is not registered again.
     pub rejoins: bool,
 }
 
-/// Who asks, when it is one of those whom the registrar answers; everybody else's requests are left alone.
+/// Returns the requester, if it is one that the registrar answers; other requests are ignored.
 pub fn requester(request: &CertificateSigningRequest) -> Option<Requester> {
     let has = |group: &str| request.spec.groups.iter().flatten().any(|g| g == group);
     if has(BOOTSTRAP_GROUP) {
@@ -66,14 +72,14 @@ pub fn requester(request: &CertificateSigningRequest) -> Option<Requester> {
     has(AGENTS_GROUP).then(|| Requester::Agent { user: request.spec.username.clone().unwrap_or_default() })
 }
 
-/// Reads a request. `longest` caps the life of the certificate.
+/// Reads a request. `longest` caps the validity of the certificate.
 pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: Duration) -> Result<Request, Denial> {
     let spec = &request.spec;
     if spec.signer_name != SIGNER {
         return Err(Denial::new("SignerNotAllowed", format!("only the signer {SIGNER} may be asked")));
     }
     check_usages(spec.usages.as_deref().unwrap_or_default())?;
-    check_life(spec.expiration_seconds, longest)?;
+    check_validity(spec.expiration_seconds, longest)?;
     let annotation = |key: &str| request.metadata.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
     let id = annotation(ANNOTATION_CLUSTER_ID).filter(|id| is_uuid(id));
     let id =
@@ -88,8 +94,8 @@ pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: 
     {
         return Err(Denial::new("IdentityMismatch", "an agent can renew its own certificate only"));
     }
-    let says = |key: &str| annotation(key) == Some("true");
-    let (leaves, rejoins) = (says(ANNOTATION_LEAVE), says(ANNOTATION_REJOIN));
+    let is_set = |key: &str| annotation(key) == Some("true");
+    let (leaves, rejoins) = (is_set(ANNOTATION_LEAVE), is_set(ANNOTATION_REJOIN));
     Ok(Request { requester, cluster, id: id.to_owned(), fingerprint: asked.fingerprint, leaves, rejoins })
 }
 
@@ -103,11 +109,11 @@ fn check_usages(usages: &[String]) -> Result<(), Denial> {
     }
 }
 
-fn check_life(seconds: Option<i32>, longest: Duration) -> Result<(), Denial> {
+fn check_validity(seconds: Option<i32>, longest: Duration) -> Result<(), Denial> {
     let longest = i32::try_from(longest.as_secs()).unwrap_or(i32::MAX);
     match seconds {
-        Some(s) if (life::SHORTEST..=longest).contains(&s) => Ok(()),
-        _ => Err(Denial::new(life::NOT_ALLOWED, life::message(longest))),
+        Some(s) if (validity::MIN_SECONDS..=longest).contains(&s) => Ok(()),
+        _ => Err(Denial::of_validity(longest)),
     }
 }
 
@@ -117,7 +123,7 @@ fn is_uuid(text: &str) -> bool {
         && text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c))
 }
 
-/// Versions in their order: v0.9 is followed by v1.0.
+/// Returns the position of a version: v0.9 is followed by v1.0.
 fn ordinal(version: &str) -> Option<u32> {
     let mut parts = version.trim_start_matches('v').split('.');
     let major: u32 = parts.next()?.parse().ok()?;
@@ -137,7 +143,7 @@ fn check_skew(agent: &str, own: &str) -> Result<(), Denial> {
     Err(Denial::new("AgentVersionSkew", message))
 }
 
-/// The cluster in the common name, which must be the [`user_name`] of this very cluster ID and key.
+/// Returns the cluster in the common name, which must be the [`user_name`] of this very cluster ID and key.
 fn cluster_of(common_name: &str, id: &str, fingerprint: &str) -> Result<ClusterName, Denial> {
     let wrong = |message: String| Denial::new("CommonNameNotAllowed", message);
     let expected = || wrong(format!("the common name must be {}", user_name("<cluster>", id, fingerprint)));

@@ -87,7 +87,7 @@ fn an_agents_request_is_read() {
 }
 
 #[test]
-fn subjects_other_than_an_agents_own_are_refused() {
+fn foreign_subjects_are_denied() {
     let key = KeyPair::generate().unwrap();
     let user = user_of(&key);
     let digits = user.rsplit_once(':').unwrap().1;
@@ -135,7 +135,7 @@ fn subjects_other_than_an_agents_own_are_refused() {
 }
 
 #[test]
-fn alternative_names_other_keys_and_garbage_are_refused() {
+fn sans_other_keys_and_garbage_are_denied() {
     let key = KeyPair::generate().unwrap();
     let user = user_of(&key);
     let names = [user.as_str()];
@@ -154,7 +154,7 @@ fn alternative_names_other_keys_and_garbage_are_refused() {
 }
 
 #[test]
-fn a_request_signed_by_another_key_is_refused() {
+fn a_foreign_signature_is_denied() {
     use base64::Engine as _;
     let good = good().spec.request.0;
     let (_, block) = x509_parser::pem::parse_x509_pem(&good).unwrap();
@@ -169,7 +169,7 @@ fn a_request_signed_by_another_key_is_refused() {
 }
 
 #[test]
-fn uses_lives_signers_and_ids_are_checked() {
+fn usages_validity_signer_id_are_checked() {
     let wrong = |change: &dyn Fn(&mut CertificateSigningRequest)| {
         let mut request = good();
         change(&mut request);
@@ -197,12 +197,13 @@ fn uses_lives_signers_and_ids_are_checked() {
 }
 
 #[test]
-fn who_asks_for_too_long_a_life_is_told_how_long_it_may_be() {
+fn a_denied_validity_names_the_maximum() {
     let two_days = Duration::from_secs(2 * 86_400);
     let denial = read(&good(), Requester::Token, two_days).unwrap_err();
-    assert_eq!((denial.reason, life::longest(&denial.message)), (life::NOT_ALLOWED, Some(172_800)), "{denial:?}");
+    assert_eq!((denial.reason, denial.max_validity), (validity::NOT_ALLOWED, Some(172_800)), "{denial:?}");
+    assert_eq!(validity::max_in_message(&denial.message), Some(172_800), "agents of the line before read the message");
     let mut again = good();
-    again.spec.expiration_seconds = life::longest(&denial.message);
+    again.spec.expiration_seconds = denial.max_validity;
     assert!(read(&again, Requester::Token, two_days).is_ok());
 }
 
@@ -218,7 +219,7 @@ fn an_agent_renews_its_own_name_only() {
 }
 
 #[test]
-fn an_agent_that_asks_for_a_name_without_its_key_is_told_to_be_upgraded() {
+fn a_name_without_key_is_outdated() {
     let key = KeyPair::generate().unwrap();
     let old = request(pem(&key, &["fleet:agent:a:0a1b2c3d"], &["fleet:agents"], |_| {}));
     let denial = read(&old, Requester::Token, LONGEST).unwrap_err();
@@ -226,7 +227,7 @@ fn an_agent_that_asks_for_a_name_without_its_key_is_told_to_be_upgraded() {
 }
 
 #[test]
-fn agents_more_than_one_minor_version_apart_are_refused() {
+fn version_skew_is_limited() {
     assert!(check_skew("0.6.1", "0.6.9").is_ok() && check_skew("0.7.0", "0.6.1").is_ok());
     assert!(check_skew("1.0.0", "0.9.0").is_ok(), "v1.0 follows v0.9");
     assert_eq!(check_skew("0.8.0", "0.6.1").unwrap_err().reason, "AgentVersionSkew");
@@ -236,7 +237,7 @@ fn agents_more_than_one_minor_version_apart_are_refused() {
 }
 
 #[test]
-fn other_peoples_requests_are_left_alone() {
+fn foreign_requests_are_ignored() {
     let mut request = good();
     assert_eq!(requester(&request), Some(Requester::Token));
     request.spec.groups = Some(vec!["system:authenticated".to_owned()]);
@@ -273,7 +274,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_subject_but_an_agents_own_is_ever_let_through(
+    fn random_subjects_are_denied(
         common_name in common_names(),
         organisations in prop_oneof![
             4 => Just(vec!["fleet:agents".to_owned()]),
@@ -299,7 +300,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_that_was_changed_after_it_was_signed_is_refused(at in any::<proptest::sample::Index>(), flip in 1..=255_u8) {
+    fn a_modified_request_is_denied(at in any::<proptest::sample::Index>(), flip in 1..=255_u8) {
         let good = good().spec.request.0;
         let (_, block) = x509_parser::pem::parse_x509_pem(&good).unwrap();
         let mut der = block.contents;

@@ -1,4 +1,4 @@
-//! Who gets a name: the table of duplicates and clones, as a pure function.
+//! Decides who gets a name: the table of duplicates and clones, and the guards, as a pure function.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
 use crate::api::protocol::NEW_KEY_NEEDED;
 use crate::api::registration::gone::NOT_REGISTERED;
 
-/// A holder that was silent for this long may be replaced by one that lost its key.
+/// A holder without a renewal for this long may be replaced by one that lost its key.
 pub const ABANDONED: Duration = Duration::from_secs(600);
 
-/// What is registered under a name.
+/// Cluster that is registered under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// The name.
     pub name: String,
-    /// Its cluster ID; empty if an operator made the Cluster by hand.
+    /// Its cluster ID; empty if an operator created the Cluster by hand.
     pub id: String,
     /// Fingerprint of its agent's key; empty likewise, and where an operator revoked the key.
     pub fingerprint: String,
@@ -23,47 +23,98 @@ pub struct Known {
     pub allow_new_key: bool,
     /// It is being deleted.
     pub deleting: bool,
-    /// It may take part.
+    /// It is accepted.
     pub accepted: bool,
-    /// How long its agent has been silent.
+    /// Time since the last renewal of its agent's Lease.
     pub silent: Duration,
 }
 
-/// What to do about a request.
+/// Facts that a decision is made from, besides the request.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Cluster of the requested name.
+    pub named: Option<Known>,
+    /// Cluster with the requester's ID under another name.
+    pub same_id: Option<Known>,
+    /// A Cluster of the requested name existed while the request was pending.
+    pub cluster_seen: bool,
+    /// Limit of new clusters per minute, where it is reached.
+    pub rate_limit_reached: Option<usize>,
+    /// A certificate of the requested name was approved just now.
+    pub just_approved: bool,
+}
+
+/// Answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The name is free, or reserved for this requester: record its ID and key.
     Create,
     /// The name is this requester's own: issue again.
     Reissue,
-    /// The requester takes its own name back: forget the cluster.
-    Forget,
+    /// The requester deregisters its own cluster: remove it.
+    Deregister,
     /// Not yet: something has to happen first.
-    Wait(&'static str),
-    /// Not yet, but the name is this requester's by now: note its key, so that what is accepted later is this one.
-    WaitWithKey(&'static str),
+    Wait(Wait),
+    /// Not yet, but the name is this requester's by now: record its key, so that an operator accepts this one.
+    WaitWithKey,
     /// No.
     Deny(Denial),
 }
 
-/// What a cluster waits for that registers by hand, or that was suspended.
-pub const TO_BE_ACCEPTED: &str = "an operator has to accept the cluster";
+/// Reason why a request stays pending.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Wait {
+    /// The cluster registers by hand, or was suspended.
+    #[error("an operator has to accept the cluster")]
+    Acceptance,
+    /// The Cluster of that name is pending deletion.
+    #[error("the cluster of that name is being deleted")]
+    Deletion,
+    /// The rate limit is reached.
+    #[error("more than {per_minute} new clusters in a minute")]
+    RateLimit {
+        /// The limit.
+        per_minute: usize,
+    },
+    /// The cluster got a certificate just now.
+    #[error("the cluster had a certificate a moment ago")]
+    JustApproved,
+}
+
 /// Reason of the denial of a renewal while the cluster is not accepted.
 pub const NOT_ACCEPTED: &str = "ClusterNotAccepted";
 
-/// Decides about a request. `named` has the name that it asks for, `same_id` its ID under another name.
-pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>) -> Decision {
+/// Decides about a request.
+pub fn decide(request: &Request, facts: &Facts) -> Decision {
+    let named = facts.named.as_ref();
     if request.leaves {
-        return match named {
-            Some(known) if known.deleting => Decision::Wait("the cluster is being deleted"),
-            // The key is the proof; who may ask for the name may not take it from others.
-            Some(known) if known.id == request.id && known.fingerprint == request.fingerprint => Decision::Forget,
-            _ => Decision::Deny(Denial::new(
-                NOT_REGISTERED,
-                format!("no cluster is registered as {} with this key", request.cluster),
-            )),
-        };
+        return deregister(request, named);
     }
+    if named.is_none() && facts.cluster_seen {
+        let message = format!("cluster {} was deleted while it waited to be let in", request.cluster);
+        return Decision::Deny(Denial::new("ClusterDeleted", message));
+    }
+    match (decide_name(request, named, facts.same_id.as_ref()), facts.rate_limit_reached) {
+        (Decision::Create, Some(per_minute)) => Decision::Wait(Wait::RateLimit { per_minute }),
+        (Decision::Reissue, _) if facts.just_approved => Decision::Wait(Wait::JustApproved),
+        (decision, _) => decision,
+    }
+}
+
+/// Decides about a deregistration. The key is the proof: whoever may request the name may not take it from others.
+fn deregister(request: &Request, named: Option<&Known>) -> Decision {
+    match named {
+        Some(known) if known.deleting => Decision::Wait(Wait::Deletion),
+        Some(known) if known.id == request.id && known.fingerprint == request.fingerprint => Decision::Deregister,
+        _ => Decision::Deny(Denial::new(
+            NOT_REGISTERED,
+            format!("no cluster is registered as {} with this key", request.cluster),
+        )),
+    }
+}
+
+/// Decides who owns the name.
+fn decide_name(request: &Request, named: Option<&Known>, same_id: Option<&Known>) -> Decision {
     let Some(known) = named else {
         return match &request.requester {
             Requester::Agent { .. } => Decision::Deny(Denial::new(
@@ -74,10 +125,10 @@ pub fn decide(request: &Request, named: Option<&Known>, same_id: Option<&Known>)
         };
     };
     if known.deleting {
-        return Decision::Wait("the cluster of that name is being deleted");
+        return Decision::Wait(Wait::Deletion);
     }
     if known.fingerprint.is_empty() && (known.id.is_empty() || known.id == request.id) {
-        // Reserved: made by an operator beforehand, for whoever comes first or for the owner of this ID; or the key that
+        // Reserved: created by an operator beforehand, for whoever comes first or for the owner of this ID; or the key that
         // was on record is revoked. A certificate is no proof here, it may be one of that key.
         return match &request.requester {
             Requester::Token => register(request, same_id),
@@ -133,13 +184,13 @@ fn reissue(request: &Request, known: &Known, same_key: bool) -> Decision {
     }
     match (known.accepted, same_key) {
         (true, _) => Decision::Reissue,
-        (false, true) => Decision::Wait(TO_BE_ACCEPTED),
-        (false, false) => Decision::WaitWithKey(TO_BE_ACCEPTED),
+        (false, true) => Decision::Wait(Wait::Acceptance),
+        (false, false) => Decision::WaitWithKey,
     }
 }
 
-/// Gives a name, unless the requester has another one already, or its key had certificates before: whoever stole one of
-/// them would be a member again.
+/// Registers a name, unless the requester has another one already, or its key had certificates before: whoever stole one of
+/// them would be registered again.
 fn register(request: &Request, same_id: Option<&Known>) -> Decision {
     match same_id {
         Some(other) if !other.deleting => Decision::Deny(Denial::new(
@@ -193,7 +244,11 @@ mod tests {
     }
 
     fn by_token(named: Option<Known>, same_id: Option<Known>) -> String {
-        match decide(&request(Requester::Token), named.as_ref(), same_id.as_ref()) {
+        reason(decide(&request(Requester::Token), &Facts { named, same_id, ..Facts::default() }))
+    }
+
+    fn reason(decision: Decision) -> String {
+        match decision {
             Decision::Deny(denial) => denial.reason.to_owned(),
             other => format!("{other:?}"),
         }
@@ -205,12 +260,12 @@ mod tests {
     }
 
     #[test]
-    fn the_same_cluster_with_the_same_key_joins_again() {
+    fn the_same_key_rejoins() {
         assert_eq!(by_token(Some(known()), None), "Reissue");
     }
 
     #[test]
-    fn a_new_key_needs_a_silent_holder_or_an_operators_word() {
+    fn a_new_key_needs_permission() {
         let other_key = Known { fingerprint: "other".to_owned(), ..known() };
         assert_eq!(by_token(Some(other_key.clone()), None), "IdentityInUse");
         assert_eq!(by_token(Some(Known { silent: ABANDONED, ..other_key.clone() }), None), "Reissue");
@@ -218,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_another_cluster_is_never_given_away_even_if_its_holder_is_dead() {
+    fn a_name_is_never_transferred() {
         let other = Known { id: "22222222-id".to_owned(), silent: Duration::from_secs(1_000_000), ..known() };
         assert_eq!(by_token(Some(other.clone()), None), "ClusterNameInUse");
         assert_eq!(by_token(Some(Known { allow_new_key: true, ..other }), None), "ClusterNameInUse");
     }
 
     #[test]
-    fn one_cluster_has_one_name_unless_the_old_one_is_going() {
+    fn one_cluster_has_one_name() {
         let elsewhere = Known { name: "b".to_owned(), ..known() };
         assert_eq!(by_token(None, Some(elsewhere.clone())), "ClusterAlreadyRegistered");
         assert_eq!(by_token(None, Some(Known { deleting: true, ..elsewhere.clone() })), "Create");
@@ -236,24 +291,24 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_accepted_or_being_deleted_waits() {
+    fn unaccepted_and_deleted_wait() {
         assert!(by_token(Some(Known { accepted: false, ..known() }), None).starts_with("Wait("));
         assert!(by_token(Some(Known { deleting: true, ..known() }), None).starts_with("Wait"));
     }
 
     #[test]
-    fn nobody_replaces_the_key_of_a_cluster_that_is_not_accepted_but_by_an_operators_word() {
+    fn an_unaccepted_key_is_not_replaced() {
         let other = Known { fingerprint: "other".to_owned(), accepted: false, ..known() };
         assert_eq!(by_token(Some(other.clone()), None), "IdentityInUse");
         // It cannot renew its Lease while it is not accepted.
         let silent = Known { silent: ABANDONED * 10, ..other.clone() };
         assert_eq!(by_token(Some(silent), None), "IdentityInUse");
         let allowed = Known { allow_new_key: true, ..other };
-        assert!(by_token(Some(allowed), None).starts_with("WaitWithKey("));
+        assert!(by_token(Some(allowed), None).starts_with("WaitWithKey"));
     }
 
     #[test]
-    fn a_name_reserved_for_an_id_is_given_to_that_id_at_once_and_to_no_other() {
+    fn a_reserved_name_is_for_its_id() {
         let reserved = Known { fingerprint: String::new(), ..known() };
         assert_eq!(by_token(Some(reserved.clone()), None), "Create");
         let elsewhere = Known { name: "b".to_owned(), ..known() };
@@ -263,13 +318,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_had_certificates_is_reissued_for_and_never_registered_anew() {
+    fn a_certified_key_registers_once() {
         let rejoining = |named: Option<Known>| {
             let request = Request { rejoins: true, ..request(Requester::Token) };
-            match decide(&request, named.as_ref(), None) {
-                Decision::Deny(denial) => denial.reason.to_owned(),
-                other => format!("{other:?}"),
-            }
+            reason(decide(&request, &Facts { named, ..Facts::default() }))
         };
         assert_eq!(rejoining(Some(known())), "Reissue");
         assert!(rejoining(Some(Known { accepted: false, ..known() })).starts_with("Wait("));
@@ -280,34 +332,28 @@ mod tests {
     }
 
     #[test]
-    fn only_the_holder_of_the_key_can_take_a_registration_back() {
+    fn only_the_key_holder_deregisters() {
         let leaving = |named: Option<Known>| {
             let request = Request { leaves: true, ..request(Requester::Token) };
-            match decide(&request, named.as_ref(), None) {
-                Decision::Deny(denial) => denial.reason.to_owned(),
-                other => format!("{other:?}"),
-            }
+            reason(decide(&request, &Facts { named, ..Facts::default() }))
         };
-        assert_eq!(leaving(Some(Known { accepted: false, ..known() })), "Forget");
-        assert_eq!(leaving(Some(known())), "Forget", "an operator may have been faster than the uninstall");
+        assert_eq!(leaving(Some(Known { accepted: false, ..known() })), "Deregister");
+        assert_eq!(leaving(Some(known())), "Deregister", "an operator may have been faster than the uninstall");
         assert_eq!(leaving(None), "NotRegistered");
         assert_eq!(leaving(Some(Known { fingerprint: "other".to_owned(), ..known() })), "NotRegistered");
         assert_eq!(leaving(Some(Known { id: "22222222-id".to_owned(), ..known() })), "NotRegistered");
         let free = Known { id: String::new(), fingerprint: String::new(), ..known() };
-        assert_eq!(leaving(Some(free)), "NotRegistered", "what an operator made beforehand stays");
+        assert_eq!(leaving(Some(free)), "NotRegistered", "what an operator reserved is retained");
         assert!(leaving(Some(Known { deleting: true, ..known() })).starts_with("Wait"));
     }
 
     fn by_certificate(named: Option<Known>) -> String {
         let agent = request(Requester::Agent { user: "fleet:agent:a:11111111:key".to_owned() });
-        match decide(&agent, named.as_ref(), None) {
-            Decision::Deny(denial) => denial.reason.to_owned(),
-            other => format!("{other:?}"),
-        }
+        reason(decide(&agent, &Facts { named, ..Facts::default() }))
     }
 
     #[test]
-    fn an_agent_renews_only_while_its_cluster_is_registered_and_accepted() {
+    fn only_accepted_clusters_renew() {
         assert_eq!(by_certificate(Some(known())), "Reissue");
         assert_eq!(by_certificate(None), "ClusterUnknown");
         assert_eq!(by_certificate(Some(Known { id: "22222222-id".to_owned(), ..known() })), "ClusterNameInUse");
@@ -315,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_renewed_with_the_key_on_record_and_no_other() {
+    fn only_the_key_on_record_renews() {
         let other = Known { fingerprint: "other".to_owned(), ..known() };
         // What lets in the holder of an init token is not meant for the holder of a certificate.
         for known in [
@@ -330,5 +376,39 @@ mod tests {
         let revoked = Known { fingerprint: String::new(), ..known() };
         assert_eq!(by_certificate(Some(revoked.clone())), NEW_KEY_NEEDED);
         assert_eq!(by_certificate(Some(Known { id: String::new(), ..revoked })), NEW_KEY_NEEDED);
+    }
+
+    fn guarded(facts: Facts) -> Decision {
+        decide(&request(Requester::Token), &facts)
+    }
+
+    #[test]
+    fn the_rate_limit_is_for_new_names() {
+        let limited = |named| guarded(Facts { named, rate_limit_reached: Some(60), ..Facts::default() });
+        let wait = Decision::Wait(Wait::RateLimit { per_minute: 60 });
+        assert_eq!(limited(None), wait);
+        let reserved = Known { id: String::new(), fingerprint: String::new(), ..known() };
+        assert_eq!(limited(Some(reserved)), wait, "a reserved name counts as well");
+        assert_eq!(limited(Some(known())), Decision::Reissue);
+        let other = Known { id: "22222222-id".to_owned(), ..known() };
+        assert_eq!(reason(limited(Some(other))), "ClusterNameInUse", "a denial does not wait");
+    }
+
+    #[test]
+    fn a_second_certificate_waits_a_moment() {
+        let after = |named| guarded(Facts { named, just_approved: true, ..Facts::default() });
+        assert_eq!(after(Some(known())), Decision::Wait(Wait::JustApproved));
+        assert_eq!(after(None), Decision::Create, "another cluster had the name");
+        assert_eq!(after(Some(Known { accepted: false, ..known() })), Decision::Wait(Wait::Acceptance));
+    }
+
+    #[test]
+    fn a_deleted_cluster_is_not_recreated() {
+        let seen = |named| Facts { named, cluster_seen: true, ..Facts::default() };
+        assert_eq!(reason(guarded(seen(None))), "ClusterDeleted");
+        assert_eq!(guarded(seen(Some(known()))), Decision::Reissue);
+        assert_eq!(reason(guarded(Facts { rate_limit_reached: Some(1), ..seen(None) })), "ClusterDeleted");
+        let leaves = Request { leaves: true, ..request(Requester::Token) };
+        assert_eq!(reason(decide(&leaves, &seen(None))), "NotRegistered", "which an uninstall takes for success");
     }
 }

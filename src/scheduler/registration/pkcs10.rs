@@ -1,6 +1,6 @@
 //! The one shape of a PKCS #10 request that an agent makes, byte by byte.
 //!
-//! What is judged here is signed elsewhere, by a program that reads PEM and DER in its own way: a block, an element or a
+//! What is checked here is signed elsewhere, by a program that reads PEM and DER in its own way: a block, an element or a
 //! byte that one of the two skips makes them see different subjects. So nothing is skipped. Every byte is either fixed or
 //! part of one of the values that are taken out, and whatever else there is, is refused.
 
@@ -25,20 +25,20 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const ATTRIBUTES: u8 = 0xa0;
 
-/// What kinds of attributes a subject has.
+/// Kinds of attributes of a subject.
 const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
 const ORGANISATION: [u8; 3] = [0x55, 4, 10];
 
 /// The version, which is the first one, as an element.
 const VERSION: [u8; 3] = [2, 1, 0];
-/// What a key of ECDSA on P-256 says of itself.
+/// Algorithm identifier of an ECDSA P-256 key.
 const P256: [u8; 19] = [6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
-/// What a signature by ECDSA with SHA-256 says of itself.
+/// Algorithm identifier of a signature by ECDSA with SHA-256.
 const ECDSA_SHA256: [u8; 10] = [6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
 /// Bytes of a point of P-256 that is not compressed, and the first of them.
 const POINT: (usize, u8) = (65, 4);
 
-/// What a request says.
+/// Contents of a request.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) common_name: String,
@@ -77,7 +77,7 @@ fn decode(pem: &[u8]) -> Option<Vec<u8>> {
     STANDARD.decode(body.replace('\n', "")).ok()
 }
 
-/// What is left to read of some DER.
+/// Rest of some DER that is still to be read.
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
@@ -119,7 +119,7 @@ impl<'a> Der<'a> {
 
 /// A request taken apart, down to where each part needs a reason of its own.
 struct Parts<'a> {
-    /// What is signed.
+    /// Signed part.
     info: &'a [u8],
     subject: &'a [u8],
     /// The whole of the key.

@@ -86,7 +86,7 @@ fn reason(pem: &str) -> &'static str {
 }
 
 #[test]
-fn a_request_of_an_agent_is_read_in_whatever_order_and_kind_of_text_it_names_itself() {
+fn subjects_are_read_in_any_encoding() {
     let pair = KeyPair::generate().unwrap();
     let (agents, user) = (organisation(AGENTS_GROUP), common_name(USER));
     let printable = set(&[&attribute(&COMMON_NAME, PRINTABLE_STRING, USER.as_bytes())]);
@@ -98,7 +98,7 @@ fn a_request_of_an_agent_is_read_in_whatever_order_and_kind_of_text_it_names_its
 }
 
 #[test]
-fn a_subject_that_a_reader_could_see_less_or_more_of_is_refused() {
+fn ambiguous_subjects_are_denied() {
     let pair = KeyPair::generate().unwrap();
     let (agents, user) = (organisation(AGENTS_GROUP), common_name(USER));
     let (admins, nothing) = (organisation("fleet:admins"), set(&[]));
@@ -149,7 +149,7 @@ fn a_subject_that_a_reader_could_see_less_or_more_of_is_refused() {
 }
 
 #[test]
-fn whatever_else_is_in_a_request_is_refused() {
+fn additional_content_is_denied() {
     let pair = KeyPair::generate().unwrap();
     let good = Draft::good(&pair);
     let (whole, point) = (good.der(&pair), pair.der_bytes());
@@ -218,7 +218,7 @@ fn whatever_else_is_in_a_request_is_refused() {
 }
 
 #[test]
-fn a_text_that_is_more_than_one_request_is_refused() {
+fn more_than_one_pem_block_is_denied() {
     let pair = KeyPair::generate().unwrap();
     let good = Draft::good(&pair).pem(&pair);
     let evil = Draft::of(&pair, &[&organisation("fleet:admins"), &common_name(USER)]).pem(&pair);

@@ -1,5 +1,6 @@
-//! Requests that wait, and what is written about those that do not.
+//! Pending requests, and the writes about those that are answered.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Mutex;
 
@@ -7,12 +8,14 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use kube::api::ObjectMeta;
 use kube::client::Body;
 use kube::runtime::events::Reporter;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::api::ClusterSpec;
 use crate::api::labels::{AGENTS_GROUP, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
 use crate::api::protocol::{SIGNER, key_fingerprint, user_name};
 use crate::api::registration::ANNOTATION_LEAVE;
@@ -53,9 +56,9 @@ fn registrar_of(found: BTreeMap<String, Value>) -> (Registrar, watch::Sender<Opt
     let client = Client::new(service, "default");
     let reporter = Reporter { controller: "test".to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
-    let view = Arc::new(View::complete());
+    let index = Arc::new(Index::complete());
     let (sender, settings) = watch::channel(None);
-    (Registrar::new(client, view, settings, Metrics::default(), recorder), sender, asked)
+    (Registrar::new(client, index, settings, Metrics::default(), recorder), sender, asked)
 }
 
 fn names_a_minute(count: usize) -> Settings {
@@ -98,7 +101,7 @@ fn asked_with<'a>(asked: &'a [String], start: &str) -> Vec<&'a String> {
 }
 
 #[tokio::test]
-async fn an_operators_permission_is_used_up_by_whichever_key_comes_next() {
+async fn the_next_key_uses_up_the_permission() {
     for (fingerprint, permission, changes) in
         [("known", false, 0), ("known", true, 1), ("new", false, 1), ("new", true, 1)]
     {
@@ -117,7 +120,7 @@ async fn an_operators_permission_is_used_up_by_whichever_key_comes_next() {
             leaves: false,
             rejoins: false,
         };
-        registrar.remember_key(&request, cluster).await.unwrap();
+        registrar.record_key(&request, cluster).await.unwrap();
         let asked = asked.lock().unwrap();
         let patches = asked_with(&asked, "PATCH /apis/cluster.fleet-scheduler.io/v1alpha1/clusters/a ");
         assert_eq!(patches.len(), changes, "{fingerprint} {permission}: {asked:?}");
@@ -125,59 +128,64 @@ async fn an_operators_permission_is_used_up_by_whichever_key_comes_next() {
             assert!(patch.contains(&format!(r#""{ANNOTATION_ALLOW_NEW_KEY}":null"#)), "{patch}");
             assert!(patch.contains(&format!(r#""{ANNOTATION_KEY_FINGERPRINT}":"{fingerprint}""#)), "{patch}");
         }
-        let told = asked.iter().any(|line| line.contains("ClusterKeyChanged"));
-        assert_eq!(told, fingerprint == "new", "{asked:?}");
+        let published = asked.iter().any(|line| line.contains("ClusterKeyChanged"));
+        assert_eq!(published, fingerprint == "new", "{asked:?}");
     }
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_the_rate_limit_costs_nothing_and_the_oldest_is_let_in_first() {
+async fn the_rate_limit_admits_the_oldest_first() {
     let (mut registrar, settings, asked) = registrar();
     settings.send_replace(Some(names_a_minute(0)));
     for (name, second) in [("b", 2), ("c", 1), ("a", 3)] {
-        registrar.notice(asks_for(name, second)).await;
+        registrar.on_request(asks_for(name, second)).await;
     }
-    let looks = asked.lock().unwrap().len();
-    assert_eq!(looks, 3);
-    registrar.look_again().await;
-    assert_eq!(asked.lock().unwrap().len(), looks);
+    let reads = asked.lock().unwrap().len();
+    assert_eq!(reads, 3);
+    registrar.retry_pending().await;
+    assert_eq!(asked.lock().unwrap().len(), reads);
     settings.send_replace(Some(names_a_minute(2)));
-    registrar.look_again().await;
+    registrar.retry_pending().await;
     let asked = asked.lock().unwrap();
-    let looked = asked_with(&asked[looks..], "GET /apis/cluster.fleet-scheduler.io/v1alpha1/clusters/");
-    let names: Vec<_> = looked.iter().map(|line| line.trim_end().rsplit('/').next().unwrap()).collect();
+    let read = asked_with(&asked[reads..], "GET /apis/cluster.fleet-scheduler.io/v1alpha1/clusters/");
+    let names: Vec<_> = read.iter().map(|line| line.trim_end().rsplit('/').next().unwrap()).collect();
     assert_eq!(names, ["c", "b", "a"]);
 }
 
 #[tokio::test]
-async fn requests_beyond_those_that_can_wait_are_refused_unless_they_need_not_wait() {
+async fn excess_requests_are_denied() {
     let (mut registrar, settings, asked) = registrar();
     settings.send_replace(Some(names_a_minute(0)));
     let one = asks_for("a", 1);
-    registrar.waiting = (0..MOST_WAITING).map(|number| (number.to_string(), one.clone())).collect();
-    registrar.notice(asks_for("b", 2)).await;
-    assert_eq!(registrar.waiting.len(), MOST_WAITING);
+    for number in 0..MAX_PENDING {
+        let mut csr = one.clone();
+        csr.metadata.name = Some(number.to_string());
+        registrar.queue.insert(csr);
+    }
+    registrar.on_request(asks_for("b", 2)).await;
+    assert_eq!(registrar.queue.len(), MAX_PENDING);
     let wrong = CertificateSigningRequest { spec: CertificateSigningRequestSpec { usages: None, ..one.spec }, ..one };
-    registrar.notice(wrong).await;
+    registrar.on_request(wrong).await;
     let asked = asked.lock().unwrap();
     let answers = asked_with(&asked, "PATCH /apis/certificates.k8s.io/v1/certificatesigningrequests/");
     assert!(answers[0].contains("/fleet-b/approval ") && answers[0].contains("TooManyRequests"), "{answers:?}");
     assert!(answers[1].contains("UsagesNotAllowed"), "{answers:?}");
 }
 
-#[test]
-fn of_each_request_that_waits_it_is_said_once_why() {
-    let mut said = Said::default();
-    let mut news = |request, why| said.news(request, why);
-    assert!(news("a", "not accepted") && news("b", "not accepted"));
-    assert!(!news("a", "not accepted") && !news("b", "not accepted"));
-    assert!(news("a", "too many") && !news("b", "not accepted"));
+#[tokio::test]
+async fn a_denied_validity_is_annotated() {
+    let (mut registrar, settings, asked) = registrar();
+    settings.send_replace(Some(serde_json::from_value(json!({ "agentCertificateTTL": "12h" })).unwrap()));
+    registrar.on_request(asks_for("a", 1)).await;
+    let asked = asked.lock().unwrap();
+    let answers = asked_with(&asked, "PATCH /apis/certificates.k8s.io/v1/certificatesigningrequests/");
+    assert!(answers[0].contains(r#""fleet-scheduler.io/max-certificate-seconds":"43200""#), "{answers:?}");
 }
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 #[tokio::test]
-async fn who_takes_a_request_back_that_was_not_answered_does_not_come_up_later() {
+async fn a_deregistration_denies_pending() {
     let key = KeyPair::generate().unwrap();
     let joins = asks_with(&key, "a", 1);
     let mut leaves = asks_with(&key, "a", 2);
@@ -190,8 +198,8 @@ async fn who_takes_a_request_back_that_was_not_answered_does_not_come_up_later()
         "metadata": {}, "items": [joins, leaves, other] });
     let (mut registrar, settings, asked) = registrar_of([(REQUESTS.to_owned(), all)].into());
     settings.send_replace(Some(names_a_minute(0)));
-    registrar.notice(joins).await;
-    registrar.notice(leaves).await;
+    registrar.on_request(joins).await;
+    registrar.on_request(leaves).await;
     let asked = asked.lock().unwrap();
     let answers = asked_with(&asked, &format!("PATCH {REQUESTS}/"));
     assert_eq!(answers.len(), 2, "{answers:?}");
@@ -200,7 +208,7 @@ async fn who_takes_a_request_back_that_was_not_answered_does_not_come_up_later()
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_an_operator_costs_nothing_until_the_cluster_is_another() {
+async fn acceptance_is_awaited_without_reads() {
     let joins = asks_for("a", 1);
     let requester = csr::requester(&joins).unwrap();
     let asked_for = csr::read(&joins, requester, Duration::from_secs(86_400)).unwrap();
@@ -211,18 +219,18 @@ async fn a_request_that_waits_for_an_operator_costs_nothing_until_the_cluster_is
     let path = "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters/a".to_owned();
     let (mut registrar, settings, asked) = registrar_of([(path, json!(cluster))].into());
     settings.send_replace(Some(names_a_minute(10)));
-    registrar.notice(joins).await;
-    let looks = asked.lock().unwrap().len();
-    registrar.look_again().await;
-    assert_eq!(asked.lock().unwrap().len(), looks, "nothing has changed");
+    registrar.on_request(joins).await;
+    let reads = asked.lock().unwrap().len();
+    registrar.retry_pending().await;
+    assert_eq!(asked.lock().unwrap().len(), reads, "nothing has changed");
     cluster.spec.accepted = true;
-    registrar.view.put(cluster.clone());
-    registrar.look_again().await;
-    assert!(asked.lock().unwrap().len() > looks, "the watch says that it is accepted");
+    registrar.index.put(cluster.clone());
+    registrar.retry_pending().await;
+    assert!(asked.lock().unwrap().len() > reads, "the watch says that it is accepted");
 }
 
 #[tokio::test]
-async fn who_asks_for_one_certificate_after_another_keeps_nobody_waiting() {
+async fn frequent_renewals_are_held_back() {
     let key = KeyPair::generate().unwrap();
     let joins = asks_with(&key, "a", 1);
     let requester = csr::requester(&joins).unwrap();
@@ -234,13 +242,13 @@ async fn who_asks_for_one_certificate_after_another_keeps_nobody_waiting() {
     let path = "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters/a".to_owned();
     let (mut registrar, settings, asked) = registrar_of([(path, json!(cluster))].into());
     settings.send_replace(Some(names_a_minute(10)));
-    registrar.approved.insert("a".to_owned(), Instant::now());
-    registrar.notice(joins).await;
-    let looks = asked.lock().unwrap().len();
-    assert_eq!(looks, 1, "{asked:?}");
-    registrar.look_again().await;
-    assert_eq!(asked.lock().unwrap().len(), looks, "it is asked for nothing until then");
-    registrar.approved.clear();
-    registrar.look_again().await;
-    assert!(asked.lock().unwrap().len() > looks);
+    registrar.limits.record_approval("a");
+    registrar.on_request(joins).await;
+    let reads = asked.lock().unwrap().len();
+    assert_eq!(reads, 1, "{asked:?}");
+    registrar.retry_pending().await;
+    assert_eq!(asked.lock().unwrap().len(), reads, "it is asked for nothing until then");
+    registrar.limits.forget_approvals();
+    registrar.retry_pending().await;
+    assert!(asked.lock().unwrap().len() > reads);
 }

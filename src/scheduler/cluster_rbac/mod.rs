@@ -1,0 +1,240 @@
+//! Per-cluster objects of the control plane: a namespace, a Lease, and rights for the cluster's own agent and nobody else.
+//!
+//! Everything is owned by the Cluster object, so the garbage collector of the control plane removes it after a plain
+//! `kubectl delete cluster`. Rights are bound to one user name, which holds the cluster's ID and the agent's key (see
+//! [`crate::api::protocol::user_name`]): a certificate of another key regains nothing when the name is used again.
+
+mod objects;
+
+use futures::TryStreamExt as _;
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde_json::json;
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::index::Index;
+use crate::api::labels::{AGENT_LEASE, ANNOTATION_KEY_FINGERPRINT, SCHEDULER_MANAGER, cluster_namespace};
+use crate::api::lenient::Lenient;
+use crate::api::{Cluster, ClusterReport, protocol};
+use crate::k8s::daemon_client::{CallError, call};
+use objects::{Objects, ROLE, cluster_role_name};
+
+/// Number of objects of a kind whose finalizers are removed at a time, and of requests for that under way.
+const PAGE: u32 = 500;
+const CONCURRENCY: usize = 16;
+
+/// Reason why rights could not be granted.
+#[derive(Debug, thiserror::Error)]
+pub enum GrantError {
+    /// The namespace of an earlier cluster of that name is terminating.
+    #[error("the namespace of an earlier cluster of that name is still being deleted")]
+    NamespaceTerminating,
+    /// A call failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// User name that the rights of a cluster are bound to. `None` where nobody may have them: the cluster is not accepted,
+/// is pending deletion, or has no key on record.
+pub fn holder(cluster: &Cluster) -> Option<String> {
+    if !cluster.spec.accepted || cluster.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let id = cluster.spec.cluster_id.as_deref().filter(|id| !id.is_empty())?;
+    let key = cluster.annotations().get(ANNOTATION_KEY_FINGERPRINT).filter(|key| protocol::is_fingerprint(key))?;
+    Some(protocol::user_name(&cluster.name_any(), id, key))
+}
+
+/// Reconciles the rights of a cluster with its object: grants them to their [`holder`] and to nobody else, or revokes
+/// them, and records the outcome in the index. Repeating it writes nothing.
+///
+/// The caller holds the lock of names and has just read the Cluster. Otherwise a change that was made since, of the key
+/// or by an operator, would be undone by it.
+///
+/// # Errors
+/// A call that failed, or [`GrantError::NamespaceTerminating`]; the rights then count as unknown.
+pub async fn reconcile(client: &Client, index: &Index, cluster: &Cluster) -> Result<(), GrantError> {
+    let holder = holder(cluster);
+    index.forget_rights(&cluster.name_any());
+    match &holder {
+        Some(user) => grant(client, cluster, user).await?,
+        None => revoke(client, &cluster.name_any()).await?,
+    }
+    index.record_rights(cluster, holder);
+    Ok(())
+}
+
+/// Applies everything that the agent with the user name `user` needs.
+async fn grant(client: &Client, cluster: &Cluster, user: &str) -> Result<(), GrantError> {
+    let namespace = cluster_namespace(&cluster.name_any());
+    remove_foreign_namespace(client, cluster, &namespace).await?;
+    let objects = Objects::new(cluster, user);
+    let wide = cluster_role_name(&cluster.name_any());
+    apply(&Api::<Namespace>::all(client.clone()), &namespace, &objects.namespace).await?;
+    apply(&Api::<ClusterRole>::all(client.clone()), &wide, &objects.cluster_role).await?;
+    apply(&Api::<ClusterRoleBinding>::all(client.clone()), &wide, &objects.cluster_role_binding).await?;
+    apply(&Api::<Role>::namespaced(client.clone(), &namespace), ROLE, &objects.role).await?;
+    apply(&Api::<RoleBinding>::namespaced(client.clone(), &namespace), ROLE, &objects.role_binding).await?;
+    apply(&Api::<Lenient<Lease>>::namespaced(client.clone(), &namespace), AGENT_LEASE, &objects.lease).await?;
+    Ok(())
+}
+
+/// Removes the namespace of an earlier cluster of that name, after the rights that were bound in it.
+///
+/// # Errors
+/// [`GrantError::NamespaceTerminating`] until it does not exist any more.
+async fn remove_foreign_namespace(client: &Client, cluster: &Cluster, namespace: &str) -> Result<(), GrantError> {
+    let name = cluster.name_any();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let Some(found) = call(namespaces.get_opt(namespace)).await? else { return Ok(()) };
+    let foreign = found.owner_references().iter().any(|o| Some(&o.uid) != cluster.metadata.uid.as_ref());
+    let terminating = found.metadata.deletion_timestamp.is_some();
+    if !foreign && !terminating {
+        return Ok(());
+    }
+    // Whoever is bound now may be somebody else; they must not stay so for as long as the deletion takes.
+    revoke(client, &name).await?;
+    if terminating {
+        remove_finalizers(client, &name).await?;
+    } else {
+        call(namespaces.delete(namespace, &DeleteParams::default())).await?;
+    }
+    Err(GrantError::NamespaceTerminating)
+}
+
+/// Revokes a cluster's rights, then deletes its other objects, the Cluster itself last.
+///
+/// The caller of this or of [`clear`] holds the lock of names, and has just read who has the name.
+pub async fn remove(client: &Client, cluster: &Cluster) -> Result<(), CallError> {
+    let name = cluster.name_any();
+    clear(client, &name).await?;
+    // Another one may have been created by hand meanwhile.
+    let this = Preconditions { uid: cluster.metadata.uid.clone(), ..Preconditions::default() };
+    let clusters: Api<Lenient<Cluster>> = Api::all(client.clone());
+    delete_as(&clusters, &name, &DeleteParams::background().preconditions(this)).await
+}
+
+/// Deletes the objects of a cluster that does not exist any more, its rights first.
+pub async fn clear(client: &Client, name: &str) -> Result<(), CallError> {
+    revoke(client, name).await?;
+    delete(&Api::<Namespace>::all(client.clone()), &cluster_namespace(name)).await?;
+    remove_finalizers(client, name).await
+}
+
+/// Removes the finalizers of objects that the agent could write in its namespace. Nobody else ever would: one of them
+/// keeps the namespace, and the name with it, for ever. Nothing is created there any more while it is terminating.
+async fn remove_finalizers(client: &Client, name: &str) -> Result<(), CallError> {
+    remove_finalizers_of::<ClusterReport>(client, name).await?;
+    remove_finalizers_of::<Lease>(client, name).await?;
+    remove_finalizers_of::<Event>(client, name).await
+}
+
+/// Handles at most a page of objects: whoever wrote more keeps nobody else waiting, and the next attempt goes on.
+async fn remove_finalizers_of<K>(client: &Client, name: &str) -> Result<(), CallError>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
+{
+    let api: Api<Lenient<PartialObjectMeta<K>>> = namespaced(client, name);
+    let found = match call(api.list(&ListParams::default().limit(PAGE))).await {
+        Err(e) if e.is_not_found() => return Ok(()),
+        found => found?.items,
+    };
+    let held: Vec<_> = found.into_iter().filter(|object| !object.finalizers().is_empty()).collect();
+    let api = &api;
+    futures::stream::iter(held.into_iter().map(Ok))
+        .try_for_each_concurrent(CONCURRENCY, |object| async move {
+            let (object_name, finalizers) = (object.name_any(), object.finalizers());
+            tracing::info!(cluster = name, kind = %K::kind(&()), object_name, ?finalizers, "finalizers removed");
+            let change = json!({ "metadata": { "uid": object.meta().uid, "finalizers": null } });
+            match call(api.patch(&object_name, &PatchParams::default(), &Patch::Merge(&change))).await {
+                Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
+                _ => Ok(()),
+            }
+        })
+        .await
+}
+
+/// Revokes a cluster's rights: its certificate is worth nothing from then on.
+async fn revoke(client: &Client, name: &str) -> Result<(), CallError> {
+    let wide = cluster_role_name(name);
+    delete(&Api::<ClusterRoleBinding>::all(client.clone()), &wide).await?;
+    delete(&namespaced::<RoleBinding>(client, name), ROLE).await?;
+    delete(&Api::<ClusterRole>::all(client.clone()), &wide).await
+}
+
+fn namespaced<K>(client: &Client, cluster: &str) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(client.clone(), &cluster_namespace(cluster))
+}
+
+async fn apply<K>(api: &Api<K>, name: &str, object: &(impl Serialize + Debug)) -> Result<(), CallError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    call(api.patch(name, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(object))).await?;
+    Ok(())
+}
+
+async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), CallError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    delete_as(api, name, &DeleteParams::background()).await
+}
+
+async fn delete_as<K>(api: &Api<K>, name: &str, params: &DeleteParams) -> Result<(), CallError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    match call(api.delete(name, params)).await {
+        Ok(_) => Ok(()),
+        Err(e) if e.is_not_found() => Ok(()),
+        // The answer of a namespace that is terminating already, and of an object with another uid.
+        Err(e) if e.is_conflict() => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::api::ClusterSpec;
+
+    fn member() -> Cluster {
+        let id = Some("0a1b2c3d-1111-2222-3333-444455556666".to_owned());
+        let spec = ClusterSpec { name: "a".to_owned(), accepted: true, cluster_id: id, ..ClusterSpec::default() };
+        let mut cluster = Cluster::new("a", spec);
+        cluster.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), "f".repeat(64));
+        cluster
+    }
+
+    #[test]
+    fn rights_need_acceptance_and_a_key() {
+        assert_eq!(holder(&member()).as_deref(), Some("fleet:agent:a:0a1b2c3d:ffffffffffffffff"));
+        let without = |change: fn(&mut Cluster)| {
+            let mut cluster = member();
+            change(&mut cluster);
+            holder(&cluster)
+        };
+        assert_eq!(without(|c| c.spec.accepted = false), None);
+        assert_eq!(without(|c| c.spec.cluster_id = None), None);
+        assert_eq!(without(|c| c.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))), None);
+        assert_eq!(without(|c| drop(c.annotations_mut().remove(ANNOTATION_KEY_FINGERPRINT))), None);
+        let garbage = |c: &mut Cluster| {
+            c.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), "x".to_owned());
+        };
+        assert_eq!(without(garbage), None);
+    }
+}
