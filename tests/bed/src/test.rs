@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::product::DAEMONS;
 use crate::steps::{Beside, Steps};
 use crate::{Bed, PROFILE, TESTED};
 use crate::{advisories, run};
@@ -85,26 +86,26 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     let deny_later = args.is_empty() && !deny.is_installed();
     if args.is_empty() {
         steps.program("format", &mut cargo(bed, &["fmt", "--all", "--check"]))?;
-        let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]);
-        steps.program("lints", &mut clippy)?;
+        let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet"]);
+        steps.program("lints", clippy.args(DAEMONS).args(["--", "--deny", "warnings"]))?;
         // `--all-targets` means those that a plain `cargo test` runs.
         let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
-        clippy.args(targets(&ON_CLUSTERS));
+        clippy.args(DAEMONS).args(targets(&ON_CLUSTERS));
         steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
         if deny.is_installed() {
             deny.check(bed, steps)?;
         }
         let without = ["test", "--package", "fleetctl", "--lib", "--bins", "--test", "house", "--test", "cli"];
-        steps.program("tests without a cluster", &mut cargo(bed, &without))?;
+        steps.program("tests without a cluster", cargo(bed, &without).args(DAEMONS))?;
     }
     steps.run("build what the clusters are made of", || bed.build())?;
     steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
     // All at once, for two builds would wait for one another.
     let mut build = cargo(bed, &["test", "--package", "fleetctl", "--no-run"]);
-    steps.program("build the tests on clusters", build.args(targets(&ON_CLUSTERS)))?;
+    steps.program("build the tests on clusters", build.args(DAEMONS).args(targets(&ON_CLUSTERS)))?;
     let tests = |names: &[&'static str], threads: &str| {
         let mut test = cargo(bed, &["test", "--package", "fleetctl"]);
-        test.args(targets(names)).args(["--", "--test-threads", threads]);
+        test.args(DAEMONS).args(targets(names)).args(["--", "--test-threads", threads]);
         if !exhaustive {
             test.args(SLOW.iter().flat_map(|part| ["--skip", part]));
         }
