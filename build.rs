@@ -1,8 +1,6 @@
-//! Compiles the charts, the presets of values and the pages of `explain` into the binary, as lists of (path, text), and
-//! refuses a chart that holds a kind which some Kubernetes version of its row does not serve.
-//!
-//! A list written here, rather than a folder macro: a new file leads to a new build, a file that is not text or has an
-//! unexpected extension stops the build, and a missing folder is an empty one.
+//! Checks what `include_dir!` embeds (the charts, the presets of values, the pages of `explain`), as the macro does not: a
+//! new file leads to a new build, and a file that is not text or has an unexpected extension stops it. Refuses a chart
+//! that holds a kind which some Kubernetes version of its row does not serve.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,13 +13,10 @@ use granit_parser::{Event, Parser};
 #[allow(dead_code, unreachable_pub, clippy::struct_field_names, reason = "the library uses the rest of it")]
 mod kinds;
 
-/// The folders that are compiled in, and the extensions that each may hold.
-const FOLDERS: [(&str, &[&str]); 2] = [("charts", &["yaml"]), ("values", &["yaml", "json"])];
+/// The folders that are embedded, and the extensions that each may hold.
+const FOLDERS: [(&str, &[&str]); 3] = [("charts", &["yaml"]), ("values", &["yaml", "json"]), ("docs/explain", &["md"])];
 
-/// The pages of `explain`, compiled in on their own: the packager has no use for them.
-const PAGES: (&str, &[&str]) = ("docs/explain", &["md"]);
-
-/// Files for people that may lie beside the data; they are not compiled in.
+/// Files for people that may lie beside the data; the program does not find them at run time.
 const IGNORED: [&str; 2] = ["README.md", ".gitkeep"];
 
 fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -38,14 +33,13 @@ fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn list(root: &Path, folder: &str, extensions: &[&str]) -> String {
+/// Stops the build if a folder that is embedded holds anything but text with one of the extensions, and watches all of it:
+/// a new file leads to a new build, in which the macro finds it.
+fn check_folder(root: &Path, folder: &str, extensions: &[&str]) {
     // Also watched while it does not exist, so that its creation is noticed.
     println!("cargo::rerun-if-changed={folder}");
     let mut found = Vec::new();
     files_below(&root.join(folder), &mut found);
-    found.sort();
-    let constant = folder.rsplit('/').next().unwrap_or(folder).to_uppercase();
-    let mut code = format!("pub(super) static {constant}: &[(&str, &str)] = &[\n");
     for path in found {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if IGNORED.contains(&name.as_ref()) {
@@ -54,15 +48,13 @@ fn list(root: &Path, folder: &str, extensions: &[&str]) -> String {
         let extension = path.extension().unwrap_or_default().to_string_lossy();
         assert!(
             extensions.contains(&extension.as_ref()),
-            "{} does not belong into {folder}/: only files ending in {extensions:?} are compiled in",
+            "{} does not belong into {folder}/: only files ending in {extensions:?} are embedded",
             path.display()
         );
-        let below = path.strip_prefix(root.join(folder)).expect("a path below its folder");
-        let below = below.to_string_lossy().replace('\\', "/");
-        writeln!(code, "    ({below:?}, include_str!({:?})),", path.display().to_string()).expect("writing to text");
+        if let Err(error) = fs::read_to_string(&path) {
+            panic!("{}: {error}", path.display());
+        }
     }
-    code.push_str("];\n");
-    code
 }
 
 /// The documents of a text without markup: the line that each begins at, and all as a list in JSON. Templates that are
@@ -299,9 +291,10 @@ fn main() {
     println!("cargo::rerun-if-changed=src/api/kinds.rs");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
-    let code: String = FOLDERS.iter().map(|(folder, extensions)| list(&root, folder, extensions)).collect();
-    fs::write(out.join("embedded.rs"), code + &list_documents(&root)).expect("a writable OUT_DIR");
-    fs::write(out.join("pages.rs"), list(&root, PAGES.0, PAGES.1)).expect("a writable OUT_DIR");
+    for (folder, extensions) in FOLDERS {
+        check_folder(&root, folder, extensions);
+    }
+    fs::write(out.join("documents.rs"), list_documents(&root)).expect("a writable OUT_DIR");
     check_charts(&root);
     link();
 }

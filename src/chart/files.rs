@@ -1,13 +1,25 @@
-//! The files that charts are made of: those compiled into the binary, or a folder (tests, benchmarks).
+//! The files that charts are made of: those embedded in the binary, or a folder (tests, benchmarks).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use include_dir::{Dir, include_dir};
 use serde::de::DeserializeOwned;
 
 mod embedded {
-    include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
+    include!(concat!(env!("OUT_DIR"), "/documents.rs"));
+}
+
+// The build script refuses files of these folders that are not text, and knows their extensions.
+static CHARTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/charts");
+static VALUES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/values");
+
+/// Adds the `.yaml` files below an embedded folder; notes for people lie beside them.
+fn add_embedded(folder: &'static Dir<'static>, texts: &mut BTreeMap<Cow<'static, str>, Cow<'static, str>>) {
+    let files = folder.files().filter(|file| file.path().extension().is_some_and(|extension| extension == "yaml"));
+    texts.extend(files.filter_map(|file| Some((file.path().to_str()?.into(), file.contents_utf8()?.into()))));
+    folder.dirs().for_each(|below| add_embedded(below, texts));
 }
 
 /// Text files by their path below `charts/`, with `/` between the parts.
@@ -35,11 +47,12 @@ impl Documents {
 }
 
 impl Files {
-    /// What was compiled into this binary from `charts/`.
+    /// The files of `charts/` that are embedded in this binary.
     pub fn embedded() -> Self {
-        let texts = embedded::CHARTS.iter().map(|&(path, text)| (path.into(), text.into()));
+        let mut texts = BTreeMap::new();
+        add_embedded(&CHARTS, &mut texts);
         let documents = embedded::DOCUMENTS.iter().map(|&(path, lines, json)| (path, Documents { lines, json }));
-        Self { texts: texts.collect(), documents: documents.collect() }
+        Self { texts, documents: documents.collect() }
     }
 
     /// Every `.yaml` file below a folder.
@@ -111,14 +124,21 @@ impl Preset {
     }
 }
 
-/// The presets compiled in from `values/*.yaml`, sorted by name.
+/// The presets embedded from `values/*.yaml`, sorted by name.
 pub fn presets() -> impl Iterator<Item = Preset> {
-    embedded::VALUES.iter().filter_map(|&(path, text)| Some(Preset { name: path.strip_suffix(".yaml")?, text }))
+    let mut presets: Vec<Preset> = VALUES
+        .files()
+        .filter_map(|file| {
+            Some(Preset { name: file.path().to_str()?.strip_suffix(".yaml")?, text: file.contents_utf8()? })
+        })
+        .collect();
+    presets.sort_by_key(|preset| preset.name);
+    presets.into_iter()
 }
 
-/// A file of `values/` that is no preset, such as a generated JSON Schema, by its name in the folder.
+/// Returns the text of a generated JSON Schema of `values/` by its name in the folder, `agent.schema.json`.
 pub fn values_file(name: &str) -> Option<&'static str> {
-    embedded::VALUES.iter().find(|(path, _)| *path == name).map(|&(_, text)| text)
+    VALUES.get_file(name).filter(|_| name.ends_with(".json"))?.contents_utf8()
 }
 
 #[cfg(test)]

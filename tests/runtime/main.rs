@@ -1,4 +1,4 @@
-//! `fleet-scheduler` and `fleet-agent` against real API servers: `cargo test --test runtime`, as root.
+//! `fleet-scheduler` and `fleet-agent` against real API servers: `cargo test --features daemons --test runtime`, as root.
 
 mod applicant;
 mod bootstrap;

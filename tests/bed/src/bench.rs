@@ -12,7 +12,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
 use crate::Bed;
-use crate::product::executables;
+use crate::product::{DAEMONS, executables};
 use crate::run::{cargo, output_of};
 use crate::say::say;
 use crate::steps::Steps;
@@ -194,7 +194,7 @@ pub(crate) fn build(bed: &Bed) -> Result<PathBuf> {
 /// A program of this project, compiled with a profile of Cargo.toml.
 pub(crate) fn compile(bed: &Bed, profile: &str, target: &[&str]) -> Result<PathBuf> {
     let mut cargo = cargo(bed.checkout());
-    cargo.args(["build", "--profile", profile, "--package", "fleetctl"]).args(target);
+    cargo.args(["build", "--profile", profile, "--package", "fleetctl"]).args(DAEMONS).args(target);
     executables(&output_of(cargo.arg("--message-format=json-render-diagnostics"))?).pop().context("cargo built nothing")
 }
 

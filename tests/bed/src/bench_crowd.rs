@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::Bed;
+use crate::product::DAEMONS;
 use crate::run::cargo;
 use crate::say::{print, say};
 use crate::steps::Steps;
@@ -32,8 +33,8 @@ pub(crate) fn run(bed: &Bed, agents: &[usize], minutes: f64) -> Result<()> {
 fn measure(bed: &Bed, count: usize, minutes: f64) -> Result<Value> {
     let mut test = cargo(bed.checkout());
     // Quick to build, and quick enough not to be what is measured.
-    test.args(["test", "--profile", "e2e", "--package", "fleetctl", "--test", "runtime", "--"]);
-    test.args(["--ignored", "--nocapture", "--exact", TEST]);
+    test.args(["test", "--profile", "e2e", "--package", "fleetctl", "--test", "runtime"]);
+    test.args(DAEMONS).args(["--", "--ignored", "--nocapture", "--exact", TEST]);
     test.env("FLEETBED_PROFILE", "e2e");
     test.env("FLEET_CROWD", count.to_string()).env("FLEET_CROWD_MINUTES", minutes.to_string());
     let output = test.stderr(std::process::Stdio::inherit()).output().context("cannot start cargo")?;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
 use crate::picture;
-use crate::product::executables;
+use crate::product::{DAEMONS, executables};
 use crate::run::{cargo, output_of};
 use crate::say::say;
 use crate::steps::Steps;
@@ -71,7 +71,7 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
 pub(crate) fn build(bed: &Bed) -> Result<PathBuf> {
     let mut cargo = cargo(bed.checkout());
     cargo.args(["build", "--package", "fleetctl", "--bin", "fleetctl", "--message-format=json-render-diagnostics"]);
-    executables(&output_of(&mut cargo)?).pop().context("cargo built no fleetctl")
+    executables(&output_of(cargo.args(DAEMONS))?).pop().context("cargo built no fleetctl")
 }
 
 /// What the commands of the demo find.

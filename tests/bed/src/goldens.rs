@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 
 use crate::Bed;
+use crate::product::DAEMONS;
 use crate::run::cargo;
 
 /// The tests that compare with files of the checkout, by target and part of their names.
@@ -15,7 +16,7 @@ const TESTS: [&[&str]; 2] = [
 pub(crate) fn write(bed: &Bed) -> Result<()> {
     for test in TESTS {
         let mut command = cargo(bed.checkout());
-        command.args(["test", "--quiet", "--package", "fleetctl"]).args(test);
+        command.args(["test", "--quiet", "--package", "fleetctl"]).args(DAEMONS).args(test);
         let update = [("INSTA_UPDATE", "always"), ("INSTA_FORCE_PASS", "1"), ("UPDATE_EXAMPLES", "1")];
         let status = command.envs(update).status()?;
         if !status.success() {

@@ -14,6 +14,8 @@ use crate::say::say;
 
 /// The programs that run in pods.
 const PROGRAMS: &[&str] = &["fleet-scheduler", "fleet-agent"];
+/// Arguments of cargo with which those are built too. The whole bed builds with them, for one build of the library.
+pub(crate) const DAEMONS: [&str; 2] = ["--features", "fleetctl/daemons"];
 /// Where the charts look for them.
 const VENDOR: &str = "docker.io/fleetscheduler";
 
@@ -51,7 +53,7 @@ pub(crate) fn compile(place: &Place, profile: &str) -> Result<Vec<PathBuf>> {
     for program in PROGRAMS {
         let mut command = run::cargo(&place.checkout);
         command.args(["rustc", "--package", "fleetctl", "--profile", profile, "--bin", program]);
-        command.args(["--message-format=json-render-diagnostics", "--"]);
+        command.args(DAEMONS).args(["--message-format=json-render-diagnostics", "--"]);
         command.args(["-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
         built.extend(executables(&run::output_of(&mut command)?));
     }

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::product::DAEMONS;
 use crate::steps::{Beside, Steps};
 use crate::{Bed, PROFILE, TESTED};
 use crate::{advisories, run};
@@ -153,20 +154,20 @@ fn some(bed: &Bed, choice: &Choice, args: &[String], steps: &mut Steps) -> Resul
 /// Format, lints, unit and command-line tests.
 fn without_clusters(bed: &Bed, steps: &mut Steps) -> Result<()> {
     steps.program("format", &mut cargo(bed, &["fmt", "--all", "--check"]))?;
-    let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]);
-    steps.program("lints", &mut clippy)?;
+    let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet"]);
+    steps.program("lints", clippy.args(DAEMONS).args(["--", "--deny", "warnings"]))?;
     // `--all-targets` means those that a plain `cargo test` runs.
     let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
-    clippy.args(targets(&ON_CLUSTERS));
+    clippy.args(DAEMONS).args(targets(&ON_CLUSTERS));
     steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
     let without = ["test", "--package", "fleetctl", "--lib", "--bins", "--test", "house", "--test", "cli"];
-    steps.program("tests without a cluster", &mut cargo(bed, &without))
+    steps.program("tests without a cluster", cargo(bed, &without).args(DAEMONS))
 }
 
 /// The command that runs test targets on clusters.
 fn on_clusters(bed: &Bed, names: &[&'static str], threads: &str, exhaustive: bool, args: &[String]) -> Command {
     let mut test = cargo(bed, &["test", "--package", "fleetctl"]);
-    test.args(targets(names)).args(["--", "--test-threads", threads]);
+    test.args(DAEMONS).args(targets(names)).args(["--", "--test-threads", threads]);
     if !exhaustive {
         test.args(SLOW.iter().flat_map(|part| ["--skip", part]));
     }
@@ -188,7 +189,7 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
     // All at once, for two builds would wait for one another.
     let mut build = cargo(bed, &["test", "--package", "fleetctl", "--no-run"]);
-    steps.program("build the tests on clusters", build.args(targets(&ON_CLUSTERS)))?;
+    steps.program("build the tests on clusters", build.args(DAEMONS).args(targets(&ON_CLUSTERS)))?;
     let tests = |names: &[&'static str], threads: &str| {
         let name = format!("tests on clusters: {}", names.join(" and "));
         (name, on_clusters(bed, names, threads, exhaustive, args))

@@ -1,11 +1,11 @@
 //! The pages of `explain`: one for each check, each cause of a failed wait and each reason of an error, from `docs/explain`.
 
+use include_dir::{Dir, File, include_dir};
+
 use crate::check::{hosting, inside, installed, workload};
 use crate::diagnose::CauseId;
 
-mod embedded {
-    include!(concat!(env!("OUT_DIR"), "/pages.rs"));
-}
+static EXPLAIN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/docs/explain");
 
 /// One page, in Markdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,9 +37,14 @@ pub(crate) fn check_ids() -> impl Iterator<Item = &'static str> {
     before.chain(inside::CHECKS.iter().map(|check| check.id)).chain(installed::CHECKS.iter().map(|check| check.id))
 }
 
-/// All pages, sorted by id.
+/// All pages, sorted by id. A README is a note for those who write them.
 pub(crate) fn all() -> impl Iterator<Item = Page> {
-    embedded::EXPLAIN.iter().map(|&(file, text)| Page { id: file.strip_suffix(".md").unwrap_or(file), text })
+    let page = |file: &'static File<'static>| {
+        Some(Page { id: file.path().to_str()?.strip_suffix(".md")?, text: file.contents_utf8()? })
+    };
+    let mut pages: Vec<Page> = EXPLAIN.files().filter_map(page).filter(|page| page.id != "README").collect();
+    pages.sort_by_key(|page| page.id);
+    pages.into_iter()
 }
 
 /// The page of an id, however its letters are written.
