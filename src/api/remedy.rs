@@ -236,28 +236,34 @@ impl From<&Self> for Remedy {
 impl Remedy {
     /// The commands, in order.
     pub(crate) fn commands(&self) -> Vec<&Command> {
-        let command = |part| match part {
-            &Part::Command(ref command) => Some(command),
-            _ => None,
-        };
-        self.0.iter().filter_map(command).collect()
+        let mut commands = Vec::new();
+        for part in &self.0 {
+            if let Part::Command(command) = part {
+                commands.push(command);
+            }
+        }
+        commands
     }
 
     /// The flags that stand alone, in order.
     pub(crate) fn lone_flags(&self) -> Vec<&Flag> {
-        let flags = |part| match part {
-            &Part::Flags(ref flags) => flags.as_slice(),
-            _ => &[],
-        };
-        self.0.iter().flat_map(flags).collect()
+        let mut lone = Vec::new();
+        for part in &self.0 {
+            if let Part::Flags(flags) = part {
+                lone.extend(flags);
+            }
+        }
+        lone
     }
 
     /// The words alone.
     pub(crate) fn words(&self) -> String {
-        let text = |part| match part {
-            &Part::Text(ref text) => text.as_str(),
-            _ => "",
-        };
-        self.0.iter().map(text).collect()
+        let mut words = String::new();
+        for part in &self.0 {
+            if let Part::Text(text) = part {
+                words += text;
+            }
+        }
+        words
     }
 }

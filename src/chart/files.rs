@@ -138,7 +138,8 @@ pub fn presets() -> impl Iterator<Item = Preset> {
 
 /// Returns the text of a generated JSON Schema of `values/` by its name in the folder, `agent.schema.json`.
 pub fn values_file(name: &str) -> Option<&'static str> {
-    VALUES.get_file(name).filter(|_| name.ends_with(".json"))?.contents_utf8()
+    let is_schema = Path::new(name).extension().is_some_and(|extension| extension == "json");
+    VALUES.get_file(name).filter(|_| is_schema)?.contents_utf8()
 }
 
 #[cfg(test)]

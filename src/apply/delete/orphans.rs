@@ -108,7 +108,7 @@ impl Engine {
             let object = ObjectRef::new(&kind, None, &volume.name);
             match text(&live, "/spec/persistentVolumeReclaimPolicy").filter(|_| volume.is_bound(&live)) {
                 Some("Delete") => {
-                    pending.push(PendingDeletion { kind: kind.clone(), object, uid: uid(&live).to_owned() })
+                    pending.push(PendingDeletion { kind: kind.clone(), object, uid: uid(&live).to_owned() });
                 }
                 Some("Retain") if !is_terminating(&live) => kept.push(retained(object)),
                 _ => {}

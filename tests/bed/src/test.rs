@@ -119,7 +119,7 @@ fn changed_files(bed: &Bed) -> Result<String> {
 }
 
 /// The steps, in order. Without root they fail at once, rather than skip what needs a cluster.
-pub(crate) fn run(bed: &Bed, choice: &Choice, args: &[String]) -> Result<()> {
+pub(crate) fn run(bed: &Bed, choice: Choice, args: &[String]) -> Result<()> {
     if !choice.quick {
         crate::require_root()?;
     }
@@ -134,7 +134,7 @@ pub(crate) fn run(bed: &Bed, choice: &Choice, args: &[String]) -> Result<()> {
 }
 
 /// What a developer runs all day, and the targets on clusters that the change touches, where they are asked for.
-fn some(bed: &Bed, choice: &Choice, args: &[String], steps: &mut Steps) -> Result<()> {
+fn some(bed: &Bed, choice: Choice, args: &[String], steps: &mut Steps) -> Result<()> {
     without_clusters(bed, steps)?;
     let files = if choice.changed { changed_files(bed)? } else { String::new() };
     let targets = touched(files.lines());

@@ -221,7 +221,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Newcomer { cold } => newcomer::run(&bed, cold)?,
         Task::Pictures { folder } => pictures::run(&bed, &folder)?,
         Task::Test { exhaustive, quick, changed, args } => {
-            test::run(&bed, &test::Choice { exhaustive, quick, changed }, &args)?;
+            test::run(&bed, test::Choice { exhaustive, quick, changed }, &args)?;
         }
         Task::Goldens => goldens::write(&bed)?,
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
