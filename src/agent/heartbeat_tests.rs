@@ -106,7 +106,7 @@ async fn the_later_of_two_clones_is_active() {
     for _ in 0..2 {
         assert_eq!(first.renew().await.unwrap(), LeaseStatus::Held);
     }
-    assert_eq!(second.renew().await.unwrap(), LeaseStatus::Held, "a container that was started anew does not wait");
+    assert_eq!(second.renew().await.unwrap(), LeaseStatus::Held, "a restarted container does not wait");
     for _ in 0..2 {
         assert_eq!(first.renew().await.unwrap(), passive);
         assert_eq!(second.renew().await.unwrap(), LeaseStatus::Held);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fleetctl::agent::identity::Certificate;
 use fleetctl::api::labels::ANNOTATION_ALLOW_NEW_KEY;
+use fleetctl::api::registration::validity;
 use fleetctl::api::{Cluster, ClusterReport, ClusterReportSpec};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -43,6 +44,15 @@ async fn a_cluster_joins_where_certificates_live_for_less_than_it_asks_for() {
     let pem = applicant.ask(&control_plane.init).await.expect("it is told for how long it may ask");
     let found = Certificate::parse(&pem).unwrap();
     assert!((47 * 3600..=49 * 3600).contains(&(found.until - found.from)), "{} to {}", found.from, found.until);
+    let requests: Api<CertificateSigningRequest> = Api::all(stage.hub.client.clone());
+    let all = requests.list(&ListParams::default()).await.unwrap().items.into_iter();
+    let of_applicant =
+        |metadata: &ObjectMeta| metadata.name.as_ref().is_some_and(|name| name.contains(&applicant.name));
+    let annotated = all
+        .map(|csr| csr.metadata)
+        .filter(of_applicant)
+        .filter_map(|metadata| metadata.annotations.unwrap_or_default().remove(validity::ANNOTATION_MAX_SECONDS));
+    assert_eq!(annotated.collect::<Vec<_>>(), ["172800"], "the denial says it in a field of its own");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
-//! Telling the outside how far the control plane's inside is: a ConfigMap that the CLI reads.
+//! Progress of the control plane, in a ConfigMap that the CLI reads.
 //!
-//! `fleet-bootstrap-status` in the service's namespace of the hub, with the keys
+//! `fleet-bootstrap-status` in the service's namespace of the control plane, with the keys
 //! - `conditions`: JSON, a list of Kubernetes conditions of the types `Bootstrapped` and `InitSecretReady`;
 //! - `objects`: digest of the objects that the conditions are about;
 //! - `version`: version of the scheduler that wrote it.

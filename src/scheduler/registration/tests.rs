@@ -25,12 +25,12 @@ const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
 
 type Asked = Arc<Mutex<Vec<String>>>;
 
-/// A registrar of a hub that has nothing and takes everything, its settings, and what it asked the hub for.
+/// Returns a registrar of a control plane without objects that accepts every write, its settings, and its requests.
 fn registrar() -> (Registrar, watch::Sender<Option<Settings>>, Asked) {
     registrar_of(BTreeMap::new())
 }
 
-/// The same of a hub that has some things, by their path.
+/// The same, of a control plane with some objects by their path.
 fn registrar_of(found: BTreeMap<String, Value>) -> (Registrar, watch::Sender<Option<Settings>>, Asked) {
     let asked = Asked::default();
     let found = Arc::new(found);
