@@ -123,7 +123,8 @@ fn contributing_names_every_room_and_only_files_that_are_there() {
     rooms.sort();
     assert_eq!(allowed().into_keys().collect::<Vec<_>>(), rooms);
     let text = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
-    let paths = text.split('`').skip(1).step_by(2).filter(|code| code.starts_with("src/") && !code.contains(['{', ' ']));
+    let paths =
+        text.split('`').skip(1).step_by(2).filter(|code| code.starts_with("src/") && !code.contains(['{', ' ']));
     let missing: Vec<&str> = paths.filter(|path| !root().join(path).exists()).collect();
     assert_eq!(missing, Vec::<&str>::new());
 }

@@ -279,7 +279,8 @@ async fn rights_and_workloads_are_restored_from_the_recorded_release_whatever_a_
     assert_eq!(undone.problems.len(), steps.len(), "{undone:?}");
     for problem in &undone.problems {
         assert_eq!(problem.reason(), "NotRendered", "{problem}");
-        assert!(problem.remedy().unwrap().contains("install the recorded version `v9.9.9` again"), "{problem}");
+        let remedy = format!("{:?}", problem.remedy().unwrap());
+        assert!(remedy.contains("install the recorded version `v9.9.9` again"), "{problem}");
     }
     assert_eq!(settled(&case).await, installed);
     // An install goes on from there.

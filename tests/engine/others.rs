@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use fleetctl::api::kinds::Kind;
+use fleetctl::api::remedy::{Flag, Remedy};
 use fleetctl::apply::{Action, Drifted, Engine, Error, Options, Planned, Removal};
 use fleetctl::inventory::{APPLYSET_TOOLING, Owner};
 use fleetctl::k8s::{Event, Events, ObjectRef, Selection};
@@ -139,7 +140,8 @@ async fn replicas_that_another_client_scaled_are_drift_and_a_conflict_where_ther
     assert_eq!(shown.iter().flat_map(|d| &d.conflicts).map(|c| c.manager.as_str()).collect::<Vec<_>>(), ["oc"]);
     let error = case.install(&objects(&case)).await.unwrap_err();
     assert!(matches!(&error, Error::Conflicts { conflicts } if conflicts.len() == 1), "{error}");
-    assert_eq!(error.remedy().unwrap(), "to overwrite just these, add --take-fields 'Deployment/d:.spec.replicas'");
+    let field = Flag::TakeFields("Deployment/d:.spec.replicas".to_owned());
+    assert_eq!(error.remedy().unwrap(), Remedy::new("to overwrite just these, add ").flag(field));
     assert_eq!(replicas(&case).await, 3);
     let taking = taking(&case).await;
     taking.install(&objects(&taking)).await.unwrap();
@@ -159,7 +161,8 @@ async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
     assert_eq!((conflict.field.as_str(), conflict.manager.as_str()), (".spec.replicas", "some-operator"));
     assert_eq!((conflict.ours.as_str(), conflict.theirs.as_str()), ("1", "3"));
     assert!(conflict.since.is_some());
-    assert_eq!(error.remedy().unwrap(), "to overwrite just these, add --take-fields 'Deployment/d:.spec.replicas'");
+    let field = Flag::TakeFields("Deployment/d:.spec.replicas".to_owned());
+    assert_eq!(error.remedy().unwrap(), Remedy::new("to overwrite just these, add ").flag(field));
     case = case.reborn().await;
     let mut engine_options = fleetctl::apply::Options { take_fields: vec![conflict.flag()], ..Default::default() };
     engine_options.lock_wait = std::time::Duration::from_secs(40);
