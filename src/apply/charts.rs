@@ -9,7 +9,7 @@ use std::pin::Pin;
 
 use serde_json::Value;
 
-use crate::inventory::record::{Policy, Release};
+use crate::inventory::release::{Policy, Release};
 use crate::k8s::object::ObjectRef;
 
 /// One object to apply.

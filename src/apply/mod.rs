@@ -23,6 +23,7 @@
 //! the same inputs writes nothing at all, not even the lock.
 
 mod adopt;
+mod applied;
 mod autoscaler;
 mod charts;
 mod conflict;
@@ -39,20 +40,21 @@ mod run;
 mod stuck_statefulset;
 mod wait;
 
+pub use applied::Applied;
 pub use charts::{Charts, Planned, Renderable, Rendering};
 pub use conflict::Conflict;
 pub use delete::journal_check::{RefusedStep, Source};
-pub use delete::orphans::Leftover;
 pub use delete::rollback::RolledBack;
 pub use delete::rollback_plan::{Deed, PlannedUndo, UndoPlan};
-pub use delete::uninstall::{Kept, Removal, Removed};
+pub use delete::report::{Kept, Leftover, Removed};
+pub use delete::uninstall::Removal;
 pub use diff::{Change, Difference, FieldChange};
 pub use drift::{Drift, Drifted};
 pub use engine::{Engine, Options};
 pub use error::{Error, Foreign, StuckObject};
 pub use plan::{Action, Plan, Step};
 pub use rbac::{rights, rights_elsewhere};
-pub use run::{Applied, Run};
+pub use run::Run;
 #[cfg(test)]
 pub(crate) use wait::target::deleted as deleted_example;
 pub use wait::{WaitOptions, WaitTarget};

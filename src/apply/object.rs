@@ -11,7 +11,7 @@ use super::delete::wait_deleted::PendingDeletion;
 use super::engine::Engine;
 use super::error::Error;
 use super::plan::{Action, Step};
-use super::run::Applied;
+use super::applied::Applied;
 use crate::api::kinds::Kind;
 use crate::inventory::journal::{Theirs, Undo};
 use crate::inventory::record::Origin;

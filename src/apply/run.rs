@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, Value};
 
+use super::applied::Applied;
 use super::delete::journal_check::RefusedStep;
 use super::delete::owner_refs::claim_of;
 use super::engine::Engine;
@@ -15,27 +16,13 @@ use super::plan::{Action, Plan, Step};
 use crate::inventory;
 use crate::inventory::journal::{Journal, JournalStep, Undo};
 use crate::inventory::journal_file::LocalJournal;
-use crate::inventory::record::{Item, Origin, Phase, Policy, Record, Release};
+use crate::inventory::record::{Item, Origin, Phase, Record};
+use crate::inventory::release::{Policy, Release};
 use crate::inventory::store::{LockedStore, Store};
 use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, number, uid};
-
-/// An object of the run as the server has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
-    /// Its uid.
-    pub uid: String,
-    /// The generation that our write gave it; waits demand that its controller has seen at least this one.
-    pub generation: Option<i64>,
-    /// What was done.
-    pub done: Done,
-    pub(crate) origin: Origin,
-    pub(crate) policy: Policy,
-    pub(crate) digest: String,
-    pub(crate) fields: u32,
-}
 
 /// A run that holds the lock. End it with [`Run::commit`], [`Run::rollback`] or [`Run::release`]; a run that is merely
 /// dropped leaves its journal, and its lock until that expires.

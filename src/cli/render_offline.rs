@@ -11,7 +11,7 @@ use crate::api::names::{ClusterName, ControlPlaneName, NamespaceName};
 use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostic, Diagnostics, Kind, Rendered, ValuesBuilder, ValuesTree};
 use crate::control_plane::exposure::{self, Endpoint};
-use crate::control_plane::install::unknown;
+use crate::control_plane::exposure::unknown;
 use crate::control_plane::values::{ControlPlaneValues, ExposureType, ExposureValues};
 use crate::workload_cluster::values::AgentValues;
 use crate::{control_plane, pki, workload_cluster};

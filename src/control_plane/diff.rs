@@ -9,7 +9,8 @@ use kube::Client;
 use kube::api::Api;
 
 use super::exposure::{self, Endpoint};
-use super::install::{InstallError, unknown};
+use super::error::InstallError;
+use super::exposure::unknown;
 use super::plan::Plan;
 use super::precheck::{Precheck, precheck};
 use super::{etcd_members, find_keys};

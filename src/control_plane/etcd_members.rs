@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::install::InstallError;
+use super::error::InstallError;
 use super::plan::{ETCD_CLAIM, MEMBERS, Plan};
 use crate::api::kinds::Kind;
 use crate::apply;

@@ -217,6 +217,18 @@ fn assemble(
     Endpoint { kind, host, port, node_port, found_node_port: None, sans: sans.into_iter().collect() }
 }
 
+/// An endpoint before anything is known, for renderings of which only the shape matters.
+pub fn unknown(kind: ExposureType) -> Endpoint {
+    Endpoint {
+        kind,
+        host: "decided-at-install.invalid".to_owned(),
+        port: 443,
+        node_port: None,
+        found_node_port: None,
+        sans: Vec::new(),
+    }
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
 use super::exposure::Endpoint;
-use super::install::InstallError;
+use super::error::InstallError;
 use super::local_files;
 use super::local_files::Written;
 use super::plan::Plan;

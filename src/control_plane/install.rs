@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 
-use super::exposure::{self, Decision, Endpoint, Known, NotYet};
+use super::error::InstallError;
+use super::exposure::{self, unknown, Decision, Endpoint, Known, NotYet};
 use super::find_keys::{self, ADMIN_KUBECONFIG};
 use super::health::{self, Health};
 use super::plan::{FIRST_STAGES, Plan};
@@ -43,75 +44,6 @@ pub struct Installed {
     pub kubeconfig: PathBuf,
     /// Nothing had to be written to the cluster.
     pub unchanged: bool,
-}
-
-/// Why an install ended without success.
-#[derive(Debug, thiserror::Error)]
-pub enum InstallError {
-    /// Preflight refused; nothing was written.
-    #[error("preflight refused the install")]
-    Preflight(Box<Report>),
-    /// What is installed cannot become the wanted version; nothing was written.
-    #[error("refused to change the version")]
-    Upgrade {
-        /// Why.
-        #[source]
-        refused: UpgradeRefused,
-        /// What the hosting cluster runs.
-        cluster: Option<KubeMinor>,
-    },
-    /// The hosting cluster does not answer or refuses a read.
-    #[error("cannot read the hosting cluster")]
-    Cluster(#[from] kube::Error),
-    /// The engine stopped.
-    #[error(transparent)]
-    Engine(#[from] Stopped),
-    /// The chart cannot be rendered with these values.
-    #[error("the chart cannot be rendered")]
-    Render(#[from] Diagnostics),
-    /// The address of the API server did not become known.
-    #[error("timed out waiting for the condition: {0}")]
-    NoAddress(NotYet),
-    /// The keys in the cluster are damaged.
-    #[error("the keys of the control plane cannot be used")]
-    Keys(#[from] PkiError),
-    /// Those that were found on this machine, because the cluster has none, are damaged.
-    #[error("the keys in {} cannot be used", folder.display())]
-    LocalKeys {
-        /// Where they are.
-        folder: PathBuf,
-        /// What is wrong with them.
-        #[source]
-        source: PkiError,
-    },
-    /// etcd cannot grow or shrink in place.
-    #[error("etcd has {now} {}, and would have {wanted}", if *now == 1 { "member" } else { "members" })]
-    Members {
-        /// How many there are.
-        now: u64,
-        /// How many were asked for.
-        wanted: u64,
-    },
-    /// There are no keys, but data that was written under some.
-    #[error("the keys of the control plane are gone, and its data is still there in {0}")]
-    KeysLost(ObjectRef),
-    /// A local file cannot be written.
-    #[error("a local file cannot be used")]
-    Local(#[from] FolderError),
-    /// The control plane runs, but its API is not reached from here.
-    #[error("the control plane runs, but its API at {url} cannot be reached from here")]
-    Unreachable {
-        /// The server URL of the kubeconfig.
-        url: String,
-        /// What the last try gave.
-        why: String,
-    },
-    /// Everything is there, and not healthy.
-    #[error("the control plane is not healthy")]
-    Unhealthy(Box<Health>),
-    /// SIGINT or SIGTERM.
-    #[error("interrupted")]
-    Interrupted,
 }
 
 /// Installs `plan`, or brings an earlier install of it up to date.
@@ -346,18 +278,6 @@ impl Installer<'_> {
             (Err(why), _) => Err(InstallError::Unreachable { url: endpoint.url(), why: why.clone() }),
             (Ok(_), _) => Err(InstallError::Unhealthy(Box::new(found))),
         }
-    }
-}
-
-/// An endpoint before anything is known, for renderings of which only the shape matters.
-pub fn unknown(kind: ExposureType) -> Endpoint {
-    Endpoint {
-        kind,
-        host: "decided-at-install.invalid".to_owned(),
-        port: 443,
-        node_port: None,
-        found_node_port: None,
-        sans: Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod charts;
 pub mod diff;
 mod etcd_members;
+pub mod error;
 pub mod exposure;
 pub mod find_keys;
 pub mod health;

@@ -7,7 +7,8 @@ use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 
 use super::exposure::{self, Decision, Known};
-use super::install::{InstallError, unknown};
+use super::error::InstallError;
+use super::exposure::unknown;
 use super::plan::Plan;
 use super::preflight::{self, Compared};
 use super::secrets::KEPT_SECRET;

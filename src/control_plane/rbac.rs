@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::exposure;
-use super::install::unknown;
+use super::exposure::unknown;
 use super::plan::Plan;
 use super::values::ExposureType;
 use crate::api::kinds::Kind;

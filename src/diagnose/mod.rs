@@ -11,6 +11,7 @@ pub(crate) mod give_up;
 pub mod kstatus;
 mod load_balancer;
 mod pod;
+mod pod_facts;
 mod pvc;
 mod typed;
 pub mod workload;

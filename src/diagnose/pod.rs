@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition};
 
+use super::pod_facts::{condition, pvc_names, refused};
 use super::diagnosis::{CONFIG_ERROR, CauseId, INVALID_IMAGE_NAME, Link};
 use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, message};
 use super::typed::Typed as _;
@@ -60,10 +61,6 @@ pub(crate) fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-fn condition<'p>(pod: &'p Pod, kind: &str) -> Option<&'p PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
-}
-
 /// Its init containers.
 pub(crate) fn init_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     pod.status.iter().filter_map(|status| status.init_container_statuses.as_ref()).flatten()
@@ -107,25 +104,12 @@ fn link(reference: &ObjectRef, state: impl Into<String>) -> Link {
     Link { object: reference.clone(), state: state.into() }
 }
 
-/// The names of the PersistentVolumeClaims that a pod mounts.
-pub(crate) fn pvc_names(pod: &Pod) -> impl Iterator<Item = &str> {
-    let volumes = pod.spec.iter().filter_map(|spec| spec.volumes.as_ref()).flatten();
-    volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
-}
-
 fn unbound_pvc(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     let of_name = |name: &str| {
         evidence.pvcs.iter().find(|pvc| pvc.name() == Some(name) && pvc.namespace() == reference.namespace.as_deref())
     };
     let finding = pvc_names(pod).filter_map(of_name).find_map(|pvc| super::pvc::find(pvc, evidence))?;
     Some(finding.below(link(reference, "Pending, its volume is not there")))
-}
-
-/// The message of the scheduler when it finds no node for a pod.
-pub(crate) fn refused(pod: &Pod) -> Option<&str> {
-    let refused = condition(pod, "PodScheduled").filter(|condition| condition.status == "False")?;
-    (refused.reason.as_deref() == Some("Unschedulable"))
-        .then(|| refused.message.as_deref().unwrap_or("no node takes it"))
 }
 
 fn unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {

@@ -6,7 +6,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::diagnosis::{CauseId, Link};
 use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, message};
-use super::pod::{pvc_names, refused};
+use super::pod_facts::{pvc_names, refused};
 use super::typed::Typed as _;
 use crate::api::labels::{ANNOTATION_DEFAULT_CLASS, DEFAULT_CLASS_ANNOTATIONS};
 use crate::api::shell::foreign_word;

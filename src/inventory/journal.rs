@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::record::{Policy, Release};
+use super::release::{Policy, Release};
 use crate::k8s::object::ObjectRef;
 
 /// What leads back to the state before a step.
@@ -131,7 +131,7 @@ impl Journal {
     /// An empty journal.
     pub(crate) fn new(command: &str, install_uid: &str) -> Self {
         Self {
-            run: super::record::random_id(),
+            run: super::release::random_id(),
             command: command.to_owned(),
             started: jiff::Timestamp::now().to_string(),
             install_uid: install_uid.to_owned(),

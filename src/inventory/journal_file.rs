@@ -152,7 +152,7 @@ pub(crate) fn remove_file(path: &std::path::Path) -> Result<(), Error> {
 mod tests {
     use super::*;
     use crate::inventory::journal::Theirs;
-    use crate::inventory::record::Policy;
+    use crate::inventory::release::Policy;
     use crate::k8s::object::ObjectRef;
     use serde_json::json;
 

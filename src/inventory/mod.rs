@@ -7,9 +7,11 @@ pub(crate) mod journal;
 pub(crate) mod journal_file;
 pub(crate) mod owner;
 pub(crate) mod record;
+pub(crate) mod release;
 pub(crate) mod store;
 
 pub use error::Error;
 pub use journal::{Journal, JournalStep, Undo};
 pub use owner::*;
-pub use record::{Holder, Item, Lock, Origin, Phase, Policy, Record, Release, State};
+pub use record::{Holder, Item, Lock, Origin, Phase, Record, State};
+pub use release::{Policy, Release};

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::release::{Policy, Release, random_id};
 use super::journal::Journal;
 use super::owner::{
     APPLYSET_ID_LABEL, APPLYSET_KINDS, APPLYSET_NAMESPACES, APPLYSET_TOOLING, INSTALL_LABEL, MANAGED_BY_LABEL,
@@ -26,25 +27,6 @@ const FORMAT: u32 = 1;
 const LOCK_ANNOTATION: &str = "fleet-scheduler.io/lock";
 const WRITE_ANNOTATION: &str = "fleet-scheduler.io/write";
 
-/// What is installed: the caller's part of the record.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Release {
-    /// The chart and its line, such as `control-plane/v0.6`.
-    pub chart: String,
-    /// The service version.
-    pub version: String,
-    /// A digest of the merged values, without the values.
-    pub values_digest: String,
-    /// What the user's values change in those of the chart: RFC 7396, without secrets. None where it is not known, in records
-    /// of older versions and where it is too large.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub values: Option<Value>,
-    /// Small facts to find again, such as the chosen exposure. Never a secret.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub facts: BTreeMap<String, String>,
-}
-
 /// True if the objects are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -54,17 +36,6 @@ pub enum Phase {
     Installed,
     /// Uninstalled; the inventory is what was kept.
     Removed,
-}
-
-/// What removing the installation does with an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// Deleted by an uninstall and by a prune.
-    #[default]
-    Delete,
-    /// Cannot be made again (data, keys): stays unless the deletion of data was asked for, and is never pruned.
-    Keep,
 }
 
 /// How an object became ours.
@@ -237,11 +208,6 @@ fn machine() -> Option<String> {
 fn process_is_gone(pid: u32) -> bool {
     let proc = std::path::Path::new("/proc");
     proc.join("self").exists() && proc.join("1").exists() && !proc.join(pid.to_string()).exists()
-}
-
-/// 128 random bits as hexadecimal digits.
-pub(crate) fn random_id() -> String {
-    format!("{:032x}", rand::random::<u128>())
 }
 
 /// A digest of a manifest, keyed with the install uid so that equal Secrets of two installations differ.

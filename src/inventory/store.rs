@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 
 use super::error::{Error, LOCK_LOST};
 use super::owner::Owner;
-use super::record::{Holder, Lock, State, random_id};
+use super::record::{Holder, Lock, State};
+use super::release::random_id;
 use crate::api::kinds::Kind;
 use crate::k8s::api_error::ApiError;
 use crate::k8s::client::{Server, WriteGuard};

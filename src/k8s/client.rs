@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::api_error::ApiError;
 use super::event::Events;
 use super::object::{ObjectRef, text};
-use super::request::Call;
+use super::call::Call;
 use super::server_clock::Clock;
 use crate::api::kinds::Kind;
 

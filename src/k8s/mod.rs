@@ -6,6 +6,7 @@
 
 pub(crate) mod api_error;
 pub mod backoff;
+mod call;
 pub(crate) mod client;
 pub mod connect_error;
 pub mod daemon_client;

@@ -3,28 +3,16 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, Method};
 use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
-use kube::client::Body;
 use serde_json::Value;
 
 use super::api_error::ApiError;
+use super::call::Call;
 use super::client::{Server, Written};
 use super::event::Event;
-use super::retry::{Retries, SelfRetrying};
-
-/// One request, as data, so that it can be sent again.
-#[derive(Debug, Clone)]
-pub(crate) struct Call {
-    method: Method,
-    path: String,
-    accept: &'static str,
-    content_type: Option<&'static str>,
-    body: Vec<u8>,
-    /// The caller wants to see a 409 at once: it sent a resource version and will read the object again.
-    versioned: bool,
-}
+use super::retry::Retries;
 
 /// What came of a request.
 pub(crate) struct Answer {
@@ -108,23 +96,6 @@ impl Server {
 
 async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(ApiError::timeout(limit)))
-}
-
-impl Call {
-    pub(crate) const fn read(path: String, accept: &'static str) -> Self {
-        Self { method: Method::GET, path, accept, content_type: None, body: Vec::new(), versioned: false }
-    }
-
-    pub(crate) fn request(&self) -> Result<Request<Body>, ApiError> {
-        let mut request = Request::builder().method(self.method.clone()).uri(&self.path).header("accept", self.accept);
-        if let Some(content_type) = self.content_type {
-            request = request.header("content-type", content_type);
-        }
-        request
-            .extension(SelfRetrying)
-            .body(Body::from(self.body.clone()))
-            .map_err(|error| ApiError::synthetic(0, "Invalid", format!("cannot ask for `{}`: {error}", self.path)))
-    }
 }
 
 /// The text of a `Warning: 299 - "text"` header.

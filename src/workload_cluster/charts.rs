@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use kube::Client;
 use serde_json::json;
 
-use super::install::namespace;
+use super::plan::namespace;
 use super::plan::Plan;
 use crate::api::labels::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::{ClusterName, NamespaceName};

@@ -113,3 +113,8 @@ impl Plan {
         }
     }
 }
+
+/// The namespace of an agent, as it is made where it is missing.
+pub(super) fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}

@@ -1,5 +1,6 @@
 //! Removes objects: uninstall, rollback of a run that was interrupted, and what both need to know before they delete.
 
+pub(super) mod found;
 pub(super) mod journal_check;
 mod lost_journal;
 mod namespace;
@@ -7,6 +8,7 @@ pub(super) mod orphans;
 pub(super) mod owned;
 pub(super) mod owner_refs;
 pub(super) mod recorded_release;
+pub(super) mod report;
 pub(super) mod rollback;
 pub(super) mod rollback_plan;
 pub(super) mod uninstall;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::owner_refs::controlling_owner;
-use super::uninstall::Kept;
+use super::report::{Kept, Leftover};
 use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
 use crate::api::shell::foreign_word;
@@ -27,15 +27,6 @@ const COLLECTED_WITHIN: Duration = Duration::from_secs(20);
 
 /// How long a volume may take to go after its claim: a cloud detaches its disk first, which takes a minute and more.
 const RECLAIMED_WITHIN: Duration = Duration::from_secs(120);
-
-/// An object that is ours by its label, its fields or its claim, and should be gone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Leftover {
-    /// Which.
-    pub object: ObjectRef,
-    /// How it was recognised, or why it should be gone, as half a sentence.
-    pub because: String,
-}
 
 /// The volume that a claim names, and the uid by which the volume names the claim.
 #[derive(Debug)]

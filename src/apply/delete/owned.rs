@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
+use super::found::Found;
 use super::owner_refs::{Labelled, claim_of};
 use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
@@ -14,20 +15,6 @@ use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::record::State;
 use crate::k8s::client::{Selection, Server};
 use crate::k8s::object::{ObjectRef, is_terminating, text, uid};
-
-/// An object found in the cluster.
-#[derive(Debug, Clone)]
-pub(crate) struct Found {
-    pub(crate) kind: Kind,
-    pub(crate) object: ObjectRef,
-    pub(crate) live: Value,
-}
-
-impl Found {
-    pub(crate) fn pending(&self) -> PendingDeletion {
-        PendingDeletion { kind: self.kind.clone(), object: self.object.clone(), uid: uid(&self.live).to_owned() }
-    }
-}
 
 impl Engine {
     /// The objects of this installation; refused where all that there is was made by others.

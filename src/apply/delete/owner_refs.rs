@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::owned::Found;
+use super::found::Found;
 use crate::api::kinds::{Kind, split_api_version};
 use crate::apply::engine::Engine;
 use crate::apply::error::{Error, Foreign};

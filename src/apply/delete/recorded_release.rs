@@ -115,8 +115,9 @@ mod tests {
     use super::*;
     use crate::api::kinds::Kind;
     use crate::inventory::owner::Owner;
-    use crate::inventory::record::Policy;
-    use crate::inventory::record::{Origin, Release};
+    use crate::inventory::release::Policy;
+    use crate::inventory::record::Origin;
+    use crate::inventory::release::Release;
 
     #[test]
     fn a_manifest_is_the_former_one_by_its_digest() {

@@ -6,8 +6,11 @@ use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::orphans::{Leftover, Volume};
-use super::owned::{Found, given_back, keeps_data};
+use super::report::{Kept, Removed};
+use super::report::Leftover;
+use super::orphans::Volume;
+use super::found::Found;
+use super::owned::{given_back, keeps_data};
 use super::owner_refs::Labelled;
 use super::recorded_release::Former;
 use super::wait_deleted::PendingDeletion;
@@ -17,7 +20,8 @@ use crate::apply::error::Error;
 use crate::inventory;
 use crate::inventory::journal::Journal;
 use crate::inventory::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
-use crate::inventory::record::{Item, Origin, Phase, Policy, Record, State};
+use crate::inventory::record::{Item, Origin, Phase, Record, State};
+use crate::inventory::release::Policy;
 use crate::inventory::store::{LockedStore, Store};
 use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
@@ -32,33 +36,6 @@ pub struct Removal {
     pub skip_search: bool,
     /// The version that the data is of by now, where that is not the recorded one.
     pub data_version: Option<String>,
-}
-
-/// An object that stays, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Kept {
-    /// Which.
-    pub object: ObjectRef,
-    /// Why, as half a sentence.
-    pub why: String,
-}
-
-/// What a removal did.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Removed {
-    /// Nothing of the installation was found.
-    pub nothing_found: bool,
-    /// What is gone.
-    pub deleted: Vec<ObjectRef>,
-    /// What stays on purpose.
-    pub kept: Vec<Kept>,
-    /// What is there against all intent.
-    pub leftovers: Vec<Leftover>,
-    /// Kinds or groups that could not be searched.
-    pub unsearched: Vec<String>,
-    /// The other namespaces in which there is an installation of this name, which was left alone.
-    pub elsewhere: Vec<String>,
 }
 
 /// A removal that has begun.

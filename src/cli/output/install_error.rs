@@ -10,7 +10,7 @@ use crate::api::registration::{Registration, state};
 use crate::api::text::{visible, visible_cell, visible_lines};
 use crate::cli::args::global::Global;
 use crate::control_plane::exposure::NotYet;
-use crate::control_plane::install::InstallError;
+use crate::control_plane::error::InstallError;
 use crate::control_plane::plan::Plan;
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::session::Stopped;
@@ -125,11 +125,11 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
 pub(crate) fn agent_failed(
     ui: &Ui,
     plan: &workload_cluster::plan::Plan,
-    failure: Failure<workload_cluster::install::InstallError>,
+    failure: Failure<workload_cluster::error::InstallError>,
     global: &Global,
     hub: Option<&Hub>,
 ) -> CliError {
-    use workload_cluster::install::InstallError as E;
+    use workload_cluster::error::InstallError as E;
     let Failure { error, aftermath } = failure;
     let logs = format!(
         "read the agent's log: `kubectl{} -n {} logs -l app.kubernetes.io/name=fleet-agent`",

@@ -164,8 +164,8 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
 
 /// The errors that only an install has.
 fn of_installs() -> Vec<CliError> {
-    use control_plane::install::InstallError as C;
-    use workload_cluster::install::InstallError as W;
+    use control_plane::error::InstallError as C;
+    use workload_cluster::error::InstallError as W;
     let ui = Ui::plain();
     let arguments = Cli::command().version("v0.6.1").get_matches_from(["fleetctl", "versions"]);
     let global = Cli::from_arg_matches(&arguments).unwrap().global;

@@ -1,0 +1,58 @@
+//! Errors of an install of an agent.
+
+use crate::api::labels::INIT_SECRET;
+use crate::api::probe::Outcome;
+use crate::api::registration::Registration;
+use crate::api::text::visible_cell;
+use crate::chart::Diagnostics;
+use crate::check::Report;
+use crate::install::session::Stopped;
+
+/// Why an install ended without success.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// Preflight refused; nothing was written.
+    #[error("preflight refused the install")]
+    Preflight(Box<Report>),
+    /// The workload cluster does not answer or refuses a read.
+    #[error("cannot read the workload cluster")]
+    Cluster(#[from] kube::Error),
+    /// The control plane that was named does not answer or refuses.
+    #[error("cannot read the init Secret of control plane {name}")]
+    Hub {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: kube::Error,
+    },
+    /// The control plane that was named has no init Secret.
+    #[error("control plane {0} has no Secret {INIT_SECRET} yet")]
+    NoInitSecret(String),
+    /// The engine stopped; with what the agent last said.
+    #[error(transparent)]
+    Engine(#[from] Stopped),
+    /// The agent's pod does not become ready; with what the agent last said.
+    #[error("the agent does not connect")]
+    NotConnected {
+        /// What the engine met.
+        stopped: Stopped,
+        /// The agent's word.
+        said: Option<Registration>,
+    },
+    /// The chart cannot be rendered with these values.
+    #[error("the chart cannot be rendered")]
+    Render(#[from] Diagnostics),
+    /// From inside the workload cluster the control plane is not reached.
+    #[error("the control plane is not reached from inside the workload cluster")]
+    Probe(Outcome),
+    /// The control plane refused the registration, in its own words.
+    #[error("the control plane refused the registration: {}", visible_cell(&.0.reason))]
+    Refused(Registration),
+    /// Connected, and not Ready in time; with what the agent last said.
+    #[error("timed out waiting for the condition: the control plane does not call the cluster Ready")]
+    NotReady(Option<Registration>),
+    /// SIGINT or SIGTERM.
+    #[error("interrupted")]
+    Interrupted,
+}
