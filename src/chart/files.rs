@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use include_dir::{Dir, include_dir};
-use serde::de::DeserializeOwned;
 
-mod embedded {
-    include!(concat!(env!("OUT_DIR"), "/documents.rs"));
-}
+use super::fast::documents::{self, Documents};
 
 // The build script refuses files of these folders that are not text, and knows their extensions.
 static CHARTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/charts");
@@ -26,24 +23,8 @@ fn add_embedded(folder: &'static Dir<'static>, texts: &mut BTreeMap<Cow<'static,
 #[derive(Debug, Clone, Default)]
 pub struct Files {
     texts: BTreeMap<Cow<'static, str>, Cow<'static, str>>,
-    /// What the build script has read already.
+    /// Files that the build script has read.
     documents: BTreeMap<&'static str, Documents>,
-}
-
-/// The documents of a file that is the same for every input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Documents {
-    /// The line that each begins at, from 1.
-    pub(super) lines: &'static [usize],
-    /// All of them, as a list.
-    pub(super) json: &'static str,
-}
-
-impl Documents {
-    /// The only document of a file that has one.
-    pub(super) fn only<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
-        serde_json::from_str::<[T; 1]>(self.json).map(|[document]| document)
-    }
 }
 
 impl Files {
@@ -51,8 +32,7 @@ impl Files {
     pub fn embedded() -> Self {
         let mut texts = BTreeMap::new();
         add_embedded(&CHARTS, &mut texts);
-        let documents = embedded::DOCUMENTS.iter().map(|&(path, lines, json)| (path, Documents { lines, json }));
-        Self { texts, documents: documents.collect() }
+        Self { texts, documents: documents::all().collect() }
     }
 
     /// Every `.yaml` file below a folder.

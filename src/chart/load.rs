@@ -3,10 +3,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::panic::resume_unwind;
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
-use std::thread;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +12,7 @@ use serde_json::Value;
 use crate::api::version::{ServiceLine, ServiceVersion};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
-use super::files::Documents;
+use super::fast::documents::Documents;
 use super::render::{Part, Renderer};
 use super::values::ValuesBuilder;
 use super::versions::{Row, Versions, VersionsError};
@@ -171,15 +169,9 @@ impl fmt::Debug for Compiled {
 }
 
 impl Compiled {
-    /// Compiles on another core until the outcome is asked for; here and then, if there is no other.
-    fn meanwhile(compile: impl Fn() -> Result<Renderer, Diagnostics> + Send + Sync + 'static) -> Self {
-        let here = Arc::new(compile);
-        let there = Arc::clone(&here);
-        let wait: Compile = match thread::Builder::new().spawn(move || there()) {
-            Ok(other) => Box::new(|| other.join().unwrap_or_else(|panic| resume_unwind(panic))),
-            Err(_) => Box::new(move || here()),
-        };
-        Self(Arc::new(LazyLock::new(wait)))
+    /// Compiles when the outcome is first asked for.
+    fn later(compile: impl FnOnce() -> Result<Renderer, Diagnostics> + Send + 'static) -> Self {
+        Self(Arc::new(LazyLock::new(Box::new(compile))))
     }
 
     fn renderer(&self) -> Result<&Renderer, Diagnostics> {
@@ -263,7 +255,7 @@ impl Chart {
         }
         check_stages(&format!("{kind}/{line}"), &stages, &flat)?;
         let (templates, parts) = (flat.clone(), parts(&stages, &flat));
-        let compiled = Compiled::meanwhile(move || Renderer::new(templates.iter(), parts.clone()));
+        let compiled = Compiled::later(move || Renderer::new(templates.iter(), parts));
         Ok(Self {
             kind,
             line,
@@ -389,15 +381,15 @@ impl Chart {
         self.renderer()?.render(input)
     }
 
-    /// What `make` makes of each of [`Rendered::objects`](render::Rendered::objects), in order. It is called on several
-    /// threads, and no more than one object a thread is in memory.
+    /// Gives each of [`Rendered::objects`](render::Rendered::objects) to `make`, one at a time, and returns what it made in
+    /// their order.
     ///
     /// # Errors
     /// The same.
-    pub fn render_each<T: Send>(
+    pub fn render_each<T>(
         &self,
         input: &render::RenderInput,
-        make: impl Fn(render::Object) -> T + Sync,
+        make: impl Fn(render::Object) -> T,
     ) -> Result<Vec<T>, Diagnostics> {
         self.renderer()?.render_each(input, make)
     }

@@ -1,8 +1,5 @@
 //! Completing a set of keys and certificates: what was found is kept while it is good, the rest is made.
 
-use std::panic::resume_unwind;
-use std::thread;
-
 use jiff::Timestamp;
 
 use super::kubeconfig::admin_user;
@@ -127,16 +124,14 @@ pub fn ensure(found: &Files, subject: &Subject, now: Timestamp, lifetimes: &Life
         if new_authorities { Authorities::generate(now, lifetimes)? } else { Authorities::from_map(found, now)? };
     let mut completed =
         Completed { files: authorities.to_map(), new_authorities, issued: Vec::new(), rewritten: Vec::new() };
-    let made = |leaf: &Leaf| match usable(found, *leaf, &authorities, subject, now, lifetimes) {
-        Ok(pair) => Ok((*leaf, None, pair)),
-        Err(reason) => {
-            let pair = issue(&authorities, &leaf.spec(subject.sans(*leaf)), now, lifetimes)?;
-            Ok((*leaf, Some(reason), pair))
-        }
-    };
-    for made in on_two_cores(&Leaf::ALL, made) {
-        let (leaf, reason, (certificate, key)) = made?;
-        completed.issued.extend(reason.map(|reason| (leaf, reason)));
+    for leaf in Leaf::ALL {
+        let (certificate, key) = match usable(found, leaf, &authorities, subject, now, lifetimes) {
+            Ok(pair) => pair,
+            Err(reason) => {
+                completed.issued.push((leaf, reason));
+                issue(&authorities, &leaf.spec(subject.sans(leaf)), now, lifetimes)?
+            }
+        };
         match leaf.store() {
             LeafStore::Pair { certificate: certificate_file, key: key_file } => {
                 completed.files.insert(certificate_file, certificate);
@@ -163,22 +158,6 @@ pub fn ensure(found: &Files, subject: &Subject, now: Timestamp, lifetimes: &Life
         }
     }
     Ok(completed)
-}
-
-/// The outcomes for all items in their order. Signatures are nearly all that a run computes, so half of them are left to
-/// another core.
-fn on_two_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let (here, there) = items.split_at(items.len() / 2);
-    let half = |items: &[T]| items.iter().map(&work).collect::<Vec<R>>();
-    thread::scope(|scope| {
-        let other = thread::Builder::new().spawn_scoped(scope, || half(there));
-        let mut all = half(here);
-        all.extend(match other {
-            Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            Err(_) => half(there),
-        });
-        all
-    })
 }
 
 /// The certificate and key that were found for a leaf, if they can go on being used.

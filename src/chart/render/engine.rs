@@ -3,10 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -14,7 +11,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use serde_json::Value as Json;
 
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
-use crate::chart::files::Documents;
+use crate::chart::fast::documents::Documents;
 use crate::chart::load::File;
 
 use super::bind::{self, Bound, Leaf};
@@ -213,10 +210,10 @@ impl Renderer {
 
     /// What `make` makes of each object, in order; an object is gone before the next one of its file is made. What
     /// belongs inside the control plane is only text among them.
-    pub(in crate::chart) fn render_each<T: Send>(
+    pub(in crate::chart) fn render_each<T>(
         &self,
         input: &RenderInput,
-        make: impl Fn(Object) -> T + Sync,
+        make: impl Fn(Object) -> T,
     ) -> Result<Vec<T>, Diagnostics> {
         match self.each_quickly(input, None, &make) {
             Some(made) => Ok(made),
@@ -232,11 +229,11 @@ impl Renderer {
     }
 
     /// The quick way. What belongs `inside` the control plane need not be given as objects.
-    fn each_quickly<T: Send>(
+    fn each_quickly<T>(
         &self,
         input: &RenderInput,
         mut inside: Option<&mut Vec<Object>>,
-        make: &(impl Fn(Object) -> T + Sync),
+        make: &impl Fn(Object) -> T,
     ) -> Option<Vec<T>> {
         let mut context = context(input, holds_marks_anywhere(input));
         let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
@@ -257,26 +254,11 @@ impl Renderer {
             }
         }
         context.insert("bootstrap", Value::from_pairs(bootstrap));
-        // The files know nothing of one another, so another core takes some of them.
-        let next = AtomicUsize::new(0);
-        let some = || -> Option<Vec<(usize, Vec<T>)>> {
-            let parts = std::iter::from_fn(|| {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                stages.get(index).map(|part| (index, part))
-            });
-            parts.map(|(index, part)| Some((index, self.each_of(part, &context, make)?))).collect()
-        };
-        let (here, there) = thread::scope(|scope| {
-            // Without another core this one takes all.
-            let other = (stages.len() > 1).then(|| thread::Builder::new().spawn_scoped(scope, some).ok()).flatten();
-            let join =
-                |other: thread::ScopedJoinHandle<'_, _>| other.join().unwrap_or_else(|panic| resume_unwind(panic));
-            (some(), other.map_or_else(|| Some(Vec::new()), join))
-        });
-        let mut found = here?;
-        found.extend(there?);
-        found.sort_by_key(|(index, _)| *index);
-        Some(found.into_iter().flat_map(|(_, made)| made).collect())
+        let mut made = Vec::new();
+        for part in stages {
+            made.extend(self.each_of(part, &context, make)?);
+        }
+        Some(made)
     }
 
     /// The template of a file, and its number.

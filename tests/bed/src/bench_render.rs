@@ -91,19 +91,20 @@ fn per_object(costs: &BTreeMap<usize, Cost>, missed: &mut Vec<String>) {
 fn real_chart(fleetctl: &Path, environment: &[(&str, std::ffi::OsString)], missed: &mut Vec<String>) -> Result<()> {
     say("\nthe control-plane chart, from the start of the process to the last byte");
     let template = [&["--quiet"], &TEMPLATE[..]].concat();
-    let commands: [(&str, &[&str]); 3] = [
-        ("--version", &["--version"]),
-        ("install --dry-run, defaults", &["--quiet", "install", "cp", "demo", "--dry-run"]),
-        ("template, values and keys", &template),
+    // Milliseconds, where `kubectl version --client` takes about forty.
+    let commands: [(&str, &[&str], f64); 3] = [
+        ("--version", &["--version"], 5.0),
+        ("install --dry-run, defaults", &["--quiet", "install", "cp", "demo", "--dry-run"], 12.0),
+        ("template, values and keys", &template, 12.0),
     ];
-    for (name, arguments) in commands {
+    for (name, arguments, most) in commands {
         let cost = Cost::of(QUICK, fleetctl, arguments, environment)?;
         say(format!("{:>8} {name:28} {:>7.1} ms {:>7.1} ms {:>6.1} MiB", "", ms(cost.cpu), ms(cost.wall), cost.peak));
-        if ms(cost.wall) > 8.0 {
-            missed.push(format!("{name}: 8 ms, not {:.1}", ms(cost.wall)));
+        if ms(cost.wall) > most {
+            missed.push(format!("{name}: {most} ms, not {:.1}", ms(cost.wall)));
         }
-        if cost.peak > 12.0 {
-            missed.push(format!("{name}: 12 MiB, not {:.1}", cost.peak));
+        if cost.peak > 14.0 {
+            missed.push(format!("{name}: 14 MiB, not {:.1}", cost.peak));
         }
     }
     Ok(())
