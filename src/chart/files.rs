@@ -118,7 +118,9 @@ pub fn presets() -> impl Iterator<Item = Preset> {
 
 /// Returns the text of a generated JSON Schema of `values/` by its name in the folder, `agent.schema.json`.
 pub fn values_file(name: &str) -> Option<&'static str> {
-    VALUES.get_file(name).filter(|_| name.ends_with(".json"))?.contents_utf8()
+    let file = VALUES.get_file(name)?;
+    file.path().extension().filter(|extension| *extension == "json")?;
+    file.contents_utf8()
 }
 
 #[cfg(test)]
