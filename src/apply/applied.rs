@@ -1,7 +1,7 @@
 //! An object of a run as the server has it.
 
-use crate::inventory::release::Policy;
 use crate::inventory::record::Origin;
+use crate::inventory::release::Policy;
 use crate::k8s::event::Done;
 
 /// An object of the run as the server has it.

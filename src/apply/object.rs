@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::adopt;
+use super::applied::Applied;
 use super::autoscaler::Scaler;
 use super::conflict::{self, Conflict};
 use super::delete::wait_deleted::PendingDeletion;
 use super::engine::Engine;
 use super::error::Error;
 use super::plan::{Action, Step};
-use super::applied::Applied;
 use crate::api::kinds::Kind;
 use crate::inventory::journal::{Theirs, Undo};
 use crate::inventory::record::Origin;

@@ -7,8 +7,8 @@ use kube::Client;
 use serde_json::json;
 
 use super::exposure::Endpoint;
-use super::find_keys;
 use super::exposure::unknown;
+use super::find_keys;
 use super::plan::Plan;
 use super::values::ExposureType;
 use crate::api::labels::LABEL_INSTANCE;

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::Client;
 use kube::api::Api;
 
-use super::exposure::{self, Endpoint};
 use super::error::InstallError;
 use super::exposure::unknown;
+use super::exposure::{self, Endpoint};
 use super::plan::Plan;
 use super::precheck::{Precheck, precheck};
 use super::{etcd_members, find_keys};

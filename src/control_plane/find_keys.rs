@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
-use super::exposure::Endpoint;
 use super::error::InstallError;
+use super::exposure::Endpoint;
 use super::local_files;
 use super::local_files::Written;
 use super::plan::Plan;

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 
 use super::error::InstallError;
-use super::exposure::{self, unknown, Decision, Endpoint, Known, NotYet};
+use super::exposure::{self, Decision, Endpoint, Known, NotYet, unknown};
 use super::find_keys::{self, ADMIN_KUBECONFIG};
 use super::health::{self, Health};
 use super::plan::{FIRST_STAGES, Plan};

@@ -2,8 +2,8 @@
 
 pub mod charts;
 pub mod diff;
-mod etcd_members;
 pub mod error;
+mod etcd_members;
 pub mod exposure;
 pub mod find_keys;
 pub mod health;

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 
-use super::exposure::{self, Decision, Known};
 use super::error::InstallError;
 use super::exposure::unknown;
+use super::exposure::{self, Decision, Known};
 use super::plan::Plan;
 use super::preflight::{self, Compared};
 use super::secrets::KEPT_SECRET;

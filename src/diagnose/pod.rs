@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition};
 
-use super::pod_facts::{condition, pvc_names, refused};
 use super::diagnosis::{CONFIG_ERROR, CauseId, INVALID_IMAGE_NAME, Link};
 use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, message};
+use super::pod_facts::{condition, pvc_names, refused};
 use super::typed::Typed as _;
 use crate::api::shell::foreign_word;
 use crate::k8s::object::ObjectRef;

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::release::{Policy, Release, random_id};
 use super::journal::Journal;
 use super::owner::{
     APPLYSET_ID_LABEL, APPLYSET_KINDS, APPLYSET_NAMESPACES, APPLYSET_TOOLING, INSTALL_LABEL, MANAGED_BY_LABEL,
     OWNER_KIND_LABEL, Owner,
 };
+use super::release::{Policy, Release, random_id};
 use crate::api::text::visible;
 use crate::k8s::client::MANAGER;
 use crate::k8s::object::{ObjectRef, annotation, text};

@@ -15,9 +15,9 @@ use kube::client::Body;
 use serde_json::Value;
 
 use super::api_error::ApiError;
+use super::call::Call;
 use super::event::Events;
 use super::object::{ObjectRef, text};
-use super::call::Call;
 use super::server_clock::Clock;
 use crate::api::kinds::Kind;
 

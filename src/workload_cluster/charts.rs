@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use kube::Client;
 use serde_json::json;
 
-use super::plan::namespace;
 use super::plan::Plan;
+use super::plan::namespace;
 use crate::api::labels::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::{ClusterName, NamespaceName};
 use crate::api::pod_values::SecretValue;

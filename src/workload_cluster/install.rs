@@ -10,8 +10,8 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::{Value, json};
 
-use super::error::InstallError;
 use super::control_plane_api::Hub;
+use super::error::InstallError;
 use super::plan::{FIRST_STAGE, Plan, namespace};
 use super::probe::{self, Probed};
 use super::registration::{Identity, Seen};

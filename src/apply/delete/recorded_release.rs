@@ -115,8 +115,8 @@ mod tests {
     use super::*;
     use crate::api::kinds::Kind;
     use crate::inventory::owner::Owner;
-    use crate::inventory::release::Policy;
     use crate::inventory::record::Origin;
+    use crate::inventory::release::Policy;
     use crate::inventory::release::Release;
 
     #[test]

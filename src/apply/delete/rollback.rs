@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::found::Found;
 use super::journal_check::{self, FOREIGN, RECORDED, Source};
 use super::lost_journal::values_lost;
-use super::found::Found;
 use super::owned::keeps_data;
 use super::owner_refs::claim_of;
 use super::recorded_release::Former;
@@ -28,8 +28,8 @@ use crate::inventory;
 use crate::inventory::journal::{Journal, JournalStep, Theirs, Undo};
 use crate::inventory::journal_file::{LocalJournal, remove_file};
 use crate::inventory::owner::KEEP_ANNOTATION;
-use crate::inventory::release::Policy;
 use crate::inventory::record::State;
+use crate::inventory::release::Policy;
 use crate::inventory::store::{LockedStore, Store};
 use crate::k8s::client::{ApplyOptions, Server};
 use crate::k8s::event::{Done, Event};

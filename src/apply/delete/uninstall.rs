@@ -6,13 +6,13 @@ use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::report::{Kept, Removed};
-use super::report::Leftover;
-use super::orphans::Volume;
 use super::found::Found;
+use super::orphans::Volume;
 use super::owned::{given_back, keeps_data};
 use super::owner_refs::Labelled;
 use super::recorded_release::Former;
+use super::report::Leftover;
+use super::report::{Kept, Removed};
 use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;

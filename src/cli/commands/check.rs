@@ -18,8 +18,8 @@ use crate::cli::output::check_table;
 use crate::cli::output::check_table::Rows;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::{exposure, preflight};
 use crate::control_plane::exposure::unknown;
+use crate::control_plane::{exposure, preflight};
 use crate::pki;
 
 const EXAMPLES: &str = "Without `--pre` the installed control plane is checked (exit code 7 when it is not healthy); with it, whether \
