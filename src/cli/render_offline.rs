@@ -10,11 +10,11 @@ use super::output::error::CliError;
 use crate::api::names::{ClusterName, ControlPlaneName, NamespaceName};
 use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostic, Diagnostics, Kind, Rendered, ValuesBuilder, ValuesTree};
-use crate::control_plane::exposure::unknown;
-use crate::control_plane::exposure::{self, Endpoint};
+use crate::control_plane::exposure::{self, Endpoint, unknown};
 use crate::control_plane::values::{ControlPlaneValues, ExposureType, ExposureValues};
+use crate::control_plane::{self};
 use crate::workload_cluster::values::AgentValues;
-use crate::{control_plane, pki, workload_cluster};
+use crate::{pki, workload_cluster};
 
 /// The name of what is installed where the values give none.
 const NAME: &str = "demo";

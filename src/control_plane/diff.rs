@@ -9,8 +9,7 @@ use kube::Client;
 use kube::api::Api;
 
 use super::error::InstallError;
-use super::exposure::unknown;
-use super::exposure::{self, Endpoint};
+use super::exposure::{self, Endpoint, unknown};
 use super::plan::Plan;
 use super::precheck::{Precheck, precheck};
 use super::{etcd_members, find_keys};

@@ -16,22 +16,18 @@ use super::find_keys::{self, ADMIN_KUBECONFIG};
 use super::health::{self, Health};
 use super::plan::{FIRST_STAGES, Plan};
 use super::precheck::{Precheck, precheck};
-use super::upgrade::UpgradeRefused;
 use super::values::ExposureType;
 use super::{etcd_members, kubeconfig, kubernetes_downgrade};
 use crate::api::text::visible_cell;
-use crate::api::version::KubeMinor;
-use crate::chart::Diagnostics;
-use crate::check::Report;
 use crate::check::hosting::HostingFacts;
 use crate::install::failure::{Failure, FailureOutcome, ignoring_signals};
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::install::release_spec::planned;
-use crate::install::session::{InstallOptions, Session, Stopped};
+use crate::install::session::{InstallOptions, Session};
 use crate::inventory::{Phase, State};
 use crate::k8s::ObjectRef;
-use crate::pki::{self, Files, FolderError, Kubeconfig, PkiError};
+use crate::pki::{self, Files, Kubeconfig};
 
 /// A finished install.
 #[derive(Debug)]

@@ -7,8 +7,7 @@ use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 
 use super::error::InstallError;
-use super::exposure::unknown;
-use super::exposure::{self, Decision, Known};
+use super::exposure::{self, Decision, Known, unknown};
 use super::plan::Plan;
 use super::preflight::{self, Compared};
 use super::secrets::KEPT_SECRET;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
 
 use super::diagnosis::{CONFIG_ERROR, CauseId, INVALID_IMAGE_NAME, Link};
 use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, message};

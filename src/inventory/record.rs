@@ -4,8 +4,6 @@
 //! are the same write. The Secret is also the parent of the ApplySet. It never holds manifests, only former fields of
 //! objects that a run under way is changing.
 
-use std::collections::BTreeMap;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};

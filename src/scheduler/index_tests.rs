@@ -3,12 +3,13 @@
 use std::convert::Infallible;
 use std::future::pending;
 
-use super::*;
-use crate::scheduler::agent_clock::Reading;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::ObjectMeta;
 use kube::client::Body;
+
+use super::*;
+use crate::scheduler::agent_clock::Reading;
 
 fn lease(second: i64) -> Lease {
     Lease {

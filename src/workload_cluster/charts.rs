@@ -6,8 +6,7 @@ use std::sync::{Arc, OnceLock};
 use kube::Client;
 use serde_json::json;
 
-use super::plan::Plan;
-use super::plan::namespace;
+use super::plan::{Plan, namespace};
 use crate::api::labels::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::{ClusterName, NamespaceName};
 use crate::api::pod_values::SecretValue;

@@ -18,20 +18,19 @@ use super::registration::{Identity, Seen};
 use super::uninstall::{LEAVING, Leave, leave};
 use crate::api::init_kubeconfig::Init;
 use crate::api::labels::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
-use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::api::remedy::{self, Action, Command, Remedy};
 use crate::api::text::{visible, visible_cell};
 use crate::apply;
 use crate::apply::Planned;
-use crate::chart::{Diagnostics, Object};
+use crate::chart::Object;
 use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
-use crate::check::{self, Report};
+use crate::check::{self};
 use crate::install::diff::Comparison;
 use crate::install::failure::{Failure, FailureOutcome, ignoring_signals};
 use crate::install::fleet_home::Home;
 use crate::install::progress::{Progress, preview_adoption, record_lost};
-use crate::install::session::{InstallOptions, Session, Stopped};
+use crate::install::session::{InstallOptions, Session};
 use crate::k8s::ObjectRef;
 
 /// The identifier by which `--skip-preflight` leaves the probe out.

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _};
-use serde::Serialize;
 use serde_json::Value;
 
 use super::owner_refs::controlling_owner;

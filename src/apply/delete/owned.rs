@@ -7,14 +7,13 @@ use serde_json::Value;
 
 use super::found::Found;
 use super::owner_refs::{Labelled, claim_of};
-use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::record::State;
 use crate::k8s::client::{Selection, Server};
-use crate::k8s::object::{ObjectRef, is_terminating, text, uid};
+use crate::k8s::object::{ObjectRef, is_terminating, text};
 
 impl Engine {
     /// The objects of this installation; refused where all that there is was made by others.

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _};
-use serde::Serialize;
 use serde_json::Value;
 
 use super::found::Found;
@@ -11,7 +10,6 @@ use super::orphans::Volume;
 use super::owned::{given_back, keeps_data};
 use super::owner_refs::Labelled;
 use super::recorded_release::Former;
-use super::report::Leftover;
 use super::report::{Kept, Removed};
 use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;

@@ -16,8 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::index;
-use super::index::Index;
+use super::index::{self, Index};
 use super::monitor::Monitor;
 use super::readyz::{Progress, State};
 use super::registration::Registrar;

@@ -11,9 +11,8 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::api::Condition;
-use crate::api::condition;
 use crate::api::labels::{BOOTSTRAP_STATUS, SCHEDULER_MANAGER};
+use crate::api::{Condition, condition};
 use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::readyz::Progress;
 

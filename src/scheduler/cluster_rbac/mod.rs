@@ -6,18 +6,18 @@
 
 mod objects;
 
-use futures::TryStreamExt as _;
-use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
-use kube::{Api, Client, Resource, ResourceExt as _};
-use serde_json::json;
 use std::fmt::Debug;
 
+use futures::TryStreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::index::Index;
 use crate::api::labels::{AGENT_LEASE, ANNOTATION_KEY_FINGERPRINT, SCHEDULER_MANAGER, cluster_namespace};

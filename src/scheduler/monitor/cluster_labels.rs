@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
+use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
 use crate::api::labels::{
@@ -10,8 +12,6 @@ use crate::api::labels::{
 };
 use crate::api::version::KubeMinor;
 use crate::api::{Cluster, ClusterSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
-use kube::ResourceExt as _;
 
 /// Maximum length of a field of the spec, in characters.
 const LONGEST: usize = 63;

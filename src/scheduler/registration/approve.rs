@@ -9,8 +9,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::events::EventType;
 use serde_json::json;
 
-use super::csr;
-use super::csr::{Denial, Request};
+use super::csr::{self, Denial, Request};
 use super::{Outcome, Registrar};
 use crate::api::Cluster;
 use crate::api::registration::gone::CLUSTER_LEFT;

@@ -1,8 +1,9 @@
 //! Parser of an agent's certificate signing request, with every reason to deny it by its form alone. [`super::decision`]
 //! decides about the name.
 
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
 use super::pkcs10;
 use crate::api::labels::{AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};

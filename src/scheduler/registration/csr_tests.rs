@@ -1,6 +1,5 @@
 //! Requests of every wrong shape, made by the library that the agent uses.
 
-use super::*;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use kube::api::ObjectMeta;
@@ -10,6 +9,8 @@ use rcgen::{
 };
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer as _;
+
+use super::*;
 
 const ID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);

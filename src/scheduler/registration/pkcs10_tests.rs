@@ -1,7 +1,8 @@
 //! Requests that two readers could read differently, written byte by byte and signed as they stand.
 
-use super::*;
 use rcgen::{KeyPair, PublicKeyData as _, SigningKey as _};
+
+use super::*;
 
 const USER: &str = "fleet:agent:a:0a1b2c3d";
 
