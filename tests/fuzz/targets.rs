@@ -147,10 +147,17 @@ pub(crate) fn kubeconfig(data: &[u8]) {
             let again = pki::merge_kubeconfig(&merged.text, &ours, "demo", current).expect("a second time");
             assert_eq!(again.text, merged.text, "a second time changes nothing");
             let removed = pki::remove_from_kubeconfig(&merged.text, "demo").expect("what was merged can be removed");
-            assert!(!removed.expect("it is there").text.contains("192.0.2.1:6443") || text.contains("192.0.2.1:6443"));
+            let gone = !removed.expect("it is there").text.contains("192.0.2.1:6443");
+            assert!(gone || text.contains("192.0.2.1:6443") || names_our_cluster(text));
         }
     }
     let _ = pki::remove_from_kubeconfig(text, "demo");
+}
+
+/// A cluster stays where another context uses it, though it was not defined before.
+fn names_our_cluster(text: &str) -> bool {
+    let config: serde_json::Value = serde_saphyr::from_str(text).unwrap_or_default();
+    config["contexts"].as_array().into_iter().flatten().any(|entry| entry["context"]["cluster"] == "demo")
 }
 
 /// What stands between two answers.
