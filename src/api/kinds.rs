@@ -205,38 +205,26 @@ impl Kind {
         }
     }
 
-    /// The kind of an object's `apiVersion` (`v1`, `apps/v1`) and `kind`, or nothing for kinds not in the table.
+    /// The kind of an object's `apiVersion` (`v1`, `apps/v1`) and `kind`, where objects are addressed by that version; nothing
+    /// for one that an older or newer version replaces on every supported server, and for kinds not in the table.
     pub fn find(api_version: &str, kind: &str) -> Option<Self> {
-        find(api_version, kind).map(Self::row)
+        let group = split_api_version(api_version).0;
+        needed(group, kind).into_iter().find(|row| row.api_version == api_version).map(Self::row)
     }
 
     /// The versions of a group and kind that are needed to reach every supported server, the newest first: one where all
     /// minors serve it.
     pub fn versions(group: &str, kind: &str) -> Vec<Self> {
-        let mut versions = Vec::new();
-        for row in TABLE.iter().filter(|row| row.kind == kind && split_api_version(row.api_version).0 == group) {
-            versions.push(Self::row(row));
-            if row.from <= OLDEST {
-                break;
-            }
-        }
-        versions
+        needed(group, kind).into_iter().map(Self::row).collect()
     }
 
     /// Every kind that all supported minors serve, in the newest version.
     pub fn all() -> Vec<Self> {
-        let mut kinds: Vec<Self> = Vec::with_capacity(TABLE.len());
-        for row in TABLE.iter().filter(|row| row.until.is_none()) {
-            let kind = Self::row(row);
-            let seen = kinds.iter().any(|known| known.group == kind.group && known.kind == kind.kind);
-            let reaches_oldest = || {
-                TABLE.iter().any(|older| older.kind == row.kind && older.from <= OLDEST && is_same_group(older, row))
-            };
-            if !seen && reaches_oldest() {
-                kinds.push(kind);
-            }
-        }
-        kinds
+        let is_newest_of_all = |row: &&Served| {
+            let needed = needed(split_api_version(row.api_version).0, row.kind);
+            needed[0] == *row && row.until.is_none() && needed.last().is_some_and(|oldest| oldest.from <= OLDEST)
+        };
+        TABLE.iter().filter(is_newest_of_all).map(Self::row).collect()
     }
 
     /// Made by a controller for a Service, with its labels; `Endpoints` are not even owned by it.
@@ -281,8 +269,16 @@ pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-fn is_same_group(one: &Served, other: &Served) -> bool {
-    split_api_version(one.api_version).0 == split_api_version(other.api_version).0
+/// The rows of a group and kind, the newest first, up to the one that the oldest supported minor serves.
+fn needed(group: &str, kind: &str) -> Vec<&'static Served> {
+    let mut needed = Vec::new();
+    for row in TABLE.iter().filter(|row| row.kind == kind && split_api_version(row.api_version).0 == group) {
+        needed.push(row);
+        if row.from <= OLDEST {
+            break;
+        }
+    }
+    needed
 }
 
 #[cfg(test)]
@@ -312,6 +308,15 @@ mod tests {
             .collect();
         assert_eq!(versions, ["v1", "v1beta3", "v1beta2"]);
         assert!(Kind::find("apps/v1beta1", "Deployment").is_none());
+        // Known of charts, and never the version that an object is addressed by.
+        for (api_version, kind) in [
+            ("policy/v1beta1", "PodDisruptionBudget"),
+            ("autoscaling/v1", "HorizontalPodAutoscaler"),
+            ("flowcontrol.apiserver.k8s.io/v1beta1", "FlowSchema"),
+        ] {
+            assert!(Kind::find(api_version, kind).is_none(), "{api_version}");
+        }
+        assert!(Kind::find("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema").is_some());
     }
 
     #[test]
