@@ -190,11 +190,11 @@ impl Journal {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use serde_json::json;
 
-    fn step(kind: &str, undo: Undo) -> JournalStep {
+    pub(in crate::inventory) fn step(kind: &str, undo: Undo) -> JournalStep {
         let object =
             ObjectRef { group: String::new(), kind: kind.into(), namespace: Some("n".into()), name: "a".into() };
         let policy = Policy::Delete;

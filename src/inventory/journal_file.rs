@@ -129,17 +129,12 @@ impl LocalJournal {
 
     /// Removes the file: the run is complete or undone.
     pub(crate) fn close(self) -> Result<(), Error> {
-        match std::fs::remove_file(&self.path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::File { path: self.path, source })
-            }
-            _ => Ok(()),
-        }
+        remove_file(&self.path)
     }
 }
 
 /// Removes a journal file; one that is not there is removed.
-pub(crate) fn remove_file(path: &std::path::Path) -> Result<(), Error> {
+pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
     match std::fs::remove_file(path) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::File { path: path.to_owned(), source })
@@ -152,16 +147,8 @@ pub(crate) fn remove_file(path: &std::path::Path) -> Result<(), Error> {
 mod tests {
     use super::*;
     use crate::inventory::journal::Theirs;
-    use crate::inventory::release::Policy;
-    use crate::k8s::object::ObjectRef;
+    use crate::inventory::journal::tests::step;
     use serde_json::json;
-
-    fn step(kind: &str, undo: Undo) -> JournalStep {
-        let object =
-            ObjectRef { group: String::new(), kind: kind.into(), namespace: Some("n".into()), name: "a".into() };
-        let policy = Policy::Delete;
-        JournalStep { object, api_version: "v1".into(), policy, uid: String::new(), witnessed: false, undo }
-    }
 
     #[test]
     fn the_local_copy_is_written_through_no_link() {
