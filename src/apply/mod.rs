@@ -18,7 +18,8 @@
 //! with [`Run::extend`].
 //!
 //! # What is written where
-//! Every object gets the labels of [`Owner::labels`]. The Secret [`Owner::record_name`] in the owner's namespace holds
+//! Every object gets the labels of [`Owner::labels`](crate::inventory::Owner::labels). The Secret
+//! [`Owner::record_name`](crate::inventory::Owner::record_name) in the owner's namespace holds
 //! the record (what is installed, with uids), and while a run is under way its journal and lock. A second run with
 //! the same inputs writes nothing at all, not even the lock.
 

@@ -45,7 +45,7 @@ impl Engine {
     /// A journal that a cut-off run left is continued, so that a rollback leads back to before both.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] when objects are in the way, [`Error::Locked`], or whatever the server refuses. Nothing but
+    /// [`Error::NotOurs`] when objects are in the way, [`inventory::Error::Locked`], or whatever the server refuses. Nothing but
     /// the namespace has been written then.
     pub async fn begin(&self, plan: Plan) -> Result<Run, Error> {
         if !plan.foreign.is_empty() {

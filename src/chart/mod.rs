@@ -1,12 +1,13 @@
 //! The packager: find a chart, merge values, validate, render, list objects. Knows nothing of clusters or the network.
 //!
 //! ```no_run
-//! use fleetctl::chart::{Chart, Kind, RenderInput, SetKind, output, read_file, select, versions};
+//! use fleetctl::chart::versions::select::{Request, select};
+//! use fleetctl::chart::{Chart, Kind, RenderInput, SetKind, output, read_file, versions};
 //! # fn schema() -> serde_json::Value { serde_json::json!(true) }
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! // Which version: `--version`, else `--image-tag`, else v0.6.1.
-//! let request = select::Request { image_tag: Some("v0.6.1"), ..select::Request::default() };
-//! let selection = select::select(versions(), request)?;
+//! let request = Request { image_tag: Some("v0.6.1"), ..Request::default() };
+//! let selection = select(versions(), request)?;
 //! let chart = Chart::load(Kind::ControlPlane, selection.row.charts[&Kind::ControlPlane])?;
 //!
 //! // Values: chart defaults < files < sets < dedicated flags, in the order of the calls within each group.
@@ -67,13 +68,12 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`select`] | `--version`, `--image-tag`, `auto`; how far apart agent and control plane may be |
-//! | [`explain`] | where a field of an object comes from: template, values, what they overrode |
-//! | [`show`], [`readme`] | values as commented YAML, the images of all pods; the documentation of a chart |
-//! | [`usage`], [`coverage`] | values that only the templates or only the schema know; branches and values that no fixture reaches; for tests |
-//! | [`lint`] | what can be known about rendered objects without a cluster |
+//! | [`versions::select`] | `--version`, `--image-tag`, `auto`; how far apart agent and control plane may be |
+//! | [`inspect::explain`] | where a field of an object comes from: template, values, what they overrode |
+//! | [`inspect::show`], [`inspect::readme`] | values as commented YAML, the images of all pods; the documentation of a chart |
+//! | [`inspect::lint`] | what can be known about rendered objects without a cluster |
 //! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
-//! | [`Files`], [`presets`], [`values_file`] | what is compiled in |
+//! | [`Files`], [`presets`], [`values_file`] | what is embedded |
 //!
 //! In a schema two keywords are ours: `x-secret: true` marks a value that is never shown, and `x-since: v0.8` one that
 //! older service versions do not know.

@@ -95,8 +95,8 @@ impl Target<'_> {
     /// Undoes the interrupted run as planned.
     ///
     /// # Errors
-    /// [`apply::Error::PlanOutdated`] where something was written since, such as by a run that held the lock until now:
-    /// nothing was undone then. [`apply::Error::Locked`] while that run is at work, and what the server refuses.
+    /// [`inventory::Error::PlanOutdated`] where something was written since, such as by a run that held the lock until now:
+    /// nothing was undone then. [`inventory::Error::Locked`] while that run is at work, and what the server refuses.
     pub async fn undo(&self, undo: Undo, progress: &Arc<dyn Progress>) -> Result<Outcome, apply::Error> {
         let engine = self.worker(progress);
         let known = undo.known();

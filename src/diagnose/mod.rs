@@ -1,7 +1,7 @@
 //! Diagnosis of objects that are not ready: the status by kstatus' rules, and the cause from pods, PVCs, events and
 //! logs.
 //!
-//! [`collect`] reads [`evidence::Evidence`]; everything else decides over it without a request.
+//! `collect` reads [`evidence::Evidence`]; everything else decides over it without a request.
 
 pub(crate) mod collect;
 mod container_log;

@@ -21,7 +21,7 @@ use super::object::{ObjectRef, text};
 use super::server_clock::Clock;
 use crate::api::kinds::Kind;
 
-/// The value of [`MANAGED_BY_LABEL`], and the field manager of every write.
+/// The field manager of every write, and the value of the label `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = "fleetctl";
 
 /// How long one request may take before it counts as lost.

@@ -28,7 +28,7 @@ pub enum KeptError {
     Keys(#[from] PkiError),
 }
 
-/// As [`ensure`], for the set in a folder; what was made is written there. A new set appears at once: of several runs that
+/// As [`ensure()`], for the set in a folder; what was made is written there. A new set appears at once: of several runs that
 /// find none, all use that of the fastest.
 ///
 /// # Errors

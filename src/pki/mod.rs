@@ -1,7 +1,7 @@
 //! Keys, certificates and kubeconfigs: made once, kept, and re-issued only where they are no longer good.
 //!
 //! What is kept for the life of a control plane is in [`Authorities`]; what those certify is listed in
-//! [`Leaf`]; [`ensure`] completes a set that was found, and is what an install calls; [`ensure_kept`] does so for the set
+//! [`Leaf`]; [`ensure()`] completes a set that was found, and is what an install calls; [`ensure_kept`] does so for the set
 //! in a folder. All of it travels as [`Files`]: a flat map from file name to text, which the Secrets of a chart and the
 //! folder in `~/.fleet` both hold. Time enters as an argument; nothing here reads a clock.
 

@@ -21,8 +21,8 @@ impl Engine {
     /// about this cluster if the namespace was made by the installation that it names.
     ///
     /// # Errors
-    /// [`inventory_inventory::Error::File`] with [`io::ErrorKind::InvalidData`] where nothing can be undone by it: what it was to make has been
-    /// ready, or former values are missing in it. Whatever the server refuses to read.
+    /// [`inventory::Error::File`] with [`io::ErrorKind::InvalidData`] where nothing can be undone by it: what it was to make
+    /// has been ready, or former values are missing in it. Whatever the server refuses to read.
     pub async fn copy_of_journal(&self, state: &State) -> Result<Option<Journal>, Error> {
         let Some(path) = self.options.journal.as_deref().filter(|_| state.is_empty()) else { return Ok(None) };
         let Some(journal) = LocalJournal::read(path)? else { return Ok(None) };

@@ -74,7 +74,7 @@ impl Engine {
     /// never got to use; the result is empty then.
     ///
     /// # Errors
-    /// [`Error::Locked`] when that run is still at work; [`Error::JournalRefused`] where no run can have written the journal;
+    /// [`inventory::Error::Locked`] when that run is still at work; [`Error::JournalRefused`] where no run can have written the journal;
     /// what [`Engine::copy_of_journal`] refuses; whatever the server refuses to read.
     pub async fn rollback(&self) -> Result<RolledBack, Error> {
         let mut outdated = false;
@@ -92,7 +92,7 @@ impl Engine {
     /// The same for the state that a caller has looked at, and for the copy of its journal where that is lost.
     ///
     /// # Errors
-    /// [`Error::PlanOutdated`] where a run has written since then, such as one that held the lock until now; nothing was
+    /// [`inventory::Error::PlanOutdated`] where a run has written since then, such as one that held the lock until now; nothing was
     /// undone then.
     pub async fn rollback_of(&self, seen: State, copy: Option<Journal>) -> Result<RolledBack, Error> {
         self.undo_of_state(seen, copy, true).await
@@ -228,7 +228,7 @@ impl Engine {
     /// Undoes step after step; what cannot be undone is among the problems.
     ///
     /// # Errors
-    /// [`Error::LockLost`]: what stands there by now is the work of another run.
+    /// [`inventory::Error::LockLost`]: what stands there by now is the work of another run.
     async fn undo_steps(
         &self,
         server: &Server,

@@ -81,7 +81,7 @@ impl Engine {
     /// # Errors
     /// [`Error::MadeByOthers`] when all there is was not made by us, [`Error::JournalRefused`] when no run of this owner can
     /// have written the journal (nothing was written then), [`Error::Stuck`] when objects do not go away in time,
-    /// [`Error::Locked`], or what the server refuses.
+    /// [`inventory::Error::Locked`], or what the server refuses.
     pub async fn uninstall(&self, removal: Removal) -> Result<Removed, Error> {
         match self.uninstall_seen(&removal).await {
             // The run that was waited for, or seen, has removed all of it.

@@ -3,8 +3,8 @@
 //!
 //! Values are tokens in the text and never part of it, so every run of a loop's body gives the same text but for the
 //! numbers of its tokens. Without those the text is parsed once, into a skeleton, which is then filled with the values of
-//! each run. Whatever is out of the ordinary, an error above all, is left to [`bind`](crate::chart::render::bind), which knows places;
-//! a test holds that both give the same.
+//! each run. Whatever is out of the ordinary, an error above all, is left to `chart::render::bind`, which knows
+//! places; a test holds that both give the same.
 
 use std::collections::HashMap;
 

@@ -2,7 +2,7 @@
 //!
 //! A second pass over unchanged objects writes nothing: the API server recognises an apply that changes nothing. An
 //! object that is removed from the folder is retained, as deleting a definition would delete all its objects; only
-//! the roles and bindings in [`RETIRED`] are deleted.
+//! the roles and bindings in `RETIRED` are deleted.
 //!
 //! Roles and bindings follow the convention of kube-apiserver's own: one that an operator annotated with
 //! [`ANNOTATION_AUTOUPDATE`]` = "false"` is left as it is, so that rights that were taken away stay away. One that was
