@@ -42,18 +42,16 @@ pub enum Action {
     Install(Subject),
     /// `uninstall`.
     Uninstall(Subject),
-    /// `diff`.
-    Diff(Subject),
-    /// `diff`, of whatever is installed.
-    AnyDiff,
+    /// `diff`, of one installation or of whatever is installed.
+    Diff(Option<Subject>),
     /// `show rbac`.
     ShowRbac(Subject),
     /// `rollback NAME`.
     Rollback(String),
     /// `kubeconfig NAME`.
     Kubeconfig(String),
-    /// `status`, of any control plane.
-    Status,
+    /// `status`, of one control plane or of whatever is installed.
+    Status(Option<String>),
     /// `delete cluster NAME`.
     DeleteCluster(String),
     /// `versions`.

@@ -40,12 +40,12 @@ pub struct InstalledFacts {
 
 impl InstalledFacts {
     /// A command about this installation.
-    fn command(&self, action: fn(Subject) -> Action) -> Command {
+    fn command(&self, action: impl FnOnce(Subject) -> Action) -> Command {
         Command::here(action(Subject::ControlPlane(self.name.clone())))
     }
 
     /// The same for one that makes what is there again, and not another version.
-    fn as_it_is(&self, action: fn(Subject) -> Action) -> Command {
+    fn as_it_is(&self, action: impl FnOnce(Subject) -> Action) -> Command {
         let command = self.command(action);
         match &self.version {
             Some(version) => command.with(Flag::Version(version.to_string())),
@@ -97,7 +97,7 @@ fn objects(facts: &InstalledFacts) -> Finding {
             Finding::bad(
                 format!("{}{more}", strayed[..strayed.len().min(NAMED)].join("; ")),
                 Remedy::default()
-                    .command(facts.as_it_is(Action::Diff))
+                    .command(facts.as_it_is(|installed| Action::Diff(Some(installed))))
                     .text(" shows the fields, ")
                     .command(facts.as_it_is(Action::Install))
                     .text(format!(" repairs them, both {VALUES}")),
@@ -232,7 +232,7 @@ mod tests {
             InstalledFacts { drift: Ok(vec!["fields of ConfigMap fleet/a were changed".to_owned(); 7]), ..good() };
         assert!(matches!(verdict(&drifted, "objects"), Verdict::Warned(_)));
         let text = said(&drifted, "objects");
-        assert!(text.contains("and 2 more") && text.contains(r#"Diff(ControlPlane("demo"))"#), "{text}");
+        assert!(text.contains("and 2 more") && text.contains(r#"Diff(Some(ControlPlane("demo")))"#), "{text}");
         let lost = InstalledFacts { recorded: Ok(None), ..good() };
         assert!(said(&lost, "objects").contains("makes it again"));
         let cut_off =

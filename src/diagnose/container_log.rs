@@ -61,7 +61,7 @@ pub(crate) fn remedy(cause: CauseId) -> Remedy {
             "check the clocks of the nodes; the same install, run again, issues what has ended anew".into()
         }
         _ => Remedy::new("somebody changed a Secret with keys: ")
-            .command(Command::at(Place::Any, Action::AnyDiff))
+            .command(Command::at(Place::Any, Action::Diff(None)))
             .text(", with what the install was given, shows which, and the same install, run again, puts it right"),
     }
 }

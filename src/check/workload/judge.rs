@@ -100,7 +100,7 @@ fn copy_again(facts: &WorkloadFacts) -> Remedy {
         return Remedy::new("let this program copy it again: ")
             .flag(copy_flag(facts))
             .text("; if it did, ")
-            .command(Command::at(Place::Any, Action::Status))
+            .command(Command::at(Place::Any, Action::Status(None)))
             .text(" tells why the control plane has no better one");
     }
     Remedy::new("remove it and copy it again:\n  ")

@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
+use kube::Client;
 
+use super::global::Global;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::cli::signals::interrupted;
+use crate::install::fleet_home::Home;
+use crate::install::installed::Target;
 
 /// How long a run may take, and wait for another.
 #[derive(Debug, Args)]
@@ -21,6 +25,20 @@ pub(crate) struct RunArgs {
     /// How long to wait for another run that holds the lock
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub(crate) lock_wait: Duration,
+}
+
+impl RunArgs {
+    /// The installation that a run removes or undoes, with the limits of this run.
+    pub(crate) fn target<'a, N>(
+        &self,
+        name: &'a N,
+        global: &'a Global,
+        client: &'a Client,
+        home: &'a Home,
+    ) -> Target<'a, N> {
+        let Self { timeout, lock_wait } = *self;
+        Target { name, namespace: &global.namespace, client, home, timeout, lock_wait }
+    }
 }
 
 /// The longest duration that is taken. No run lasts a year, and the clock of a machine cannot count every number of seconds.

@@ -76,7 +76,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
             ));
     }
     let mut printer = Printer::new(ui, args.output);
-    let seen = status::look_telling(ui, global, args.plan.name_given(), &mut |judged| printer.print(judged)).await?;
+    let seen = status::look_telling(global, args.plan.name_given(), &mut |judged| printer.print(judged)).await?;
     let exit = if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy };
     printer.end(&format!("control plane {}", seen.name), &seen.report(), exit)
 }

@@ -105,7 +105,7 @@ pub(crate) async fn comparison(
     display.close(compared.is_ok());
     compared.map_err(|error| {
         let failure = Failure { error, aftermath: FailureOutcome::NothingWritten };
-        control_plane_failed(ui, &plan, failure, global)
+        control_plane_failed(ui, &plan, failure)
     })
 }
 
@@ -126,13 +126,7 @@ pub(crate) async fn agent_comparison(
     let compared = compared.await;
     display.close(compared.is_ok());
     compared.map_err(|error| {
-        agent_failed(
-            ui,
-            plan,
-            Failure { error, aftermath: FailureOutcome::NothingWritten },
-            global,
-            prepared.hub.as_ref(),
-        )
+        agent_failed(plan, Failure { error, aftermath: FailureOutcome::NothingWritten }, global, prepared.hub.as_ref())
     })
 }
 

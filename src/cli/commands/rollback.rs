@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::names::ControlPlaneName;
+use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell};
 use crate::apply::{self, Deed, Kept, PlannedUndo, Source, UndoPlan};
@@ -23,7 +24,6 @@ use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::rollback::{Outcome, Prospect, Undo};
-use crate::control_plane::uninstall::Target;
 use crate::install::progress::Progress;
 use crate::inventory::{self, Release};
 use crate::k8s::ObjectRef;
@@ -57,19 +57,12 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
     let home = connect::home()?;
     let hosting = connect::connect(global).await?;
-    let target = Target {
-        name: &name,
-        namespace: &global.namespace,
-        client: &hosting.client,
-        home: &home,
-        timeout: args.run.timeout,
-        lock_wait: args.run.lock_wait,
-    };
+    let target = args.run.target(&name, global, &hosting.client, &home);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let mut outdated = false;
     let outcome = loop {
-        let undo = match target.plan_rollback(&progress).await.map_err(|error| stopped(ui, &name, global, &error))? {
+        let undo = match target.plan_rollback(&progress).await.map_err(|error| stopped(&name, &error))? {
             Prospect::Ends(outcome) => break outcome,
             Prospect::Undo(undo) => *undo,
         };
@@ -78,7 +71,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
         match until_stopped(ui, &display, "the rollback", target.undo(undo, &progress)).await? {
             // A run that held the lock until now has gone on since: what there is to undo by now is another plan.
             Err(apply::Error::Inventory(inventory::Error::PlanOutdated)) if !outdated => outdated = true,
-            done => break done.map_err(|error| stopped(ui, &name, global, &error))?,
+            done => break done.map_err(|error| stopped(&name, &error))?,
         }
     };
     told(ui, &name, global, args.output, outcome)
@@ -165,12 +158,17 @@ fn leaves(value: &Value, path: &mut String, lines: &mut Vec<String>) {
     }
 }
 
+/// A command about this control plane.
+fn about(name: &ControlPlaneName, action: fn(Subject) -> Action) -> Command {
+    Command::here(action(Subject::ControlPlane(name.to_string())))
+}
+
 /// A rollback that came to no end; or to no beginning, where the copy of the journal on this machine is of no use.
-fn stopped(ui: &Ui, name: &ControlPlaneName, global: &Global, error: &apply::Error) -> CliError {
+fn stopped(name: &ControlPlaneName, error: &apply::Error) -> CliError {
     if let apply::Error::JournalRefused { .. } = error {
-        let install = format!("`{} install control-plane {name}{}`", ui.program, global.tail());
+        let drops = format!(", {VALUES}, drops what is not believed of it");
         return engine_error("nothing is undone: the journal is not believed", error)
-            .hint(format!("or go on from what there is: {install}, {VALUES}, drops what is not believed of it"));
+            .hint(Remedy::new("or go on from what there is: ").command(about(name, Action::Install)).text(drops));
     }
     let apply::Error::Inventory(inventory::Error::File { source, .. }) = error else {
         return goes_on(engine_error("the rollback stopped", error));
@@ -178,18 +176,18 @@ fn stopped(ui: &Ui, name: &ControlPlaneName, global: &Global, error: &apply::Err
     if source.kind() != io::ErrorKind::InvalidData {
         return goes_on(engine_error("the rollback stopped", error));
     }
-    let command = |what: &str| format!("`{} {what} control-plane {name}{}`", ui.program, global.tail());
     let mut refused = engine_error(
         "nothing is undone: the cluster has lost the journal, and its copy on this machine cannot be used",
         error,
     );
     refused.exit = Exit::Refused;
     refused
-        .hint(format!(
-            "to go on from what there is: {}, {VALUES}; to remove it: {}",
-            command("install"),
-            command("uninstall")
-        ))
+        .hint(
+            Remedy::new("to go on from what there is: ")
+                .command(about(name, Action::Install))
+                .text(format!(", {VALUES}; to remove it: "))
+                .command(about(name, Action::Uninstall)),
+        )
         .hint("nothing was written to the cluster")
 }
 
@@ -223,12 +221,9 @@ pub(crate) fn told(
             let installed = installed.as_deref();
             let state = match installed {
                 Some(version) if !recorded => format!(
-                    "By its labels service version {} is installed; its record is lost, and `{} install \
-                     control-plane {name}{} --version {}`, {VALUES}, makes it again.",
+                    "By its labels service version {} is installed; its record is lost, and `{}`, {VALUES}, makes it again.",
                     visible_cell(version),
-                    ui.program,
-                    global.tail(),
-                    foreign_word(version)
+                    ui.command(&about(name, Action::Install).with(Flag::Version(version.to_owned())))
                 ),
                 installed => state(installed),
             };
@@ -273,7 +268,7 @@ pub(crate) fn told(
             for object in &result.undone {
                 let _ = writeln!(text, "  {object}");
             }
-            text.push_str(&kept(ui, name, global, &result.kept));
+            text.push_str(&kept(ui, name, &result.kept));
             let _ = writeln!(text, "{}", state(installed));
             if result.problems.is_empty() {
                 ui.out(&format.map_or(text, |format| format.of(&document())))?;
@@ -296,26 +291,23 @@ pub(crate) fn told(
             if let Some(remedy) = release.and_then(apply::Error::remedy) {
                 error = error.hint(remedy);
             }
-            Err(error.hint("run the same command again; what is undone stays undone").hint(format!(
-                "or go on with the install that was cut off, or remove what there is: `{} uninstall control-plane {name}{}`",
-                ui.program,
-                global.tail()
-            )))
+            let remove = Remedy::new("or go on with the install that was cut off, or remove what there is: ")
+                .command(about(name, Action::Uninstall));
+            Err(error.hint("run the same command again; what is undone stays undone").hint(remove))
         }
     }
 }
 
 /// What stays of data and keys, and how it is deleted.
-fn kept(ui: &Ui, name: &ControlPlaneName, global: &Global, kept: &[Kept]) -> String {
+fn kept(ui: &Ui, name: &ControlPlaneName, kept: &[Kept]) -> String {
     if kept.is_empty() {
         return String::new();
     }
     let lines: String = kept.iter().map(|kept| format!("  {}: {}\n", kept.object, visible(&kept.why))).collect();
     format!(
         "Kept, for it is not known to be of that run alone:\n{lines}\
-         To delete data for good: `{} uninstall control-plane {name}{} --delete-data`\n",
-        ui.program,
-        global.tail()
+         To delete data for good: `{}`\n",
+        ui.command(&about(name, Action::Uninstall).with(Flag::DeleteData))
     )
 }
 
@@ -335,12 +327,12 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_an_undone_run_is_told_with_the_command_that_deletes_it() {
-        let (ui, name) = (Ui::plain(), "demo".parse().unwrap());
+        let (ui, name) = (Ui::plain().at(&global()), "demo".parse().unwrap());
         let claim = ObjectRef::new(&Kind::known("", "PersistentVolumeClaim"), Some("fleet"), "data-etcd-0");
-        let told = kept(&ui, &name, &global(), &[Kept { object: claim, why: "it may hold data".to_owned() }]);
+        let told = kept(&ui, &name, &[Kept { object: claim, why: "it may hold data".to_owned() }]);
         assert!(told.contains("\n  PersistentVolumeClaim fleet/data-etcd-0: it may hold data\n"), "{told}");
         assert!(told.contains("`fleetctl uninstall control-plane demo --context west --delete-data`"), "{told}");
-        assert_eq!(kept(&ui, &name, &global(), &[]), "");
+        assert_eq!(kept(&ui, &name, &[]), "");
     }
 
     #[test]
@@ -368,12 +360,12 @@ mod tests {
 
     #[test]
     fn a_copy_that_nothing_can_be_undone_by_leads_to_install_and_uninstall() {
-        let (ui, name) = (Ui::plain(), "demo".parse().unwrap());
+        let (ui, name) = (Ui::plain().at(&global()), "demo".parse().unwrap());
         let error = |kind| -> apply::Error {
             let source = io::Error::new(kind, "StatefulSet fleet/etcd has been ready since");
             inventory::Error::File { path: "/home/ann/.fleet/demo/journal".into(), source }.into()
         };
-        let refused = stopped(&ui, &name, &global(), &error(io::ErrorKind::InvalidData));
+        let refused = stopped(&name, &error(io::ErrorKind::InvalidData));
         assert_eq!(refused.exit, Exit::Refused);
         let shown = refused.render(&ui);
         assert!(shown.contains("StatefulSet fleet/etcd has been ready since"), "{shown}");
@@ -381,6 +373,6 @@ mod tests {
             assert!(shown.contains(&format!("`fleetctl {command} control-plane demo --context west`")), "{shown}");
         }
         assert!(!shown.contains("run the same command again"), "{shown}");
-        assert_eq!(stopped(&ui, &name, &global(), &error(io::ErrorKind::PermissionDenied)).exit, Exit::Failed);
+        assert_eq!(stopped(&name, &error(io::ErrorKind::PermissionDenied)).exit, Exit::Failed);
     }
 }

@@ -7,6 +7,7 @@ use super::error::{CliError, Exit};
 use super::remedy::way_to;
 use super::terminal::Ui;
 use crate::api::registration::{Registration, state};
+use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::text::{visible, visible_cell, visible_lines};
 use crate::cli::args::global::Global;
 use crate::control_plane::error::InstallError;
@@ -72,7 +73,7 @@ pub(crate) fn local_keys(folder: &Path, source: &PkiError) -> CliError {
 }
 
 /// The error of a failed install of a control plane.
-pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<InstallError>, global: &Global) -> CliError {
+pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<InstallError>) -> CliError {
     let Failure { error, aftermath } = failure;
     let shown = match &error {
         InstallError::Preflight(checks) => return check_report::preflight_refused(checks, true),
@@ -103,9 +104,8 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
             .hint("another number of members needs a new control plane"),
         InstallError::KeysLost(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string())
             .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor an agent could be used")
-            .hint(format!(
-                "to begin anew without the data: `{} uninstall control-plane {}{} --delete-data`",
-                ui.program, plan.name, global.tail()
+            .hint(Remedy::new("to begin anew without the data: ").command(
+                Command::here(Action::Uninstall(Subject::ControlPlane(plan.name.to_string()))).with(Flag::DeleteData),
             )),
         InstallError::Local(source) => CliError::new(Exit::Failed, "LocalFile", error.to_string()).because(source),
         InstallError::Unreachable { why, .. } => CliError::new(Exit::Unhealthy, "Unreachable", error.to_string())
@@ -114,16 +114,18 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::Unhealthy(health) => {
             ui.err(&check_report::health(ui, plan.name.as_str(), &health.report, &health.facts));
             CliError::new(Exit::Unhealthy, "Unhealthy", error.to_string())
-                .hint(format!("look again with `{} status {}{}`", ui.program, plan.name, global.tail()))
+                .hint(
+                    Remedy::new("look again with ")
+                        .command(Command::here(Action::Status(Some(plan.name.to_string())))),
+                )
         }
         InstallError::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
     };
-    after(shown, ui, &format!("control-plane {}", plan.name), &aftermath, global)
+    after(shown, Subject::ControlPlane(plan.name.to_string()), &aftermath)
 }
 
 /// The error of a failed install of an agent.
 pub(crate) fn agent_failed(
-    ui: &Ui,
     plan: &workload_cluster::plan::Plan,
     failure: Failure<workload_cluster::error::InstallError>,
     global: &Global,
@@ -157,7 +159,7 @@ pub(crate) fn agent_failed(
             .hint(logs),
         E::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
     };
-    after(shown, ui, &format!("agent {}", plan.name), &aftermath, global)
+    after(shown, Subject::Agent(plan.name.to_string()), &aftermath)
 }
 
 /// Adds what the agent says of itself.
@@ -177,27 +179,27 @@ fn heard(
     shown
 }
 
-/// What became of the changes comes second, after the error itself.
-///
-/// `what` is what an uninstall would be told: `agent NAME`.
-pub(crate) fn after(shown: CliError, ui: &Ui, what: &str, aftermath: &FailureOutcome, global: &Global) -> CliError {
-    let program = ui.program;
-    let tail = global.tail();
-    let go_on = format!("to go on, run the same install again; to remove it, `{program} uninstall {what}{tail}`");
-    match aftermath {
+/// Adds the failure outcome after the error itself.
+pub(crate) fn after(shown: CliError, what: Subject, outcome: &FailureOutcome) -> CliError {
+    let uninstall = Command::here(Action::Uninstall(what));
+    let go_on = |first: &str| {
+        let advice = Remedy::new(format!("{first}; to go on, run the same install again; to remove it, "));
+        advice.command(uninstall.clone())
+    };
+    match outcome {
         FailureOutcome::NothingWritten => shown.hint("nothing was written to the cluster"),
-        FailureOutcome::Left => shown.hint(format!("what was made so far stays; {go_on}")),
-        FailureOutcome::Recorded => shown.hint(format!("the whole install was recorded by then, and stays; {go_on}")),
+        FailureOutcome::Left => shown.hint(go_on("what was made so far stays")),
+        FailureOutcome::Recorded => shown.hint(go_on("the whole install was recorded by then, and stays")),
         FailureOutcome::NotUndone(why) => {
             let mut shown = shown.cause(format!("and nothing was undone: {why}"));
             shown.exit = Exit::PartDone;
-            shown.hint(format!("what was changed stays; {go_on}"))
+            shown.hint(go_on("what was changed stays"))
         }
         FailureOutcome::RolledBack => shown.hint("everything that this run had changed was undone"),
         FailureOutcome::RollbackFailed(error) => {
             let mut shown = shown.cause(format!("and the rollback failed: {error}"));
             shown.exit = Exit::PartDone;
-            shown.hint(format!("to remove what is left: `{program} uninstall {what}{tail}`"))
+            shown.hint(Remedy::new("to remove what is left: ").command(uninstall))
         }
     }
 }
@@ -242,7 +244,7 @@ mod tests {
         ] {
             let failure = Failure { error, aftermath: FailureOutcome::NothingWritten };
             let ui = Ui::plain().at(&global);
-            let shown = control_plane_failed(&ui, &plan, failure, &global).render(&ui);
+            let shown = control_plane_failed(&ui, &plan, failure).render(&ui);
             assert!(shown.contains(&format!("`fleetctl {command}`")), "{shown}");
         }
     }
@@ -252,7 +254,7 @@ mod tests {
         let gone = || Box::new(apply::Error::Input("the registry is gone".to_owned()));
         let failed = Stopped { step: "Installing the scheduler".to_owned(), source: gone() };
         let aftermath = FailureOutcome::RollbackFailed(Box::new(apply::Error::Input("the server is gone".to_owned())));
-        let shown = after(stopped(&failed), &Ui::plain(), "control-plane demo", &aftermath, &global(""));
+        let shown = after(stopped(&failed), Subject::ControlPlane("demo".to_owned()), &aftermath);
         assert_eq!(shown.exit, Exit::PartDone);
         assert_eq!(shown.headline, "Installing the scheduler failed");
         let [first, second] = shown.causes.as_slice() else { panic!("{shown:?}") };
@@ -265,8 +267,8 @@ mod tests {
     #[test]
     fn an_install_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
         let error = CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted");
-        let shown = after(error, &Ui::plain(), "control-plane demo", &FailureOutcome::Recorded, &global(""))
-            .render(&Ui::plain());
+        let shown =
+            after(error, Subject::ControlPlane("demo".to_owned()), &FailureOutcome::Recorded).render(&Ui::plain());
         assert!(shown.contains("was recorded by then, and stays") && !shown.contains("undone"), "{shown}");
     }
 }

@@ -86,14 +86,15 @@ fn action(action: &Action) -> String {
     match action {
         Action::Install(what) => format!("install {}", subject(what)),
         Action::Uninstall(what) => format!("uninstall {}", subject(what)),
-        Action::Diff(what) => format!("diff {}", subject(what)),
-        Action::AnyDiff => "diff".to_owned(),
+        Action::Diff(what) => what.as_ref().map_or_else(|| "diff".to_owned(), |what| format!("diff {}", subject(what))),
         // A control plane is what is meant where nothing is said.
         Action::ShowRbac(Subject::ControlPlane(name)) => format!("show rbac {}", foreign_word(name)),
         Action::ShowRbac(what) => format!("show rbac {}", subject(what)),
         Action::Rollback(name) => format!("rollback {}", foreign_word(name)),
         Action::Kubeconfig(name) => format!("kubeconfig {}", foreign_word(name)),
-        Action::Status => "status".to_owned(),
+        Action::Status(name) => {
+            name.as_ref().map_or_else(|| "status".to_owned(), |name| format!("status {}", foreign_word(name)))
+        }
         Action::DeleteCluster(name) => format!("delete cluster {}", foreign_word(name)),
         Action::Versions => "versions".to_owned(),
     }

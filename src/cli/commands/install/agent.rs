@@ -141,7 +141,7 @@ async fn agent(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit
     display.close(outcome.is_ok());
     match outcome {
         Ok(installed) => finished(ui, args.output, plan, &installed),
-        Err(failure) => Err(agent_failed(ui, plan, failure, global, prepared.hub.as_ref())),
+        Err(failure) => Err(agent_failed(plan, failure, global, prepared.hub.as_ref())),
     }
 }
 

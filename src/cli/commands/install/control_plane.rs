@@ -118,7 +118,7 @@ async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs)
         }
         Err(failure) => {
             display.close(false);
-            Err(control_plane_failed(ui, &plan, failure, global))
+            Err(control_plane_failed(ui, &plan, failure))
         }
     }
 }

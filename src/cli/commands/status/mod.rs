@@ -72,7 +72,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: StatusArgs) -> Result<Ex
     if args.wait {
         return wait(ui, global, &args).await;
     }
-    let seen = look(ui, global, args.name.as_deref()).await?;
+    let seen = look(global, args.name.as_deref()).await?;
     ui.end(&print::text(ui, global, args.output, &seen), exit(&seen))
 }
 
@@ -86,7 +86,7 @@ async fn watch(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliE
     let mut shown = String::new();
     let mut changes = Changes::default();
     let began = Instant::now();
-    let mut seen = look(ui, global, args.name.as_deref()).await?;
+    let mut seen = look(global, args.name.as_deref()).await?;
     let mut took = began.elapsed();
     loop {
         let text = print::text(ui, global, args.output, &seen);
@@ -106,7 +106,7 @@ async fn next(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<(Seen, Dura
     let mut said = String::new();
     loop {
         let began = Instant::now();
-        match look(ui, global, args.name.as_deref()).await {
+        match look(global, args.name.as_deref()).await {
             Ok(seen) => return Ok((seen, began.elapsed())),
             Err(error) if error.exit == Exit::Usage => return Err(error),
             Err(error) => {
@@ -133,7 +133,7 @@ async fn wait(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliEr
     display.step("Waiting until the control plane is healthy");
     let mut last: Option<Result<Seen, CliError>> = None;
     // A look that began in time counts, but one that hangs is not waited for beyond the end.
-    while let Ok(looked) = tokio::time::timeout_at(end.into(), look(ui, global, args.name.as_deref())).await {
+    while let Ok(looked) = tokio::time::timeout_at(end.into(), look(global, args.name.as_deref())).await {
         match &looked {
             Ok(seen) if seen.is_sound() => {
                 display.done("healthy");

@@ -11,6 +11,7 @@ use kube::{Client, CustomResourceExt, ResourceExt};
 use crate::api::Cluster;
 use crate::api::labels::{INIT_SECRET, LABEL_INSTANCE};
 use crate::api::names::ControlPlaneName;
+use crate::api::remedy::{Action, Command, Remedy, Subject};
 use crate::api::text::visible_cell;
 use crate::check::inside::View;
 use crate::check::{Judged, Report};
@@ -18,7 +19,6 @@ use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{hub as connect, request_failed};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::terminal::Ui;
 use crate::control_plane::find_keys::{self, AdminKubeconfigError};
 use crate::control_plane::health::{self, Health, chain};
 use crate::control_plane::installed_status::{self, Installation};
@@ -63,13 +63,12 @@ impl Seen {
 ///
 /// The hosting cluster is asked first. Where it does not answer, or not to us, and where `--context` is the control
 /// plane's own, only what is inside is judged.
-pub(crate) async fn look(ui: &Ui, global: &Global, name: Option<&str>) -> Result<Seen, CliError> {
-    look_telling(ui, global, name, &mut |_| ()).await
+pub(crate) async fn look(global: &Global, name: Option<&str>) -> Result<Seen, CliError> {
+    look_telling(global, name, &mut |_| ()).await
 }
 
 /// As [`look`]; `tell` gets the first verdicts while others are still being found.
 pub(crate) async fn look_telling(
-    ui: &Ui,
     global: &Global,
     name: Option<&str>,
     tell: &mut dyn FnMut(&[Judged]),
@@ -109,11 +108,10 @@ pub(crate) async fn look_telling(
             (Some(name), Some(other)) => {
                 not_installed(Some(&name), global).hint(format!("there is `{}`", visible_cell(other)))
             }
-            (Some(name), None) => not_installed(Some(&name), global).hint(format!(
-                "install it with `{} install control-plane {name}{}`",
-                ui.program,
-                global.tail()
-            )),
+            (Some(name), None) => {
+                let install = Command::here(Action::Install(Subject::ControlPlane(name.to_string())));
+                not_installed(Some(&name), global).hint(Remedy::new("install it with ").command(install))
+            }
         });
     };
     let context = there.context.as_deref().unwrap_or_default();

@@ -24,7 +24,7 @@ use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::install::progress::Progress;
-use crate::workload_cluster::uninstall::{Leave, Target};
+use crate::workload_cluster::uninstall::Leave;
 
 pub(super) const EXAMPLES: &str = "\
 The agent says goodbye to the control plane first, which forgets the cluster; then it is removed here.
@@ -57,14 +57,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
     let home = connect::home()?;
     let workload = connect::connect(global).await?;
-    let target = Target {
-        name: &name,
-        namespace: &global.namespace,
-        client: &workload.client,
-        home: &home,
-        timeout: args.run.timeout,
-        lock_wait: args.run.lock_wait,
-    };
+    let target = args.run.target(&name, global, &workload.client, &home);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let unread = |error: &kube::Error| request_failed("cannot read the workload cluster", error);

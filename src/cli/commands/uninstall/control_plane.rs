@@ -63,14 +63,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
     let home = connect::home()?;
     let hosting = connect::connect(global).await?;
-    let target = Target {
-        name: &name,
-        namespace: &global.namespace,
-        client: &hosting.client,
-        home: &home,
-        timeout: args.run.timeout,
-        lock_wait: args.run.lock_wait,
-    };
+    let target = args.run.target(&name, global, &hosting.client, &home);
     let removal = Removal { delete_data: args.delete_data, ..Removal::default() };
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();

@@ -218,9 +218,8 @@ fn of_installs() -> Vec<CliError> {
     let rolled_back = |outcome| rollback::told(&ui, &plan.name, &global, None, outcome).unwrap_err();
     let unreached = "the control plane at https://192.0.2.10:32222 cannot be reached: connection timed out";
     let west = "west".parse().unwrap();
-    let of_control_plane =
-        |error: C, aftermath| control_plane_failed(&ui, &plan, Failure { error, aftermath }, &global);
-    let of_agent = |error: W, aftermath| agent_failed(&ui, &agent, Failure { error, aftermath }, &global, None);
+    let of_control_plane = |error: C, aftermath| control_plane_failed(&ui, &plan, Failure { error, aftermath });
+    let of_agent = |error: W, aftermath| agent_failed(&agent, Failure { error, aftermath }, &global, None);
     let taken = "cluster west is registered with another key; remove it first, or choose another name";
     let preflight = check::examples().into_iter().filter(|judged| judged.id == "storage").collect();
     vec![
