@@ -151,7 +151,7 @@ fn some(bed: &Bed, choice: Choice, args: &[String], steps: &mut Steps) -> Result
     steps.run("stop the clusters", || bed.down(&[]))
 }
 
-/// Format, lints, unit and command-line tests.
+/// Format, lints, unit and command-line tests, and the documentation of the code.
 fn without_clusters(bed: &Bed, steps: &mut Steps) -> Result<()> {
     steps.program("format", &mut cargo(bed, &["fmt", "--all", "--check"]))?;
     let mut clippy = cargo(bed, &["clippy", "--workspace", "--all-targets", "--quiet"]);
@@ -161,7 +161,11 @@ fn without_clusters(bed: &Bed, steps: &mut Steps) -> Result<()> {
     clippy.args(DAEMONS).args(targets(&ON_CLUSTERS));
     steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
     let without = ["test", "--package", "fleetctl", "--lib", "--bins", "--test", "house", "--test", "cli"];
-    steps.program("tests without a cluster", cargo(bed, &without).args(DAEMONS))
+    steps.program("tests without a cluster", cargo(bed, &without).args(DAEMONS))?;
+    let mut links = cargo(bed, &["doc", "--package", "fleetctl", "--no-deps", "--document-private-items", "--quiet"]);
+    steps.program("links of the documentation", links.args(DAEMONS).env("RUSTDOCFLAGS", "--deny warnings"))?;
+    let mut examples = cargo(bed, &["test", "--package", "fleetctl", "--doc", "--quiet"]);
+    steps.program("examples of the documentation", examples.args(DAEMONS))
 }
 
 /// The command that runs test targets on clusters.
