@@ -20,6 +20,10 @@ use crate::k8s::object::{ObjectRef, text};
 /// The namespace that every cluster has, where objects are checked whose own namespace is not there yet.
 const STAND_IN: &str = "default";
 
+/// Most times that an object is read again because it changed before the dry run. An object that changes faster than
+/// that is compared as it was last read.
+const READS_AGAIN: usize = 5;
+
 /// What would happen to one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,7 +74,7 @@ impl Engine {
         let server = self.server();
         let answers: Vec<Result<Option<Difference>, Error>> = stream::iter(&plan.steps)
             .filter(|step| std::future::ready(step.action.writes()))
-            .map(|step| self.difference(&server, step, plan))
+            .map(|step| self.difference(&server, step, &plan.install_uid))
             .buffered(self.options.parallel)
             .collect()
             .await;
@@ -100,16 +104,22 @@ impl Engine {
         Ok(Some(Difference { object: item.object.clone(), change, fields: Vec::new(), conflicts: Vec::new(), note }))
     }
 
-    async fn difference(&self, server: &Server, step: &Step, plan: &Plan) -> Result<Option<Difference>, Error> {
-        let hidden = |value: &Value| format!("hash:{}", digest(&plan.install_uid, value));
+    async fn difference(&self, server: &Server, step: &Step, uid: &str) -> Result<Option<Difference>, Error> {
+        let hidden = |value: &Value| format!("hash:{}", digest(uid, value));
         let hide: Option<&dyn Fn(&Value) -> String> = if step.target.is_secret() { Some(&hidden) } else { None };
         let change = if step.action == Action::Create { Change::Create } else { Change::Update };
         let mut difference =
             Difference { object: step.target.clone(), change, fields: Vec::new(), conflicts: Vec::new(), note: None };
-        let live = if change == Change::Create { None } else { self.whole(server, step).await? };
+        let mut live = if change == Change::Create { None } else { self.whole(server, step).await? };
         let mut options = ApplyOptions { force: false, dry_run: true };
+        let mut reads_again = READS_AGAIN;
         let mut after = loop {
             match server.apply(&step.kind, &step.manifest, options).await {
+                // What others change between the read and the dry run is no change of the apply.
+                Ok(written) if reads_again > 0 && live.as_ref().is_some_and(|live| differ(live, &written.object)) => {
+                    reads_again -= 1;
+                    live = self.whole(server, step).await?;
+                }
                 Ok(written) => break written.object,
                 Err(error) if error.is_conflict_with_manager() && !options.force => {
                     let mut found = conflict::read(&error, &step.target, &step.manifest, live.as_ref());
@@ -178,6 +188,13 @@ fn missing(step: &Step) -> String {
         .namespace
         .as_ref()
         .map_or_else(|| format!("the kind {}", step.target.kind), |namespace| format!("the namespace {namespace}"))
+}
+
+/// Returns true where the answer of a dry run is about another version of an object than the one that was read: a dry run
+/// keeps the version that it started from.
+fn differ(live: &Value, answer: &Value) -> bool {
+    let version = |object: &Value| text(object, "/metadata/resourceVersion").map(ToOwned::to_owned);
+    version(live).zip(version(answer)).is_some_and(|(live, answer)| live != answer)
 }
 
 /// The part of an object that people mean: without status and what the server counts.
@@ -267,6 +284,9 @@ fn pairs<'a>(before: &'a [Value], after: &'a [Value]) -> Vec<(String, Option<&'a
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use serde_json::json;
 
@@ -328,22 +348,51 @@ mod tests {
         });
         let owner = crate::inventory::Owner::new("control-plane", "demo", "fleet");
         let engine = Engine::reader(kube::Client::new(service, "default"), owner);
-        let kind = crate::api::kinds::Kind::known("apps", "StatefulSet");
         let manifest =
             json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet"}});
-        let step = Step {
+        engine.stand_in(&engine.server(), &step(manifest, Action::Create)).await
+    }
+
+    fn step(manifest: Value, action: Action) -> Step {
+        Step {
             stage: 0,
             target: ObjectRef::of(&manifest).unwrap(),
-            kind,
+            kind: crate::api::kinds::Kind::known("apps", "StatefulSet"),
             manifest,
             policy: crate::inventory::Policy::Delete,
-            action: Action::Create,
+            action,
             drift: Vec::new(),
             live: None,
             digest: String::new(),
             scaler: None,
-        };
-        engine.stand_in(&engine.server(), &step).await
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_controller_changes_before_the_dry_run_is_not_shown_as_a_change_of_ours() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let mut found = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+                "metadata": {"name": "etcd", "namespace": "fleet", "resourceVersion": "7"}, "spec": {"replicas": 1}});
+            // A controller is faster than the first dry run, and done by the second read.
+            let first_read = request.method() == http::Method::GET && reads.fetch_add(1, Ordering::SeqCst) == 0;
+            if !first_read {
+                found["metadata"]["resourceVersion"] = "8".into();
+                found["metadata"]["annotations"] = json!({"deployment.kubernetes.io/revision": "1"});
+            }
+            if request.method() == http::Method::PATCH {
+                found["spec"]["replicas"] = 3.into();
+            }
+            let body = kube::client::Body::from(found.to_string().into_bytes());
+            async { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
+        });
+        let owner = crate::inventory::Owner::new("control-plane", "demo", "fleet");
+        let engine = Engine::reader(kube::Client::new(service, "default"), owner);
+        let manifest = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": {"name": "etcd", "namespace": "fleet"}, "spec": {"replicas": 3}});
+        let found = engine.difference(&engine.server(), &step(manifest, Action::Change), "u").await.unwrap().unwrap();
+        let paths: Vec<&str> = found.fields.iter().map(|field| field.path.as_str()).collect();
+        assert_eq!(paths, [".spec.replicas"]);
     }
 
     #[tokio::test]
