@@ -17,16 +17,6 @@ pub(super) fn opaque_map(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A whole Kubernetes object in a field.
-pub(super) fn embedded_object(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "x-kubernetes-embedded-resource": true,
-        "x-kubernetes-preserve-unknown-fields": true,
-        "x-kubernetes-map-type": "atomic",
-    })
-}
-
 /// Any value at all.
 pub(super) fn anything(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
@@ -50,6 +40,16 @@ pub(super) fn condition_status(_: &mut SchemaGenerator) -> Schema {
 /// The effect of a taint.
 pub(super) fn taint_effect(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"] })
+}
+
+/// What becomes of a copy whose Schedule is deleted.
+pub(super) fn on_delete(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["Delete", "Keep"] })
+}
+
+/// What a cluster is to a group.
+pub(super) fn row_state(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["Target", "Rejected", "Lower"] })
 }
 
 /// How replicas are spread.

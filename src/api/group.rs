@@ -1,5 +1,7 @@
 //! `ScheduleGroup`: objects that are placed together, and where they went. Made by the scheduler only.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -27,11 +29,16 @@ use super::crd_schema;
         json_path = r".metadata.labels.fleet-scheduler\.io/target-cluster"
     ),
     printcolumn(name = "SCHEDULED", type_ = "boolean", json_path = ".status.scheduled"),
+    printcolumn(name = "REASON", type_ = "string", json_path = r#".status.conditions[?(@.type=="Scheduled")].reason"#),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct ScheduleGroupSpec {
     /// The policy that made the group.
     pub policy: PolicyRef,
+    /// What the end of the group's name is a hash of: `label/KEY/VALUE`, or `object/GROUP/KIND/NAMESPACE/NAME`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub key: String,
 }
 
 /// A policy by name.
@@ -73,6 +80,77 @@ pub struct ScheduleGroupStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::opaque_map")]
     pub requests: Option<Map<String, Value>>,
+    /// The chosen clusters, then the best of the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub clusters: Vec<ClusterRow>,
+    /// How the last decision came about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<DecisionRecord>,
+}
+
+/// What one cluster is to a group.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterRow {
+    /// Name of the cluster.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// `Target`, `Rejected`, or `Lower`: it would have done, and another one was better.
+    #[schemars(schema_with = "crd_schema::row_state")]
+    pub state: String,
+    /// Why it was rejected, as one word.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub reason: String,
+    /// The same with numbers.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub detail: String,
+    /// On a target: objects that it has to hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub objects: Option<i32>,
+    /// On a target: objects of these whose current state is applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub applied: Option<i32>,
+    /// On a target: objects of these that are available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub available: Option<i32>,
+    /// On a target: what the first object that is not applied or not available says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub message: String,
+    /// The cluster is not Ready: this is what it last said.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stale: bool,
+}
+
+/// How a decision came about.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionRecord {
+    /// When it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd_schema::time")]
+    pub time: Option<Time>,
+    /// What kind of place was found, such as `Room`, `Tight` or `Kept`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub how: String,
+    /// Clusters that were looked at.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub candidates: i32,
+    /// How many were rejected, by reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
+    pub rejected: BTreeMap<String, i32>,
+    /// Digest of the parts of the policy that a decision depends on: another digest means that the group is decided anew.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub policy_hash: String,
 }
 
 /// An object of the control plane's API.

@@ -22,6 +22,7 @@ pub mod lenient;
 pub mod lifetime;
 pub mod names;
 pub mod partial_list;
+pub mod placeable;
 pub mod pod_values;
 pub mod policy;
 pub mod probe;

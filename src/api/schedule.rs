@@ -37,12 +37,16 @@ use super::lenient::field;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleSpec {
-    /// The object, as it has to be applied.
-    #[schemars(schema_with = "crd_schema::embedded_object")]
-    pub manifest: Map<String, Value>,
+    /// The object as it has to be applied, as JSON text: a watch cache holds parsed objects at several times their size.
+    #[schemars(length(min = 2, max = 1_048_576))]
+    pub manifest: String,
     /// Digest of `manifest`.
     #[schemars(length(min = 1, max = 128))]
     pub hash: String,
+    /// Name of the ScheduleGroup that the source is a member of; absent where an annotation of the source places it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub group: Option<String>,
     /// The object of the control plane's API that this is a copy of.
     pub source_ref: SourceRef,
     /// How it is applied.
@@ -67,6 +71,10 @@ pub struct SourceRef {
     pub name: String,
     /// UID in the control plane's API.
     pub uid: String,
+    /// `metadata.generation` that `manifest` was made from; 0 for kinds without one.
+    #[serde(default)]
+    #[schemars(schema_with = "crd_schema::generation")]
+    pub generation: i64,
 }
 
 /// How a copy is applied.
@@ -80,13 +88,27 @@ pub struct ApplyPolicy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub leave_fields: Vec<String>,
+    /// What becomes of the copy when the Schedule is deleted.
+    #[serde(default)]
+    #[schemars(schema_with = "crd_schema::on_delete")]
+    pub on_delete: OnDelete,
+}
+
+/// What becomes of a copy when its Schedule is deleted.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnDelete {
+    /// It is deleted.
+    #[default]
+    Delete,
+    /// It stays, and its labels and annotations of this control plane are removed.
+    Keep,
 }
 
 /// What became of a copy.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleStatus {
-    /// `Applied` and `Available`.
+    /// `Applied`, `Available` and `Deleted`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -94,6 +116,21 @@ pub struct ScheduleStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub observed_hash: Option<String>,
+    /// `spec.sourceRef.generation` of what was last applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd_schema::generation")]
+    pub applied_generation: Option<i64>,
+    /// UID of the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "appliedUID")]
+    #[schemars(length(max = 64))]
+    pub applied_uid: Option<String>,
+    /// `metadata.generation` of the copy when `resource` was read; absent for kinds without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd_schema::generation")]
+    pub copy_generation: Option<i64>,
+    /// Pods of the copy, for kinds that run pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodCounts>,
     /// The part of the copy's status that its kind calls for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::opaque_map")]
@@ -102,6 +139,59 @@ pub struct ScheduleStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub message: Option<String>,
+}
+
+/// Pods of a copy, found by the chain of owners from the pod to the copy.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PodCounts {
+    /// Pods that the copy asks for.
+    #[schemars(range(min = 0))]
+    pub desired: i64,
+    /// Pods that have a node.
+    #[schemars(range(min = 0))]
+    pub bound: i64,
+    /// Pods whose requests are in the inventory that the agent published last.
+    #[schemars(range(min = 0))]
+    pub counted: i64,
+    /// Since when a pod of the copy has found no node.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::time")]
+    pub unschedulable_since: Option<Time>,
+}
+
+/// Types of the conditions of a Schedule.
+pub mod conditions {
+    /// The copy is as `spec.manifest` says.
+    pub const APPLIED: &str = "Applied";
+    /// The copy is available, by the rules of its kind.
+    pub const AVAILABLE: &str = "Available";
+    /// The copy is gone, or was left as `onDelete: Keep` says.
+    pub const DELETED: &str = "Deleted";
+}
+
+/// Reasons of the condition `Applied`.
+pub mod applied {
+    /// All is well.
+    pub const APPLIED: &str = "Applied";
+    /// The workload cluster does not serve the kind.
+    pub const KIND_NOT_SERVED: &str = "KindNotServed";
+    /// An object of that name is there and is not a copy of this control plane.
+    pub const ALREADY_EXISTS: &str = "AlreadyExists";
+    /// The API server refuses the change of a field that cannot be changed.
+    pub const REFUSED: &str = "Refused";
+    /// Another manager changes the same fields again and again.
+    pub const CONTESTED: &str = "Contested";
+    /// The agent lacks a right.
+    pub const FORBIDDEN: &str = "Forbidden";
+    /// The API server finds the object invalid.
+    pub const INVALID: &str = "Invalid";
+    /// The object is larger than a Schedule can carry.
+    pub const TOO_LARGE: &str = "TooLarge";
+    /// The namespace of the copy does not exist there.
+    pub const NAMESPACE_MISSING: &str = "NamespaceMissing";
+    /// The API server there could not be asked; the agent tries again.
+    pub const UNREACHABLE: &str = "Unreachable";
 }
 
 /// Part of the inventory of a large cluster.

@@ -1,0 +1,81 @@
+//! The kinds that can be placed onto workload clusters: what the scheduler watches, and what an agent may write.
+
+/// A kind that can be placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placeable {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// The version that is watched and applied.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Name in paths.
+    pub plural: &'static str,
+    /// Whether its objects have a namespace.
+    pub namespaced: bool,
+    /// When a copy is first applied: those of a lower wave come before.
+    pub wave: u8,
+}
+
+const fn kind(
+    wave: u8,
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+) -> Placeable {
+    Placeable { group, version, kind, plural, namespaced, wave }
+}
+
+/// All of them.
+pub const PLACEABLE: &[Placeable] = &[
+    kind(0, "", "v1", "Namespace", "namespaces", false),
+    kind(0, "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false),
+    kind(1, "", "v1", "ConfigMap", "configmaps", true),
+    kind(1, "", "v1", "Secret", "secrets", true),
+    kind(1, "", "v1", "ServiceAccount", "serviceaccounts", true),
+    kind(1, "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
+    kind(1, "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    kind(1, "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
+    kind(1, "networking.k8s.io", "v1", "IngressClass", "ingressclasses", false),
+    kind(2, "", "v1", "Service", "services", true),
+    kind(2, "", "v1", "Pod", "pods", true),
+    kind(2, "apps", "v1", "Deployment", "deployments", true),
+    kind(2, "apps", "v1", "StatefulSet", "statefulsets", true),
+    kind(2, "apps", "v1", "DaemonSet", "daemonsets", true),
+    kind(2, "apps", "v1", "ReplicaSet", "replicasets", true),
+    kind(2, "batch", "v1", "Job", "jobs", true),
+    kind(2, "batch", "v1", "CronJob", "cronjobs", true),
+    kind(2, "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
+    kind(2, "networking.k8s.io", "v1", "Ingress", "ingresses", true),
+];
+
+/// Returns the entry of a kind, whatever its version.
+pub fn find(group: &str, kind: &str) -> Option<&'static Placeable> {
+    PLACEABLE.iter().find(|entry| entry.group == group && entry.kind == kind)
+}
+
+impl Placeable {
+    /// The API version with its group, such as `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::kinds::TABLE;
+
+    #[test]
+    fn the_kinds_are_those_of_the_compiled_table() {
+        for entry in PLACEABLE {
+            let version = entry.api_version();
+            let known = TABLE.iter().find(|known| known.kind == entry.kind && known.api_version == version);
+            let known = known.unwrap_or_else(|| panic!("{version} {} is not in the table", entry.kind));
+            assert_eq!((known.plural, known.namespaced), (entry.plural, entry.namespaced));
+            assert_eq!(known.until, None);
+        }
+    }
+}
