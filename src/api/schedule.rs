@@ -6,7 +6,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::cluster::{NodeResources, Taint};
 use super::condition::Condition;
@@ -113,30 +112,35 @@ pub struct ScheduleStatus {
     #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
     /// `spec.hash` of what was last applied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(length(max = 128))]
     pub observed_hash: Option<String>,
     /// `spec.sourceRef.generation` of what was last applied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::generation")]
     pub applied_generation: Option<i64>,
     /// UID of the copy.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "appliedUID")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "appliedUID",
+        deserialize_with = "field::field"
+    )]
     #[schemars(length(max = 64))]
     pub applied_uid: Option<String>,
     /// `metadata.generation` of the copy when `resource` was read; absent for kinds without one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::generation")]
     pub copy_generation: Option<i64>,
     /// Pods of the copy, for kinds that run pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     pub pods: Option<PodCounts>,
-    /// The part of the copy's status that its kind calls for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crd_schema::opaque_map")]
-    pub resource: Option<Map<String, Value>>,
+    /// The part of the copy's status that its kind calls for, as JSON text.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(length(max = 8192))]
+    pub resource: Option<String>,
     /// For people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(length(max = 4096))]
     pub message: Option<String>,
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
 use crate::api::cluster::Taint;
+use crate::api::schedule::PodCounts;
 
 /// What is read only if it has the right shape.
 pub(crate) trait Shape: Sized {
@@ -44,6 +45,24 @@ impl Shape for String {
 impl Shape for i32 {
     fn number(number: Number) -> Option<Self> {
         number.as_i64()?.try_into().ok()
+    }
+}
+
+impl Shape for i64 {
+    fn number(number: Number) -> Option<Self> {
+        number.as_i64()
+    }
+}
+
+impl Shape for PodCounts {
+    fn map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
+        let found: BTreeMap<String, Value> = BTreeMap::map(entries)?.unwrap_or_default();
+        let count = |key| found.get(key).and_then(Value::as_i64).filter(|count| *count >= 0);
+        let (Some(desired), Some(bound), Some(counted)) = (count("desired"), count("bound"), count("counted")) else {
+            return Ok(None);
+        };
+        let since = found.get("unschedulableSince").and_then(Value::as_str).and_then(|text| text.parse().ok());
+        Ok(Some(Self { desired, bound, counted, unschedulable_since: since.map(Time) }))
     }
 }
 

@@ -22,7 +22,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::labels::SCHEDULER_MANAGER;
-use super::{Cluster, ClusterSpec, ClusterStatus};
+use super::schedule::{ApplyPolicy, SourceRef};
+use super::{
+    Cluster, ClusterSpec, ClusterStatus, Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleGroupStatus,
+    SchedulePolicy, SchedulePolicySpec, SchedulePolicyStatus, ScheduleSpec, ScheduleStatus,
+};
 use field::{Names, field, or_empty};
 
 /// Names of fields as managed fields have them, as deep as labels are.
@@ -150,6 +154,45 @@ impl Readable for CertificateSigningRequest {
     }
 }
 
+/// The `spec` of a Schedule without its manifest, which is most of it.
+#[derive(Debug, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WithoutManifest {
+    hash: String,
+    group: Option<String>,
+    source_ref: SourceRef,
+    apply_policy: Option<ApplyPolicy>,
+}
+
+/// A Schedule is read without its manifest.
+impl Readable for Schedule {
+    type Spec = WithoutManifest;
+    type Status = Option<ScheduleStatus>;
+
+    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
+        let WithoutManifest { hash, group, source_ref, apply_policy } = spec;
+        Self { metadata, spec: ScheduleSpec { manifest: String::new(), hash, group, source_ref, apply_policy }, status }
+    }
+}
+
+impl Readable for SchedulePolicy {
+    type Spec = SchedulePolicySpec;
+    type Status = Option<SchedulePolicyStatus>;
+
+    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
+        Self { metadata, spec, status }
+    }
+}
+
+impl Readable for ScheduleGroup {
+    type Spec = ScheduleGroupSpec;
+    type Status = Option<ScheduleGroupStatus>;
+
+    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
+        Self { metadata, spec, status }
+    }
+}
+
 impl<K> Readable for PartialObjectMeta<K> {
     type Spec = IgnoredAny;
     type Status = IgnoredAny;
@@ -217,7 +260,6 @@ impl<K: Resource> Resource for Lenient<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Schedule;
     use kube::core::{ObjectList, WatchEvent};
     /// Deeper than any reader follows.
     fn deep() -> String {
@@ -302,6 +344,33 @@ mod tests {
         let renewed = |time| lease(time).spec.unwrap().renew_time;
         assert_eq!(renewed("9999-12-31T23:59:59.000000Z"), None);
         assert!(renewed("2026-01-01T00:00:00.000000Z").is_some());
+    }
+
+    #[test]
+    fn a_schedule_is_read_without_its_manifest_and_whatever_its_agent_writes() {
+        let status = |status: &str| {
+            format!(
+                r#"{{"metadata": {{"name": "s", "namespace": "fleet-c-a"}}, "spec": {{"manifest": "{{}}", "hash": "h",
+                "sourceRef": {{"version": "v1", "kind": "ConfigMap", "name": "c", "uid": "u", "generation": 3}}}},
+                "status": {status}}}"#
+            )
+        };
+        let read = |text: &str| serde_json::from_str::<Lenient<Schedule>>(text).unwrap().0;
+        let good = read(&status(r#"{"observedHash": "h", "appliedGeneration": 3, "resource": "{\"replicas\": 2}"}"#));
+        assert_eq!((good.spec.manifest.as_str(), good.spec.hash.as_str()), ("", "h"));
+        assert_eq!(good.status.unwrap().applied_generation, Some(3));
+        let far =
+            r#"{"type": "Applied", "status": "True", "reason": "R", "lastTransitionTime": "9999-12-31T23:59:59Z"}"#;
+        for bad in [
+            format!(r#"{{"resource": {}}}"#, deep()),
+            r#"{"resource": 5, "pods": {"desired": 1e30}, "appliedGeneration": 1e30, "copyGeneration": "x"}"#
+                .to_owned(),
+            format!(r#"{{"conditions": [{far}], "pods": {{"unschedulableSince": "9999-12-31T23:59:59Z"}}}}"#),
+        ] {
+            let read = read(&status(&bad));
+            assert_eq!(read.spec.source_ref.name, "c", "{bad}");
+            assert!(read.status.unwrap().resource.is_none(), "{bad}");
+        }
     }
 
     #[test]
