@@ -28,6 +28,20 @@ pub const LABEL_CLUSTER: &str = "fleet-scheduler.io/cluster";
 pub const LABEL_TARGET_CLUSTER: &str = "fleet-scheduler.io/target-cluster";
 /// Annotation on source objects: place onto this cluster, without a policy.
 pub const ANNOTATION_CLUSTER: &str = "fleet-scheduler.io/cluster";
+/// Label on placed source objects: the policy that decided.
+pub const LABEL_MATCHING_POLICY: &str = "fleet-scheduler.io/matching-policy";
+/// Annotation on source objects: divide over these clusters, without a policy; `::Duplicate` at its end copies instead.
+pub const ANNOTATION_SPREAD_ONTO: &str = "fleet-scheduler.io/spread-onto";
+/// Annotation on source objects: `true` lets a copy adopt an object that is there already.
+pub const ANNOTATION_ADOPT: &str = "fleet-scheduler.io/adopt";
+/// Annotation on source objects: paths of fields that are left to others in the workload cluster, separated by commas.
+pub const ANNOTATION_LEAVE_FIELDS: &str = "fleet-scheduler.io/leave-fields";
+/// Annotation on source objects: `keep` retains the copies when the source is deleted.
+pub const ANNOTATION_ON_DELETE: &str = "fleet-scheduler.io/on-delete";
+/// Annotation on source objects: `true` lets a group with volumes move.
+pub const ANNOTATION_ALLOW_VOLUME_MOVE: &str = "fleet-scheduler.io/allow-volume-move";
+/// Prefix of the label and annotation keys that belong to the service.
+pub const OWN_KEY_PREFIX: &str = "fleet-scheduler.io/";
 /// Annotation on the namespace of one cluster in the hub: the cluster's name as registered.
 pub const ANNOTATION_ORIGINAL_NAME: &str = "fleet-scheduler.io/cluster.original-name";
 /// Annotation on a Cluster and on a CSR: the UID of the workload cluster's `kube-system` namespace.
