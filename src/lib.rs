@@ -6,6 +6,7 @@
 //! cli → control_plane, workload_cluster → install → check, chart, pki, apply
 //!       apply → diagnose, inventory → k8s → api
 //! scheduler, agent → daemon → k8s → api
+//! cli, scheduler, agent → placement → api
 //! ```
 //!
 //! `check`, `chart` and `pki` import `k8s` and `api` at most. `tests/house.rs` holds this; CONTRIBUTING.md says what each
@@ -24,5 +25,6 @@ pub mod install;
 pub mod inventory;
 pub mod k8s;
 pub mod pki;
+pub mod placement;
 pub mod scheduler;
 pub mod workload_cluster;

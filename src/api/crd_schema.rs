@@ -52,6 +52,11 @@ pub(super) fn row_state(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Target", "Rejected", "Lower"] })
 }
 
+/// How a toleration compares with a taint.
+pub(super) fn toleration_operator(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["Equal", "Exists"] })
+}
+
 /// How replicas are spread.
 pub(super) fn spread_mode(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Divide", "Duplicate"] })

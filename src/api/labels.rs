@@ -28,20 +28,22 @@ pub const LABEL_CLUSTER: &str = "fleet-scheduler.io/cluster";
 pub const LABEL_TARGET_CLUSTER: &str = "fleet-scheduler.io/target-cluster";
 /// Annotation on source objects: place onto this cluster, without a policy.
 pub const ANNOTATION_CLUSTER: &str = "fleet-scheduler.io/cluster";
+/// Label on placed source objects: the policy that decided.
+pub const LABEL_MATCHING_POLICY: &str = "fleet-scheduler.io/matching-policy";
+/// Annotation on source objects: divide over these clusters, without a policy; `::Duplicate` at its end copies instead.
+pub const ANNOTATION_SPREAD_ONTO: &str = "fleet-scheduler.io/spread-onto";
+/// Annotation on source objects: `true` lets a copy adopt an object that is there already.
+pub const ANNOTATION_ADOPT: &str = "fleet-scheduler.io/adopt";
+/// Annotation on source objects: paths of fields that are left to others in the workload cluster, separated by commas.
+pub const ANNOTATION_LEAVE_FIELDS: &str = "fleet-scheduler.io/leave-fields";
+/// Annotation on source objects: `keep` retains the copies when the source is deleted.
+pub const ANNOTATION_ON_DELETE: &str = "fleet-scheduler.io/on-delete";
+/// Annotation on source objects: `true` lets a group with volumes move.
+pub const ANNOTATION_ALLOW_VOLUME_MOVE: &str = "fleet-scheduler.io/allow-volume-move";
+/// Prefix of the label and annotation keys that belong to the service.
+pub const OWN_KEY_PREFIX: &str = "fleet-scheduler.io/";
 /// Annotation on a placed source object that went to several clusters: all of them, comma-separated.
 pub const ANNOTATION_TARGET_CLUSTERS: &str = "fleet-scheduler.io/target-clusters";
-/// Label on groups: the policy that made them.
-pub const LABEL_MATCHING_POLICY: &str = "fleet-scheduler.io/matching-policy";
-/// Annotation on source objects: divide over these clusters, without a policy.
-pub const ANNOTATION_SPREAD_ONTO: &str = "fleet-scheduler.io/spread-onto";
-/// Annotation on source objects: `true` lets a copy take over an object that is there already.
-pub const ANNOTATION_ADOPT: &str = "fleet-scheduler.io/adopt";
-/// Annotation on source objects: comma-separated field paths that copies leave to others.
-pub const ANNOTATION_LEAVE_FIELDS: &str = "fleet-scheduler.io/leave-fields";
-/// Annotation on source objects: `keep` lets copies stay when the source is deleted.
-pub const ANNOTATION_ON_DELETE: &str = "fleet-scheduler.io/on-delete";
-/// Annotation on source objects with a volume: `true` lets them move without their data.
-pub const ANNOTATION_ALLOW_VOLUME_MOVE: &str = "fleet-scheduler.io/allow-volume-move";
 /// Label on copies in a workload cluster: first 8 characters of the UID of the control plane's namespace `kube-system`.
 pub const LABEL_PLACED_BY: &str = "fleet-scheduler.io/placed-by";
 /// Annotation on copies: UID of their Schedule.

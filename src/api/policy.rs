@@ -39,6 +39,13 @@ pub struct SchedulePolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::ordered_selector")]
     pub ordered_cluster_selector: Option<LabelSelector>,
+    /// Cluster taints that this policy's objects tolerate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub cluster_tolerations: Vec<ClusterToleration>,
+    /// Of several policies that match an object, the one with the higher priority decides; then the older one.
+    #[serde(default)]
+    pub priority: i32,
     /// Keeps objects together; absent places each object alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_by: Option<GroupBy>,
@@ -82,6 +89,31 @@ pub struct KindSelector {
     pub kind: String,
 }
 
+/// A toleration of cluster taints.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterToleration {
+    /// Key of the taint; empty with `Exists` is every key.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 317))]
+    pub key: String,
+    /// `Equal` compares the value, `Exists` does not.
+    #[serde(default = "equal")]
+    #[schemars(schema_with = "crd_schema::toleration_operator")]
+    pub operator: String,
+    /// Value of the taint.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub value: String,
+    /// Effect of the taint; absent is every effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd_schema::taint_effect")]
+    pub effect: Option<String>,
+}
+
+fn equal() -> String {
+    "Equal".to_owned()
+}
+
 /// What makes a group.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -103,9 +135,9 @@ pub struct SpreadConstraints {
     #[serde(default = "by_name")]
     #[schemars(length(min = 1, max = 317))]
     pub topology_key: String,
-    /// Share of the replicas by domain; absent divides evenly.
+    /// Share of the replicas by domain, each domain once; absent divides evenly.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["topologyValue"]))]
     #[x_kube(validation = Rule::new(sums_to_100()).message("the percentages must add up to 100"))]
     pub percentage_split: Vec<PercentageSplit>,
     /// Edits by domain.

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
 use crate::api::cluster::{NodeResources, Taint};
-use crate::api::quantity::{Milli, parse, print};
-
-/// Amounts by resource.
-pub type Amounts = BTreeMap<String, Milli>;
+use crate::api::quantity::{Milli, print};
+pub use crate::placement::pods::Amounts;
+use crate::placement::pods::{add, amounts, pod_requests};
 
 /// A node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +36,6 @@ pub struct PodFacts {
     pub requests: Amounts,
 }
 
-fn amounts(quantities: Option<&BTreeMap<String, Quantity>>) -> Amounts {
-    quantities.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), parse(&q.0)?))).collect()
-}
-
 /// Returns the facts of a node.
 pub fn node_facts(node: &Node) -> NodeFacts {
     let spec = node.spec.clone().unwrap_or_default();
@@ -65,50 +59,6 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let node = spec.node_name.clone().filter(|n| !n.is_empty())?;
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
     (!["Succeeded", "Failed"].contains(&phase)).then(|| PodFacts { node, requests: pod_requests(spec) })
-}
-
-fn requests(resources: Option<&ResourceRequirements>) -> Amounts {
-    amounts(resources.and_then(|r| r.requests.as_ref()))
-}
-
-fn add(to: &mut Amounts, more: &Amounts) {
-    for (name, value) in more {
-        *to.entry(name.clone()).or_default() += value;
-    }
-}
-
-fn raise(to: &mut Amounts, at_least: &Amounts) {
-    for (name, value) in at_least {
-        let entry = to.entry(name.clone()).or_default();
-        *entry = (*entry).max(*value);
-    }
-}
-
-/// Returns the effective requests of a pod: containers and sidecars together, or the largest moment of its start; what is set for
-/// the pod as a whole counts instead; overhead on top.
-fn pod_requests(spec: &PodSpec) -> Amounts {
-    let mut running = Amounts::new();
-    for container in &spec.containers {
-        add(&mut running, &requests(container.resources.as_ref()));
-    }
-    let mut sidecars = Amounts::new();
-    let mut start = Amounts::new();
-    for container in spec.init_containers.iter().flatten() {
-        let own = requests(container.resources.as_ref());
-        if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut running, &own);
-            add(&mut sidecars, &own);
-            raise(&mut start, &sidecars);
-        } else {
-            let mut moment = sidecars.clone();
-            add(&mut moment, &own);
-            raise(&mut start, &moment);
-        }
-    }
-    raise(&mut running, &start);
-    running.extend(requests(spec.resources.as_ref()));
-    add(&mut running, &amounts(spec.overhead.as_ref()));
-    running
 }
 
 /// Returns the free resources by node: allocatable less the requests of its pods; nothing on a node that takes no pods.

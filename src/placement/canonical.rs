@@ -1,0 +1,57 @@
+//! A JSON value as one text that does not depend on the order of its keys.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// Writes a value without blanks, maps in the order of their keys.
+pub fn canonical(value: &Value) -> String {
+    let mut text = String::new();
+    write(&mut text, value);
+    text
+}
+
+fn write(text: &mut String, value: &Value) {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            text.push('{');
+            for (at, (key, value)) in entries.into_iter().enumerate() {
+                if at > 0 {
+                    text.push(',');
+                }
+                write(text, &Value::String(key.clone()));
+                text.push(':');
+                write(text, value);
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push('[');
+            for (at, value) in items.iter().enumerate() {
+                if at > 0 {
+                    text.push(',');
+                }
+                write(text, value);
+            }
+            text.push(']');
+        }
+        // Writing to a String cannot fail.
+        scalar => _ = write!(text, "{scalar}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_keys_does_not_matter() {
+        let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        let (a, b) =
+            (read(r#"{"b":[1,{"y":"\"","x":null}],"a":1.5}"#), read(r#"{"a":1.5,"b":[1,{"x":null,"y":"\""}]}"#));
+        assert_eq!(canonical(&a), canonical(&b));
+        assert_eq!(read(&canonical(&a)), a);
+    }
+}

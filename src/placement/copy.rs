@@ -1,0 +1,245 @@
+//! The manifest of one copy: the source without what only the control plane needs, with its share and its overrides.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::canonical::canonical;
+use super::facts::Facts;
+use super::field_path::{FieldPath, PathError};
+use super::matching::Policy;
+use crate::api::digest;
+use crate::api::labels::OWN_KEY_PREFIX;
+use crate::api::policy::FieldOverride;
+
+/// Largest manifest that is copied, in bytes.
+pub const LARGEST: usize = 1 << 20;
+
+/// A copy that cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// An override that does not go with the object.
+    #[error(transparent)]
+    Override(#[from] PathError),
+    /// More than an object of the control plane's API can hold.
+    #[error("the object has {bytes} bytes; at most {LARGEST} can be copied")]
+    TooLarge {
+        /// Its size as JSON.
+        bytes: usize,
+    },
+}
+
+impl CopyError {
+    /// Returns the reason as conditions name it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Override(error) => error.code(),
+            Self::TooLarge { .. } => "TooLarge",
+        }
+    }
+}
+
+/// The part of an object's pods that one copy runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// Replicas of a Deployment, StatefulSet or ReplicaSet.
+    Replicas(i64),
+    /// The part of a Job.
+    Job {
+        /// Pods that have to succeed.
+        completions: i64,
+        /// Pods at a time.
+        parallelism: i64,
+    },
+}
+
+/// One copy, ready to be recorded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Copy {
+    /// What the agent applies; of a Secret without its data.
+    pub manifest: Value,
+    /// `data` and `stringData` of a Secret, which never enter a Schedule.
+    pub payload: Option<Map<String, Value>>,
+    /// Digest of both.
+    pub hash: String,
+}
+
+/// Makes a copy of an object: strips what only the control plane needs, sets the share, then applies the overrides in order.
+///
+/// # Errors
+/// An override that does not go with the object, and an object that is too large.
+pub fn make(source: &Value, share: Option<Share>, overrides: &[&FieldOverride]) -> Result<Copy, CopyError> {
+    let mut manifest = source.clone();
+    strip(&mut manifest);
+    if let (Some(share), Some(spec)) = (share, manifest.get_mut("spec").and_then(Value::as_object_mut)) {
+        match share {
+            Share::Replicas(replicas) => {
+                spec.insert("replicas".to_owned(), replicas.into());
+            }
+            Share::Job { completions, parallelism } => {
+                spec.insert("completions".to_owned(), completions.into());
+                spec.insert("parallelism".to_owned(), parallelism.into());
+            }
+        }
+    }
+    for edit in overrides {
+        let path = FieldPath::parse(&edit.field_path)?;
+        path.check_allowed()?;
+        path.set(&mut manifest, edit.value.static_value.clone())?;
+    }
+    strip_metadata(&mut manifest);
+    let text = canonical(&manifest);
+    if text.len() > LARGEST {
+        return Err(CopyError::TooLarge { bytes: text.len() });
+    }
+    let hash = digest::full(text.as_bytes());
+    Ok(Copy { payload: take_payload(&mut manifest), manifest, hash })
+}
+
+/// Returns the edits of a policy for an object in a domain, in the order in which they are written.
+pub fn overrides<'a>(policy: &'a Policy, domain: &str, facts: &Facts) -> Vec<&'a FieldOverride> {
+    let api_version = facts.api_version();
+    let spread = policy.spec.spread_constraints.iter();
+    let of_domain = spread.flat_map(|spread| &spread.overrides).filter(|one| one.topology_value == domain);
+    let of_object = of_domain.flat_map(|one| &one.resources).filter(|one| {
+        one.kind == facts.key.kind()
+            && one.api_version == api_version
+            && one.name == facts.key.name()
+            && one.namespace.as_deref().unwrap_or_default() == facts.key.namespace()
+    });
+    of_object.flat_map(|one| &one.edits).collect()
+}
+
+/// Returns the paths of a policy's overrides that can never be applied, with what is wrong.
+pub fn path_errors(policy: &Policy) -> Vec<PathError> {
+    let domains = policy.spec.spread_constraints.iter().flat_map(|spread| &spread.overrides);
+    let edits = domains.flat_map(|domain| &domain.resources).flat_map(|resource| &resource.edits);
+    edits.filter_map(|edit| FieldPath::parse(&edit.field_path).and_then(|path| path.check_allowed()).err()).collect()
+}
+
+/// Returns the fields of a copy that are left to others in the workload cluster: what the source asks for, and the
+/// replicas of what an autoscaler that is placed too scales.
+pub fn leave_fields(facts: &Facts, is_scaled: bool) -> Vec<String> {
+    let mut fields = facts.asks.leave_fields.clone();
+    let replicas = "spec.replicas";
+    if is_scaled && !fields.iter().any(|field| field == replicas) {
+        fields.push(replicas.to_owned());
+    }
+    fields
+}
+
+/// Returns the manifest of a namespace that copies need, with the labels of the source.
+pub fn namespace(name: &str, labels: &BTreeMap<String, String>) -> Value {
+    let labels: BTreeMap<_, _> = labels.iter().filter(|(key, _)| !key.starts_with(OWN_KEY_PREFIX)).collect();
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
+}
+
+/// Takes the data out of a Secret.
+fn take_payload(manifest: &mut Value) -> Option<Map<String, Value>> {
+    let is_secret = manifest["apiVersion"] == "v1" && manifest["kind"] == "Secret";
+    let object = manifest.as_object_mut().filter(|_| is_secret)?;
+    let parts = ["data", "stringData"].into_iter();
+    Some(parts.filter_map(|part| Some((part.to_owned(), object.remove(part)?))).collect())
+}
+
+/// What the API server keeps in the metadata, and what belongs to the source alone.
+const METADATA: [&str; 11] = [
+    "uid",
+    "resourceVersion",
+    "generation",
+    "generateName",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "managedFields",
+    "ownerReferences",
+    "finalizers",
+];
+
+/// Annotations that are true only where they were written.
+const ANNOTATIONS: [&str; 2] =
+    ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"];
+
+/// Labels by which a Job finds its pods.
+const JOB_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
+
+fn remove(value: Option<&mut Value>, keys: &[&str]) {
+    if let Some(map) = value.and_then(Value::as_object_mut) {
+        keys.iter().for_each(|key| _ = map.remove(*key));
+    }
+}
+
+fn strip_metadata(manifest: &mut Value) {
+    remove(manifest.get_mut("metadata"), &METADATA);
+    for name in ["labels", "annotations"] {
+        let pointer = format!("/metadata/{name}");
+        let Some(map) = manifest.pointer_mut(&pointer).and_then(Value::as_object_mut) else { continue };
+        map.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX) && !ANNOTATIONS.contains(&key.as_str()));
+        if map.is_empty() {
+            remove(manifest.get_mut("metadata"), &[name]);
+        }
+    }
+}
+
+/// Removes what a copy must not have.
+fn strip(manifest: &mut Value) {
+    strip_metadata(manifest);
+    remove(Some(manifest), &["status"]);
+    let core = manifest["apiVersion"] == "v1";
+    let kind = manifest["kind"].as_str().unwrap_or_default().to_owned();
+    match kind.as_str() {
+        "Service" if core => strip_service(manifest),
+        "Namespace" if core => remove(manifest.get_mut("spec"), &["finalizers"]),
+        "PersistentVolumeClaim" if core => {
+            remove(manifest.get_mut("spec"), &["volumeName"]);
+            if let Some(map) = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+                map.retain(|key, _| !key.starts_with("pv.kubernetes.io/"));
+            }
+        }
+        "Pod" if core => strip_pod(manifest),
+        "Job" => {
+            remove(manifest.get_mut("spec"), &["ttlSecondsAfterFinished"]);
+            if manifest.pointer("/spec/manualSelector") != Some(&Value::Bool(true)) {
+                remove(manifest.get_mut("spec"), &["selector"]);
+                for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+                    remove(manifest.pointer_mut(labels), &JOB_LABELS);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Addresses and ports that the control plane gave; a headless Service stays headless.
+fn strip_service(manifest: &mut Value) {
+    if manifest.pointer("/spec/clusterIP").and_then(Value::as_str) != Some("None") {
+        remove(manifest.get_mut("spec"), &["clusterIP", "clusterIPs"]);
+    }
+    remove(manifest.get_mut("spec"), &["healthCheckNodePort"]);
+    if let Some(ports) = manifest.pointer_mut("/spec/ports").and_then(Value::as_array_mut) {
+        ports.iter_mut().for_each(|port| remove(Some(port), &["nodePort"]));
+    }
+}
+
+/// The node, and the volumes of tokens that the API server added.
+fn strip_pod(manifest: &mut Value) {
+    remove(manifest.get_mut("spec"), &["nodeName"]);
+    let is_token = |volume: &Value| {
+        let sources = volume.pointer("/projected/sources").and_then(Value::as_array);
+        volume["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"))
+            && sources.is_some_and(|sources| sources.iter().any(|one| one.get("serviceAccountToken").is_some()))
+    };
+    let Some(volumes) = manifest.pointer_mut("/spec/volumes").and_then(Value::as_array_mut) else { return };
+    let names: Vec<Value> = volumes.iter().filter(|one| is_token(one)).map(|volume| volume["name"].clone()).collect();
+    volumes.retain(|volume| !names.contains(&volume["name"]));
+    for list in ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"] {
+        let containers = manifest.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for mounts in containers.filter_map(|one| one.get_mut("volumeMounts")?.as_array_mut()) {
+            mounts.retain(|mount| !names.contains(&mount["name"]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

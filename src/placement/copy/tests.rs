@@ -1,0 +1,116 @@
+use super::*;
+use crate::api::policy::OverrideValue;
+
+fn copy(source: &Value) -> Copy {
+    make(source, None, &[]).unwrap()
+}
+
+fn edit(path: &str, value: Value) -> FieldOverride {
+    FieldOverride { field_path: path.to_owned(), value: OverrideValue { static_value: value } }
+}
+
+fn deployment() -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "1", "resourceVersion": "2", "generation": 3,
+            "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [], "finalizers": ["x"],
+            "labels": { "app": "web", "fleet-scheduler.io/target-cluster": "a" },
+            "annotations": { "deployment.kubernetes.io/revision": "4", "fleet-scheduler.io/adopt": "true" },
+        },
+        "spec": { "replicas": 3, "template": {} },
+        "status": { "replicas": 3 },
+    })
+}
+
+#[test]
+fn what_only_the_control_plane_needs_is_stripped() {
+    let expected = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": "web", "namespace": "shop", "labels": { "app": "web" } },
+        "spec": { "replicas": 3, "template": {} },
+    });
+    assert_eq!(copy(&deployment()).manifest, expected);
+}
+
+#[test]
+fn a_share_comes_before_the_overrides() {
+    let source = deployment();
+    assert_eq!(make(&source, Some(Share::Replicas(2)), &[]).unwrap().manifest["spec"]["replicas"], 2);
+    let nine = edit("spec.replicas", json!(9));
+    assert_eq!(make(&source, Some(Share::Replicas(2)), &[&nine]).unwrap().manifest["spec"]["replicas"], 9);
+    let missing = edit("spec.template.list[0]", json!(9));
+    assert_eq!(make(&source, None, &[&missing]).unwrap_err().code(), "PathNotFound");
+    let version = edit("metadata.resourceVersion", json!("9"));
+    assert!(make(&source, None, &[&version]).unwrap().manifest["metadata"].get("resourceVersion").is_none());
+}
+
+#[test]
+fn the_hash_follows_the_copy_and_not_the_source() {
+    let mut touched = deployment();
+    touched["metadata"]["resourceVersion"] = json!("77");
+    touched["status"] = json!({});
+    assert_eq!(copy(&touched).hash, copy(&deployment()).hash);
+    touched["spec"]["replicas"] = json!(4);
+    assert_ne!(copy(&touched).hash, copy(&deployment()).hash);
+}
+
+#[test]
+fn the_data_of_a_secret_is_apart_and_in_the_hash() {
+    let secret = |data: &str| {
+        copy(
+            &json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" }, "type": "Opaque", "data": { "k": data } }),
+        )
+    };
+    let one = secret("YQ==");
+    assert!(one.manifest.get("data").is_none());
+    assert_eq!(one.manifest["type"], "Opaque");
+    assert_eq!(Value::from(one.payload.unwrap()), json!({ "data": { "k": "YQ==" } }));
+    assert_ne!(one.hash, secret("Yg==").hash);
+}
+
+#[test]
+fn a_service_loses_its_addresses_unless_it_is_headless() {
+    let service = |ip: &str| {
+        copy(&json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s" }, "spec": {
+            "clusterIP": ip, "clusterIPs": [ip], "ports": [{ "port": 80, "nodePort": 30_000 }] } }))
+        .manifest["spec"]
+            .clone()
+    };
+    assert_eq!(service("10.0.0.1"), json!({ "ports": [{ "port": 80 }] }));
+    assert_eq!(service("None"), json!({ "clusterIP": "None", "clusterIPs": ["None"], "ports": [{ "port": 80 }] }));
+}
+
+#[test]
+fn a_job_gets_a_selector_of_its_own() {
+    let mut job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "j" }, "spec": {
+        "ttlSecondsAfterFinished": 5, "selector": { "matchLabels": {} },
+        "template": { "metadata": { "labels": { "controller-uid": "1", "app": "j" } } } } });
+    assert_eq!(copy(&job).manifest["spec"], json!({ "template": { "metadata": { "labels": { "app": "j" } } } }));
+    job["spec"]["manualSelector"] = json!(true);
+    assert!(copy(&job).manifest["spec"].get("selector").is_some());
+}
+
+#[test]
+fn a_pod_loses_its_node_and_its_token() {
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "spec": {
+        "nodeName": "n",
+        "volumes": [
+            { "name": "kube-api-access-x", "projected": { "sources": [{ "serviceAccountToken": {} }] } },
+            { "name": "data" },
+        ],
+        "containers": [{ "name": "c", "volumeMounts": [{ "name": "kube-api-access-x" }, { "name": "data" }] }] } });
+    let expected = json!({
+        "volumes": [{ "name": "data" }],
+        "containers": [{ "name": "c", "volumeMounts": [{ "name": "data" }] }],
+    });
+    assert_eq!(copy(&pod).manifest["spec"], expected);
+}
+
+#[test]
+fn what_is_too_large_is_refused() {
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "k": "x".repeat(LARGEST) } });
+    assert_eq!(make(&map, None, &[]).unwrap_err().code(), "TooLarge");
+}

@@ -1,0 +1,347 @@
+//! What an object asks of placement: a manifest reduced to less than a kilobyte.
+//!
+//! [`Facts::read`] is the only reader of manifests; everything else in this room works on what it returns.
+
+mod never;
+mod object_key;
+mod references;
+mod shape;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use never::Never;
+pub use object_key::ObjectKey;
+pub use references::Reference;
+pub use shape::{Ignored, Shape};
+
+use crate::api::labels::{
+    ANNOTATION_ADOPT, ANNOTATION_ALLOW_VOLUME_MOVE, ANNOTATION_CLUSTER, ANNOTATION_LEAVE_FIELDS, ANNOTATION_ON_DELETE,
+    ANNOTATION_SPREAD_ONTO, OWN_KEY_PREFIX,
+};
+use crate::api::{digest, kinds};
+use crate::placement::canonical::canonical;
+
+/// An object that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FactsError {
+    /// A field without which there is no object.
+    #[error("the object has no {0}")]
+    Missing(&'static str),
+    /// Pods that no API server would accept.
+    #[error("the pod template of {object} cannot be read: {reason}")]
+    Pods {
+        /// The object.
+        object: ObjectKey,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What placement knows of one object.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Group, kind, namespace and name.
+    pub key: ObjectKey,
+    /// API version within the group.
+    pub version: String,
+    /// UID in the control plane's API; empty for an object that is not there yet.
+    #[serde(default)]
+    pub uid: String,
+    /// Generation; 0 for kinds without one.
+    #[serde(default)]
+    pub generation: i64,
+    /// When it was created.
+    #[serde(default)]
+    pub created: Option<Timestamp>,
+    /// Its labels, without those of the service.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// What its annotations ask for.
+    #[serde(default)]
+    pub asks: Asks,
+    /// How many pods it runs.
+    #[serde(default)]
+    pub workload: Workload,
+    /// What one of its pods asks for; absent for kinds without pods.
+    #[serde(default, serialize_with = "shape::write", deserialize_with = "shape::read")]
+    pub shape: Option<Arc<Shape>>,
+    /// Whether it holds data that does not move along: a PersistentVolumeClaim, or templates of them.
+    #[serde(default)]
+    pub volumes: bool,
+    /// What it scales, if it is a HorizontalPodAutoscaler.
+    #[serde(default)]
+    pub scales: Option<Scales>,
+    /// Objects that its pods need.
+    #[serde(default)]
+    pub references: Vec<Reference>,
+    /// Why it is never placed, if so.
+    #[serde(default)]
+    pub never: Option<Never>,
+    /// Digest of what a copy and a decision depend on: the same digest, nothing to do.
+    pub hash: String,
+}
+
+/// What the annotations of an object ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asks {
+    /// The one cluster to place onto; empty keeps the object in the control plane.
+    pub cluster: Option<String>,
+    /// The clusters to spread over.
+    pub spread_onto: Option<SpreadOnto>,
+    /// Adopt an object that is there already.
+    pub adopt: bool,
+    /// Fields that are left to others in the workload cluster.
+    pub leave_fields: Vec<String>,
+    /// Retain the copies when the source is deleted.
+    pub keep_on_delete: bool,
+    /// Its volumes do not keep the group from moving.
+    pub allow_volume_move: bool,
+}
+
+/// The annotation `spread-onto`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpreadOnto {
+    /// Clusters, the preferred first, each once.
+    pub clusters: Vec<String>,
+    /// Copies instead of dividing.
+    pub duplicate: bool,
+}
+
+impl SpreadOnto {
+    fn read(text: &str) -> Self {
+        let (list, duplicate) = match text.trim().rsplit_once("::") {
+            Some((list, "Duplicate")) => (list, true),
+            Some((list, "Divide")) => (list, false),
+            _ => (text, false),
+        };
+        let mut clusters: Vec<String> = Vec::new();
+        for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            if !clusters.iter().any(|one| one == name) {
+                clusters.push(name.to_owned());
+            }
+        }
+        Self { clusters, duplicate }
+    }
+}
+
+/// How many pods an object runs, and of which kind of controller.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Workload {
+    /// No pods.
+    #[default]
+    None,
+    /// A Deployment, StatefulSet or ReplicaSet with so many.
+    Replicas(i64),
+    /// A Job.
+    Job {
+        /// Pods that have to succeed; absent for a work queue.
+        completions: Option<i64>,
+        /// Pods at a time.
+        parallelism: i64,
+        /// Each completion has a number.
+        indexed: bool,
+    },
+    /// A CronJob whose Jobs run so many pods at a time.
+    CronJob {
+        /// Pods at a time.
+        pods: i64,
+    },
+    /// A bare Pod.
+    Pod,
+    /// One pod a node.
+    DaemonSet,
+}
+
+impl Workload {
+    /// Returns the pods that need room at the same time. A DaemonSet has as many as there are nodes, which is not known here: 0.
+    pub fn pods(self) -> i64 {
+        match self {
+            Self::None | Self::DaemonSet => 0,
+            Self::Replicas(replicas) => replicas,
+            Self::Job { completions, parallelism, .. } => completions.unwrap_or(i64::MAX).min(parallelism),
+            Self::CronJob { pods } => pods,
+            Self::Pod => 1,
+        }
+    }
+
+    /// Whether its pods can be divided over clusters.
+    pub fn is_dividable(self) -> bool {
+        matches!(self, Self::Replicas(_) | Self::Job { completions: Some(_), indexed: false, .. })
+    }
+
+    /// Whether it runs pods and goes to one cluster whole.
+    pub fn is_undividable(self) -> bool {
+        match self {
+            Self::Job { .. } => !self.is_dividable(),
+            Self::CronJob { .. } | Self::Pod => true,
+            Self::None | Self::Replicas(_) | Self::DaemonSet => false,
+        }
+    }
+
+    /// Whether it begins anew when it moves.
+    pub fn runs_once(self) -> bool {
+        matches!(self, Self::Job { .. } | Self::Pod)
+    }
+}
+
+/// What a HorizontalPodAutoscaler scales.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scales {
+    /// API group of the target, if it is given.
+    pub group: Option<String>,
+    /// Kind of the target.
+    pub kind: String,
+    /// Name of the target.
+    pub name: String,
+    /// Fewest replicas that it asks for.
+    pub min_replicas: i64,
+}
+
+impl Scales {
+    /// Whether an object in the autoscaler's namespace is its target.
+    pub fn is_target(&self, key: &ObjectKey) -> bool {
+        key.kind() == self.kind
+            && key.name() == self.name
+            && self.group.as_deref().is_none_or(|group| group == key.group())
+    }
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer).and_then(Value::as_str)
+}
+
+/// Reads the strings of a map, such as labels.
+fn strings(value: Option<&Value>) -> BTreeMap<String, String> {
+    let entries = value.and_then(Value::as_object).into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+impl Facts {
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// An object without API version, kind or name, and pods that no API server would accept.
+    pub fn read(manifest: &Value) -> Result<Self, FactsError> {
+        let api_version = text(manifest, "/apiVersion").ok_or(FactsError::Missing("apiVersion"))?;
+        let kind = text(manifest, "/kind").ok_or(FactsError::Missing("kind"))?;
+        let name = text(manifest, "/metadata/name").ok_or(FactsError::Missing("name"))?;
+        let (group, version) = kinds::split_api_version(api_version);
+        let key = ObjectKey::new(group, kind, text(manifest, "/metadata/namespace").unwrap_or_default(), name);
+        let pods = shape::template(&key, manifest);
+        let spec = pods.map(shape::pod_spec).transpose();
+        let spec = spec.map_err(|reason| FactsError::Pods { object: key.clone(), reason })?;
+        let mut labels = strings(manifest.pointer("/metadata/labels"));
+        labels.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX));
+        let templates = manifest.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+        let volumes = key.is("", "PersistentVolumeClaim") || templates.is_some_and(|templates| !templates.is_empty());
+        let shape =
+            spec.as_ref().zip(pods).map(|(spec, pods)| Arc::new(Shape::new(spec, pods, key.namespace(), volumes)));
+        Ok(Self {
+            version: version.to_owned(),
+            uid: text(manifest, "/metadata/uid").unwrap_or_default().to_owned(),
+            generation: manifest.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default(),
+            created: text(manifest, "/metadata/creationTimestamp").and_then(|time| time.parse().ok()),
+            labels,
+            asks: asks(manifest),
+            workload: workload(&key, manifest),
+            shape,
+            volumes,
+            scales: scales(&key, manifest),
+            references: spec.as_ref().map(references::of_pods).unwrap_or_default(),
+            never: never::never(&key, manifest),
+            hash: hash(manifest),
+            key,
+        })
+    }
+
+    /// Returns the API version: `v1`, or `apps/v1`.
+    pub fn api_version(&self) -> String {
+        match self.key.group() {
+            "" => self.version.clone(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+}
+
+fn asks(manifest: &Value) -> Asks {
+    let annotations = manifest.pointer("/metadata/annotations");
+    let get = |key: &str| annotations.and_then(|all| all.get(key)).and_then(Value::as_str);
+    let is_true = |key: &str| get(key) == Some("true");
+    let fields = get(ANNOTATION_LEAVE_FIELDS).unwrap_or_default().split(',').map(str::trim);
+    Asks {
+        cluster: get(ANNOTATION_CLUSTER).map(|name| name.trim().to_owned()),
+        spread_onto: get(ANNOTATION_SPREAD_ONTO).map(SpreadOnto::read),
+        adopt: is_true(ANNOTATION_ADOPT),
+        leave_fields: fields.filter(|path| !path.is_empty()).map(str::to_owned).collect(),
+        keep_on_delete: get(ANNOTATION_ON_DELETE) == Some("keep"),
+        allow_volume_move: is_true(ANNOTATION_ALLOW_VOLUME_MOVE),
+    }
+}
+
+fn workload(key: &ObjectKey, manifest: &Value) -> Workload {
+    let number = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_i64).map(|number| number.max(0));
+    let pods = |spec: &str| {
+        let completions = number(&format!("{spec}/completions"));
+        let parallelism = number(&format!("{spec}/parallelism"));
+        // The API server sets both to 1 where neither is set.
+        let completions = if completions.is_none() && parallelism.is_none() { Some(1) } else { completions };
+        (completions, parallelism.unwrap_or(1))
+    };
+    match (key.group(), key.kind()) {
+        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") => {
+            Workload::Replicas(number("/spec/replicas").unwrap_or(1))
+        }
+        ("apps", "DaemonSet") => Workload::DaemonSet,
+        ("batch", "Job") => {
+            let (completions, parallelism) = pods("/spec");
+            let indexed = text(manifest, "/spec/completionMode") == Some("Indexed");
+            Workload::Job { completions, parallelism, indexed }
+        }
+        ("batch", "CronJob") => {
+            let (completions, parallelism) = pods("/spec/jobTemplate/spec");
+            Workload::CronJob { pods: completions.unwrap_or(i64::MAX).min(parallelism) }
+        }
+        ("", "Pod") => Workload::Pod,
+        _ => Workload::None,
+    }
+}
+
+fn scales(key: &ObjectKey, manifest: &Value) -> Option<Scales> {
+    if !key.is("autoscaling", "HorizontalPodAutoscaler") {
+        return None;
+    }
+    let api_version = text(manifest, "/spec/scaleTargetRef/apiVersion");
+    Some(Scales {
+        group: api_version.map(|version| kinds::split_api_version(version).0.to_owned()),
+        kind: text(manifest, "/spec/scaleTargetRef/kind")?.to_owned(),
+        name: text(manifest, "/spec/scaleTargetRef/name")?.to_owned(),
+        min_replicas: manifest.pointer("/spec/minReplicas").and_then(Value::as_i64).unwrap_or(1),
+    })
+}
+
+/// The digest of everything but the status, what the API server keeps, and the labels that the scheduler writes itself.
+fn hash(manifest: &Value) -> String {
+    let mut object = manifest.clone();
+    let mut kept = serde_json::Map::new();
+    if let Some(map) = object.as_object_mut() {
+        map.remove("status");
+        let metadata = map.remove("metadata").unwrap_or_default();
+        for name in ["labels", "annotations", "uid"] {
+            let mut value = metadata.get(name).cloned().unwrap_or_default();
+            if let (Some(labels), "labels") = (value.as_object_mut(), name) {
+                labels.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX));
+            }
+            kept.insert(name.to_owned(), value);
+        }
+        map.insert("metadata".to_owned(), kept.into());
+    }
+    digest::short(canonical(&object).as_bytes())
+}
+
+#[cfg(test)]
+mod tests;

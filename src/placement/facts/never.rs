@@ -1,0 +1,74 @@
+//! Objects that are never placed, whatever asks for it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{ObjectKey, text};
+use crate::api::labels::CLUSTER_NAMESPACE_PREFIX;
+
+/// Why an object is never placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Never {
+    /// A namespace of Kubernetes or of the service, or something in it.
+    SystemNamespace,
+    /// The Namespace `default`.
+    DefaultNamespace,
+    /// Made by a controller, which makes it in the workload cluster too.
+    Owned,
+    /// An object of the service's own API.
+    OwnApi,
+    /// Every cluster makes its own.
+    EveryCluster,
+    /// A Secret that is worth something only in the cluster that made it.
+    Secret,
+}
+
+impl Never {
+    /// Returns why, as the end of a sentence: `it is never placed, because …`.
+    pub fn because(self) -> &'static str {
+        match self {
+            Self::SystemNamespace => "its namespace belongs to Kubernetes or to the service itself",
+            Self::DefaultNamespace => "every cluster has the Namespace default",
+            Self::Owned => "a controller made it, and makes it anew wherever its owner is placed",
+            Self::OwnApi => "it belongs to the service's own API",
+            Self::EveryCluster => "every cluster makes its own",
+            Self::Secret => "a Secret of this type is of use only in the cluster that made it",
+        }
+    }
+}
+
+fn is_system(namespace: &str) -> bool {
+    namespace.starts_with("kube-")
+        || namespace == "fleet"
+        || namespace == "fleet-system"
+        || namespace.starts_with(CLUSTER_NAMESPACE_PREFIX)
+}
+
+pub(super) fn never(key: &ObjectKey, manifest: &Value) -> Option<Never> {
+    let is_namespace = key.is("", "Namespace");
+    let owners = manifest.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let is_controller = |owner: &Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
+    let secret_types = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"];
+    if is_system(key.namespace()) || is_namespace && is_system(key.name()) {
+        return Some(Never::SystemNamespace);
+    }
+    if is_namespace && key.name() == "default" {
+        return Some(Never::DefaultNamespace);
+    }
+    if owners.into_iter().flatten().any(is_controller) {
+        return Some(Never::Owned);
+    }
+    if key.group() == "fleet-scheduler.io" || key.group().ends_with(".fleet-scheduler.io") {
+        return Some(Never::OwnApi);
+    }
+    match (key.group(), key.kind(), key.namespace(), key.name()) {
+        ("", "ConfigMap", _, "kube-root-ca.crt")
+        | ("", "ServiceAccount", _, "default")
+        | ("", "Service", "default", "kubernetes") => Some(Never::EveryCluster),
+        ("scheduling.k8s.io", "PriorityClass", _, name) if name.starts_with("system-") => Some(Never::EveryCluster),
+        ("", "Secret", ..) if text(manifest, "/type").is_some_and(|kind| secret_types.contains(&kind)) => {
+            Some(Never::Secret)
+        }
+        _ => None,
+    }
+}

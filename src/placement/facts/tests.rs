@@ -1,0 +1,156 @@
+use super::*;
+use serde_json::json;
+
+fn facts(manifest: &Value) -> Facts {
+    Facts::read(manifest).unwrap()
+}
+
+fn deployment(change: impl FnOnce(&mut Value)) -> Facts {
+    let mut manifest = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": "web", "namespace": "shop", "generation": 3 },
+        "spec": { "replicas": 2, "template": {
+            "metadata": { "labels": { "app": "web" } },
+            "spec": { "containers": [{ "name": "c", "resources": { "requests": { "cpu": "500m" } } }] },
+        } },
+    });
+    change(&mut manifest);
+    facts(&manifest)
+}
+
+#[test]
+fn a_deployment_is_reduced_to_what_it_asks() {
+    let web = deployment(|_| {});
+    assert_eq!((web.key.as_str(), web.generation), ("apps/Deployment/shop/web", 3));
+    assert_eq!((web.key.group(), web.key.name(), web.key.title()), ("apps", "web", "Deployment shop/web".to_owned()));
+    assert_eq!((web.workload.pods(), web.api_version().as_str()), (2, "apps/v1"));
+    let shape = web.shape.unwrap();
+    assert_eq!(shape.requests, [("cpu".to_owned(), 500), ("pods".to_owned(), 1000)]);
+    assert!(!shape.one_per_node && shape.ignored.is_empty());
+}
+
+#[test]
+fn the_hash_changes_with_the_content_only() {
+    let plain = deployment(|_| {}).hash;
+    let noise = deployment(|m| {
+        m["status"] = json!({ "replicas": 2 });
+        m["metadata"]["resourceVersion"] = json!("7");
+        m["metadata"]["generation"] = json!(9);
+        m["metadata"]["labels"] = json!({ "fleet-scheduler.io/target-cluster": "a" });
+    });
+    let without = deployment(|m| m["metadata"]["labels"] = json!({})).hash;
+    assert_eq!(noise.hash, without, "what the scheduler writes itself asks for nothing");
+    assert_ne!(plain, deployment(|m| m["spec"]["replicas"] = json!(3)).hash);
+    assert_ne!(plain, deployment(|m| m["metadata"]["annotations"] = json!({ "a": "b" })).hash);
+}
+
+#[test]
+fn facts_stay_below_a_kilobyte() {
+    let web = deployment(|m| {
+        m["metadata"]["labels"] = json!({ "app.kubernetes.io/name": "web", "app.kubernetes.io/part-of": "shop" });
+        m["spec"]["template"]["spec"]["nodeSelector"] = json!({ "disk": "ssd" });
+        m["spec"]["template"]["spec"]["serviceAccountName"] = json!("web");
+        m["spec"]["template"]["spec"]["containers"][0]["image"] = json!("x".repeat(5000));
+    });
+    assert!(serde_json::to_string(&web).unwrap().len() < 1024);
+}
+
+#[test]
+fn pods_of_jobs_are_those_that_run_at_a_time() {
+    let job = |spec: Value| {
+        facts(&json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "j" }, "spec": spec }))
+    };
+    for (spec, pods, dividable) in [
+        (json!({}), 1, true),
+        (json!({ "completions": 10, "parallelism": 3 }), 3, true),
+        (json!({ "completions": 2, "parallelism": 3 }), 2, true),
+        (json!({ "parallelism": 3 }), 3, false),
+        (json!({ "completions": 2, "completionMode": "Indexed" }), 1, false),
+    ] {
+        let workload = job(spec.clone()).workload;
+        assert_eq!((workload.pods(), workload.is_dividable()), (pods, dividable), "{spec}");
+        assert_eq!(workload.is_undividable(), !dividable);
+    }
+}
+
+#[test]
+fn what_keeps_pods_apart_counts_as_one_a_node() {
+    let term = |labels: Value, key: &str| {
+        json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution":
+            [{ "topologyKey": key, "labelSelector": { "matchLabels": labels } }] } })
+    };
+    let with = |affinity: Value| deployment(|m| m["spec"]["template"]["spec"]["affinity"] = affinity).shape.unwrap();
+    assert!(with(term(json!({ "app": "web" }), "kubernetes.io/hostname")).one_per_node);
+    for affinity in [term(json!({ "app": "db" }), "kubernetes.io/hostname"), term(json!({ "app": "web" }), "zone")] {
+        let shape = with(affinity);
+        assert!(!shape.one_per_node);
+        assert_eq!(shape.ignored, [Ignored::PodAntiAffinity]);
+    }
+    let port = deployment(|m| {
+        m["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 1, "hostPort": 1 }])
+    });
+    assert!(port.shape.unwrap().one_per_node);
+}
+
+#[test]
+fn annotations_are_read() {
+    let asks = deployment(|m| {
+        m["metadata"]["annotations"] = json!({
+            "fleet-scheduler.io/spread-onto": "b, a,b::Duplicate",
+            "fleet-scheduler.io/adopt": "true",
+            "fleet-scheduler.io/leave-fields": "spec.replicas, spec.paused",
+            "fleet-scheduler.io/on-delete": "keep",
+        });
+    })
+    .asks;
+    let onto = asks.spread_onto.unwrap();
+    assert_eq!((onto.clusters, onto.duplicate), (vec!["b".to_owned(), "a".to_owned()], true));
+    assert!(asks.adopt && asks.keep_on_delete && !asks.allow_volume_move && asks.cluster.is_none());
+    assert_eq!(asks.leave_fields, ["spec.replicas", "spec.paused"]);
+}
+
+#[test]
+fn what_is_never_placed_says_why() {
+    let of = |api: &str, kind: &str, namespace: &str, name: &str| {
+        facts(&json!({ "apiVersion": api, "kind": kind, "metadata": { "name": name, "namespace": namespace } })).never
+    };
+    assert_eq!(of("v1", "Namespace", "", "fleet-c-a"), Some(Never::SystemNamespace));
+    assert_eq!(of("v1", "ConfigMap", "kube-public", "x"), Some(Never::SystemNamespace));
+    assert_eq!(of("v1", "Namespace", "", "default"), Some(Never::DefaultNamespace));
+    assert_eq!(of("v1", "ConfigMap", "shop", "kube-root-ca.crt"), Some(Never::EveryCluster));
+    assert_eq!(of("v1", "Service", "default", "kubernetes"), Some(Never::EveryCluster));
+    assert_eq!(of("v1", "Service", "shop", "kubernetes"), None);
+    assert_eq!(of("scheduling.k8s.io/v1", "PriorityClass", "", "system-x"), Some(Never::EveryCluster));
+    assert_eq!(of("policy.fleet-scheduler.io/v1alpha1", "SchedulePolicy", "", "p"), Some(Never::OwnApi));
+    assert_eq!(of("v1", "Namespace", "", "fleetwood"), None);
+    let mut secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "a" } });
+    secret["type"] = json!("helm.sh/release.v1");
+    assert_eq!(facts(&secret).never, Some(Never::Secret));
+}
+
+#[test]
+fn references_leave_out_what_is_optional() {
+    let web = deployment(|m| {
+        let spec = &mut m["spec"]["template"]["spec"];
+        spec["volumes"] = json!([
+            { "name": "a", "configMap": { "name": "conf" } },
+            { "name": "b", "secret": { "secretName": "maybe", "optional": true } },
+            { "name": "c", "persistentVolumeClaim": { "claimName": "data" } },
+        ]);
+        spec["containers"][0]["envFrom"] = json!([{ "secretRef": { "name": "db" } }]);
+        spec["serviceAccountName"] = json!("default");
+    });
+    let found: Vec<String> = web.references.iter().map(|r| format!("{} {}", r.kind, r.name)).collect();
+    assert_eq!(found, ["ConfigMap conf", "PersistentVolumeClaim data", "Secret db"]);
+}
+
+#[test]
+fn an_object_that_is_none_is_refused() {
+    assert_eq!(Facts::read(&json!({ "kind": "X" })).unwrap_err(), FactsError::Missing("apiVersion"));
+    let mut pod =
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "spec": { "containers": 3 } });
+    assert!(matches!(Facts::read(&pod), Err(FactsError::Pods { .. })));
+    pod["spec"] = json!({});
+    assert!(Facts::read(&pod).is_ok());
+}

@@ -1,0 +1,200 @@
+//! Which policy decides about an object.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::facts::{Facts, Never, SpreadOnto};
+use super::selector::{Selector, SelectorError, Toleration};
+use crate::api::SchedulePolicy;
+use crate::api::labels::LABEL_NAME;
+use crate::api::policy::SchedulePolicySpec;
+
+/// A policy, its selectors ready to be evaluated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// Name.
+    pub name: String,
+    /// When it was created; absent for one that is not in the control plane yet, which counts as the youngest.
+    pub created: Option<Timestamp>,
+    /// As it was written.
+    pub spec: SchedulePolicySpec,
+    /// Tolerations of cluster taints.
+    pub tolerations: Vec<Toleration>,
+    /// Clusters that may be chosen.
+    pub clusters: Selector,
+    /// Clusters in order of preference.
+    pub order: Option<Selector>,
+    namespaces: Selector,
+    labels: Vec<Selector>,
+}
+
+/// The clause of a policy that keeps it from matching an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clause {
+    /// `spec.namespaceSelector`.
+    NamespaceSelector,
+    /// `spec.resourceSelectors.kinds`.
+    Kinds,
+    /// `spec.resourceSelectors.labelSelectors`.
+    LabelSelectors,
+}
+
+impl Clause {
+    /// Returns the name of the field.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NamespaceSelector => "namespaceSelector",
+            Self::Kinds => "kinds",
+            Self::LabelSelectors => "labelSelectors",
+        }
+    }
+}
+
+/// What an annotation of the object decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Direct {
+    /// One cluster.
+    Cluster(String),
+    /// Several.
+    SpreadOnto(SpreadOnto),
+}
+
+/// Who decides about an object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Match<'a> {
+    /// Nobody: it is never placed.
+    Never(Never),
+    /// The object's own annotation keeps it in the control plane.
+    Nowhere {
+        /// Policies that would match, in the order in which they would decide.
+        losers: Vec<&'a Policy>,
+    },
+    /// The object's own annotation.
+    Annotation {
+        /// What it asks for.
+        direct: Direct,
+        /// Policies that would match, in the order in which they would decide.
+        losers: Vec<&'a Policy>,
+        /// Whether `spread-onto` is there too and does not count.
+        ignores_spread_onto: bool,
+    },
+    /// A policy.
+    Policy {
+        /// The one that decides.
+        policy: &'a Policy,
+        /// The others that match, in the order in which they would decide.
+        losers: Vec<&'a Policy>,
+    },
+    /// Nobody: the object stays in the control plane.
+    Nothing {
+        /// Every policy with its first clause that fails.
+        failing: Vec<(&'a Policy, Clause)>,
+    },
+}
+
+impl Policy {
+    /// Reads a policy of the control plane's API.
+    ///
+    /// # Errors
+    /// A selector that cannot be evaluated.
+    pub fn read(policy: &SchedulePolicy) -> Result<Self, SelectorError> {
+        let name = policy.metadata.name.clone().unwrap_or_default();
+        Self::new(name, policy.metadata.creation_timestamp.as_ref().map(|time| time.0), policy.spec.clone())
+    }
+
+    /// Makes a policy ready to be evaluated.
+    ///
+    /// # Errors
+    /// A selector that cannot be evaluated.
+    pub fn new(name: String, created: Option<Timestamp>, spec: SchedulePolicySpec) -> Result<Self, SelectorError> {
+        let labels = spec.resource_selectors.label_selectors.iter().map(Selector::new);
+        Ok(Self {
+            tolerations: spec.cluster_tolerations.iter().map(Toleration::of_policy).collect(),
+            clusters: spec.cluster_selector.as_ref().map(Selector::new).transpose()?.unwrap_or_default(),
+            order: spec.ordered_cluster_selector.as_ref().map(Selector::new).transpose()?,
+            namespaces: Selector::new(&spec.namespace_selector)?,
+            labels: labels.collect::<Result<_, _>>()?,
+            name,
+            created,
+            spec,
+        })
+    }
+
+    /// Returns the first clause that an object in a namespace with these labels does not satisfy.
+    fn failing(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Option<Clause> {
+        let name = facts.key.namespace();
+        let of_namespace = |key: &str| {
+            if key == LABEL_NAME { Some(name) } else { namespace.get(key).map(String::as_str) }
+        };
+        if !name.is_empty() && !self.namespaces.matches(of_namespace) {
+            return Some(Clause::NamespaceSelector);
+        }
+        let kinds = &self.spec.resource_selectors.kinds;
+        let is_of = |group: &str, version: &str, kind: &str| {
+            facts.key.is(group, kind) && (version.is_empty() || version == facts.version)
+        };
+        if !kinds.is_empty() && !kinds.iter().any(|one| is_of(&one.group, &one.version, &one.kind)) {
+            return Some(Clause::Kinds);
+        }
+        let label = |key: &str| facts.labels.get(key).map(String::as_str);
+        (!self.labels.iter().any(|selector| selector.matches(label))).then_some(Clause::LabelSelectors)
+    }
+}
+
+/// All policies, in the order in which they decide: higher priority, then older, then by name.
+#[derive(Debug, Clone, Default)]
+pub struct Policies(Vec<Policy>);
+
+impl Policies {
+    /// Sorts policies.
+    pub fn new(mut policies: Vec<Policy>) -> Self {
+        // Without a time, a policy is younger than all others.
+        let key = |p: &Policy| (Reverse(p.spec.priority), p.created.is_none(), p.created);
+        policies.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name)));
+        Self(policies)
+    }
+
+    /// Returns the policies in the order in which they decide.
+    pub fn iter(&self) -> impl Iterator<Item = &Policy> {
+        self.0.iter()
+    }
+
+    /// Returns a policy by name.
+    pub fn get(&self, name: &str) -> Option<&Policy> {
+        self.0.iter().find(|policy| policy.name == name)
+    }
+
+    /// Finds who decides about an object, by the labels of its namespace; nothing is remembered from one call to the next.
+    pub fn evaluate(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Match<'_> {
+        if let Some(never) = facts.never {
+            return Match::Never(never);
+        }
+        let (mut matching, mut failing) = (Vec::new(), Vec::new());
+        for policy in &self.0 {
+            match policy.failing(facts, namespace) {
+                None => matching.push(policy),
+                Some(clause) => failing.push((policy, clause)),
+            }
+        }
+        match (&facts.asks.cluster, &facts.asks.spread_onto) {
+            (Some(cluster), _) if cluster.is_empty() => Match::Nowhere { losers: matching },
+            (Some(cluster), spread) => Match::Annotation {
+                direct: Direct::Cluster(cluster.clone()),
+                losers: matching,
+                ignores_spread_onto: spread.is_some(),
+            },
+            (None, Some(spread)) => Match::Annotation {
+                direct: Direct::SpreadOnto(spread.clone()),
+                losers: matching,
+                ignores_spread_onto: false,
+            },
+            (None, None) if matching.is_empty() => Match::Nothing { failing },
+            (None, None) => {
+                let policy = matching.remove(0);
+                Match::Policy { policy, losers: matching }
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Placement: from policies and objects to the clusters that get copies of them, and why.
+//!
+//! Everything here is a pure function over plain data: no clock, no network, no randomness. The scheduler, the agent and
+//! the command line ask the same code, and the same input always gives the same answer.
+//!
+//! [`facts`] reduces a manifest to what is asked, [`matching`] finds the policy that decides, [`names`] makes the names
+//! of groups and copies, [`copy`] writes the manifest of one copy.
+
+pub mod canonical;
+pub mod copy;
+pub mod facts;
+pub mod field_path;
+pub mod matching;
+pub mod names;
+pub mod pods;
+pub mod selector;

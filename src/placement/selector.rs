@@ -1,0 +1,378 @@
+//! Label selectors, node selectors and tolerations, evaluated as Kubernetes evaluates them.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::{Deserialize, Serialize};
+
+use crate::api::cluster::Taint;
+use crate::api::policy::ClusterToleration;
+
+/// Label of a node that is read as the node's name.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// A selector that no API server would accept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// An operator that selectors do not have.
+    #[error("`{operator}` is not an operator of a label selector; In, NotIn, Exists and DoesNotExist are")]
+    Operator {
+        /// What was given.
+        operator: String,
+    },
+    /// `In` or `NotIn` without a value.
+    #[error("`{key}` {operator} needs at least one value")]
+    NoValues {
+        /// The label's key.
+        key: String,
+        /// The operator.
+        operator: String,
+    },
+}
+
+/// How a label's value is compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Test {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    DoesNotExist,
+    Gt(i64),
+    Lt(i64),
+    /// An operator or a number that nothing matches.
+    Never,
+}
+
+/// One condition on one label.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requirement {
+    key: String,
+    test: Test,
+}
+
+impl Requirement {
+    /// Whether a label with this value, or without one, satisfies the condition.
+    fn holds(&self, value: Option<&str>) -> bool {
+        let number = || value.and_then(|text| text.parse::<i64>().ok());
+        match &self.test {
+            Test::In(values) => value.is_some_and(|value| values.iter().any(|one| one == value)),
+            Test::NotIn(values) => value.is_none_or(|value| values.iter().all(|one| one != value)),
+            Test::Exists => value.is_some(),
+            Test::DoesNotExist => value.is_none(),
+            Test::Gt(than) => number().is_some_and(|number| number > *than),
+            Test::Lt(than) => number().is_some_and(|number| number < *than),
+            Test::Never => false,
+        }
+    }
+
+    fn label(key: &str, operator: &str, values: &[String]) -> Result<Self, SelectorError> {
+        let some = || match values {
+            [] => Err(SelectorError::NoValues { key: key.to_owned(), operator: operator.to_owned() }),
+            _ => Ok(values.to_vec()),
+        };
+        let test = match operator {
+            "In" => Test::In(some()?),
+            "NotIn" => Test::NotIn(some()?),
+            "Exists" => Test::Exists,
+            "DoesNotExist" => Test::DoesNotExist,
+            _ => return Err(SelectorError::Operator { operator: operator.to_owned() }),
+        };
+        Ok(Self { key: key.to_owned(), test })
+    }
+
+    fn node(key: &str, operator: &str, values: &[String]) -> Self {
+        let number = || values.first().and_then(|value| value.parse().ok());
+        let test = match operator {
+            "Gt" => number().map_or(Test::Never, Test::Gt),
+            "Lt" => number().map_or(Test::Never, Test::Lt),
+            _ => Self::label(key, operator, values).map_or(Test::Never, |requirement| requirement.test),
+        };
+        Self { key: key.to_owned(), test }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match &self.test {
+            Test::In(values) => write!(f, "{key} In [{}]", values.join(", ")),
+            Test::NotIn(values) => write!(f, "{key} NotIn [{}]", values.join(", ")),
+            Test::Exists => write!(f, "{key} Exists"),
+            Test::DoesNotExist => write!(f, "{key} DoesNotExist"),
+            Test::Gt(than) => write!(f, "{key} Gt {than}"),
+            Test::Lt(than) => write!(f, "{key} Lt {than}"),
+            Test::Never => write!(f, "{key} with an operator that matches nothing"),
+        }
+    }
+}
+
+/// A label selector, ready to be evaluated often.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selector {
+    all: Vec<Requirement>,
+}
+
+impl Selector {
+    /// Reads a label selector.
+    ///
+    /// # Errors
+    /// An operator that selectors do not have, or a missing value.
+    pub fn new(selector: &LabelSelector) -> Result<Self, SelectorError> {
+        let labels = selector.match_labels.iter().flatten();
+        let equal = labels.map(|(key, value)| Requirement { key: key.clone(), test: Test::In(vec![value.clone()]) });
+        let mut all: Vec<Requirement> = equal.collect();
+        for expression in selector.match_expressions.iter().flatten() {
+            let values = expression.values.as_deref().unwrap_or_default();
+            all.push(Requirement::label(&expression.key, &expression.operator, values)?);
+        }
+        Ok(Self { all })
+    }
+
+    /// Whether the labels that `get` returns by key satisfy every condition.
+    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.failing(get).is_none()
+    }
+
+    /// Returns the first condition that the labels do not satisfy.
+    pub fn failing<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> Option<&Requirement> {
+        self.all.iter().find(|requirement| !requirement.holds(get(&requirement.key)))
+    }
+
+    /// Returns the position of each label's value in the list of its `In`, condition by condition: the rank of an ordered
+    /// selector; `None` if one value is not in its list.
+    pub fn rank<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> Option<Vec<u32>> {
+        let one = |requirement: &Requirement| {
+            let value = get(&requirement.key);
+            match &requirement.test {
+                Test::In(values) => {
+                    let at = values.iter().position(|one| Some(one.as_str()) == value)?;
+                    u32::try_from(at).ok()
+                }
+                _ => requirement.holds(value).then_some(0),
+            }
+        };
+        self.all.iter().map(one).collect()
+    }
+}
+
+/// Which nodes a pod may run on: its `nodeSelector` and required node affinity.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSelector {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    labels: Vec<Requirement>,
+    /// One of these has to match; absent without required affinity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    terms: Option<Vec<Term>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Term {
+    labels: Vec<Requirement>,
+    fields: Vec<Requirement>,
+}
+
+impl Term {
+    fn new(term: &NodeSelectorTerm) -> Self {
+        let read = |list: &Option<Vec<k8s_openapi::api::core::v1::NodeSelectorRequirement>>| {
+            let one = |r: &k8s_openapi::api::core::v1::NodeSelectorRequirement| {
+                Requirement::node(&r.key, &r.operator, r.values.as_deref().unwrap_or_default())
+            };
+            list.iter().flatten().map(one).collect()
+        };
+        Self { labels: read(&term.match_expressions), fields: read(&term.match_fields) }
+    }
+
+    /// An empty term matches nothing.
+    fn holds<'a>(&self, get: &impl Fn(&str) -> Option<&'a str>, node: &str) -> bool {
+        let field = |key: &str| (key == "metadata.name").then_some(node);
+        (!self.labels.is_empty() || !self.fields.is_empty())
+            && self.labels.iter().all(|r| r.holds(get(&r.key)))
+            && self.fields.iter().all(|r| r.holds(field(&r.key)))
+    }
+}
+
+impl NodeSelector {
+    /// Reads what a pod asks of its node.
+    pub fn new(spec: &PodSpec) -> Self {
+        let labels = spec.node_selector.iter().flatten();
+        let equal = labels.map(|(key, value)| Requirement { key: key.clone(), test: Test::In(vec![value.clone()]) });
+        let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let required = affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
+        let terms = required.map(|required| required.node_selector_terms.iter().map(Term::new).collect());
+        Self { labels: equal.collect(), terms }
+    }
+
+    /// Whether every node will do.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.terms.is_none()
+    }
+
+    /// Whether a node's own name decides, besides its labels.
+    pub fn asks_names(&self) -> bool {
+        let terms = self.terms.iter().flatten();
+        self.keys().any(|key| key == HOSTNAME) || terms.into_iter().any(|term| !term.fields.is_empty())
+    }
+
+    /// Returns the keys of the labels that are asked for.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let terms = self.terms.iter().flatten().flat_map(|term| &term.labels);
+        self.labels.iter().chain(terms).map(|requirement| requirement.key.as_str())
+    }
+
+    /// Whether a node of this name, with the labels that `get` returns by key, will do.
+    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>, node: &'a str) -> bool {
+        let get = |key: &str| if key == HOSTNAME { Some(node) } else { get(key) };
+        self.labels.iter().all(|r| r.holds(get(&r.key)))
+            && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.holds(&get, node)))
+    }
+}
+
+/// What keeps a taint from keeping something away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Toleration {
+    key: String,
+    operator: String,
+    value: String,
+    effect: String,
+}
+
+impl Toleration {
+    /// Reads the tolerations of a pod.
+    pub fn of_pod(spec: &PodSpec) -> Vec<Self> {
+        let one = |t: &k8s_openapi::api::core::v1::Toleration| Self {
+            key: t.key.clone().unwrap_or_default(),
+            operator: t.operator.clone().unwrap_or_default(),
+            value: t.value.clone().unwrap_or_default(),
+            effect: t.effect.clone().unwrap_or_default(),
+        };
+        spec.tolerations.iter().flatten().map(one).collect()
+    }
+
+    /// Reads a toleration of a policy.
+    pub fn of_policy(toleration: &ClusterToleration) -> Self {
+        Self {
+            key: toleration.key.clone(),
+            operator: toleration.operator.clone(),
+            value: toleration.value.clone(),
+            effect: toleration.effect.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Returns the operator if it is one that tolerates nothing here.
+    pub fn unknown_operator(&self) -> Option<&str> {
+        (!matches!(self.operator.as_str(), "" | "Equal" | "Exists")).then_some(&self.operator)
+    }
+
+    /// Whether it tolerates a taint: an empty key with `Exists` is every key, an empty effect every effect.
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        let key = if self.key.is_empty() { self.operator == "Exists" } else { self.key == taint.key };
+        let value = match self.operator.as_str() {
+            "Exists" => true,
+            "" | "Equal" => self.value == taint.value,
+            _ => false,
+        };
+        key && value && (self.effect.is_empty() || self.effect == taint.effect)
+    }
+}
+
+/// Returns the first taint that keeps away what has these tolerations: `NoSchedule` or `NoExecute`.
+pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
+    let repels = |taint: &&Taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute";
+    taints.iter().filter(repels).find(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
+}
+
+/// Whether a taint with this effect is not tolerated.
+pub fn has_untolerated(taints: &[Taint], tolerations: &[Toleration], effect: &str) -> bool {
+    let mut of_effect = taints.iter().filter(|taint| taint.effect == effect);
+    of_effect.any(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn selector(value: Value) -> Result<Selector, SelectorError> {
+        Selector::new(&serde_json::from_value(value).unwrap())
+    }
+
+    fn expression(operator: &str, values: &[&str]) -> Value {
+        json!({ "matchExpressions": [{ "key": "k", "operator": operator, "values": values }] })
+    }
+
+    #[test]
+    fn label_selectors_follow_kubernetes() {
+        let with = |key: &str| (key == "k").then_some("b");
+        let without = |_: &str| None;
+        for (operator, values, has, has_not) in [
+            ("In", &["a", "b"][..], true, false),
+            ("NotIn", &["a"], true, true),
+            ("NotIn", &["b"], false, true),
+            ("Exists", &[], true, false),
+            ("DoesNotExist", &[], false, true),
+        ] {
+            let selector = selector(expression(operator, values)).unwrap();
+            assert_eq!((selector.matches(with), selector.matches(without)), (has, has_not), "{operator} {values:?}");
+        }
+        assert!(selector(json!({})).unwrap().matches(without), "an empty selector matches everything");
+        assert!(selector(expression("In", &[])).is_err());
+        assert!(selector(expression("Gt", &["1"])).is_err(), "only nodes are compared by number");
+    }
+
+    #[test]
+    fn a_rank_has_one_number_an_expression() {
+        let ordered = json!({ "matchExpressions": [
+            { "key": "a", "operator": "In", "values": ["x", "y"] },
+            { "key": "b", "operator": "In", "values": ["1", "2"] },
+        ] });
+        let ordered = selector(ordered).unwrap();
+        assert_eq!(ordered.rank(|key| Some(if key == "a" { "y" } else { "1" })), Some(vec![1, 0]));
+        assert_eq!(ordered.rank(|key| (key == "a").then_some("y")), None);
+    }
+
+    fn nodes(affinity: Value) -> NodeSelector {
+        let terms = json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": affinity } });
+        let spec = json!({ "containers": [], "affinity": { "nodeAffinity": terms } });
+        NodeSelector::new(&serde_json::from_value(spec).unwrap())
+    }
+
+    #[test]
+    fn node_terms_are_alternatives_and_an_empty_one_matches_nothing() {
+        let label = |key: &str| (key == "gen").then_some("4");
+        let term = |operator: &str, value: &str| json!({ "matchExpressions": [{ "key": "gen", "operator": operator, "values": [value] }] });
+        assert!(nodes(json!([term("Gt", "3")])).matches(label, "n"));
+        assert!(!nodes(json!([term("Gt", "4")])).matches(label, "n"));
+        assert!(nodes(json!([term("Gt", "4"), term("Lt", "5")])).matches(label, "n"));
+        assert!(!nodes(json!([{}])).matches(label, "n"));
+        assert!(!nodes(json!([term("Gt", "x")])).matches(label, "n"));
+        let field = json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["n"] }] });
+        assert!(nodes(json!([field])).matches(|_| None, "n"));
+        assert!(!nodes(json!([field])).matches(|_| None, "m"));
+        let host = json!({ "matchExpressions": [{ "key": HOSTNAME, "operator": "In", "values": ["n"] }] });
+        assert!(nodes(json!([host])).matches(|_| None, "n"), "the hostname is the node's name");
+    }
+
+    #[test]
+    fn tolerations_follow_kubernetes() {
+        let taint = Taint { key: "k".to_owned(), value: "v".to_owned(), effect: "NoSchedule".to_owned() };
+        let of = |key: &str, operator: &str, value: &str, effect: &str| Toleration {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            value: value.to_owned(),
+            effect: effect.to_owned(),
+        };
+        for (toleration, expected) in [
+            (of("", "Exists", "", ""), true),
+            (of("", "Equal", "v", ""), false),
+            (of("k", "", "v", ""), true),
+            (of("k", "Equal", "w", ""), false),
+            (of("k", "Exists", "", "NoExecute"), false),
+            (of("k", "Exists", "", "NoSchedule"), true),
+            (of("k", "Lt", "v", ""), false),
+        ] {
+            assert_eq!(toleration.tolerates(&taint), expected, "{toleration:?}");
+        }
+        assert_eq!(of("k", "Lt", "v", "").unknown_operator(), Some("Lt"));
+    }
+}

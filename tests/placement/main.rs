@@ -1,0 +1,8 @@
+//! The cases of placement: what each rule has to answer, computed by a second implementation.
+//!
+//! Every file of `cases/` is one JSON document; its README says what `in` and `out` hold.
+
+mod matching;
+mod names;
+mod overrides;
+mod support;

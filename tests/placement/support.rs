@@ -1,0 +1,44 @@
+//! Reading of cases, and what they have in common.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use fleetctl::api::SchedulePolicy;
+use fleetctl::placement::facts::Facts;
+use fleetctl::placement::matching::{Policies, Policy};
+use serde_json::Value;
+
+/// Runs every case of a file and compares; fails with the names of all cases that differ.
+pub(crate) fn check(file: &str, run: impl Fn(&str, &Value) -> Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/placement/cases").join(file);
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let cases = document["cases"].as_array().unwrap();
+    assert!(cases.len() >= 5, "{file} has lost its cases");
+    let mut wrong = Vec::new();
+    for case in cases {
+        let found = run(case["what"].as_str().unwrap(), &case["in"]);
+        if found != case["out"] {
+            wrong.push(format!("{}\n  expected {}\n  found    {found}", case["name"], case["out"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} cases of {file}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+pub(crate) fn policy(value: &Value) -> Policy {
+    let policy: SchedulePolicy = serde_json::from_value(value.clone()).unwrap();
+    Policy::read(&policy).unwrap()
+}
+
+pub(crate) fn policies(value: &Value) -> Policies {
+    Policies::new(value.as_array().unwrap().iter().map(policy).collect())
+}
+
+pub(crate) fn facts(value: &Value) -> Facts {
+    Facts::read(value).unwrap()
+}
+
+/// The labels of a namespace; none where the case does not name it.
+pub(crate) fn namespace(case: &Value, name: &str) -> BTreeMap<String, String> {
+    let labels = case.get("namespaces").and_then(|all| all.get(name));
+    labels.map(|labels| serde_json::from_value(labels.clone()).unwrap()).unwrap_or_default()
+}
