@@ -1,5 +1,7 @@
 //! The kinds that can be placed onto workload clusters: what the scheduler watches, and what an agent may write.
 
+use kube::api::ApiResource;
+
 /// A kind that can be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placeable {
@@ -57,6 +59,17 @@ pub fn find(group: &str, kind: &str) -> Option<&'static Placeable> {
 }
 
 impl Placeable {
+    /// Returns what a request for objects of this kind needs.
+    pub fn resource(&self) -> ApiResource {
+        ApiResource {
+            group: self.group.to_owned(),
+            version: self.version.to_owned(),
+            api_version: self.api_version(),
+            kind: self.kind.to_owned(),
+            plural: self.plural.to_owned(),
+        }
+    }
+
     /// The API version with its group, such as `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }

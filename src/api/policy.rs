@@ -22,7 +22,11 @@ use super::labels::LABEL_NAME;
     category = "fleet",
     status = "SchedulePolicyStatus",
     derive = "PartialEq",
-    doc = "A rule that places objects of this control plane onto workload clusters."
+    doc = "A rule that places objects of this control plane onto workload clusters.",
+    printcolumn(name = "MATCHED", type_ = "integer", json_path = ".status.matchedObjects"),
+    printcolumn(name = "GROUPS", type_ = "integer", json_path = ".status.groups"),
+    printcolumn(name = "UNSCHEDULED", type_ = "integer", json_path = ".status.unscheduledGroups"),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulePolicySpec {
@@ -259,7 +263,7 @@ fn five_minutes() -> i32 {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulePolicyStatus {
-    /// `Valid` and `Scheduled`.
+    /// `Valid`, `Scheduled`, and `Suspended` while it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -269,4 +273,7 @@ pub struct SchedulePolicyStatus {
     /// Groups that it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<i32>,
+    /// Groups of these that have no place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unscheduled_groups: Option<i32>,
 }

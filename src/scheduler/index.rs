@@ -118,6 +118,8 @@ pub struct Index {
     inner: Mutex<Inner>,
     /// Notified when a cluster is new or changed.
     pub changed: Notify,
+    /// The same for placement.
+    pub placement: Notify,
     /// Lock of names, held while a name is registered and while the objects of a name are deleted: a new cluster must not
     /// lose its rights in place of an old one.
     pub names: tokio::sync::Mutex<()>,
@@ -136,7 +138,7 @@ impl Default for Index {
             synced: [false; 3],
         };
         let names = tokio::sync::Mutex::default();
-        Self { inner: Mutex::new(inner), changed: Notify::new(), names }
+        Self { inner: Mutex::new(inner), changed: Notify::new(), placement: Notify::new(), names }
     }
 }
 
@@ -274,6 +276,7 @@ impl Index {
             Event::Delete(cluster) => inner.lose(&cluster),
         });
         self.changed.notify_one();
+        self.placement.notify_one();
     }
 
     fn on_lease(&self, event: &Event<Lease>, now: Instant, wall: Timestamp) {

@@ -13,6 +13,7 @@ pub mod election;
 mod events;
 pub mod index;
 pub mod monitor;
+pub mod placing;
 pub mod readyz;
 pub mod registration;
 pub mod settings;

@@ -5,6 +5,8 @@
 //! whoever may write an object write its managed fields.
 
 pub(crate) mod field;
+pub mod raw;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::index::{self, Index};
 use super::monitor::Monitor;
+use super::placing::Placing;
 use super::readyz::{Progress, State};
 use super::registration::Registrar;
 use super::settings::{Args, Settings};
@@ -97,7 +98,7 @@ pub async fn run(leader: Leader) {
     }
 }
 
-/// Starts the controllers, which need the CustomResourceDefinitions: registration and monitoring, on one index.
+/// Starts the controllers, which need the CustomResourceDefinitions: registration, monitoring and placement, on one index.
 fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, tasks: &mut JoinSet<()>) {
     let index = Arc::new(Index::default());
     let (client, metrics) = (leader.client.clone(), leader.metrics.clone());
@@ -106,6 +107,8 @@ fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, ta
     tasks.spawn(index::watch(client.clone(), leader.heartbeats.clone(), index.clone()));
     let registrar = Registrar::new(client.clone(), index.clone(), settings.clone(), metrics.clone(), recorder.clone());
     tasks.spawn(registrar.run());
+    let placing = Placing::new(client.clone(), index.clone(), metrics.clone(), recorder.clone());
+    tasks.spawn(placing.run());
     tasks.spawn(Monitor { client, index, metrics, recorder }.run());
 }
 

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::index::Index;
 use crate::api::labels::{AGENT_LEASE, ANNOTATION_KEY_FINGERPRINT, SCHEDULER_MANAGER, cluster_namespace};
 use crate::api::lenient::Lenient;
-use crate::api::{Cluster, ClusterReport, protocol};
+use crate::api::{Cluster, ClusterReport, Schedule, protocol};
 use crate::k8s::daemon_client::{CallError, call};
 use objects::{Objects, ROLE, cluster_role_name};
 
@@ -132,6 +132,7 @@ pub async fn clear(client: &Client, name: &str) -> Result<(), CallError> {
 /// keeps the namespace, and the name with it, for ever. Nothing is created there any more while it is terminating.
 async fn remove_finalizers(client: &Client, name: &str) -> Result<(), CallError> {
     remove_finalizers_of::<ClusterReport>(client, name).await?;
+    remove_finalizers_of::<Schedule>(client, name).await?;
     remove_finalizers_of::<Lease>(client, name).await?;
     remove_finalizers_of::<Event>(client, name).await
 }

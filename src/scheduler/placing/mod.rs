@@ -1,0 +1,207 @@
+//! Placement: decides where the objects of the control plane's API run, writes Schedules for the agents, and brings
+//! back what they say.
+//!
+//! One task owns the state. Watches and the answers to writes change it; what is due because of a change is decided by the
+//! pure functions of [`crate::placement`] and written by tasks of its own, one at a time for a unit. The Schedules are the
+//! truth about which copies there are: after a restart everything is read from them.
+
+mod decide;
+mod events;
+mod plan;
+mod policies;
+mod sources;
+mod state;
+mod status;
+mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::events::Recorder;
+use kube::{Api, Client};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::index::Index;
+use crate::api::lenient::raw::Raw;
+use crate::daemon::metrics::Metrics;
+use crate::k8s::backoff::Backoff;
+use crate::k8s::daemon_client::{CallError, call};
+use decide::{Clusters, Decided};
+use sources::{Change, Seen};
+use state::{State, Unit};
+use writer::{Address, Writer, Written};
+
+/// Changes that wait for the task that owns the state.
+const CHANGES: usize = 1024;
+/// Units whose writes are under way at a time.
+const UNITS: usize = 64;
+/// Longest time between two looks at what is due.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Placement of one leadership term.
+pub struct Placing {
+    client: Client,
+    index: Arc<Index>,
+    metrics: Metrics,
+    writer: Writer,
+    state: State,
+    clusters: Clusters,
+    decided: BTreeMap<String, Decided>,
+    /// Units whose writes are under way.
+    busy: BTreeSet<Unit>,
+    backoffs: BTreeMap<Unit, Backoff>,
+}
+
+/// The end of a unit's writes.
+struct Done {
+    unit: Unit,
+    written: Vec<Written>,
+    /// Sources whose whole objects were read.
+    fetched: Vec<Change>,
+    failure: Option<CallError>,
+}
+
+impl Placing {
+    /// Creates the placement of a term, which has seen nothing.
+    pub fn new(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder) -> Self {
+        Self {
+            writer: Writer::new(client.clone(), recorder),
+            client,
+            index,
+            metrics,
+            state: State::new(),
+            clusters: Clusters::default(),
+            decided: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            backoffs: BTreeMap::new(),
+        }
+    }
+
+    /// Places until dropped.
+    pub async fn run(mut self) {
+        let (sender, mut changes) = mpsc::channel(CHANGES);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(sources::watch(self.client.clone(), sender));
+        let mut writes: JoinSet<Done> = JoinSet::new();
+        let mut batch = Vec::new();
+        loop {
+            let next = self.state.next_due(|unit| !self.busy.contains(unit));
+            let wake = next.unwrap_or_else(|| Instant::now() + TICK).min(Instant::now() + TICK);
+            tokio::select! {
+                count = changes.recv_many(&mut batch, CHANGES) => {
+                    if count == 0 {
+                        return;
+                    }
+                    let now = Instant::now();
+                    for change in batch.drain(..) {
+                        self.state.apply(change, now);
+                    }
+                }
+                Some(done) = writes.join_next(), if !writes.is_empty() => {
+                    if let Ok(done) = done {
+                        self.finish(done);
+                    }
+                }
+                () = self.index.placement.notified() => {}
+                () = tokio::time::sleep_until(wake) => {}
+            }
+            if !self.state.is_complete() || !self.index.is_complete() {
+                continue;
+            }
+            let now = Instant::now();
+            self.clusters.refresh(&self.index, &mut self.state, now);
+            if writes.len() < UNITS {
+                let due = self.state.take_due(now, |unit| !self.busy.contains(unit));
+                for unit in due {
+                    self.begin(unit, &mut writes);
+                }
+            }
+        }
+    }
+
+    /// Plans a unit and starts its writes.
+    fn begin(&mut self, unit: Unit, writes: &mut JoinSet<Done>) {
+        let wall = Timestamp::now();
+        let plan = match &unit {
+            Unit::Group(name) => {
+                if self.state.undecided.remove(name) {
+                    match decide::group(&self.state, &self.clusters, name, wall) {
+                        Some(decided) => drop(self.decided.insert(name.clone(), decided)),
+                        None => drop(self.decided.remove(name)),
+                    }
+                }
+                plan::group(&self.state, name, self.decided.get(name), wall)
+            }
+            Unit::Object(key) => {
+                let direct = decide::direct(&self.state, &self.clusters, key);
+                plan::object(&self.state, key, &direct)
+            }
+            Unit::Status(key) => status::source(&self.state, key),
+            Unit::Policy(name) => policies::plan(&self.state, name, wall),
+        };
+        if plan.fetch.is_empty() && plan.stages.is_empty() {
+            self.backoffs.remove(&unit);
+            for key in &plan.written {
+                self.state.forget_object(key);
+            }
+            return;
+        }
+        self.busy.insert(unit.clone());
+        let (writer, client) = (self.writer.clone(), self.client.clone());
+        writes.spawn(async move {
+            let mut fetched = Vec::new();
+            for address in &plan.fetch {
+                match fetch(&client, address).await {
+                    Ok(change) => fetched.extend(change),
+                    Err(error) => return Done { unit, written: Vec::new(), fetched, failure: Some(error) },
+                }
+            }
+            let (written, failure) = writer.execute(plan.stages).await;
+            Done { unit, written, fetched, failure }
+        });
+    }
+
+    fn finish(&mut self, done: Done) {
+        let now = Instant::now();
+        let Done { unit, written, fetched, failure } = done;
+        self.busy.remove(&unit);
+        let moved = !written.is_empty() || !fetched.is_empty();
+        for one in written {
+            self.state.on_written(one, now);
+        }
+        for change in fetched {
+            self.state.apply(change, now);
+        }
+        if let Some(error) = failure {
+            let backoff = self.backoffs.entry(unit.clone());
+            let backoff = backoff.or_insert_with(|| Backoff::new(Duration::from_millis(200), Duration::from_secs(60)));
+            let wait = backoff.next_wait();
+            // Somebody else wrote first: the watch brings what there is now.
+            if error.is_conflict() {
+                tracing::debug!(?unit, %error, "placing: written meanwhile");
+            } else {
+                tracing::warn!(?unit, %error, ?wait, "placing failed");
+            }
+            self.metrics.count("fleet_placement_failed_writes_total", "Writes of placement that failed.", &[]);
+            self.state.retry(unit, now, wait);
+        } else if moved {
+            // Whether anything is left to do is seen with the answers.
+            self.state.mark(unit, now);
+        }
+    }
+}
+
+/// Reads a source whose copy has to be made.
+async fn fetch(client: &Client, address: &Address) -> Result<Option<Change>, CallError> {
+    let resource = address.kind.resource();
+    let api: Api<Raw> = match address.namespace.as_deref().filter(|_| address.kind.namespaced) {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let found = call(api.get_opt(&address.name)).await?;
+    Ok(found.map(|raw| Change::Source(address.kind, Seen::There(raw))))
+}

@@ -1,0 +1,406 @@
+//! From a decision to writes: which Schedules there have to be, and how they differ from those that are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+
+use super::decide::Decided;
+use super::events;
+use super::state::{Assignment, Source, State, cluster_of, kind_of, source_key};
+use super::status;
+use super::writer::{Address, Stages, Write};
+use crate::api::digest;
+use crate::api::group::PolicyRef;
+use crate::api::labels::{FINALIZER_AGENT_CLEANUP, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER, cluster_namespace};
+use crate::api::schedule::{ApplyPolicy, OnDelete, SourceRef, conditions};
+use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleSpec, condition};
+use crate::placement::copy::{self, CopyError, Share};
+use crate::placement::facts::ObjectKey;
+use crate::placement::matching::{Match, Policy};
+use crate::placement::names::{GroupKey, policy_label, schedule_name};
+
+/// Changes when the same source has to give another copy than it did with an earlier program.
+const FORMAT: u32 = 1;
+
+/// What has to happen for one unit.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) stages: Stages,
+    /// Sources whose whole object has to be read first; then nothing else is planned.
+    pub(super) fetch: Vec<Address>,
+    /// Sources whose copies will be as they have to be.
+    pub(super) written: Vec<ObjectKey>,
+}
+
+/// What one object has to have in one cluster.
+struct Wanted<'a> {
+    source: &'a Source,
+    cluster: &'a str,
+    share: Option<Share>,
+    policy: Option<&'a Policy>,
+    group: Option<&'a str>,
+    /// Whether a HorizontalPodAutoscaler that is placed too scales it.
+    is_scaled: bool,
+}
+
+/// Collects what is wanted and what that takes.
+#[derive(Default)]
+struct Draft {
+    plan: Plan,
+    namespaces: Vec<Write>,
+    schedules: Vec<Write>,
+    wanted: BTreeSet<(String, ObjectKey)>,
+    faults: BTreeMap<ObjectKey, CopyError>,
+}
+
+/// Plans the copies of an object that no group holds: placed by annotation, withdrawn, gone, or a namespace.
+pub(super) fn object(state: &State, key: &ObjectKey, direct: &[(String, Option<Share>)]) -> Plan {
+    let mut draft = Draft::default();
+    draft.releases(state, key);
+    let Some(source) = state.sources.get(key) else {
+        return draft.remove_all(state, key, true);
+    };
+    match state.assignments.get(key) {
+        Some(Assignment::Withdrawn) => return draft.remove_all(state, key, false).with_label(source, None),
+        Some(Assignment::Direct) => {
+            for (cluster, share) in direct {
+                draft.want(
+                    state,
+                    &Wanted { source, cluster, share: *share, policy: None, group: None, is_scaled: false },
+                );
+            }
+        }
+        _ => {}
+    }
+    // What is there and not decided about stays, and is kept up to date.
+    let is_direct = state.assignments.get(key) == Some(&Assignment::Direct);
+    let targets: BTreeSet<&str> = direct.iter().map(|(cluster, _)| cluster.as_str()).collect();
+    for (at, schedule) in state.copies_of(key) {
+        let cluster = cluster_of(at);
+        let is_namespace = key.is("", "Namespace");
+        if !is_direct || is_namespace && !targets.contains(cluster) {
+            let share = share_of(schedule);
+            let group = schedule.spec.group.as_deref();
+            draft.want(state, &Wanted { source, cluster, share, policy: None, group, is_scaled: false });
+        }
+    }
+    if is_direct {
+        draft.remove_others(state, key, !direct.is_empty());
+    }
+    let label = is_direct.then(|| target_label(direct.iter().map(|(cluster, _)| cluster.as_str()))).flatten();
+    let plan = draft.finish();
+    if is_direct { plan.with_label(source, label) } else { plan }
+}
+
+/// Plans a group as it was decided: its Schedules, its object, its members' labels.
+pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: Timestamp) -> Plan {
+    let members: Vec<&ObjectKey> = state.members.get(name).into_iter().flatten().collect();
+    let known = state.groups.get(name);
+    if members.is_empty() {
+        let holds = |schedule: &&Schedule| schedule.spec.group.as_deref() == Some(name);
+        let mut plan = Plan::default();
+        if let Some(group) = known.filter(|_| !state.schedules.values().any(|schedule| holds(&schedule))) {
+            let uid = group.uid().unwrap_or_default();
+            plan.stages.push(vec![Write::RemoveGroup { name: name.to_owned(), uid }]);
+        }
+        return plan;
+    }
+    let mut draft = Draft::default();
+    let policy = members.iter().find_map(|key| match state.evaluate(key) {
+        Some(Match::Policy { policy, .. }) => Some(policy),
+        _ => None,
+    });
+    for key in &members {
+        draft.releases(state, key);
+        let Some(source) = state.sources.get(*key) else { continue };
+        let is_left = matches!(state.assignments.get(*key), Some(Assignment::Left(_)));
+        let is_scaled = members.iter().filter_map(|one| state.sources.get(*one)).any(|one| {
+            one.facts.key.namespace() == key.namespace()
+                && one.facts.scales.as_ref().is_some_and(|scales| scales.is_target(key))
+        });
+        let Some(decided) = decided.filter(|decided| !is_left && !decided.suspended) else {
+            // Its copies stay where they are, and edits reach them.
+            for (at, schedule) in state.copies_of(key) {
+                let share = share_of(schedule);
+                draft.want(
+                    state,
+                    &Wanted { source, cluster: cluster_of(at), share, policy, group: Some(name), is_scaled },
+                );
+            }
+            continue;
+        };
+        for target in &decided.targets {
+            let share = target.shares.get(*key).copied();
+            let cluster = &target.cluster;
+            draft.want(state, &Wanted { source, cluster, share, policy, group: Some(name), is_scaled });
+        }
+    }
+    let moved = decided.is_some_and(|decided| !decided.suspended && !decided.targets.is_empty())
+        && status::all_available(state, &members, decided);
+    if moved {
+        for key in &members {
+            if !matches!(state.assignments.get(*key), Some(Assignment::Left(_))) {
+                draft.remove_others(state, key, true);
+            }
+        }
+    }
+    let faults = std::mem::take(&mut draft.faults);
+    let mut plan = draft.finish();
+    if !plan.fetch.is_empty() {
+        return plan;
+    }
+    let spec = group_spec(state, members[0], policy, known);
+    let Some(spec) = spec else { return plan };
+    let status = status::group(state, name, &members, decided, policy.is_some(), &faults, known, now);
+    let targets: Vec<&str> = match decided {
+        Some(decided) if policy.is_some() => decided.targets.iter().map(|target| target.cluster.as_str()).collect(),
+        _ => known
+            .and_then(|group| group.status.as_ref())
+            .map(|s| s.target_clusters.iter().map(String::as_str).collect())
+            .unwrap_or_default(),
+    };
+    let label =
+        if decided.is_some_and(|decided| decided.suspended) { None } else { target_label(targets.iter().copied()) };
+    let mut labels = BTreeMap::from([(LABEL_MATCHING_POLICY.to_owned(), policy_label(&spec.policy.name))]);
+    labels.extend(label.clone().map(|label| (LABEL_TARGET_CLUSTER.to_owned(), label)));
+    if let Some(by) = policy.and_then(|policy| policy.spec.group_by.as_ref())
+        && let Some(value) = state.sources.get(members[0]).and_then(|source| source.facts.labels.get(&by.label_key))
+    {
+        labels.insert(by.label_key.clone(), value.clone());
+    }
+    let same = known.is_some_and(|group| {
+        group.spec == spec
+            && group.metadata.labels.as_ref() == Some(&labels)
+            && status::same(group.status.as_ref(), &status)
+    });
+    let events =
+        events::of_group(state, name, &members, decided, known.and_then(|group| group.status.as_ref()), &status);
+    if !same {
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            resource_version: known.and_then(ResourceExt::resource_version),
+            uid: known.and_then(ResourceExt::uid),
+            ..ObjectMeta::default()
+        };
+        plan.stages.push(vec![Write::Group(Box::new(ScheduleGroup { metadata, spec, status: Some(status) }))]);
+    }
+    let labelled: Vec<Write> = members
+        .iter()
+        .filter_map(|key| state.sources.get(*key))
+        .filter(|source| source.target_label != label)
+        .map(|source| Write::Label(source.address.clone(), label.clone()))
+        .collect();
+    plan.stages.extend([labelled, events].into_iter().filter(|stage| !stage.is_empty()));
+    plan
+}
+
+fn group_spec(
+    state: &State,
+    member: &ObjectKey,
+    policy: Option<&Policy>,
+    known: Option<&ScheduleGroup>,
+) -> Option<ScheduleGroupSpec> {
+    let (Some(policy), Some(source)) = (policy, state.sources.get(member)) else {
+        return known.map(|group| group.spec.clone());
+    };
+    let key = GroupKey::new(&source.facts, policy).printed();
+    Some(ScheduleGroupSpec { policy: PolicyRef { name: policy.name.clone(), namespace: None }, key })
+}
+
+/// The label of what went to these clusters.
+pub(super) fn target_label<'a>(targets: impl Iterator<Item = &'a str>) -> Option<String> {
+    let targets: Vec<&str> = targets.collect();
+    match &targets[..] {
+        [] => None,
+        [one] => Some((*one).to_owned()),
+        several => Some(format!("{}_clusters", several.len())),
+    }
+}
+
+/// The share that a Schedule was written with. Divided work is not in the API yet.
+fn share_of(_: &Schedule) -> Option<Share> {
+    None
+}
+
+impl Draft {
+    /// Wants a copy, and the namespace that it needs.
+    fn want(&mut self, state: &State, wanted: &Wanted<'_>) {
+        let key = &wanted.source.facts.key;
+        if key.namespace() != "" {
+            self.want_namespace(state, key.namespace(), wanted.cluster);
+        }
+        self.wanted.insert((wanted.cluster.to_owned(), key.clone()));
+        if let Some(write) = self.schedule(state, wanted) {
+            self.schedules.push(write);
+        }
+    }
+
+    fn want_namespace(&mut self, state: &State, name: &str, cluster: &str) {
+        let key = ObjectKey::new("", "Namespace", "", name);
+        let Some(source) = state.sources.get(&key).filter(|source| source.facts.never.is_none()) else { return };
+        let is_there = state.copies_of(&key).any(|(at, _)| cluster_of(at) == cluster);
+        if !is_there && self.wanted.insert((cluster.to_owned(), key)) {
+            let wanted = Wanted { source, cluster, share: None, policy: None, group: None, is_scaled: false };
+            if let Some(write) = self.schedule(state, &wanted) {
+                self.namespaces.push(write);
+            }
+        }
+    }
+
+    /// Returns the write of a Schedule that is missing or differs.
+    fn schedule(&mut self, state: &State, wanted: &Wanted<'_>) -> Option<Write> {
+        let facts = &wanted.source.facts;
+        let place = (cluster_namespace(wanted.cluster), schedule_name(&facts.key));
+        let known = state.schedules.get(&place);
+        if known.is_some_and(|known| known.metadata.deletion_timestamp.is_some()) {
+            // It is made again when it is gone.
+            return None;
+        }
+        let domain = wanted.cluster;
+        let edits = wanted.policy.map(|policy| copy::overrides(policy, domain, facts)).unwrap_or_default();
+        let apply_policy = ApplyPolicy {
+            adopt: facts.asks.adopt,
+            leave_fields: copy::leave_fields(facts, wanted.is_scaled),
+            on_delete: if facts.asks.keep_on_delete { OnDelete::Keep } else { OnDelete::Delete },
+        };
+        let apply_policy = (apply_policy != ApplyPolicy::default()).then_some(apply_policy);
+        let parts = format!(
+            "{FORMAT}\0{}\0{:?}\0{}",
+            facts.hash,
+            wanted.share,
+            serde_json::to_string(&edits).unwrap_or_default()
+        );
+        let hash = digest::full(parts.as_bytes());
+        let source_ref = SourceRef {
+            group: facts.key.group().to_owned(),
+            version: facts.version.clone(),
+            kind: facts.key.kind().to_owned(),
+            namespace: Some(facts.key.namespace().to_owned()).filter(|namespace| !namespace.is_empty()),
+            name: facts.key.name().to_owned(),
+            uid: facts.uid.clone(),
+            generation: facts.generation,
+        };
+        let group = wanted.group.map(ToOwned::to_owned);
+        let same = known.is_some_and(|known| {
+            known.spec.hash == hash
+                && known.spec.source_ref == source_ref
+                && known.spec.group == group
+                && known.spec.apply_policy == apply_policy
+        });
+        if same {
+            return None;
+        }
+        let Some(object) = &wanted.source.object else {
+            self.plan.fetch.push(wanted.source.address.clone());
+            return None;
+        };
+        let made = match copy::make(object, wanted.share, &edits) {
+            Ok(made) => made,
+            Err(error) => {
+                self.faults.insert(facts.key.clone(), error);
+                return None;
+            }
+        };
+        let metadata = ObjectMeta {
+            name: Some(place.1),
+            namespace: Some(place.0),
+            finalizers: Some(vec![FINALIZER_AGENT_CLEANUP.to_owned()]),
+            resource_version: known.and_then(ResourceExt::resource_version),
+            uid: known.and_then(ResourceExt::uid),
+            ..ObjectMeta::default()
+        };
+        let manifest = made.manifest.to_string();
+        let spec = ScheduleSpec { manifest, hash, group, source_ref, apply_policy };
+        let schedule = Schedule { metadata, spec, status: None };
+        Some(Write::Schedule(Box::new(schedule), made.payload))
+    }
+
+    /// Lets Schedules go whose copies are gone.
+    fn releases(&mut self, state: &State, key: &ObjectKey) {
+        let released = state.copies_of(key).filter(|(_, schedule)| {
+            let deleted = schedule.status.as_ref().and_then(|s| condition::find(&s.conditions, conditions::DELETED));
+            schedule.metadata.deletion_timestamp.is_some() && deleted.is_some_and(condition::Condition::is_true)
+        });
+        let writes: Vec<Write> = released
+            .map(|(at, schedule)| Write::Release {
+                cluster: cluster_of(at).to_owned(),
+                name: at.1.clone(),
+                uid: schedule.uid().unwrap_or_default(),
+            })
+            .collect();
+        if !writes.is_empty() {
+            self.plan.stages.push(writes);
+        }
+    }
+
+    /// Removes the Schedules of an object in clusters where it is not wanted. Namespaces stay: others need them, or the
+    /// user has something in them.
+    fn remove_others(&mut self, state: &State, key: &ObjectKey, has_target: bool) {
+        if !has_target || key.is("", "Namespace") {
+            return;
+        }
+        let others = state.copies_of(key).filter(|(at, schedule)| {
+            !self.wanted.contains(&(cluster_of(at).to_owned(), key.clone()))
+                && schedule.metadata.deletion_timestamp.is_none()
+        });
+        let writes: Vec<Write> = others.map(|(at, schedule)| remove(at, schedule, None)).collect();
+        self.plan.stages.extend((!writes.is_empty()).then_some(writes));
+    }
+
+    /// Removes every Schedule of an object.
+    fn remove_all(mut self, state: &State, key: &ObjectKey, gone: bool) -> Plan {
+        let there = state.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
+        let writes: Vec<Write> = there
+            .map(|(at, schedule)| {
+                let source = gone.then(|| address_of(schedule)).flatten();
+                remove(at, schedule, source)
+            })
+            .collect();
+        self.plan.stages.extend((!writes.is_empty()).then_some(writes));
+        self.plan
+    }
+
+    fn finish(mut self) -> Plan {
+        if !self.plan.fetch.is_empty() {
+            return Plan { fetch: self.plan.fetch, ..Plan::default() };
+        }
+        let mut stages: Stages = Vec::new();
+        stages.extend([self.namespaces, self.schedules].into_iter().filter(|stage| !stage.is_empty()));
+        stages.append(&mut self.plan.stages);
+        self.plan.stages = stages;
+        self.plan.written = self.wanted.into_iter().map(|(_, key)| key).collect();
+        self.plan
+    }
+}
+
+impl Plan {
+    fn with_label(mut self, source: &Source, label: Option<String>) -> Self {
+        if self.fetch.is_empty() && source.target_label != label {
+            self.stages.push(vec![Write::Label(source.address.clone(), label)]);
+        }
+        self
+    }
+}
+
+fn remove(at: &super::sources::Place, schedule: &Schedule, gone: Option<Address>) -> Write {
+    Write::RemoveSchedule {
+        cluster: cluster_of(at).to_owned(),
+        name: at.1.clone(),
+        uid: schedule.uid().unwrap_or_default(),
+        gone,
+    }
+}
+
+/// The source of a Schedule that is not there any more.
+fn address_of(schedule: &Schedule) -> Option<Address> {
+    let source = &schedule.spec.source_ref;
+    Some(Address {
+        kind: kind_of(&source_key(source))?,
+        namespace: source.namespace.clone(),
+        name: source.name.clone(),
+        uid: source.uid.clone(),
+    })
+}

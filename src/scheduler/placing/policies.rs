@@ -1,0 +1,104 @@
+//! What a policy says of itself: whether it can be applied, and how much of what it matches has a place.
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::plan::Plan;
+use super::state::State;
+use super::writer::Write;
+use crate::api::policy::SchedulePolicyStatus;
+use crate::api::{Condition, SchedulePolicy, condition, placeable};
+use crate::placement::copy::path_errors;
+use crate::placement::matching::Policy;
+
+/// Types of the conditions of a policy.
+const VALID: &str = "Valid";
+const SCHEDULED: &str = "Scheduled";
+const SUSPENDED: &str = "Suspended";
+
+/// Why a policy cannot be applied as it is: the reason and what is wrong.
+fn fault(policy: &SchedulePolicy) -> Option<(&'static str, String)> {
+    let policy = match Policy::read(policy) {
+        Ok(policy) => policy,
+        Err(error) => return Some(("SelectorInvalid", error.to_string())),
+    };
+    if let Some(error) = path_errors(&policy).into_iter().next() {
+        return Some((error.code(), error.to_string()));
+    }
+    let selectors = &policy.spec.resource_selectors;
+    if let Some(kind) = selectors.kinds.iter().find(|kind| placeable::find(&kind.group, &kind.kind).is_none()) {
+        let name = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
+        return Some(("KindNotPlaceable", format!("objects of the kind {name} cannot be placed")));
+    }
+    if selectors.label_selectors.is_empty() {
+        let message = "`labelSelectors: []` matches nothing; everything is `labelSelectors: [{}]`";
+        return Some(("SelectorInvalid", message.to_owned()));
+    }
+    None
+}
+
+/// Plans the status of a policy.
+pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
+    let Some(policy) = state.policies.get(name) else { return Plan::default() };
+    let old = policy.status.clone().unwrap_or_default();
+    let groups: Vec<_> = state.groups.iter().filter(|(_, group)| group.spec.policy.name == name).collect();
+    let members = groups.iter().filter_map(|(name, _)| state.members.get(*name)).map(std::collections::BTreeSet::len);
+    let matched: usize = members.sum();
+    let unscheduled =
+        groups.iter().filter(|(_, group)| group.status.as_ref().is_none_or(|status| !status.scheduled)).count();
+    let count = |count: usize| Some(i32::try_from(count).unwrap_or(i32::MAX));
+    let mut status = SchedulePolicyStatus {
+        conditions: old.conditions.clone(),
+        matched_objects: count(matched),
+        groups: count(groups.len()),
+        unscheduled_groups: count(unscheduled),
+    };
+    let generation = policy.metadata.generation;
+    let mut set = |type_: &str, holds: bool, reason: &str, message: String| {
+        let mut condition = Condition::new(type_, holds, reason, message, now);
+        condition.observed_generation = generation;
+        condition::set(&mut status.conditions, condition);
+    };
+    let fault = fault(policy);
+    match &fault {
+        Some((reason, message)) => set(VALID, false, reason, message.clone()),
+        None => set(VALID, true, VALID, String::new()),
+    }
+    match (groups.len(), unscheduled) {
+        (0, _) => set(SCHEDULED, false, "NothingMatched", "no object matches".to_owned()),
+        (_, 0) => set(SCHEDULED, true, "AllScheduled", String::new()),
+        (all, none) => set(SCHEDULED, false, "SomeUnscheduled", format!("{none} of {all} groups have no place")),
+    }
+    if policy.spec.suspend {
+        set(SUSPENDED, true, SUSPENDED, "decisions are recorded, and nothing is dispatched".to_owned());
+    } else {
+        status.conditions.retain(|condition| condition.type_ != SUSPENDED);
+    }
+    let found = condition::find(&status.conditions, VALID);
+    let is_news =
+        fault.is_some() && condition::find(&old.conditions, VALID).map(|c| &c.message) != found.map(|c| &c.message);
+    let mut stage = Vec::new();
+    if !same(&old, &status) {
+        stage.push(Write::PolicyStatus {
+            name: name.to_owned(),
+            uid: policy.uid().unwrap_or_default(),
+            status: Box::new(status),
+        });
+    }
+    if let Some((reason, message)) = fault.filter(|_| is_news) {
+        let about = kube::Resource::object_ref(policy, &());
+        stage.push(Write::Event { about, warning: true, reason, message });
+    }
+    let stages = if stage.is_empty() { Vec::new() } else { vec![stage] };
+    Plan { stages, ..Plan::default() }
+}
+
+/// Whether two states say the same, whenever they were written.
+fn same(old: &SchedulePolicyStatus, new: &SchedulePolicyStatus) -> bool {
+    let without_times = |status: &SchedulePolicyStatus| {
+        let mut status = status.clone();
+        status.conditions.iter_mut().for_each(|condition| condition.last_transition_time = None);
+        status
+    };
+    without_times(old) == without_times(new)
+}

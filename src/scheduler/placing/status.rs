@@ -1,0 +1,241 @@
+//! What a group says of itself: where its members went, how far their copies are, and why nothing better was found.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::decide::{Decided, ROWS};
+use super::plan::Plan;
+use super::state::{State, cluster_of};
+use super::writer::Write;
+use crate::api::group::ObjectRef;
+use crate::api::schedule::conditions;
+use crate::api::{Condition, Schedule, ScheduleGroup, ScheduleGroupStatus, condition};
+use crate::placement::copy::CopyError;
+use crate::placement::facts::ObjectKey;
+
+/// Types of the conditions of a group.
+pub(super) const SCHEDULED: &str = "Scheduled";
+const APPLIED: &str = "Applied";
+const AVAILABLE: &str = "Available";
+
+/// Longest message of a row.
+const MESSAGE: usize = 1024;
+
+/// How far the copies of a group are in one cluster.
+#[derive(Default)]
+struct Progress {
+    objects: i32,
+    applied: i32,
+    available: i32,
+    message: String,
+}
+
+/// Whether a Schedule's copy is as the Schedule says now.
+pub(super) fn is_applied(schedule: &Schedule) -> bool {
+    let Some(status) = &schedule.status else { return false };
+    status.observed_hash.as_deref() == Some(&schedule.spec.hash)
+        && condition::find(&status.conditions, conditions::APPLIED).is_some_and(Condition::is_true)
+}
+
+/// Whether a Schedule's copy is applied and available.
+fn is_available(schedule: &Schedule) -> bool {
+    let status = schedule.status.as_ref();
+    is_applied(schedule)
+        && status
+            .and_then(|status| condition::find(&status.conditions, conditions::AVAILABLE))
+            .is_some_and(Condition::is_true)
+}
+
+fn progress(state: &State, members: &[&ObjectKey], cluster: &str, faults: &BTreeMap<ObjectKey, CopyError>) -> Progress {
+    let mut progress = Progress::default();
+    for key in members {
+        progress.objects += 1;
+        let Some((_, schedule)) = state.copies_of(key).find(|(at, _)| cluster_of(at) == cluster) else {
+            if let Some(fault) = faults.get(*key) {
+                progress.note(key, fault.code(), &fault.to_string());
+            }
+            continue;
+        };
+        let conditions = schedule.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        if is_applied(schedule) {
+            progress.applied += 1;
+            if is_available(schedule) {
+                progress.available += 1;
+            } else if let Some(found) = condition::find(conditions, conditions::AVAILABLE) {
+                progress.note(key, &found.reason, &found.message);
+            }
+        } else if let Some(found) = condition::find(conditions, conditions::APPLIED).filter(|c| !c.is_true()) {
+            progress.note(key, &found.reason, &found.message);
+        }
+    }
+    progress
+}
+
+impl Progress {
+    fn note(&mut self, key: &ObjectKey, reason: &str, message: &str) {
+        if self.message.is_empty() {
+            let text = if message.is_empty() { reason.to_owned() } else { format!("{reason}: {message}") };
+            let mut message = format!("{}: {text}", key.title());
+            message.truncate(message.floor_char_boundary(MESSAGE));
+            self.message = message;
+        }
+    }
+}
+
+/// Whether every member of a group is available in every cluster that it was decided for.
+pub(super) fn all_available(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> bool {
+    decided.is_some_and(|decided| {
+        decided.targets.iter().all(|target| {
+            members.iter().all(|key| {
+                let mut copies = state.copies_of(key);
+                copies.any(|(at, schedule)| cluster_of(at) == target.cluster && is_available(schedule))
+            })
+        })
+    })
+}
+
+/// Makes the status of a group.
+#[expect(clippy::too_many_arguments, reason = "each is one thing that the status tells")]
+pub(super) fn group(
+    state: &State,
+    name: &str,
+    members: &[&ObjectKey],
+    decided: Option<&Decided>,
+    has_policy: bool,
+    faults: &BTreeMap<ObjectKey, CopyError>,
+    known: Option<&ScheduleGroup>,
+    now: Timestamp,
+) -> ScheduleGroupStatus {
+    let old = known.and_then(|group| group.status.clone()).unwrap_or_default();
+    let mut status = ScheduleGroupStatus { object_refs: references(state, members), ..ScheduleGroupStatus::default() };
+    status.conditions.clone_from(&old.conditions);
+    match decided.filter(|_| has_policy) {
+        Some(decided) => {
+            status.scheduled = decided.scheduled;
+            status.target_clusters = decided.targets.iter().map(|target| target.cluster.clone()).collect();
+            status.clusters.clone_from(&decided.rows);
+            status.decision = Some(decided.record.clone());
+            if let Some(same) = old.decision.clone().filter(|old| same_decision(old, &decided.record)) {
+                status.decision = Some(same);
+            }
+            let scheduled = Condition::new(SCHEDULED, decided.scheduled, &decided.reason, decided.message.clone(), now);
+            condition::set(&mut status.conditions, scheduled);
+        }
+        None => {
+            status.scheduled = old.scheduled;
+            status.target_clusters = old.target_clusters.clone();
+            status.clusters = old.clusters.clone();
+            status.decision = old.decision.clone();
+            let message =
+                format!("no policy matches any more: what runs stays, and edits of the source reach it ({name})");
+            condition::set(
+                &mut status.conditions,
+                Condition::new(SCHEDULED, status.scheduled, "PolicyGone", message, now),
+            );
+        }
+    }
+    let mut all = Progress::default();
+    for row in status.clusters.iter_mut().filter(|row| row.state == "Target") {
+        let progress = progress(state, members, &row.name, faults);
+        row.objects = Some(progress.objects);
+        row.applied = Some(progress.applied);
+        row.available = Some(progress.available);
+        row.message.clone_from(&progress.message);
+        all.objects += progress.objects;
+        all.applied += progress.applied;
+        all.available += progress.available;
+        if all.message.is_empty() && !progress.message.is_empty() {
+            all.message = format!("{} on {}", progress.message, row.name);
+        }
+    }
+    status.clusters.truncate(ROWS);
+    if all.objects > 0 {
+        let parts = [
+            (APPLIED, all.applied, "AllApplied", "NotAllApplied"),
+            (AVAILABLE, all.available, "AllAvailable", "NotAllAvailable"),
+        ];
+        for (type_, count, good, bad) in parts {
+            let holds = count == all.objects;
+            let message = if holds { String::new() } else { format!("{count} of {}; {}", all.objects, all.message) };
+            let reason = if holds { good } else { bad };
+            condition::set(&mut status.conditions, Condition::new(type_, holds, reason, message, now));
+        }
+    } else {
+        status.conditions.retain(|condition| condition.type_ == SCHEDULED);
+    }
+    if !same(Some(&old), &status) {
+        status.last_status_update = Some(Time(now));
+    }
+    status
+}
+
+fn references(state: &State, members: &[&ObjectKey]) -> Vec<ObjectRef> {
+    members
+        .iter()
+        .map(|key| ObjectRef {
+            group: key.group().to_owned(),
+            version: state.sources.get(*key).map(|source| source.facts.version.clone()).unwrap_or_default(),
+            kind: key.kind().to_owned(),
+            namespace: Some(key.namespace().to_owned()).filter(|namespace| !namespace.is_empty()),
+            name: key.name().to_owned(),
+        })
+        .collect()
+}
+
+fn same_decision(old: &crate::api::group::DecisionRecord, new: &crate::api::group::DecisionRecord) -> bool {
+    let mut old = old.clone();
+    old.time.clone_from(&new.time);
+    old == *new
+}
+
+/// Whether two states of a status say the same, whenever they were written.
+pub(super) fn same(old: Option<&ScheduleGroupStatus>, new: &ScheduleGroupStatus) -> bool {
+    let Some(old) = old else { return false };
+    let (mut old, mut new) = (old.clone(), new.clone());
+    for status in [&mut old, &mut new] {
+        status.last_status_update = None;
+        for condition in &mut status.conditions {
+            condition.last_transition_time = None;
+        }
+    }
+    old == new
+}
+
+/// Plans the status of a source, as its copies have it.
+pub(super) fn source(state: &State, key: &ObjectKey) -> Plan {
+    let Some(source) = state.sources.get(key) else { return Plan::default() };
+    let mut copies = state.copies_of(key);
+    let (Some((_, schedule)), None) = (copies.next(), copies.next()) else { return Plan::default() };
+    let Some(status) = &schedule.status else { return Plan::default() };
+    let Some(Ok(Value::Object(mut resource))) = status.resource.as_deref().map(serde_json::from_str::<Value>) else {
+        return Plan::default();
+    };
+    let observed = resource.remove("observedGeneration").and_then(|value| value.as_i64());
+    if is_applied(schedule)
+        && status.applied_generation == Some(source.facts.generation)
+        && observed == status.copy_generation
+    {
+        resource.insert("observedGeneration".to_owned(), source.facts.generation.into());
+    }
+    let new = Value::Object(resource);
+    if is_within(&new, &source.status) {
+        return Plan::default();
+    }
+    Plan { stages: vec![vec![Write::Status(source.address.clone(), new)]], ..Plan::default() }
+}
+
+/// Whether everything in `new` is in `old` already.
+fn is_within(new: &Value, old: &Value) -> bool {
+    match (new, old) {
+        (Value::Object(new), Value::Object(old)) => {
+            new.iter().all(|(key, value)| old.get(key).is_some_and(|old| is_within(value, old)))
+        }
+        (Value::Array(new), Value::Array(old)) => {
+            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| is_within(new, old))
+        }
+        (new, old) => new == old,
+    }
+}
