@@ -11,6 +11,7 @@ mod large;
 mod late;
 mod membership;
 mod nonsense;
+mod placing;
 mod registration;
 mod simulated;
 mod subjects;

@@ -1,0 +1,210 @@
+//! The scheduler places objects: Schedules, groups, labels, events and the status that comes back, on a real hub.
+
+use std::collections::BTreeMap;
+
+use fleetctl::api::condition::find;
+use fleetctl::api::labels::{FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, cluster_namespace};
+use fleetctl::api::{Schedule, ScheduleGroup, SchedulePolicy};
+use fleetctl::daemon::metrics::Metrics;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+use crate::applicant::{ControlPlane, fresh};
+use crate::simulated::Simulated;
+use crate::support::{Stage, wait};
+
+/// A hub with a scheduler, and a namespace of its own for what is placed.
+struct Fleet {
+    control_plane: ControlPlane,
+    stage: Stage,
+    namespace: String,
+    metrics: Metrics,
+}
+
+impl Fleet {
+    async fn new() -> Self {
+        let stage = Stage::hub().await;
+        let control_plane = ControlPlane::start(&stage, "").await;
+        let namespace = fresh("shop");
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"team": namespace}}});
+        let namespaces: Api<Namespace> = Api::all(stage.hub.client.clone());
+        namespaces.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
+        Self { control_plane, stage, namespace, metrics: Metrics::default() }
+    }
+
+    fn client(&self) -> Client {
+        self.stage.hub.client.clone()
+    }
+
+    async fn join(&self, nodes: usize) -> Simulated {
+        let name = fresh("member");
+        let member = Simulated::join(&self.control_plane.init, &name, nodes, &self.metrics).await;
+        let clusters: Api<fleetctl::api::Cluster> = Api::all(self.client());
+        wait("the member is Ready", async || {
+            let status = clusters.get(&name).await.unwrap().status.unwrap_or_default();
+            find(&status.conditions, "Ready").is_some_and(|ready| ready.is_true())
+        })
+        .await;
+        member
+    }
+
+    /// A policy for the objects of this namespace, with a further spec.
+    async fn policy(&self, more: Value) -> String {
+        let name = fresh("policy");
+        let mut spec = json!({"namespaceSelector": {"matchLabels": {"team": self.namespace}},
+            "resourceSelectors": {"labelSelectors": [{}], "kinds": [{"group": "apps", "kind": "Deployment"}]}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let policy: SchedulePolicy = serde_json::from_value(json!({
+            "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "SchedulePolicy",
+            "metadata": {"name": name}, "spec": spec,
+        }))
+        .unwrap();
+        let policies: Api<SchedulePolicy> = Api::all(self.client());
+        policies.create(&PostParams::default(), &policy).await.unwrap();
+        name
+    }
+
+    fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.client(), &self.namespace)
+    }
+
+    async fn deployment(&self, name: &str, replicas: i32, annotations: Value) {
+        let body = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": self.namespace, "annotations": annotations, "labels": {"app": name}},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "100m"}}}]}}},
+        });
+        let body = serde_json::from_value(body).unwrap();
+        self.deployments().create(&PostParams::default(), &body).await.unwrap();
+    }
+
+    fn schedules(&self, cluster: &str) -> Api<Schedule> {
+        Api::namespaced(self.client(), &cluster_namespace(cluster))
+    }
+
+    /// Schedules of a cluster by kind and name of the source.
+    async fn copies(&self, cluster: &str) -> BTreeMap<String, Schedule> {
+        let found = self.schedules(cluster).list(&ListParams::default()).await.unwrap().items;
+        let key = |schedule: &Schedule| format!("{} {}", schedule.spec.source_ref.kind, schedule.spec.source_ref.name);
+        found.into_iter().map(|schedule| (key(&schedule), schedule)).collect()
+    }
+
+    /// The copy of an object in a cluster, when it is there.
+    async fn copy(&self, cluster: &str, what: &str) -> Schedule {
+        wait(&format!("{what} has a Schedule in {cluster}"), async || self.copies(cluster).await.contains_key(what))
+            .await;
+        self.copies(cluster).await.remove(what).unwrap()
+    }
+
+    /// Says as the agent does that a copy is applied, with this status of it.
+    async fn report(&self, schedule: &Schedule, resource: Value, available: bool) {
+        let now = Timestamp::now().to_string();
+        let condition = |type_: &str, holds: bool| {
+            json!({"type": type_, "status": if holds { "True" } else { "False" }, "reason": type_,
+                "message": "", "lastTransitionTime": now})
+        };
+        let status = json!({"status": {
+            "conditions": [condition("Applied", true), condition("Available", available)],
+            "observedHash": schedule.spec.hash, "appliedGeneration": schedule.spec.source_ref.generation,
+            "copyGeneration": resource["observedGeneration"], "resource": resource.to_string(),
+        }});
+        let api: Api<Schedule> = Api::namespaced(self.client(), &schedule.namespace().unwrap());
+        api.patch_status(&schedule.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+
+    /// Says that the copy of a deleted Schedule is gone.
+    async fn report_deleted(&self, schedule: &Schedule) {
+        let status = json!({"status": {"conditions": [
+            {"type": "Deleted", "status": "True", "reason": "Deleted", "message": ""}]}});
+        let api: Api<Schedule> = Api::namespaced(self.client(), &schedule.namespace().unwrap());
+        api.patch_status(&schedule.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+
+    async fn groups(&self, policy: &str) -> Vec<ScheduleGroup> {
+        let groups: Api<ScheduleGroup> = Api::all(self.client());
+        let all = groups.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().filter(|group| group.spec.policy.name == policy).collect()
+    }
+
+    async fn events(&self) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.client(), &self.namespace);
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().filter_map(|event| event.reason).collect()
+    }
+
+    /// Removes what tests after this one must not meet.
+    async fn end(&self, policies: &[String]) {
+        for name in policies {
+            let api: Api<SchedulePolicy> = Api::all(self.client());
+            api.delete(name, &DeleteParams::default()).await.unwrap();
+        }
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        namespaces.delete(&self.namespace, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_deployment_goes_where_its_policy_says_and_its_status_comes_back() {
+    let fleet = Fleet::new().await;
+    let (west, east) = (fleet.join(2).await, fleet.join(2).await);
+    let only = json!({"clusterSelector": {"matchLabels": {"kubernetes.io/metadata.name": east.name}}});
+    let policy = fleet.policy(only).await;
+    fleet.deployment("web", 3, json!({})).await;
+    let copy = fleet.copy(&east.name, "Deployment web").await;
+    assert_eq!(copy.finalizers(), [FINALIZER_AGENT_CLEANUP]);
+    let manifest: Value = serde_json::from_str(&copy.spec.manifest).unwrap();
+    assert_eq!((manifest["spec"]["replicas"].as_i64(), manifest["metadata"].get("uid")), (Some(3), None));
+    assert!(fleet.copies(&east.name).await.contains_key(&format!("Namespace {}", fleet.namespace)));
+    assert!(fleet.copies(&west.name).await.is_empty());
+    wait("the source has the label", async || {
+        fleet.deployments().get("web").await.unwrap().labels().get(LABEL_TARGET_CLUSTER) == Some(&east.name)
+    })
+    .await;
+    let [group] = &fleet.groups(&policy).await[..] else { panic!("one group") };
+    let status = group.status.clone().unwrap();
+    assert_eq!((status.scheduled, &status.target_clusters), (true, &vec![east.name.clone()]));
+    assert_eq!(group.labels().get(LABEL_TARGET_CLUSTER), Some(&east.name));
+    let rejected = status.clusters.iter().find(|row| row.name == west.name).unwrap();
+    assert_eq!(rejected.reason, "SelectorMismatch");
+    wait("both events are there", async || {
+        let events = fleet.events().await;
+        ["SchedulePolicyMatched", "AddedToScheduleGroup"].iter().all(|reason| events.contains(&(*reason).to_owned()))
+    })
+    .await;
+
+    let ready = json!({"replicas": 3, "updatedReplicas": 3, "readyReplicas": 3, "availableReplicas": 3,
+        "observedGeneration": 1, "conditions": [{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"}]});
+    fleet.report(&copy, ready, true).await;
+    wait("the source is ready", async || {
+        let status = fleet.deployments().get("web").await.unwrap().status.unwrap_or_default();
+        status.ready_replicas == Some(3) && status.observed_generation == Some(1)
+    })
+    .await;
+    wait("the group is available", async || {
+        let [group] = &fleet.groups(&policy).await[..] else { return false };
+        let status = group.status.clone().unwrap();
+        find(&status.conditions, "Available").is_some_and(|condition| condition.is_true())
+    })
+    .await;
+
+    let scale = json!({"spec": {"replicas": 5}});
+    fleet.deployments().patch("web", &PatchParams::default(), &Patch::Merge(&scale)).await.unwrap();
+    wait("the copy is scaled", async || {
+        fleet.copy(&east.name, "Deployment web").await.spec.manifest.contains("\"replicas\":5")
+    })
+    .await;
+
+    fleet.deployments().delete("web", &DeleteParams::default()).await.unwrap();
+    let leaving = async || fleet.copy(&east.name, "Deployment web").await.metadata.deletion_timestamp.is_some();
+    wait("the Schedule is being deleted", leaving).await;
+    fleet.report_deleted(&copy).await;
+    wait("the Schedule is gone", async || !fleet.copies(&east.name).await.contains_key("Deployment web")).await;
+    wait("the group is gone", async || fleet.groups(&policy).await.is_empty()).await;
+    fleet.end(&[policy]).await;
+}
