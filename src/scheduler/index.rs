@@ -10,10 +10,9 @@ use std::time::Duration;
 use futures::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -68,8 +67,10 @@ impl Rights {
 #[derive(Debug)]
 struct Inner {
     clusters: BTreeMap<String, Arc<Cluster>>,
+    /// Clusters with their inventories, which placement has not read yet.
+    inventories: BTreeMap<String, Cluster>,
     renewals: BTreeMap<String, Renewal>,
-    /// Names of Schedules by namespace.
+    /// Names of Schedules whose copies run pods, by namespace.
     schedules: BTreeMap<String, BTreeSet<String>>,
     /// Names of a list that is not complete yet; they replace the above when it is.
     listed: BTreeMap<String, BTreeSet<String>>,
@@ -93,7 +94,8 @@ impl Inner {
         if begins {
             self.known_since.insert(name.clone(), Instant::now());
         }
-        self.clusters.insert(name, Arc::new(cluster));
+        self.clusters.insert(name.clone(), Arc::new(strip(cluster.clone())));
+        self.inventories.insert(name, cluster);
     }
 
     /// Removes a deleted cluster, unless a later one has its name by now.
@@ -106,6 +108,7 @@ impl Inner {
 
     fn drop_deleted(&mut self, name: String) {
         self.clusters.remove(&name);
+        self.inventories.remove(&name);
         self.known_since.remove(&name);
         self.rights.remove(&name);
         self.deleted.insert(name);
@@ -129,6 +132,7 @@ impl Default for Index {
     fn default() -> Self {
         let inner = Inner {
             clusters: BTreeMap::new(),
+            inventories: BTreeMap::new(),
             renewals: BTreeMap::new(),
             schedules: BTreeMap::new(),
             listed: BTreeMap::new(),
@@ -167,6 +171,11 @@ impl Index {
         self.with(|inner| inner.clusters.values().cloned().collect())
     }
 
+    /// Returns the clusters that changed since the last call, with their inventories.
+    pub fn take_inventories(&self) -> BTreeMap<String, Cluster> {
+        self.with(|inner| std::mem::take(&mut inner.inventories))
+    }
+
     /// Returns a cluster by name.
     pub fn cluster(&self, name: &str) -> Option<Arc<Cluster>> {
         self.with(|inner| inner.clusters.get(name).cloned())
@@ -186,7 +195,7 @@ impl Index {
         self.with(|inner| {
             let name = cluster.name_any();
             if inner.clusters.get(&name).is_none_or(|known| !is_older(&cluster, known)) {
-                inner.take(strip(cluster));
+                inner.take(cluster);
             }
         });
     }
@@ -221,7 +230,7 @@ impl Index {
         self.with(|inner| inner.known_since.get(name).copied()).unwrap_or_else(Instant::now)
     }
 
-    /// Returns true where anything is placed on a cluster.
+    /// Returns true where anything that runs pods is placed on a cluster.
     pub fn has_work(&self, name: &str) -> bool {
         let namespace = crate::api::labels::cluster_namespace(name);
         self.with(|inner| inner.schedules.get(&namespace).is_some_and(|s| !s.is_empty()))
@@ -314,18 +323,25 @@ impl Index {
         });
     }
 
-    fn on_schedule<K: Resource>(&self, event: Event<K>) {
-        let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+    fn on_schedule(&self, event: Event<Schedule>) {
+        let key = |object: &Schedule| (object.namespace().unwrap_or_default(), object.name_any());
         self.with(|inner| match event {
             // Until the new list is complete, the old one is valid: a cluster is not idle for the time of a list.
             Event::Init => inner.listed.clear(),
             Event::InitApply(object) => {
                 let (namespace, name) = key(&object);
-                inner.listed.entry(namespace).or_default().insert(name);
+                if runs_pods(&object) {
+                    inner.listed.entry(namespace).or_default().insert(name);
+                }
             }
             Event::Apply(object) => {
                 let (namespace, name) = key(&object);
-                inner.schedules.entry(namespace).or_default().insert(name);
+                let names = inner.schedules.entry(namespace).or_default();
+                if runs_pods(&object) {
+                    names.insert(name);
+                } else {
+                    names.remove(&name);
+                }
             }
             Event::Delete(object) => {
                 let (namespace, name) = key(&object);
@@ -339,6 +355,14 @@ impl Index {
             }
         });
     }
+}
+
+/// Whether a copy is of a kind that runs pods, and has not been scaled to none.
+fn runs_pods(schedule: &Schedule) -> bool {
+    let source = &schedule.spec.source_ref;
+    let pods = schedule.status.as_ref().and_then(|status| status.pods.as_ref());
+    let kinds = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "CronJob", "Job", "Pod"];
+    kinds.contains(&source.kind.as_str()) && pods.is_none_or(|pods| pods.desired > 0)
 }
 
 /// Returns true where one state was written before another one. Versions that are no numbers cannot be compared.
@@ -370,7 +394,7 @@ pub async fn watch(client: Client, heartbeats: Client, index: Arc<Index>) {
         );
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => index.on_cluster(map(event, |read| strip(read.0)), &mut relist),
+                Ok(Some(event)) => index.on_cluster(map(event, |read| read.0), &mut relist),
                 Ok(None) => return,
                 Err(error) => tracing::debug!(%error, "watch of clusters failed"),
             }
@@ -389,11 +413,11 @@ pub async fn watch(client: Client, heartbeats: Client, index: Arc<Index>) {
         }
     };
     let schedules = async {
-        let api = Api::<Lenient<PartialObjectMeta<Schedule>>>::all(client.clone());
+        let api = Api::<Lenient<Schedule>>::all(client.clone());
         let mut stream = std::pin::pin!(watcher::watcher(api, config.clone()).default_backoff());
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => index.on_schedule(event),
+                Ok(Some(event)) => index.on_schedule(map(event, |read| read.0)),
                 Ok(None) => return,
                 Err(error) => tracing::debug!(%error, "watch of schedules failed"),
             }

@@ -157,6 +157,7 @@ fn work_is_retained_during_a_relist() {
     let index = Index::default();
     let schedule = |name: &str| {
         let mut schedule = Schedule::new(name, crate::api::ScheduleSpec::default());
+        schedule.spec.source_ref.kind = "Deployment".to_owned();
         schedule.metadata.namespace = Some("fleet-c-a".to_owned());
         schedule
     };
@@ -169,12 +170,23 @@ fn work_is_retained_during_a_relist() {
         index.on_schedule(event);
     }
     assert!(index.has_work("a"));
-    index.on_schedule::<Schedule>(Event::InitDone);
+    index.on_schedule(Event::InitDone);
     assert!(!index.has_work("a"));
     index.on_schedule(Event::Apply(schedule("two")));
     assert!(index.has_work("a"));
     index.on_schedule(Event::Delete(schedule("two")));
     assert!(!index.has_work("a"));
+    let mut config = schedule("three");
+    config.spec.source_ref.kind = "ConfigMap".to_owned();
+    index.on_schedule(Event::Apply(config));
+    assert!(!index.has_work("a"), "it runs no pods");
+    let mut scaled = schedule("four");
+    index.on_schedule(Event::Apply(scaled.clone()));
+    assert!(index.has_work("a"));
+    let pods = Some(crate::api::schedule::PodCounts::default());
+    scaled.status = Some(crate::api::ScheduleStatus { pods, ..Default::default() });
+    index.on_schedule(Event::Apply(scaled));
+    assert!(!index.has_work("a"), "it was scaled to none");
 }
 
 #[tokio::test]

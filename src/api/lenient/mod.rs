@@ -26,8 +26,8 @@ use serde_json::{Value, json};
 use super::labels::SCHEDULER_MANAGER;
 use super::schedule::{ApplyPolicy, SourceRef};
 use super::{
-    Cluster, ClusterSpec, ClusterStatus, Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleGroupStatus,
-    SchedulePolicy, SchedulePolicySpec, SchedulePolicyStatus, ScheduleSpec, ScheduleStatus,
+    Cluster, ClusterReport, ClusterReportSpec, ClusterSpec, ClusterStatus, Schedule, ScheduleGroup, ScheduleGroupSpec,
+    ScheduleGroupStatus, SchedulePolicy, SchedulePolicySpec, SchedulePolicyStatus, ScheduleSpec, ScheduleStatus,
 };
 use field::{Names, field, or_empty};
 
@@ -174,6 +174,15 @@ impl Readable for Schedule {
     fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
         let WithoutManifest { hash, group, source_ref, apply_policy } = spec;
         Self { metadata, spec: ScheduleSpec { manifest: String::new(), hash, group, source_ref, apply_policy }, status }
+    }
+}
+
+impl Readable for ClusterReport {
+    type Spec = ClusterReportSpec;
+    type Status = IgnoredAny;
+
+    fn assemble(metadata: ObjectMeta, spec: Self::Spec, _: Self::Status) -> Self {
+        Self { metadata, spec }
     }
 }
 

@@ -327,6 +327,7 @@ mod tests {
                 let place = |kind: &str| parts.uri.path().ends_with(&format!("/namespaces/fleet-c-a/{kind}"));
                 let (code, text) = match found {
                     _ if reads && place("clusterreports") => (200, held("ClusterReport")),
+                    _ if reads && place("schedules") => (200, held("Schedule")),
                     _ if reads && place("leases") => (200, held("Lease")),
                     _ if reads && place("events") => (200, held("Event")),
                     Some(_) if reads && parts.uri.path().ends_with("/namespaces/fleet-c-a") => status("Failure", 404),
@@ -391,11 +392,11 @@ mod tests {
         let asked = asked.lock().unwrap();
         let last_right = asked.iter().rposition(|line| line.starts_with("DELETE "));
         let freed: Vec<_> = asked.iter().filter(|line| line.starts_with("PATCH ")).collect();
-        for (line, kind) in freed.iter().zip(["clusterreports", "leases", "events"]) {
+        for (line, kind) in freed.iter().zip(["clusterreports", "schedules", "leases", "events"]) {
             assert!(line.contains(&format!("/namespaces/fleet-c-a/{kind}/held ")), "{line}");
             assert!(line.contains(r#""finalizers":null"#) && line.contains(r#""uid":"7""#), "{line}");
         }
-        assert_eq!((freed.len(), last_right), (3, Some(asked.len() - 4)), "{asked:?}");
+        assert_eq!((freed.len(), last_right), (4, Some(asked.len() - 5)), "{asked:?}");
     }
 
     #[tokio::test]

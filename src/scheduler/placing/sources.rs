@@ -16,7 +16,7 @@ use tokio::sync::mpsc::Sender;
 use crate::api::lenient::Lenient;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{PLACEABLE, Placeable};
-use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
+use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::scheduler::index::OTHERS_WATCH;
 
 /// Objects of a page of a list.
@@ -47,10 +47,12 @@ pub(super) enum Change {
     Group(Seen<ScheduleGroup>),
     /// A Schedule, without its manifest.
     Schedule(Seen<Schedule>),
+    /// Part of the inventory of a large cluster.
+    Report(Seen<ClusterReport>),
 }
 
 /// The number of watches, each of which has to deliver its first list before anything is decided.
-pub(super) const WATCHES: usize = PLACEABLE.len() + 3;
+pub(super) const WATCHES: usize = PLACEABLE.len() + 4;
 
 /// Watches until dropped, or until nobody receives.
 pub(super) async fn watch(client: Client, changes: Sender<Change>) {
@@ -68,7 +70,10 @@ pub(super) async fn watch(client: Client, changes: Sender<Change>) {
     let schedules = follow(Api::<Lenient<Schedule>>::all(client.clone()), "schedules", |seen| {
         changes.send(Change::Schedule(inner(seen)))
     });
-    tokio::join!(sources, policies, groups, schedules);
+    let reports = follow(Api::<Lenient<ClusterReport>>::all(client.clone()), "clusterreports", |seen| {
+        changes.send(Change::Report(inner(seen)))
+    });
+    tokio::join!(sources, policies, groups, schedules, reports);
 }
 
 fn inner<K>(seen: Seen<Lenient<K>>) -> Seen<K> {
@@ -84,7 +89,8 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     F: Future<Output = Result<(), E>>,
 {
-    let config = watcher::Config::default().any_semantic().timeout(OTHERS_WATCH).page_size(PAGE);
+    // Lists are of the newest state: what an old one does not name would look gone.
+    let config = watcher::Config::default().timeout(OTHERS_WATCH).page_size(PAGE);
     let mut stream = pin!(watcher::watcher(api, config).default_backoff());
     let mut listed = BTreeSet::new();
     loop {

@@ -15,7 +15,7 @@ use crate::api::labels::LABEL_TARGET_CLUSTER;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, Placeable};
 use crate::api::schedule::SourceRef;
-use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
+use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::matching::{Match, Policies, Policy};
 use crate::placement::names::GroupKey;
@@ -90,6 +90,9 @@ pub(super) struct State {
     /// Schedules by the object that they are copies of.
     pub(super) copies: BTreeMap<ObjectKey, BTreeSet<Place>>,
     due: BTreeMap<Unit, Due>,
+    /// Parts of inventories, and the clusters of which one changed.
+    pub(super) reports: BTreeMap<Place, ClusterReport>,
+    pub(super) reported: BTreeSet<String>,
     /// Groups that have to be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
     listed: BTreeSet<&'static str>,
@@ -107,6 +110,8 @@ impl State {
             members: BTreeMap::new(),
             copies: BTreeMap::new(),
             due: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            reported: BTreeSet::new(),
             undecided: BTreeSet::new(),
             listed: BTreeSet::new(),
         }
@@ -124,6 +129,28 @@ impl State {
             Change::Policy(seen) => self.on_policy(seen, now),
             Change::Group(seen) => self.on_group(seen, now),
             Change::Schedule(seen) => self.on_schedule(seen, now),
+            Change::Report(seen) => self.on_report(seen),
+        }
+    }
+
+    fn on_report(&mut self, seen: Seen<ClusterReport>) {
+        match seen {
+            Seen::There(report) => {
+                self.reported.insert(cluster_of(&place(&report)).to_owned());
+                self.reports.insert(place(&report), report);
+            }
+            Seen::Gone(report) => {
+                self.reported.insert(cluster_of(&place(&report)).to_owned());
+                self.reports.remove(&place(&report));
+            }
+            Seen::Listed(places) => {
+                let gone = self.reports.keys().filter(|at| !places.contains(*at)).cloned().collect::<Vec<_>>();
+                for at in gone {
+                    self.reported.insert(cluster_of(&at).to_owned());
+                    self.reports.remove(&at);
+                }
+                self.listed.insert("clusterreports");
+            }
         }
     }
 
