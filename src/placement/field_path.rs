@@ -158,10 +158,10 @@ impl FieldPath {
         let Some((last, way)) = self.steps.split_last() else { return Ok(()) };
         let mut at = object;
         for (number, step) in way.iter().enumerate() {
-            if let (Step::Key(key), Some(map)) = (step, at.as_object()) {
-                if map.get(key).is_none_or(Value::is_null) {
-                    return Ok(());
-                }
+            if let (Step::Key(key), Some(map)) = (step, at.as_object())
+                && map.get(key).is_none_or(Value::is_null)
+            {
+                return Ok(());
             }
             at = existing(at, step).ok_or_else(|| self.not_found(number))?;
         }
@@ -194,7 +194,8 @@ impl fmt::Display for FieldPath {
 fn prints_as(value: &Value, text: &str) -> bool {
     match value {
         Value::String(string) => string == text,
-        Value::Number(_) | Value::Bool(_) => value.to_string() == text,
+        Value::Number(number) => number.to_string() == text,
+        Value::Bool(is) => is.to_string() == text,
         _ => false,
     }
 }

@@ -8,9 +8,13 @@
 
 pub mod canonical;
 pub mod copy;
+pub mod divide;
 pub mod facts;
 pub mod field_path;
+pub mod fraction;
 pub mod matching;
 pub mod names;
 pub mod pods;
+pub mod reason;
+pub mod room;
 pub mod selector;

@@ -49,7 +49,7 @@ fn joined(key: &ObjectKey) -> String {
 
 /// The first bytes of a name, without a separator at the end.
 fn cut(name: &str, bytes: usize) -> &str {
-    let end = name.floor_char_boundary(bytes);
+    let end = (0..=bytes.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
     name[..end].trim_end_matches(['-', '.'])
 }
 

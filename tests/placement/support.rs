@@ -6,7 +6,8 @@ use std::path::Path;
 use fleetctl::api::SchedulePolicy;
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::matching::{Policies, Policy};
-use serde_json::Value;
+use fleetctl::placement::room::{Node, Promise, Resources, Room, amounts};
+use serde_json::{Value, json};
 
 /// Runs every case of a file and compares; fails with the names of all cases that differ.
 pub(crate) fn check(file: &str, run: impl Fn(&str, &Value) -> Value) {
@@ -41,4 +42,29 @@ pub(crate) fn facts(value: &Value) -> Facts {
 pub(crate) fn namespace(case: &Value, name: &str) -> BTreeMap<String, String> {
     let labels = case.get("namespaces").and_then(|all| all.get(name));
     labels.map(|labels| serde_json::from_value(labels.clone()).unwrap()).unwrap_or_default()
+}
+
+/// The nodes of a case's cluster and what is reserved of them.
+pub(crate) fn room(resources: &mut Resources, cluster: &Value) -> Room {
+    let amounts = |value: &Value| amounts(&serde_json::from_value(value.clone()).unwrap());
+    let node = |node: &Value| Node {
+        name: node["name"].as_str().unwrap().to_owned(),
+        capacity: amounts(&node["capacity"]),
+        available: amounts(node.get("available").unwrap_or(&node["capacity"])),
+        labels: node.get("labels").map(|labels| serde_json::from_value(labels.clone()).unwrap()),
+        taints: node.get("taints").map(|taints| serde_json::from_value(taints.clone()).unwrap()).unwrap_or_default(),
+    };
+    let nodes = cluster["nodes"].as_array().unwrap().iter().map(node).collect();
+    let mut room = Room::new(resources, nodes, Vec::new());
+    for (number, reserved) in cluster["reserved"].as_array().into_iter().flatten().enumerate() {
+        let daemon = reserved.get("daemon").and_then(Value::as_bool) == Some(true);
+        let kind = if daemon { "DaemonSet" } else { "Deployment" };
+        let object =
+            facts(&json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": { "name": format!("r{number}") },
+            "spec": { "template": reserved["template"] } }));
+        let pods = reserved["pods"].as_i64().unwrap_or_default();
+        let shape = object.shape.unwrap();
+        room.promise(resources, Promise { group: "others".into(), object: object.key, shape, pods, daemon });
+    }
+    room
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 pub use never::Never;
 pub use object_key::ObjectKey;
 pub use references::Reference;
+pub(crate) use shape::resource_order;
 pub use shape::{Ignored, Shape};
 
 use crate::api::labels::{

@@ -157,6 +157,7 @@ fn keeps_itself_apart(term: &PodAffinityTerm, labels: &BTreeMap<String, String>,
 }
 
 /// Writes a shared shape as if it were owned.
+#[expect(clippy::ref_option, reason = "what serde passes")]
 pub(super) fn write<S: Serializer>(shape: &Option<Arc<Shape>>, serializer: S) -> Result<S::Ok, S::Error> {
     shape.as_deref().serialize(serializer)
 }

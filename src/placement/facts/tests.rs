@@ -88,7 +88,7 @@ fn what_keeps_pods_apart_counts_as_one_a_node() {
         assert_eq!(shape.ignored, [Ignored::PodAntiAffinity]);
     }
     let port = deployment(|m| {
-        m["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 1, "hostPort": 1 }])
+        m["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 1, "hostPort": 1 }]);
     });
     assert!(port.shape.unwrap().one_per_node);
 }

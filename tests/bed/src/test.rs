@@ -160,8 +160,9 @@ fn without_clusters(bed: &Bed, steps: &mut Steps) -> Result<()> {
     let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
     clippy.args(DAEMONS).args(targets(&ON_CLUSTERS));
     steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
-    let without = ["test", "--package", "fleetctl", "--lib", "--bins", "--test", "house", "--test", "cli"];
-    steps.program("tests without a cluster", cargo(bed, &without).args(DAEMONS))?;
+    let without = ["test", "--package", "fleetctl", "--lib", "--bins"];
+    let named = ["--test", "house", "--test", "cli", "--test", "placement"];
+    steps.program("tests without a cluster", cargo(bed, &without).args(named).args(DAEMONS))?;
     let mut links = cargo(bed, &["doc", "--package", "fleetctl", "--no-deps", "--document-private-items", "--quiet"]);
     steps.program("links of the documentation", links.args(DAEMONS).env("RUSTDOCFLAGS", "--deny warnings"))?;
     let mut examples = cargo(bed, &["test", "--package", "fleetctl", "--doc", "--quiet"]);

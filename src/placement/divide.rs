@@ -1,0 +1,192 @@
+//! Replicas over domains, exactly.
+
+use sha2::{Digest as _, Sha256};
+
+use super::copy::Share;
+use super::facts::ObjectKey;
+
+/// A domain that may get replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Domain<'a> {
+    /// Its value of the topology label.
+    pub value: &'a str,
+    /// Its part, in the same unit as that of the others; 0 gets none.
+    pub weight: i64,
+    /// What it has.
+    pub prev: i64,
+    /// The most that it can have.
+    pub cap: Option<i64>,
+}
+
+/// What decides between domains that have the same claim.
+#[derive(Debug, Clone, Copy)]
+pub enum Ties<'a> {
+    /// A hash of the domain and this text, so that the odd replicas of many objects do not all go to one domain.
+    Hash(&'a str),
+    /// The order in which the domains are given.
+    Listed,
+}
+
+/// Replicas by domain, in the order in which the domains were given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Division {
+    /// By domain.
+    pub replicas: Vec<i64>,
+    /// What no domain has room for.
+    pub withheld: i64,
+}
+
+/// Returns the text that ties of an object are hashed with.
+pub fn seed(key: &ObjectKey) -> String {
+    format!("{}/{}\n{}\n{}", key.group(), key.kind(), key.namespace(), key.name())
+}
+
+fn hash(domain: &str, seed: &str) -> u64 {
+    let digest = Sha256::digest(format!("{domain}\n{seed}").as_bytes());
+    u64::from_be_bytes(std::array::from_fn(|i| digest[i]))
+}
+
+/// What a domain would get exactly, times the sum of weights; its limits; and what decides ties.
+struct Open {
+    quota: i128,
+    cap: i64,
+    tie: u64,
+    replicas: i64,
+    /// Whether its weight is more than 0.
+    takes: bool,
+}
+
+/// Divides by weight: what is missing goes to the largest shortfall, what is too much comes from the largest excess. Nothing
+/// is taken from a domain while another grows.
+pub fn divide(n: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Division {
+    let n = n.max(0);
+    let (quotas, whole) = quotas(n, domains);
+    let mut open: Vec<Open> = Vec::with_capacity(domains.len());
+    for (position, (domain, quota)) in domains.iter().zip(quotas).enumerate() {
+        let cap = domain.cap.unwrap_or(i64::MAX).max(0);
+        let takes = domain.weight > 0;
+        let tie = match ties {
+            Ties::Hash(seed) => hash(domain.value, seed),
+            Ties::Listed => position as u64,
+        };
+        open.push(Open { quota, cap, tie, replicas: if takes { domain.prev.clamp(0, cap) } else { 0 }, takes });
+    }
+    jump(n, whole, &mut open);
+    let mut sum: i64 = open.iter().map(|one| one.replicas).fold(0, i64::saturating_add);
+    let rank = |one: &Open| (i128::from(one.replicas) * whole - one.quota, one.replicas, one.tie);
+    while sum < n {
+        let growing = open.iter_mut().filter(|one| one.takes && one.replicas < one.cap);
+        let Some(next) = growing.min_by_key(|one| rank(one)) else { break };
+        next.replicas += 1;
+        sum += 1;
+    }
+    while sum > n {
+        let Some(next) = open.iter_mut().filter(|one| one.replicas > 0).max_by_key(|one| rank(one)) else { break };
+        next.replicas -= 1;
+        sum -= 1;
+    }
+    Division { replicas: open.into_iter().map(|one| one.replicas).collect(), withheld: (n - sum).max(0) }
+}
+
+/// The exact share of each domain times the second number. A domain whose share exceeds its cap has the cap for a share; the
+/// rest is shared anew.
+fn quotas(n: i64, domains: &[Domain<'_>]) -> (Vec<i128>, i128) {
+    let cap = |domain: &Domain<'_>| i128::from(domain.cap.unwrap_or(i64::MAX).max(0));
+    let mut capped = vec![false; domains.len()];
+    let mut rest = i128::from(n);
+    loop {
+        let is_open = |(at, domain): &(usize, &Domain<'_>)| domain.weight > 0 && !capped[*at];
+        let whole: i128 = domains.iter().enumerate().filter(is_open).map(|(_, one)| i128::from(one.weight)).sum();
+        let over = |(at, domain): (usize, &Domain<'_>)| {
+            (is_open(&(at, domain)) && cap(domain) * whole < rest * i128::from(domain.weight)).then_some(at)
+        };
+        let over: Vec<usize> = domains.iter().enumerate().filter_map(over).collect();
+        if over.is_empty() {
+            let whole = whole.max(1);
+            let quota = |(at, domain): (usize, &Domain<'_>)| match (domain.weight > 0, capped[at]) {
+                (false, _) => 0,
+                (true, true) => cap(domain) * whole,
+                (true, false) => rest * i128::from(domain.weight),
+            };
+            return (domains.iter().enumerate().map(quota).collect(), whole);
+        }
+        for at in over {
+            capped[at] = true;
+            rest -= cap(&domains[at]);
+        }
+    }
+}
+
+/// Does in one step what every single step would do in any case: up to less than one below the quota, or down to less than
+/// one above it.
+fn jump(n: i64, whole: i128, open: &mut [Open]) {
+    let sum = |all: &[i64]| all.iter().copied().fold(0, i64::saturating_add);
+    let now: Vec<i64> = open.iter().map(|one| one.replicas).collect();
+    let near = |one: &Open| {
+        let below = (one.quota + whole - 1).div_euclid(whole) - 1;
+        let above = one.quota.div_euclid(whole) + 1;
+        let bound = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
+        if sum(&now) < n { one.replicas.max(bound(below)) } else { one.replicas.min(bound(above)) }
+    };
+    let then: Vec<i64> = open.iter().map(near).collect();
+    let stops_before = if sum(&now) < n { sum(&then) <= n } else { sum(&then) >= n };
+    if stops_before {
+        open.iter_mut().zip(then).for_each(|(one, replicas)| one.replicas = replicas);
+    }
+}
+
+/// Fills the first domain to its cap, then the next; what is too much comes from the last.
+pub fn fill(n: i64, domains: &[Domain<'_>]) -> Division {
+    let cap = |domain: &Domain<'_>| domain.cap.unwrap_or(i64::MAX).max(0);
+    let mut replicas: Vec<i64> = domains.iter().map(|domain| domain.prev.clamp(0, cap(domain))).collect();
+    let mut missing = n.max(0) - replicas.iter().copied().fold(0, i64::saturating_add);
+    for (own, domain) in replicas.iter_mut().zip(domains) {
+        let more = missing.clamp(0, cap(domain) - *own);
+        *own += more;
+        missing -= more;
+    }
+    for own in replicas.iter_mut().rev() {
+        let less = (-missing).clamp(0, *own);
+        *own -= less;
+        missing += less;
+    }
+    Division { replicas, withheld: missing.max(0) }
+}
+
+/// Divides a Job: `completions` are divided already; each domain that has some also runs at least one pod at a time.
+pub fn job(completions: &Division, parallelism: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Vec<Share> {
+    let afresh: Vec<Domain<'_>> = domains.iter().map(|domain| Domain { prev: 0, cap: None, ..*domain }).collect();
+    let at_a_time = divide(parallelism, &afresh, ties).replicas;
+    let share = |(completions, parallelism): (&i64, i64)| {
+        let least = i64::from(*completions > 0);
+        Share::Job { completions: *completions, parallelism: parallelism.max(least).min(*completions) }
+    };
+    completions.replicas.iter().zip(at_a_time).map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(weights: &[i64]) -> Vec<Domain<'static>> {
+        let names = ["a", "b", "c", "d"];
+        let one = |(value, weight): (&&'static str, &i64)| Domain { value, weight: *weight, prev: 0, cap: None };
+        names.iter().zip(weights).map(one).collect()
+    }
+
+    #[test]
+    fn a_million_replicas_take_no_million_steps() {
+        let division = divide(1_000_000_007, &of(&[50, 30, 20]), Ties::Listed);
+        assert_eq!(division.replicas.iter().sum::<i64>(), 1_000_000_007);
+        let mut shrinking = of(&[50, 50]);
+        shrinking[0].prev = 1_000_000_000;
+        assert_eq!(divide(10, &shrinking, Ties::Listed).replicas, [10, 0], "nothing grows while something shrinks");
+        assert_eq!(divide(i64::MAX, &of(&[1, 1]), Ties::Listed).withheld, 0);
+    }
+
+    #[test]
+    fn nobody_takes_what_no_weight_allows() {
+        assert_eq!(divide(3, &of(&[0, 0]), Ties::Listed), Division { replicas: vec![0, 0], withheld: 3 });
+        assert_eq!(divide(3, &[], Ties::Listed), Division { replicas: vec![], withheld: 3 });
+    }
+}

@@ -1,0 +1,90 @@
+//! Shares as exact fractions.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A fraction with a positive denominator.
+#[derive(Debug, Clone, Copy)]
+pub struct Fraction {
+    over: i128,
+    under: i128,
+}
+
+impl Fraction {
+    /// Zero.
+    pub const ZERO: Self = Self { over: 0, under: 1 };
+
+    /// Makes a fraction of amounts; nothing without a whole.
+    pub fn new(part: i64, whole: i64) -> Option<Self> {
+        (whole > 0).then_some(Self { over: part.into(), under: whole.into() })
+    }
+
+    /// Whether it is larger than another by at least a tenth.
+    pub fn exceeds_by_a_tenth(self, other: Self) -> bool {
+        // a/b − c/d ≥ 1/10, in floating point only where the exact numbers would not fit.
+        let left = self.over.checked_mul(other.under).zip(other.over.checked_mul(self.under));
+        let exact = left.and_then(|(a, c)| a.checked_sub(c)?.checked_mul(10)).zip(self.under.checked_mul(other.under));
+        exact.map_or_else(|| self.as_f64() - other.as_f64() >= 0.1, |(ten_times, whole)| ten_times >= whole)
+    }
+
+    /// The fraction in percent, rounded down.
+    pub fn percent(self) -> i128 {
+        (self.over * 100).div_euclid(self.under)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "only where exact numbers do not fit")]
+    fn as_f64(self) -> f64 {
+        self.over as f64 / self.under as f64
+    }
+}
+
+impl Ord for Fraction {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Numerators and denominators are 64 bits wide, so the products fit.
+        (self.over * other.under).cmp(&(other.over * self.under))
+    }
+}
+
+impl PartialOrd for Fraction {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Fraction {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Fraction {}
+
+impl fmt::Display for Fraction {
+    /// Writes it in lowest terms: `17/20`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut a, mut b) = (self.over.unsigned_abs(), self.under.unsigned_abs());
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        let divisor = i128::try_from(a.max(1)).unwrap_or(1);
+        write!(f, "{}/{}", self.over / divisor, self.under / divisor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_are_compared_and_written_exactly() {
+        let of = |part, whole| Fraction::new(part, whole).unwrap();
+        assert!(of(1, 3) > of(333_333_333, 1_000_000_000));
+        assert_eq!(of(2, 4), of(1, 2));
+        assert_eq!((of(-4, 32).to_string(), of(0, 7).to_string()), ("-1/8".to_owned(), "0/1".to_owned()));
+        assert!(of(6, 10).exceeds_by_a_tenth(of(1, 2)) && !of(599, 1000).exceeds_by_a_tenth(of(1, 2)));
+        assert!(of(i64::MAX, i64::MAX - 1) > of(1, 1) && of(i64::MIN, 1) < of(i64::MAX, 1));
+        assert!(of(i64::MAX, 1).exceeds_by_a_tenth(of(1, i64::MAX)), "beyond what is exact");
+        assert_eq!(of(5, 8).percent(), 62);
+        assert!(Fraction::new(1, 0).is_none());
+    }
+}

@@ -1,0 +1,355 @@
+//! What is free in one cluster: nodes in numbers, less what is promised.
+
+mod need;
+mod pack;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use need::{Need, Needs};
+pub use pack::Fit;
+
+use super::facts::{ObjectKey, Shape};
+use super::fraction::Fraction;
+use super::reason::Reason;
+use super::selector::{HOSTNAME, has_untolerated};
+use crate::api::cluster::{NodeResources, Taint};
+use crate::api::quantity;
+
+/// Number of a resource in a [`Resources`].
+pub(crate) type ResourceId = u16;
+
+/// The resources of all clusters by number: cpu 0, memory 1, pods 2, then as they come.
+#[derive(Debug, Clone)]
+pub struct Resources(Vec<Arc<str>>);
+
+impl Default for Resources {
+    fn default() -> Self {
+        Self(["cpu", "memory", "pods"].map(Arc::from).to_vec())
+    }
+}
+
+impl Resources {
+    /// Returns the number of a resource that some cluster has.
+    pub(crate) fn find(&self, name: &str) -> Option<ResourceId> {
+        self.0.iter().position(|one| &**one == name).and_then(|at| ResourceId::try_from(at).ok())
+    }
+
+    /// Returns the number of a resource, a new one if need be; `None` after 65,536 of them.
+    fn intern(&mut self, name: &str) -> Option<ResourceId> {
+        if let Some(found) = self.find(name) {
+            return Some(found);
+        }
+        let id = ResourceId::try_from(self.0.len()).ok()?;
+        self.0.push(name.into());
+        Some(id)
+    }
+}
+
+/// One node, as it is reported.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Name.
+    pub name: String,
+    /// What there is, by resource in thousandths.
+    pub capacity: BTreeMap<String, i64>,
+    /// What is free.
+    pub available: BTreeMap<String, i64>,
+    /// Its labels; absent if the cluster does not report them.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+}
+
+/// Reads amounts as a Cluster's status holds them; what is no quantity is left out.
+pub fn amounts(quantities: &BTreeMap<String, String>) -> BTreeMap<String, i64> {
+    let one = |(name, text): (&String, &String)| {
+        let milli = quantity::parse(text)?;
+        Some((name.clone(), i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })))
+    };
+    quantities.iter().filter_map(one).collect()
+}
+
+/// Reads the nodes of a Cluster's status, without labels.
+pub fn nodes(capacity: &NodeResources, available: &NodeResources, taints: &BTreeMap<String, Vec<Taint>>) -> Vec<Node> {
+    let node = |(name, quantities): (&String, &BTreeMap<String, String>)| Node {
+        name: name.clone(),
+        capacity: amounts(quantities),
+        available: available.get(name).map(amounts).unwrap_or_default(),
+        labels: None,
+        taints: taints.get(name).cloned().unwrap_or_default(),
+    };
+    capacity.iter().map(node).collect()
+}
+
+/// What nodes have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NodeKind {
+    capacity: Vec<i64>,
+    taints: Vec<Taint>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+/// Pods that will run in the cluster and are not in its inventory yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Promise {
+    /// The group whose pods they are.
+    pub group: Arc<str>,
+    /// The object.
+    pub object: ObjectKey,
+    /// What one asks for.
+    pub shape: Arc<Shape>,
+    /// How many; one a node if `daemon`.
+    pub pods: i64,
+    /// Whether it is a DaemonSet.
+    pub daemon: bool,
+}
+
+/// The nodes of one cluster in numbers, and what is promised of them.
+#[derive(Debug, Clone, Default)]
+pub struct Room {
+    /// Resources of the columns, by number.
+    columns: Vec<ResourceId>,
+    /// In byte order.
+    names: Vec<Box<str>>,
+    kind_of: Vec<u16>,
+    kinds: Vec<NodeKind>,
+    /// Amounts by node and column: as reported.
+    reported: Vec<i64>,
+    /// Amounts by node and column: less the promises.
+    free: Vec<i64>,
+    /// Sums by column.
+    capacity: Vec<i64>,
+    free_sums: Vec<i64>,
+    promises: Vec<Promise>,
+    /// Whether a shape without wishes may run on every node.
+    untainted: bool,
+    /// Label keys that the cluster does not report, for they have too many values.
+    dropped_keys: Vec<String>,
+}
+
+impl Room {
+    /// Takes over an inventory.
+    pub fn new(resources: &mut Resources, mut nodes: Vec<Node>, dropped_keys: Vec<String>) -> Self {
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        let all = nodes.iter().flat_map(|node| node.capacity.keys().chain(node.available.keys()));
+        let mut columns: Vec<ResourceId> = all.filter_map(|name| resources.intern(name)).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        let row = |amounts: &BTreeMap<String, i64>| -> Vec<i64> {
+            let amount = |id: &ResourceId| amounts.get(&*resources.0[usize::from(*id)]).copied().unwrap_or_default();
+            columns.iter().map(amount).collect()
+        };
+        let (mut names, mut kind_of, mut kinds, mut reported) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for node in nodes {
+            reported.extend(row(&node.available));
+            let kind = NodeKind { capacity: row(&node.capacity), taints: node.taints, labels: node.labels };
+            let known = kinds.iter().position(|one| *one == kind).unwrap_or_else(|| {
+                kinds.push(kind);
+                kinds.len() - 1
+            });
+            // More kinds than fit are as good as none: those nodes count as the last kind.
+            kind_of.push(u16::try_from(known).unwrap_or(u16::MAX));
+            names.push(node.name.into_boxed_str());
+        }
+        let untainted = kinds.iter().all(|kind| !repels(&kind.taints));
+        let mut room = Self {
+            capacity: vec![0; columns.len()],
+            free_sums: vec![0; columns.len()],
+            free: reported.clone(),
+            columns,
+            names,
+            kind_of,
+            kinds,
+            reported,
+            promises: Vec::new(),
+            untainted,
+            dropped_keys,
+        };
+        for node in 0..room.names.len() {
+            let kind = usize::from(room.kind_of[node]);
+            for (sum, amount) in room.capacity.iter_mut().zip(&room.kinds[kind].capacity) {
+                *sum = sum.saturating_add(*amount);
+            }
+        }
+        room.sum_up();
+        room
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Promises in the order in which they were made.
+    pub fn promises(&self) -> &[Promise] {
+        &self.promises
+    }
+
+    fn width(&self) -> usize {
+        self.columns.len()
+    }
+
+    fn column(&self, id: ResourceId) -> Option<usize> {
+        self.columns.iter().position(|one| *one == id)
+    }
+
+    fn sum_up(&mut self) {
+        self.free_sums.fill(0);
+        for row in self.free.chunks_exact(self.columns.len().max(1)) {
+            for (sum, amount) in self.free_sums.iter_mut().zip(row) {
+                *sum = sum.saturating_add(*amount);
+            }
+        }
+    }
+
+    /// Promises room to pods; as many as fit take it, on the first nodes that have it.
+    pub fn promise(&mut self, resources: &Resources, promise: Promise) {
+        let need = Need::new(resources, &promise.object, &promise.shape, promise.pods, 0, promise.daemon);
+        let mut free = std::mem::take(&mut self.free);
+        if promise.daemon {
+            self.place_daemon(&need, &self.eligible(&need), &mut free);
+        } else {
+            self.fill(&need, &self.eligible(&need), &mut free);
+        }
+        self.free = free;
+        self.promises.push(promise);
+        self.sum_up();
+    }
+
+    /// Returns the room as it is without the promises to a group; `None` if there are none.
+    pub fn without(&self, resources: &Resources, group: &str) -> Option<Self> {
+        self.promises.iter().any(|promise| &*promise.group == group).then(|| {
+            let mut room = self.clone();
+            room.set_promises(resources, self.promises.iter().filter(|one| &*one.group != group).cloned().collect());
+            room
+        })
+    }
+
+    /// Replaces all promises; the order is that in which they are packed.
+    pub fn set_promises(&mut self, resources: &Resources, promises: Vec<Promise>) {
+        self.free.clone_from(&self.reported);
+        self.promises = Vec::with_capacity(promises.len());
+        for promise in promises {
+            self.promise(resources, promise);
+        }
+        self.sum_up();
+    }
+
+    /// Returns the scarcest share that stays free, before any packing: of cpu, memory, pods and what is asked; and the first
+    /// resource of which less is free than is asked.
+    pub(crate) fn totals(&self, needs: &Needs<'_>) -> (Scarcest, Option<Reason>) {
+        let mut scarcest = Scarcest { left: None, resource: 0 };
+        let mut lacking = None;
+        let mut consider = |column: usize, id: ResourceId, asked: i64| {
+            let left = Fraction::new(self.free_sums[column].saturating_sub(asked), self.capacity[column]);
+            if let Some(left) = left.filter(|left| scarcest.left.is_none_or(|least| *left < least)) {
+                scarcest = Scarcest { left: Some(left), resource: id };
+            }
+        };
+        for (column, id) in self.columns.iter().enumerate().take_while(|(_, id)| **id < 3) {
+            if !needs.sums.iter().any(|sum| sum.id == Some(*id)) {
+                consider(column, *id, 0);
+            }
+        }
+        for sum in &needs.sums {
+            let column = sum.id.and_then(|id| self.column(id));
+            let free = column.map_or(0, |column| self.free_sums[column]);
+            if let (Some(column), Some(id)) = (column, sum.id) {
+                consider(column, id, sum.amount);
+            }
+            if sum.amount > free && lacking.is_none() {
+                lacking = Some(Reason::Insufficient { resource: sum.name.clone(), asked: sum.amount, free });
+            }
+        }
+        (scarcest, lacking)
+    }
+
+    /// Returns the share that stays free of the scarcest resource, before any packing; nothing for a cluster without capacity.
+    pub fn share_left(&self, needs: &Needs<'_>) -> Option<Fraction> {
+        self.totals(needs).0.left
+    }
+
+    /// Whether the pods may run on a node of a kind, by taints and labels alone.
+    fn kind_is_eligible(&self, kind: &NodeKind, shape: &Shape, name: &str) -> bool {
+        let repelled = ["NoSchedule", "NoExecute"]
+            .iter()
+            .any(|effect| !kind.taints.is_empty() && has_untolerated(&kind.taints, &shape.tolerations, effect));
+        let labels = kind.labels.as_ref();
+        let get = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+        !repelled && (shape.nodes.is_empty() || (!self.lacks_labels(kind, shape) && shape.nodes.matches(get, name)))
+    }
+
+    /// Whether a shape asks for labels that nodes of a kind do not report.
+    fn lacks_labels(&self, kind: &NodeKind, shape: &Shape) -> bool {
+        let mut keys = shape.nodes.keys().filter(|key| *key != HOSTNAME);
+        keys.any(|key| kind.labels.is_none() || self.dropped_keys.iter().any(|dropped| dropped == key))
+    }
+
+    /// Whether any node has too few labels to know whether a shape may run there.
+    fn labels_are_unknown(&self, shape: &Shape) -> bool {
+        !shape.nodes.is_empty() && self.kinds.iter().any(|kind| self.lacks_labels(kind, shape))
+    }
+
+    /// The nodes on which the pods may run.
+    fn eligible(&self, need: &Need<'_>) -> Eligible {
+        let shape = need.shape;
+        if self.untainted && shape.nodes.is_empty() {
+            return Eligible::All;
+        }
+        if shape.nodes.asks_names() {
+            let one = |node: usize| {
+                self.kind_is_eligible(&self.kinds[usize::from(self.kind_of[node])], shape, &self.names[node])
+            };
+            return Eligible::Nodes((0..self.names.len()).map(one).collect());
+        }
+        let by_kind: Vec<bool> = self.kinds.iter().map(|kind| self.kind_is_eligible(kind, shape, "")).collect();
+        if by_kind.iter().all(|eligible| *eligible) {
+            return Eligible::All;
+        }
+        Eligible::Nodes(self.kind_of.iter().map(|kind| by_kind[usize::from(*kind)]).collect())
+    }
+}
+
+/// What stays free of the scarcest resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scarcest {
+    /// Absent for a cluster without capacity.
+    pub(crate) left: Option<Fraction>,
+    /// Number of the resource.
+    pub(crate) resource: ResourceId,
+}
+
+impl Resources {
+    /// Returns the name of a resource.
+    pub(crate) fn name(&self, id: ResourceId) -> &Arc<str> {
+        &self.0[usize::from(id)]
+    }
+}
+
+fn repels(taints: &[Taint]) -> bool {
+    taints.iter().any(|taint| taint.effect != "PreferNoSchedule")
+}
+
+/// Nodes on which pods may run.
+#[derive(Debug, Clone)]
+enum Eligible {
+    All,
+    Nodes(Vec<bool>),
+}
+
+impl Eligible {
+    fn is(&self, node: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Nodes(nodes) => nodes[node],
+        }
+    }
+
+    fn count(&self, nodes: usize) -> usize {
+        match self {
+            Self::All => nodes,
+            Self::Nodes(eligible) => eligible.iter().filter(|one| **one).count(),
+        }
+    }
+}
