@@ -48,6 +48,9 @@ pub struct ScheduleSpec {
     pub group: Option<String>,
     /// The object of the control plane's API that this is a copy of.
     pub source_ref: SourceRef,
+    /// The part of the source that runs in this cluster; absent where all of it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<ScheduleShare>,
     /// How it is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_policy: Option<ApplyPolicy>,
@@ -74,6 +77,22 @@ pub struct SourceRef {
     #[serde(default)]
     #[schemars(schema_with = "crd_schema::generation")]
     pub generation: i64,
+}
+
+/// The part of a source that one cluster runs.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScheduleShare {
+    /// The cluster's value of the policy's topology label.
+    #[schemars(length(max = 63))]
+    pub domain: String,
+    /// Replicas of a divided workload, or pods at a time of a divided Job; absent for what is copied whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub replicas: Option<i64>,
+    /// Pods of a divided Job that have to succeed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub completions: Option<i64>,
 }
 
 /// How a copy is applied.

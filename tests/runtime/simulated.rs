@@ -94,11 +94,15 @@ fn inventory(count: usize) -> Observed {
 /// So many nodes, each with one pod of its name.
 pub(crate) fn nodes_and_pods(count: usize) -> (BTreeMap<String, NodeFacts>, HashMap<String, PodFacts>) {
     let amounts = |cpu, memory| BTreeMap::from([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);
+    let mut allocatable = amounts(15_800, 64 << 40);
+    allocatable.insert("pods".to_owned(), 110_000);
     let node = NodeFacts {
         provider_id: "aws:///z/i".to_owned(),
         labels: BTreeMap::new(),
-        capacity: [("cpu", "16"), ("memory", "64Gi")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-        allocatable: amounts(15_800, 64 << 40),
+        capacity: [("cpu", "16"), ("memory", "64Gi"), ("pods", "110")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+        allocatable,
         taints: Vec::new(),
         usable: true,
     };

@@ -24,7 +24,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::labels::SCHEDULER_MANAGER;
-use super::schedule::{ApplyPolicy, SourceRef};
+use super::schedule::{ApplyPolicy, ScheduleShare, SourceRef};
 use super::{
     Cluster, ClusterReport, ClusterReportSpec, ClusterSpec, ClusterStatus, Schedule, ScheduleGroup, ScheduleGroupSpec,
     ScheduleGroupStatus, SchedulePolicy, SchedulePolicySpec, SchedulePolicyStatus, ScheduleSpec, ScheduleStatus,
@@ -163,6 +163,7 @@ pub struct WithoutManifest {
     hash: String,
     group: Option<String>,
     source_ref: SourceRef,
+    share: Option<ScheduleShare>,
     apply_policy: Option<ApplyPolicy>,
 }
 
@@ -172,8 +173,12 @@ impl Readable for Schedule {
     type Status = Option<ScheduleStatus>;
 
     fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
-        let WithoutManifest { hash, group, source_ref, apply_policy } = spec;
-        Self { metadata, spec: ScheduleSpec { manifest: String::new(), hash, group, source_ref, apply_policy }, status }
+        let WithoutManifest { hash, group, source_ref, share, apply_policy } = spec;
+        Self {
+            metadata,
+            spec: ScheduleSpec { manifest: String::new(), hash, group, source_ref, share, apply_policy },
+            status,
+        }
     }
 }
 

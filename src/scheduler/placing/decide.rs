@@ -1,7 +1,8 @@
 //! From the state to a decision and back: what the pure functions are asked, and what is kept of their answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -10,25 +11,22 @@ use tokio::time::Instant;
 
 use super::state::{Assignment, State, Unit, cluster_of};
 use crate::api::Cluster;
-use crate::api::cluster::conditions;
-use crate::api::condition::{Condition, find};
 use crate::api::group::{ClusterRow, DecisionRecord};
-use crate::api::labels::LABEL_NAME;
-use crate::placement::copy::Share;
+use crate::api::labels::cluster_namespace;
+use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Outcome, Target};
 use crate::placement::facts::ObjectKey;
-use crate::placement::matching::{Direct, Match, Policy};
+use crate::placement::fleet::Fleet;
+use crate::placement::live;
+use crate::placement::matching::{Match, Policy};
+use crate::placement::reason::Reason;
 use crate::scheduler::index::Index;
 
 /// Most rows of clusters that a group shows.
 pub(super) const ROWS: usize = 50;
-
-/// A cluster that a group goes to.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Target {
-    pub(super) cluster: String,
-    /// The part of each member that runs there; the whole of those that are not in it.
-    pub(super) shares: BTreeMap<ObjectKey, Share>,
-}
+/// Shortest time between two rounds in which what waits for room is decided again.
+const WAITING_INTERVAL: Duration = Duration::from_secs(2);
+/// Time after which what waits is decided again though nothing seems to have changed.
+const RESYNC: Duration = Duration::from_secs(600);
 
 /// A decision about a group, as it is recorded.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +34,8 @@ pub(super) struct Decided {
     pub(super) scheduled: bool,
     /// Its policy says that nothing is dispatched.
     pub(super) suspended: bool,
+    /// It stays where it is, and no other place was looked for: what was said of the last decision still holds.
+    pub(super) kept: bool,
     /// Reason and message of the condition `Scheduled`.
     pub(super) reason: String,
     pub(super) message: String,
@@ -44,140 +44,249 @@ pub(super) struct Decided {
     pub(super) record: DecisionRecord,
 }
 
-/// The clusters as they were last looked at.
-#[derive(Default)]
+/// The clusters with their nodes, and what is promised of them.
 pub(super) struct Clusters {
+    fleet: Fleet,
     known: BTreeMap<String, Arc<Cluster>>,
+    /// Groups that are decided and whose Schedules may not all be written yet.
+    pending: BTreeMap<String, Decision>,
+    /// Groups without a place, or with too little.
+    waiting: BTreeSet<String>,
+    /// A cluster may have more room than when what waits was last decided.
+    grown: bool,
+    waited: Instant,
+    resynced: Instant,
 }
 
 impl Clusters {
-    /// Looks at the clusters, and marks the groups for which a change matters.
-    pub(super) fn refresh(&mut self, index: &Index, state: &mut State, now: Instant) {
-        let new: BTreeMap<String, Arc<Cluster>> =
-            index.clusters().into_iter().map(|cluster| (cluster.name_any(), cluster)).collect();
-        let mut changed: Vec<&str> = Vec::new();
-        for (name, cluster) in &new {
-            if self.known.get(name).is_none_or(|old| eligibility(old) != eligibility(cluster)) {
-                changed.push(name);
-            }
-        }
-        changed.extend(self.known.keys().filter(|name| !new.contains_key(*name)).map(String::as_str));
-        if changed.is_empty() {
-            return;
-        }
-        // What has a place in one of them, and what has none.
-        let is_concerned = |name: &str| {
-            state.groups.get(name).and_then(|group| group.status.as_ref()).is_none_or(|status| {
-                !status.scheduled || status.target_clusters.iter().any(|target| changed.contains(&target.as_str()))
-            })
-        };
-        let concerned: Vec<String> = state.members.keys().filter(|name| is_concerned(name)).cloned().collect();
-        let direct: Vec<ObjectKey> = state
-            .assignments
-            .iter()
-            .filter(|(_, assignment)| **assignment == Assignment::Direct)
-            .map(|(key, _)| key.clone())
-            .collect();
-        self.known = new;
-        for name in concerned {
-            state.undecided.insert(name.clone());
-            state.mark(Unit::Group(name), now);
-        }
-        for key in direct {
-            state.mark(Unit::Object(key), now);
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            fleet: Fleet::default(),
+            known: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            grown: false,
+            waited: now,
+            resynced: now,
         }
     }
+
+    /// Looks at the clusters, and marks the groups for which a change matters.
+    pub(super) fn refresh(&mut self, index: &Index, state: &mut State, now: Instant) {
+        let changed = self.read(index, state);
+        self.grown |= !changed.is_empty() || !state.touched.is_empty();
+        self.renew_promises(state);
+        if !changed.is_empty() {
+            // What has a place in one of them; what has none is decided again with all that waits.
+            let is_concerned = |name: &str| {
+                let status = state.groups.get(name).and_then(|group| group.status.as_ref());
+                status.is_some_and(|s| s.target_clusters.iter().any(|target| changed.contains(target)))
+            };
+            let concerned: Vec<String> = state.members.keys().filter(|name| is_concerned(name)).cloned().collect();
+            let is_direct = |(_, assignment): &(&ObjectKey, &Assignment)| **assignment == Assignment::Direct;
+            let direct: Vec<ObjectKey> =
+                state.assignments.iter().filter(is_direct).map(|(key, _)| key.clone()).collect();
+            for name in concerned {
+                state.decide(name, now);
+            }
+            for key in direct {
+                state.mark(Unit::Object(key), now);
+            }
+        }
+        let due = self.grown && now.duration_since(self.waited) >= WAITING_INTERVAL;
+        let resync = now.duration_since(self.resynced) >= RESYNC;
+        if due || resync {
+            self.grown = false;
+            self.waited = now;
+            for name in self.waiting.clone() {
+                state.decide(name, now);
+            }
+        }
+        if resync {
+            self.resynced = now;
+            state.mark_all(now);
+        }
+    }
+
+    /// When [`Clusters::refresh`] has something to do at the latest.
+    pub(super) fn next(&self) -> Option<Instant> {
+        (self.grown && !self.waiting.is_empty()).then(|| self.waited + WAITING_INTERVAL)
+    }
+
+    /// Reads what changed; returns the clusters in which something else than an inventory did, and those that are gone.
+    fn read(&mut self, index: &Index, state: &mut State) -> BTreeSet<String> {
+        let mut changed = BTreeSet::new();
+        let mut renew = std::mem::take(&mut state.reported);
+        for (name, cluster) in index.take_inventories() {
+            let namespace = cluster_namespace(&name);
+            let nodes = live::inventory(&cluster, state.reports_of(&namespace));
+            let read = live::cluster(&mut self.fleet, &cluster, nodes);
+            self.fleet.set(read);
+            renew.remove(&name);
+            state.touched.insert(name.clone());
+            let stripped = index.cluster(&name).unwrap_or_else(|| Arc::new(cluster));
+            let old = self.known.insert(name.clone(), stripped);
+            if old.is_none_or(|old| eligibility(&old) != eligibility(&self.known[&name])) {
+                changed.insert(name);
+            }
+        }
+        // The nodes of a cluster that is large enough for reports are all in them.
+        for name in renew {
+            if let Some(cluster) = self.known.get(&name) {
+                let nodes = live::inventory(cluster, state.reports_of(&cluster_namespace(&name)));
+                let read = live::cluster(&mut self.fleet, cluster, nodes);
+                self.fleet.set(read);
+                state.touched.insert(name);
+            }
+        }
+        let gone: Vec<String> = self.known.keys().filter(|name| index.cluster(name).is_none()).cloned().collect();
+        for name in gone {
+            self.known.remove(&name);
+            self.fleet.remove(&name);
+            changed.insert(name);
+        }
+        changed
+    }
+
+    /// Makes the promises of the clusters anew whose Schedules changed: what is in Schedules, then what is decided and
+    /// not written yet.
+    fn renew_promises(&mut self, state: &mut State) {
+        for cluster in std::mem::take(&mut state.touched) {
+            let mut schedules: Vec<_> = state.schedules_of(&cluster_namespace(&cluster)).collect();
+            schedules.sort_by_key(|schedule| (schedule.creation_timestamp().map(|time| time.0), schedule.name_any()));
+            let mut promises: Vec<_> = schedules
+                .iter()
+                .filter_map(|schedule| {
+                    let facts = state.facts(&live::source_key(&schedule.spec.source_ref))?;
+                    live::promise(schedule, facts)
+                })
+                .collect();
+            let written: BTreeSet<ObjectKey> =
+                schedules.iter().map(|schedule| live::source_key(&schedule.spec.source_ref)).collect();
+            for (name, decision) in &self.pending {
+                let Some(target) = decision.targets.iter().find(|target| target.cluster == cluster) else { continue };
+                let members = state.facts_of(name);
+                let Some(policy) = state.policy_of(name) else { continue };
+                let group = Group::new(name, policy, members.iter().map(|facts| &***facts));
+                let open = group.promises(target, &Current::default()).into_iter();
+                promises.extend(open.filter(|promise| !written.contains(&promise.object)));
+            }
+            self.fleet.set_promises(&cluster, promises);
+        }
+    }
+
+    /// All that a group decided is written.
+    pub(super) fn written(&mut self, group: &str) {
+        self.pending.remove(group);
+    }
+
+    /// Forgets a group.
+    pub(super) fn forget(&mut self, group: &str) {
+        self.pending.remove(group);
+        self.waiting.remove(group);
+    }
+
+    /// Decides about a group; `None` where no policy matches any of its members any more.
+    pub(super) fn group(&mut self, state: &State, name: &str, now: Timestamp) -> Option<Decided> {
+        let policy = state.policy_of(name)?;
+        let members = state.facts_of(name);
+        let group = Group::new(name, policy, members.iter().map(|facts| &***facts));
+        let recorded = state.groups.get(name).and_then(|group| group.status.as_ref());
+        let copies = members
+            .iter()
+            .flat_map(|facts| state.copies_of(&facts.key).map(|(at, schedule)| (cluster_of(at), schedule, &***facts)));
+        let current = live::current(copies, recorded, policy);
+        let decision = decide::decide(policy, &group, &self.fleet, &current);
+        if !decision.suspended {
+            self.fleet.promise(&group, &decision, &current);
+            self.pending.insert(name.to_owned(), decision.clone());
+        }
+        if decision.scheduled && decision.withheld == 0 && decision.outcome == Outcome::Placed {
+            self.waiting.remove(name);
+        } else {
+            self.waiting.insert(name.to_owned());
+        }
+        Some(self.decided(policy, decision, now))
+    }
+
+    fn decided(&self, policy: &Policy, decision: Decision, now: Timestamp) -> Decided {
+        let mut rejected: BTreeMap<String, i32> = BTreeMap::new();
+        for (_, reason) in &decision.rejected {
+            *rejected.entry(reason.to_string()).or_default() += 1;
+        }
+        let record = DecisionRecord {
+            time: Some(Time(now)),
+            how: decision.how.map(|how| how.code().to_owned()).unwrap_or_default(),
+            candidates: i32::try_from(self.fleet.len()).unwrap_or(i32::MAX),
+            rejected,
+            policy_hash: live::policy_hash(policy),
+        };
+        let reason = if decision.suspended { "Suspended" } else { decision.outcome.code() };
+        Decided {
+            scheduled: decision.scheduled,
+            suspended: decision.suspended,
+            kept: decision.how == Some(How::Kept) && decision.rejected.is_empty() && decision.scheduled,
+            reason: reason.to_owned(),
+            message: message(&decision, self.fleet.len()),
+            rows: rows(&decision),
+            targets: decision.targets,
+            record,
+        }
+    }
+}
+
+/// The targets, then the best of the others.
+fn rows(decision: &Decision) -> Vec<ClusterRow> {
+    let row = |name: &str, state: &str| ClusterRow {
+        name: name.to_owned(),
+        state: state.to_owned(),
+        ..ClusterRow::default()
+    };
+    let targets = decision.targets.iter().map(|target| row(&target.cluster, "Target"));
+    let rejected = decision.rejected.iter().map(|(name, reason)| ClusterRow {
+        reason: reason.to_string(),
+        detail: detail(reason),
+        ..row(name, "Rejected")
+    });
+    targets.chain(rejected).take(ROWS).collect()
 }
 
 /// What decides whether a cluster may be chosen.
-fn eligibility(cluster: &Cluster) -> (Option<&str>, BTreeMap<String, String>, bool, bool, bool, String) {
+fn eligibility(cluster: &Cluster) -> (Option<&str>, BTreeMap<String, String>, [bool; 3], String) {
     let taints = serde_json::to_string(&cluster.spec.taints).unwrap_or_default();
-    let uid = cluster.metadata.uid.as_deref();
-    (uid, cluster.labels().clone(), is_ready(cluster), cluster.spec.accepted, is_leaving(cluster), taints)
+    let states = [live::is_ready(cluster), cluster.spec.accepted, live::is_leaving(cluster)];
+    (cluster.metadata.uid.as_deref(), cluster.labels().clone(), states, taints)
 }
 
-fn is_ready(cluster: &Cluster) -> bool {
-    let status = cluster.status.as_ref();
-    status.and_then(|status| find(&status.conditions, conditions::READY)).is_some_and(Condition::is_true)
-}
-
-fn is_leaving(cluster: &Cluster) -> bool {
-    let asked = cluster.status.as_ref().and_then(|status| status.leave_requested);
-    cluster.metadata.deletion_timestamp.is_some() || asked == Some(true)
-}
-
-/// Decides about a group; `None` where no policy matches any of its members any more.
-pub(super) fn group(state: &State, clusters: &Clusters, name: &str, now: Timestamp) -> Option<Decided> {
-    let members: Vec<&ObjectKey> = state.members.get(name).into_iter().flatten().collect();
-    let policy = members.iter().find_map(|key| match state.evaluate(key) {
-        Some(Match::Policy { policy, .. }) => Some(policy),
-        _ => None,
-    })?;
-    let here: Option<String> =
-        members.iter().flat_map(|key| state.copies_of(key)).map(|(at, _)| cluster_of(at).to_owned()).next();
-    let mut rows: Vec<ClusterRow> = Vec::new();
-    let mut rejected: BTreeMap<String, i32> = BTreeMap::new();
-    let mut fit: Vec<&str> = Vec::new();
-    for (name, cluster) in &clusters.known {
-        let reason = reason_against(policy, cluster);
-        match reason {
-            None => fit.push(name),
-            Some(reason) => {
-                *rejected.entry(reason.clone()).or_default() += 1;
-                rows.push(ClusterRow {
-                    name: name.clone(),
-                    state: "Rejected".to_owned(),
-                    reason,
-                    ..ClusterRow::default()
-                });
-            }
-        }
+impl Clusters {
+    /// Decides where an object goes whose own annotation says so.
+    pub(super) fn direct(&self, state: &State, key: &ObjectKey) -> Option<DirectDecision> {
+        let Some(Match::Annotation { direct, .. }) = state.evaluate(key) else { return None };
+        let facts = state.facts(key)?;
+        let shares = state.copies_of(key).filter_map(|(at, schedule)| {
+            let written = schedule.spec.share.as_ref()?;
+            Some((cluster_of(at).to_owned(), written.completions.or(written.replicas)?))
+        });
+        Some(decide::decide_direct(facts, &direct, &self.fleet, &shares.collect()))
     }
-    let chosen = here.or_else(|| fit.first().map(|name| (*name).to_owned()));
-    let record = DecisionRecord {
-        time: Some(Time(now)),
-        how: if chosen.is_some() { "Room".to_owned() } else { String::new() },
-        candidates: i32::try_from(clusters.known.len()).unwrap_or(i32::MAX),
-        rejected,
-        policy_hash: String::new(),
-    };
-    if let Some(name) = &chosen {
-        rows.insert(0, ClusterRow { name: name.clone(), state: "Target".to_owned(), ..ClusterRow::default() });
+}
+
+/// The decision in a sentence.
+fn message(decision: &Decision, clusters: usize) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, reason) in &decision.rejected {
+        *counts.entry(reason.to_string()).or_default() += 1;
     }
-    let reason = if chosen.is_some() { "Placed" } else { "NoCandidates" };
-    Some(Decided {
-        scheduled: chosen.is_some(),
-        suspended: policy.spec.suspend,
-        reason: reason.to_owned(),
-        message: String::new(),
-        targets: chosen.into_iter().map(|cluster| Target { cluster, shares: BTreeMap::new() }).collect(),
-        rows,
-        record,
-    })
+    let reasons: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    let targets: Vec<&str> = decision.targets.iter().map(|target| target.cluster.as_str()).collect();
+    if targets.is_empty() {
+        return format!("0 of {clusters} clusters: {}", reasons.join(", "));
+    }
+    let how = decision.how.map(How::code).unwrap_or_default();
+    let others = if reasons.is_empty() { String::new() } else { format!("; not: {}", reasons.join(", ")) };
+    format!("Placed on {} ({how}){others}", targets.join(", "))
 }
 
-fn reason_against(policy: &Policy, cluster: &Cluster) -> Option<String> {
-    let name = cluster.name_any();
-    let label = |key: &str| {
-        if key == LABEL_NAME { Some(name.as_str()) } else { cluster.labels().get(key).map(String::as_str) }
-    };
-    let reason = if is_leaving(cluster) {
-        "Leaving"
-    } else if !cluster.spec.accepted {
-        "NotAccepted"
-    } else if !policy.clusters.matches(label) {
-        "SelectorMismatch"
-    } else if !is_ready(cluster) {
-        "NotReady"
-    } else {
-        return None;
-    };
-    Some(reason.to_owned())
-}
-
-/// Decides where an object goes whose own annotation says so.
-pub(super) fn direct(state: &State, clusters: &Clusters, key: &ObjectKey) -> Vec<(String, Option<Share>)> {
-    let Some(Match::Annotation { direct: Direct::Cluster(name), .. }) = state.evaluate(key) else { return Vec::new() };
-    let known = clusters.known.get(&name).filter(|cluster| !is_leaving(cluster) && cluster.spec.accepted);
-    known.into_iter().map(|_| (name.clone(), None)).collect()
+fn detail(reason: &Reason) -> String {
+    reason.argument().unwrap_or_default().to_owned()
 }

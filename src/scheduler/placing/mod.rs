@@ -74,7 +74,7 @@ impl Placing {
             index,
             metrics,
             state: State::new(),
-            clusters: Clusters::default(),
+            clusters: Clusters::new(Instant::now()),
             decided: BTreeMap::new(),
             busy: BTreeSet::new(),
             backoffs: BTreeMap::new(),
@@ -90,7 +90,7 @@ impl Placing {
         let mut batch = Vec::new();
         loop {
             let next = self.state.next_due(|unit| !self.busy.contains(unit));
-            let wake = next.unwrap_or_else(|| Instant::now() + TICK).min(Instant::now() + TICK);
+            let wake = next.into_iter().chain(self.clusters.next()).fold(Instant::now() + TICK, Instant::min);
             tokio::select! {
                 count = changes.recv_many(&mut batch, CHANGES) => {
                     if count == 0 {
@@ -114,8 +114,9 @@ impl Placing {
             }
             let now = Instant::now();
             self.clusters.refresh(&self.index, &mut self.state, now);
-            if writes.len() < UNITS {
-                let due = self.state.take_due(now, |unit| !self.busy.contains(unit));
+            let free = UNITS.saturating_sub(writes.len());
+            if free > 0 {
+                let due = self.state.take_due(now, free, |unit| !self.busy.contains(unit));
                 for unit in due {
                     self.begin(unit, &mut writes);
                 }
@@ -129,22 +130,28 @@ impl Placing {
         let plan = match &unit {
             Unit::Group(name) => {
                 if self.state.undecided.remove(name) {
-                    match decide::group(&self.state, &self.clusters, name, wall) {
+                    match self.clusters.group(&self.state, name, wall) {
                         Some(decided) => drop(self.decided.insert(name.clone(), decided)),
-                        None => drop(self.decided.remove(name)),
+                        None => {
+                            self.clusters.forget(name);
+                            self.decided.remove(name);
+                        }
                     }
                 }
                 plan::group(&self.state, name, self.decided.get(name), wall)
             }
             Unit::Object(key) => {
-                let direct = decide::direct(&self.state, &self.clusters, key);
-                plan::object(&self.state, key, &direct)
+                let direct = self.clusters.direct(&self.state, key);
+                plan::object(&self.state, key, direct.as_ref())
             }
             Unit::Status(key) => status::source(&self.state, key),
             Unit::Policy(name) => policies::plan(&self.state, name, wall),
         };
         if plan.fetch.is_empty() && plan.stages.is_empty() {
             self.backoffs.remove(&unit);
+            if let Unit::Group(name) = &unit {
+                self.clusters.written(name);
+            }
             for key in &plan.written {
                 self.state.forget_object(key);
             }

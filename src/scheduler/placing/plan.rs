@@ -8,16 +8,18 @@ use kube::api::ObjectMeta;
 
 use super::decide::Decided;
 use super::events;
-use super::state::{Assignment, Source, State, cluster_of, kind_of, source_key};
+use super::state::{Assignment, Source, State, cluster_of, kind_of};
 use super::status;
 use super::writer::{Address, Stages, Write};
 use crate::api::digest;
 use crate::api::group::PolicyRef;
 use crate::api::labels::{FINALIZER_AGENT_CLEANUP, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER, cluster_namespace};
-use crate::api::schedule::{ApplyPolicy, OnDelete, SourceRef, conditions};
+use crate::api::schedule::{ApplyPolicy, OnDelete, ScheduleShare, SourceRef, conditions};
 use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleSpec, condition};
 use crate::placement::copy::{self, CopyError, Share};
-use crate::placement::facts::ObjectKey;
+use crate::placement::decide::{DirectDecision, Target};
+use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::live::{self, source_key};
 use crate::placement::matching::{Match, Policy};
 use crate::placement::names::{GroupKey, policy_label, schedule_name};
 
@@ -38,7 +40,7 @@ pub(super) struct Plan {
 struct Wanted<'a> {
     source: &'a Source,
     cluster: &'a str,
-    share: Option<Share>,
+    share: Option<ScheduleShare>,
     policy: Option<&'a Policy>,
     group: Option<&'a str>,
     /// Whether a HorizontalPodAutoscaler that is placed too scales it.
@@ -56,7 +58,7 @@ struct Draft {
 }
 
 /// Plans the copies of an object that no group holds: placed by annotation, withdrawn, gone, or a namespace.
-pub(super) fn object(state: &State, key: &ObjectKey, direct: &[(String, Option<Share>)]) -> Plan {
+pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecision>) -> Plan {
     let mut draft = Draft::default();
     draft.releases(state, key);
     let Some(source) = state.sources.get(key) else {
@@ -65,31 +67,31 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: &[(String, Option<S
     match state.assignments.get(key) {
         Some(Assignment::Withdrawn) => return draft.remove_all(state, key, false).with_label(source, None),
         Some(Assignment::Direct) => {
-            for (cluster, share) in direct {
-                draft.want(
-                    state,
-                    &Wanted { source, cluster, share: *share, policy: None, group: None, is_scaled: false },
-                );
+            for target in direct.iter().flat_map(|direct| &direct.targets) {
+                let share = target.share.map(|share| written(&target.cluster, Some(share)));
+                let cluster = &target.cluster;
+                draft.want(state, &Wanted { source, cluster, share, policy: None, group: None, is_scaled: false });
             }
         }
         _ => {}
     }
     // What is there and not decided about stays, and is kept up to date.
     let is_direct = state.assignments.get(key) == Some(&Assignment::Direct);
-    let targets: BTreeSet<&str> = direct.iter().map(|(cluster, _)| cluster.as_str()).collect();
+    let targets: Vec<&str> =
+        direct.iter().flat_map(|direct| &direct.targets).map(|target| target.cluster.as_str()).collect();
     for (at, schedule) in state.copies_of(key) {
         let cluster = cluster_of(at);
         let is_namespace = key.is("", "Namespace");
-        if !is_direct || is_namespace && !targets.contains(cluster) {
-            let share = share_of(schedule);
+        if !is_direct || is_namespace && !targets.contains(&cluster) {
+            let share = schedule.spec.share.clone();
             let group = schedule.spec.group.as_deref();
             draft.want(state, &Wanted { source, cluster, share, policy: None, group, is_scaled: false });
         }
     }
     if is_direct {
-        draft.remove_others(state, key, !direct.is_empty());
+        draft.remove_others(state, key, !targets.is_empty());
     }
-    let label = is_direct.then(|| target_label(direct.iter().map(|(cluster, _)| cluster.as_str()))).flatten();
+    let label = is_direct.then(|| target_label(targets.iter().copied())).flatten();
     let plan = draft.finish();
     if is_direct { plan.with_label(source, label) } else { plan }
 }
@@ -123,7 +125,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
         let Some(decided) = decided.filter(|decided| !is_left && !decided.suspended) else {
             // Its copies stay where they are, and edits reach them.
             for (at, schedule) in state.copies_of(key) {
-                let share = share_of(schedule);
+                let share = schedule.spec.share.clone();
                 draft.want(
                     state,
                     &Wanted { source, cluster: cluster_of(at), share, policy, group: Some(name), is_scaled },
@@ -132,7 +134,10 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
             continue;
         };
         for target in &decided.targets {
-            let share = target.shares.get(*key).copied();
+            if !live::takes(target, &source.facts) {
+                continue;
+            }
+            let share = share_in(target, &source.facts);
             let cluster = &target.cluster;
             draft.want(state, &Wanted { source, cluster, share, policy, group: Some(name), is_scaled });
         }
@@ -220,9 +225,19 @@ pub(super) fn target_label<'a>(targets: impl Iterator<Item = &'a str>) -> Option
     }
 }
 
-/// The share that a Schedule was written with. Divided work is not in the API yet.
-fn share_of(_: &Schedule) -> Option<Share> {
-    None
+/// The share of an object in a target, as its Schedule holds it.
+fn share_in(target: &Target, facts: &Facts) -> Option<ScheduleShare> {
+    let share = target.replicas.get(&facts.key).copied();
+    target.domain.as_ref().map(|domain| written(domain, share))
+}
+
+fn written(domain: &str, share: Option<Share>) -> ScheduleShare {
+    let (replicas, completions) = match share {
+        Some(Share::Replicas(replicas)) => (Some(replicas), None),
+        Some(Share::Job { completions, parallelism }) => (Some(parallelism), Some(completions)),
+        None => (None, None),
+    };
+    ScheduleShare { domain: domain.to_owned(), replicas, completions }
 }
 
 impl Draft {
@@ -259,7 +274,7 @@ impl Draft {
             // It is made again when it is gone.
             return None;
         }
-        let domain = wanted.cluster;
+        let domain = wanted.share.as_ref().map_or(wanted.cluster, |share| share.domain.as_str());
         let edits = wanted.policy.map(|policy| copy::overrides(policy, domain, facts)).unwrap_or_default();
         let apply_policy = ApplyPolicy {
             adopt: facts.asks.adopt,
@@ -288,6 +303,7 @@ impl Draft {
             known.spec.hash == hash
                 && known.spec.source_ref == source_ref
                 && known.spec.group == group
+                && known.spec.share == wanted.share
                 && known.spec.apply_policy == apply_policy
         });
         if same {
@@ -297,7 +313,8 @@ impl Draft {
             self.plan.fetch.push(wanted.source.address.clone());
             return None;
         };
-        let made = match copy::make(object, wanted.share, &edits) {
+        let share = wanted.share.as_ref().and_then(|share| live::share(facts, share));
+        let made = match copy::make(object, share, &edits) {
             Ok(made) => made,
             Err(error) => {
                 self.faults.insert(facts.key.clone(), error);
@@ -313,7 +330,8 @@ impl Draft {
             ..ObjectMeta::default()
         };
         let manifest = made.manifest.to_string();
-        let spec = ScheduleSpec { manifest, hash, group, source_ref, apply_policy };
+        let share = wanted.share.clone();
+        let spec = ScheduleSpec { manifest, hash, group, source_ref, share, apply_policy };
         let schedule = Schedule { metadata, spec, status: None };
         Some(Write::Schedule(Box::new(schedule), made.payload))
     }

@@ -14,9 +14,9 @@ use super::writer::{Address, Written};
 use crate::api::labels::LABEL_TARGET_CLUSTER;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, Placeable};
-use crate::api::schedule::SourceRef;
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::live::source_key;
 use crate::placement::matching::{Match, Policies, Policy};
 use crate::placement::names::GroupKey;
 use crate::scheduler::index::cluster_of_namespace;
@@ -93,6 +93,8 @@ pub(super) struct State {
     /// Parts of inventories, and the clusters of which one changed.
     pub(super) reports: BTreeMap<Place, ClusterReport>,
     pub(super) reported: BTreeSet<String>,
+    /// Clusters whose Schedules changed.
+    pub(super) touched: BTreeSet<String>,
     /// Groups that have to be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
     listed: BTreeSet<&'static str>,
@@ -112,6 +114,7 @@ impl State {
             due: BTreeMap::new(),
             reports: BTreeMap::new(),
             reported: BTreeSet::new(),
+            touched: BTreeSet::new(),
             undecided: BTreeSet::new(),
             listed: BTreeSet::new(),
         }
@@ -212,11 +215,8 @@ impl State {
         if old.is_some_and(|old| old.version.zip(source.version).is_some_and(|(old, new)| new < old)) {
             return;
         }
-        let same = old.is_some_and(|old| {
-            old.facts.hash == source.facts.hash
-                && old.address.uid == source.address.uid
-                && old.target_label == source.target_label
-        });
+        let same = old.is_some_and(|old| old.facts.hash == source.facts.hash && old.address.uid == source.address.uid);
+        let relabelled_by_others = old.is_some_and(|old| old.target_label != source.target_label);
         let observed =
             old.is_none_or(|old| old.status != source.status || old.facts.generation != source.facts.generation);
         let is_namespace = key.is("", "Namespace");
@@ -226,6 +226,9 @@ impl State {
             self.mark_status(&key, now);
         }
         if same {
+            if relabelled_by_others {
+                self.mark_owner(&key, now);
+            }
             return;
         }
         self.assign(&key, now);
@@ -344,6 +347,7 @@ impl State {
     fn put_schedule(&mut self, schedule: Schedule, now: Instant) {
         let at = place(&schedule);
         let key = source_key(&schedule.spec.source_ref);
+        self.touched.insert(cluster_of(&at).to_owned());
         let old = self.schedules.insert(at.clone(), schedule);
         let new = &self.schedules[&at];
         if let Some(old) = &old {
@@ -368,6 +372,7 @@ impl State {
 
     fn drop_schedule(&mut self, at: &Place, now: Instant) {
         let Some(schedule) = self.schedules.remove(at) else { return };
+        self.touched.insert(cluster_of(at).to_owned());
         let key = source_key(&schedule.spec.source_ref);
         if let Some(places) = self.copies.get_mut(&key) {
             places.remove(at);
@@ -437,6 +442,49 @@ impl State {
     pub(super) fn evaluate(&self, key: &ObjectKey) -> Option<Match<'_>> {
         let source = self.sources.get(key)?;
         Some(self.order.evaluate(&source.facts, self.namespace_labels(key.namespace())))
+    }
+
+    /// Returns the facts of a source.
+    pub(super) fn facts(&self, key: &ObjectKey) -> Option<&Facts> {
+        self.sources.get(key).map(|source| &*source.facts)
+    }
+
+    /// Returns the facts of the members of a group that a policy still matches.
+    pub(super) fn facts_of(&self, group: &str) -> Vec<&Arc<Facts>> {
+        let members = self.members.get(group).into_iter().flatten();
+        let is_decided = |key: &&ObjectKey| matches!(self.assignments.get(*key), Some(Assignment::Group(_)));
+        members.filter(is_decided).filter_map(|key| self.sources.get(key)).map(|source| &source.facts).collect()
+    }
+
+    /// Returns the policy that decides about a group.
+    pub(super) fn policy_of(&self, group: &str) -> Option<&Policy> {
+        let members = self.members.get(group).into_iter().flatten();
+        members.filter(|key| matches!(self.assignments.get(*key), Some(Assignment::Group(_)))).find_map(
+            |key| match self.evaluate(key) {
+                Some(Match::Policy { policy, .. }) => Some(policy),
+                _ => None,
+            },
+        )
+    }
+
+    /// Returns the Schedules in a namespace.
+    pub(super) fn schedules_of(&self, namespace: &str) -> impl Iterator<Item = &Schedule> {
+        let first = (namespace.to_owned(), String::new());
+        let namespace = namespace.to_owned();
+        self.schedules.range(first..).take_while(move |(at, _)| at.0 == namespace).map(|(_, schedule)| schedule)
+    }
+
+    /// Returns the parts of an inventory in a namespace.
+    pub(super) fn reports_of(&self, namespace: &str) -> impl Iterator<Item = &ClusterReport> {
+        let first = (namespace.to_owned(), String::new());
+        let namespace = namespace.to_owned();
+        self.reports.range(first..).take_while(move |(at, _)| at.0 == namespace).map(|(_, report)| report)
+    }
+
+    /// Marks a group to be decided.
+    pub(super) fn decide(&mut self, group: String, now: Instant) {
+        self.undecided.insert(group.clone());
+        self.mark(Unit::Group(group), now);
     }
 
     /// Returns the labels of a namespace.
@@ -540,19 +588,20 @@ impl State {
         }
     }
 
-    /// Takes the units that are due, the groups in the order in which their oldest members were created.
-    pub(super) fn take_due(&mut self, now: Instant, is_free: impl Fn(&Unit) -> bool) -> Vec<Unit> {
+    /// Takes units that are due, at most so many, the groups in the order in which their oldest members were created.
+    pub(super) fn take_due(&mut self, now: Instant, most: usize, is_free: impl Fn(&Unit) -> bool) -> Vec<Unit> {
         let due: Vec<Unit> = self
             .due
             .iter()
             .filter(|(unit, due)| due.at <= now && is_free(unit))
             .map(|(unit, _)| unit.clone())
             .collect();
-        for unit in &due {
-            self.due.remove(unit);
-        }
         let mut ordered: Vec<_> = due.into_iter().map(|unit| (self.age(&unit), unit)).collect();
         ordered.sort();
+        ordered.truncate(most);
+        for (_, unit) in &ordered {
+            self.due.remove(unit);
+        }
         ordered.into_iter().map(|(_, unit)| unit).collect()
     }
 
@@ -606,11 +655,6 @@ impl Source {
             version: meta.resource_version.and_then(|version| version.parse().ok()),
         })
     }
-}
-
-/// The key of the object that a Schedule is a copy of.
-pub(super) fn source_key(source: &SourceRef) -> ObjectKey {
-    ObjectKey::new(&source.group, &source.kind, source.namespace.as_deref().unwrap_or_default(), &source.name)
 }
 
 fn key_of(kind: &Placeable, (namespace, name): &Place) -> ObjectKey {

@@ -10,7 +10,7 @@ use super::decide::{Decided, ROWS};
 use super::plan::Plan;
 use super::state::{State, cluster_of};
 use super::writer::Write;
-use crate::api::group::ObjectRef;
+use crate::api::group::{DecisionRecord, ObjectRef};
 use crate::api::schedule::conditions;
 use crate::api::{Condition, Schedule, ScheduleGroup, ScheduleGroupStatus, condition};
 use crate::placement::copy::CopyError;
@@ -121,7 +121,19 @@ pub(super) fn group(
             if let Some(same) = old.decision.clone().filter(|old| same_decision(old, &decided.record)) {
                 status.decision = Some(same);
             }
-            let scheduled = Condition::new(SCHEDULED, decided.scheduled, &decided.reason, decided.message.clone(), now);
+            let mut message = decided.message.clone();
+            let before =
+                condition::find(&old.conditions, SCHEDULED).filter(|c| c.is_true() && c.reason == decided.reason);
+            if let Some(before) = before.filter(|_| decided.kept && old.target_clusters == status.target_clusters) {
+                message.clone_from(&before.message);
+                status.clusters.clone_from(&old.clusters);
+                status.decision = old.decision.clone().map(|record| DecisionRecord {
+                    policy_hash: decided.record.policy_hash.clone(),
+                    candidates: decided.record.candidates,
+                    ..record
+                });
+            }
+            let scheduled = Condition::new(SCHEDULED, decided.scheduled, &decided.reason, message, now);
             condition::set(&mut status.conditions, scheduled);
         }
         None => {
@@ -159,7 +171,11 @@ pub(super) fn group(
         ];
         for (type_, count, good, bad) in parts {
             let holds = count == all.objects;
-            let message = if holds { String::new() } else { format!("{count} of {}; {}", all.objects, all.message) };
+            let message = if holds {
+                String::new()
+            } else {
+                format!("{count} of {}{}{}", all.objects, if all.message.is_empty() { "" } else { "; " }, all.message)
+            };
             let reason = if holds { good } else { bad };
             condition::set(&mut status.conditions, Condition::new(type_, holds, reason, message, now));
         }
@@ -185,7 +201,7 @@ fn references(state: &State, members: &[&ObjectKey]) -> Vec<ObjectRef> {
         .collect()
 }
 
-fn same_decision(old: &crate::api::group::DecisionRecord, new: &crate::api::group::DecisionRecord) -> bool {
+fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {
     let mut old = old.clone();
     old.time.clone_from(&new.time);
     old == *new

@@ -1,0 +1,190 @@
+//! What a decision is asked about, from the objects of the control plane's API: the scheduler and the command line read
+//! them alike.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::copy::Share;
+use super::decide::{Current, Mode, Target};
+use super::facts::{Facts, ObjectKey, Workload};
+use super::fleet::{Cluster, Fleet};
+use super::matching::Policy;
+use super::room::{Node, Promise, nodes};
+use crate::api::cluster::conditions;
+use crate::api::condition::{Condition, find};
+use crate::api::schedule::{ScheduleShare, SourceRef};
+use crate::api::{ClusterReport, Schedule, ScheduleGroupStatus, digest};
+
+/// Whether a Cluster is Ready.
+pub fn is_ready(cluster: &crate::api::Cluster) -> bool {
+    has(cluster, conditions::READY)
+}
+
+fn has(cluster: &crate::api::Cluster, type_: &str) -> bool {
+    let status = cluster.status.as_ref();
+    status.and_then(|status| find(&status.conditions, type_)).is_some_and(Condition::is_true)
+}
+
+/// Whether a Cluster is being deleted, or its agent asked to leave.
+pub fn is_leaving(cluster: &crate::api::Cluster) -> bool {
+    let asked = cluster.status.as_ref().and_then(|status| status.leave_requested);
+    cluster.metadata.deletion_timestamp.is_some() || asked == Some(true)
+}
+
+/// Reads the nodes of a Cluster and of its reports.
+pub fn inventory<'a>(cluster: &crate::api::Cluster, reports: impl Iterator<Item = &'a ClusterReport>) -> Vec<Node> {
+    let mut all = Vec::new();
+    if let Some(status) = &cluster.status {
+        let (none, untainted) = (BTreeMap::new(), BTreeMap::new());
+        let capacity = status.capacity_resources.as_ref().unwrap_or(&none);
+        let available = status.available_resources.as_ref().unwrap_or(&none);
+        all.extend(nodes(capacity, available, status.node_taints.as_ref().unwrap_or(&untainted)));
+    }
+    for report in reports {
+        let spec = &report.spec;
+        all.extend(nodes(&spec.capacity_resources, &spec.available_resources, &spec.node_taints));
+    }
+    all
+}
+
+/// Reads a Cluster with its nodes.
+pub fn cluster(fleet: &mut Fleet, cluster: &crate::api::Cluster, nodes: Vec<Node>) -> Cluster {
+    let name = cluster.metadata.name.clone().unwrap_or_default();
+    let mut read = Cluster::new(&name, fleet.room(nodes, Vec::new()));
+    update(&mut read, cluster);
+    read
+}
+
+/// Brings everything but the nodes of a cluster up to date.
+pub fn update(known: &mut Cluster, cluster: &crate::api::Cluster) {
+    known.labels = cluster.metadata.labels.clone().unwrap_or_default();
+    known.taints.clone_from(&cluster.spec.taints);
+    known.ready = is_ready(cluster);
+    known.accepted = cluster.spec.accepted;
+    known.leaving = is_leaving(cluster);
+    known.standby = has(cluster, conditions::STANDBY);
+    known.autoscaled = cluster.status.as_ref().and_then(|status| status.autoscaled).unwrap_or_default();
+}
+
+/// The key of the object that a Schedule is a copy of.
+pub fn source_key(source: &SourceRef) -> ObjectKey {
+    ObjectKey::new(&source.group, &source.kind, source.namespace.as_deref().unwrap_or_default(), &source.name)
+}
+
+/// Pods of a copy that the inventory of its cluster holds already.
+fn counted(schedule: &Schedule) -> i64 {
+    schedule.status.as_ref().and_then(|status| status.pods.as_ref()).map_or(0, |pods| pods.counted.max(0))
+}
+
+/// The status of a copy.
+fn resource(schedule: &Schedule) -> Value {
+    let text = schedule.status.as_ref().and_then(|status| status.resource.as_deref());
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// Whether a Job or a bare Pod is over.
+fn is_finished(resource: &Value) -> bool {
+    let over = |condition: &Value| {
+        condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
+    };
+    resource["conditions"].as_array().is_some_and(|all| all.iter().any(over))
+        || resource["phase"] == "Succeeded"
+        || resource["phase"] == "Failed"
+}
+
+/// Returns the share that a Schedule was written with.
+pub fn share(facts: &Facts, share: &ScheduleShare) -> Option<Share> {
+    let replicas = share.replicas?;
+    Some(match (facts.workload, share.completions) {
+        (Workload::Job { .. }, Some(completions)) => Share::Job { completions, parallelism: replicas },
+        _ => Share::Replicas(replicas),
+    })
+}
+
+/// What a cluster has promised to a copy and does not count yet; nothing where all of it is counted, and for what runs no
+/// pods or is over. Jobs that a CronJob may start are not promised.
+pub fn promise(schedule: &Schedule, facts: &Facts) -> Option<Promise> {
+    let shape = facts.shape.clone()?;
+    let daemon = facts.workload == Workload::DaemonSet;
+    let share = schedule.spec.share.as_ref().and_then(|written| share(facts, written));
+    let asked = match share {
+        Some(Share::Replicas(replicas)) => replicas,
+        Some(Share::Job { parallelism, .. }) => parallelism,
+        None => facts.workload.pods(),
+    };
+    // An autoscaler of the workload cluster may ask for more than the source does.
+    let told = schedule.status.as_ref().and_then(|status| status.pods.as_ref()).map_or(0, |pods| pods.desired);
+    let counted = counted(schedule);
+    let pods = asked.max(told).saturating_sub(counted).max(0);
+    let is_open = if daemon { counted == 0 } else { pods > 0 };
+    let ends = facts.workload.runs_once() && is_finished(&resource(schedule));
+    if !is_open || ends || matches!(facts.workload, Workload::CronJob { .. }) {
+        return None;
+    }
+    let group = schedule.spec.group.clone().unwrap_or_default();
+    Some(Promise { group: group.into(), object: facts.key.clone(), shape, pods, daemon })
+}
+
+/// Where a group is, by the Schedules of its members and by what it last recorded.
+///
+/// A group is where most of its demand has Schedules, so that objects which change their group bring their clusters
+/// along; while it moves, the recorded target is.
+pub fn current<'a>(
+    copies: impl Iterator<Item = (&'a str, &'a Schedule, &'a Facts)>,
+    recorded: Option<&ScheduleGroupStatus>,
+    policy: &Policy,
+) -> Current {
+    let mut current = Current::default();
+    let mut targets: BTreeMap<&str, (i64, Target)> = BTreeMap::new();
+    for (cluster, schedule, facts) in copies {
+        let (demand, target) =
+            targets.entry(cluster).or_insert_with(|| (0, Target { cluster: cluster.to_owned(), ..Target::default() }));
+        *demand += 1 + facts.workload.pods().min(1 << 32) * 1000;
+        if let Some(written) = &schedule.spec.share {
+            target.domain = Some(written.domain.clone());
+            if let Some(share) = share(facts, written) {
+                target.replicas.insert(facts.key.clone(), share);
+            } else if facts.workload.is_undividable() {
+                target.whole.push(facts.key.clone());
+            }
+        }
+        current.counted.entry(cluster.to_owned()).or_default().insert(facts.key.clone(), counted(schedule));
+        let resource = resource(schedule);
+        let begun = !resource["startTime"].is_null();
+        if facts.workload.runs_once() && begun && !is_finished(&resource) {
+            current.started.insert(facts.key.clone());
+        }
+    }
+    if policy.spec.spread_constraints.is_some() {
+        current.targets = targets.into_values().map(|(_, target)| target).collect();
+    } else {
+        let recorded = recorded.and_then(|status| status.target_clusters.first());
+        let here = recorded.filter(|name| targets.contains_key(name.as_str())).cloned();
+        let most = || targets.iter().max_by_key(|(name, (demand, _))| (*demand, std::cmp::Reverse(**name)));
+        let here = here.or_else(|| most().map(|(name, _)| (*name).to_owned()));
+        current.targets = here.into_iter().map(|cluster| Target { cluster, ..Target::default() }).collect();
+    }
+    let known = recorded.and_then(|status| status.decision.as_ref());
+    if known.is_some_and(|known| !known.policy_hash.is_empty() && known.policy_hash != policy_hash(policy)) {
+        current.mode = Mode::PolicyEdit;
+    }
+    current
+}
+
+/// Digest of the parts of a policy that say where a group may go: when it changes, the group is decided anew.
+pub fn policy_hash(policy: &Policy) -> String {
+    let spec = &policy.spec;
+    let mut spread = spec.spread_constraints.clone();
+    if let Some(spread) = &mut spread {
+        spread.overrides.clear();
+    }
+    let parts = (&spec.cluster_selector, &spec.ordered_cluster_selector, &spread, &spec.cluster_tolerations);
+    digest::short(serde_json::to_string(&parts).unwrap_or_default().as_bytes())
+}
+
+/// Whether an object has a copy in a target of its group: what cannot be divided goes to one target of a divided group.
+pub fn takes(target: &Target, facts: &Facts) -> bool {
+    let is_divided = target.domain.is_some() && !(target.replicas.is_empty() && target.whole.is_empty());
+    !is_divided || !facts.workload.is_undividable() || target.whole.contains(&facts.key)
+}
