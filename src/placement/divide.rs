@@ -117,22 +117,39 @@ fn quotas(n: i64, domains: &[Domain<'_>]) -> (Vec<i128>, i128) {
     }
 }
 
-/// Does in one step what every single step would do in any case: up to less than one below the quota, or down to less than
-/// one above it.
+/// Does in one step what the single steps would do in any case, until at most a few for each domain are left.
+///
+/// A domain that is further from its quota than `distance` is taken from, or given to, before any that is nearer: so all
+/// come within the smallest distance that does not overshoot.
 fn jump(n: i64, whole: i128, open: &mut [Open]) {
     let sum = |all: &[i64]| all.iter().copied().fold(0, i64::saturating_add);
     let now: Vec<i64> = open.iter().map(|one| one.replicas).collect();
-    let near = |one: &Open| {
-        let below = (one.quota + whole - 1).div_euclid(whole) - 1;
-        let above = one.quota.div_euclid(whole) + 1;
-        let bound = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
-        if sum(&now) < n { one.replicas.max(bound(below)) } else { one.replicas.min(bound(above)) }
+    let grows = sum(&now) < n;
+    let within = |distance: i64| -> Vec<i64> {
+        let bound = |value: i128| i64::try_from(value).unwrap_or(i64::MAX).max(0);
+        let near = |one: &Open| {
+            if grows {
+                let quota = (one.quota + whole - 1).div_euclid(whole);
+                one.replicas.max(bound(quota - i128::from(distance)))
+            } else {
+                one.replicas.min(bound(one.quota.div_euclid(whole) + i128::from(distance)))
+            }
+        };
+        open.iter().map(near).collect()
     };
-    let then: Vec<i64> = open.iter().map(near).collect();
-    let stops_before = if sum(&now) < n { sum(&then) <= n } else { sum(&then) >= n };
-    if stops_before {
-        open.iter_mut().zip(then).for_each(|(one, replicas)| one.replicas = replicas);
+    let overshoots = |distance: i64| {
+        let then = sum(&within(distance));
+        if grows { then > n } else { then < n }
+    };
+    let farthest = open.iter().map(|one| (i128::from(one.replicas) - one.quota.div_euclid(whole)).unsigned_abs()).max();
+    let farthest = farthest.unwrap_or_default().saturating_add(1);
+    let (mut least, mut enough) = (0, i64::try_from(farthest).unwrap_or(i64::MAX));
+    while least < enough {
+        let middle = least + (enough - least) / 2;
+        if overshoots(middle) { least = middle + 1 } else { enough = middle }
     }
+    let then = within(enough);
+    open.iter_mut().zip(then).for_each(|(one, replicas)| one.replicas = replicas);
 }
 
 /// Fills the first domain to its cap, then the next; what is too much comes from the last.

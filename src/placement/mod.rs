@@ -6,11 +6,14 @@
 //! [`facts`] reduces a manifest to what is asked, [`matching`] finds the policy that decides, [`names`] makes the names
 //! of groups and copies, [`copy`] writes the manifest of one copy.
 
+pub mod aggregate;
 pub mod canonical;
 pub mod copy;
+pub mod decide;
 pub mod divide;
 pub mod facts;
 pub mod field_path;
+pub mod fleet;
 pub mod fraction;
 pub mod matching;
 pub mod names;

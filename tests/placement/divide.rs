@@ -39,7 +39,9 @@ fn run(what: &str, case: &Value) -> Value {
         let completions = divide(of_job["completions"].as_i64().unwrap(), &domains, ties);
         let shares = job(&completions, of_job["parallelism"].as_i64().unwrap(), &domains, ties);
         let print = |share: Share| match share {
-            Share::Job { completions, parallelism } => json!({ "completions": completions, "parallelism": parallelism }),
+            Share::Job { completions, parallelism } => {
+                json!({ "completions": completions, "parallelism": parallelism })
+            }
             Share::Replicas(replicas) => json!(replicas),
         };
         let shares = shares.into_iter().map(print).collect();

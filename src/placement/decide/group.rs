@@ -1,0 +1,153 @@
+//! Objects that are decided about together.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{Current, Target};
+use crate::placement::copy::Share;
+use crate::placement::facts::{Facts, ObjectKey, Shape, Workload};
+use crate::placement::fleet::Fleet;
+use crate::placement::matching::Policy;
+use crate::placement::room::{Need, Needs, Promise};
+
+/// One object of a group.
+#[derive(Debug, Clone)]
+pub(super) struct Member<'a> {
+    pub(super) facts: &'a Facts,
+    /// Pods that need room at the same time, with what an autoscaler asks for.
+    pub(super) pods: i64,
+}
+
+impl<'a> Member<'a> {
+    /// The share of a target, or all of the pods.
+    fn pods_in(&self, target: Option<&Target>) -> i64 {
+        let key = &self.facts.key;
+        match target.and_then(|target| target.replicas.get(key)) {
+            Some(Share::Replicas(replicas)) => *replicas,
+            Some(Share::Job { parallelism, .. }) => *parallelism,
+            None => self.pods,
+        }
+    }
+
+    pub(super) fn key(&self) -> &'a ObjectKey {
+        &self.facts.key
+    }
+
+    pub(super) fn shape(&self) -> Option<&'a Arc<Shape>> {
+        self.facts.shape.as_ref()
+    }
+}
+
+/// Objects that are decided about together, in the order of their keys.
+#[derive(Debug, Clone)]
+pub struct Group<'a> {
+    /// Name.
+    pub name: Arc<str>,
+    pub(super) members: Vec<Member<'a>>,
+    /// API versions of the members, each once.
+    pub(super) apis: Vec<String>,
+    /// Whether a target gets only its part.
+    divides: bool,
+}
+
+impl<'a> Group<'a> {
+    /// Makes a group under a policy. The minimum of an autoscaler counts as replicas of its target.
+    pub fn new(name: &str, policy: &Policy, objects: impl IntoIterator<Item = &'a Facts>) -> Self {
+        let mut facts: Vec<&Facts> = objects.into_iter().collect();
+        facts.sort_by(|a, b| a.key.cmp(&b.key));
+        let least = |of: &Facts| {
+            let scalers = facts.iter().filter(|one| one.key.namespace() == of.key.namespace());
+            scalers
+                .filter_map(|one| one.scales.as_ref().filter(|scales| scales.is_target(&of.key)))
+                .map(|s| s.min_replicas)
+                .max()
+        };
+        let pods = |of: &Facts| match of.workload {
+            Workload::Replicas(replicas) if replicas > 0 => replicas.max(least(of).unwrap_or_default()),
+            other => other.pods(),
+        };
+        let mut apis: Vec<String> = facts.iter().map(|one| one.api_version()).collect();
+        apis.sort();
+        apis.dedup();
+        let members = facts.iter().map(|one| Member { facts: one, pods: pods(one) }).collect();
+        let divides = policy.spec.spread_constraints.as_ref().is_some_and(|spread| spread.spread_mode != "Duplicate");
+        Self { name: name.into(), members, apis, divides }
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Returns the objects in the order of their keys.
+    pub fn objects(&self) -> impl Iterator<Item = &'a Facts> {
+        self.members.iter().map(|member| member.facts)
+    }
+
+    /// Whether it holds data that does not move along.
+    pub fn has_volumes(&self) -> bool {
+        self.members.iter().any(|member| member.facts.volumes)
+    }
+
+    /// Whether its volumes keep it from moving.
+    pub(super) fn is_held(&self) -> bool {
+        self.members.iter().any(|member| member.facts.volumes && !member.facts.asks.allow_volume_move)
+    }
+
+    /// What the group needs in a cluster beyond what runs there: all of it, or a target's part.
+    pub(crate) fn needs(&self, fleet: &Fleet, current: &Current, cluster: &str, target: Option<&Target>) -> Needs<'a> {
+        let each = self.members.iter().filter_map(|member| {
+            if !self.runs_in(member, target) {
+                return None;
+            }
+            member.need(fleet, member.pods_in(target), current.counted(cluster, member.key()))
+        });
+        Needs::new(&fleet.resources, each.collect())
+    }
+
+    /// Whether an object is copied to a target at all. Undividable ones of a divided group run in one of its targets.
+    fn runs_in(&self, member: &Member<'_>, target: Option<&Target>) -> bool {
+        let undividable = self.divides && member.facts.workload.is_undividable();
+        !undividable || target.is_none_or(|target| target.whole.contains(member.key()))
+    }
+
+    /// What is promised to the group in a target; Jobs that a CronJob may start are not.
+    pub(crate) fn promises(&self, target: &Target, current: &Current) -> Vec<Promise> {
+        let of = |member: &Member<'a>| {
+            let shape = member.shape()?.clone();
+            let daemon = member.facts.workload == Workload::DaemonSet;
+            let counted = current.counted(&target.cluster, member.key());
+            let pods = member.pods_in(Some(target)).saturating_sub(counted).max(0);
+            let is_open = if daemon { counted == 0 } else { pods > 0 };
+            let is_cron = matches!(member.facts.workload, Workload::CronJob { .. });
+            (is_open && !is_cron && self.runs_in(member, Some(target))).then(|| Promise {
+                group: self.name.clone(),
+                object: member.key().clone(),
+                shape,
+                pods,
+                daemon,
+            })
+        };
+        self.members.iter().filter_map(of).collect()
+    }
+}
+
+impl<'a> Member<'a> {
+    /// Its need of room for so many pods less those that are counted; nothing for kinds without pods.
+    pub(super) fn need(&self, fleet: &Fleet, pods: i64, counted: i64) -> Option<Need<'a>> {
+        let daemon = self.facts.workload == Workload::DaemonSet;
+        let open = pods.saturating_sub(counted);
+        Some(Need::new(&fleet.resources, self.key(), self.shape()?, open, counted, daemon))
+    }
+}
+
+/// Returns what groups are sorted by to be decided in turn: creation of the oldest member, then name.
+pub fn deciding_order<'g>(group: &'g Group<'_>) -> (Option<Timestamp>, &'g str) {
+    (group.members.iter().filter_map(|member| member.facts.created).min(), &group.name)
+}

@@ -1,0 +1,225 @@
+//! Decisions: which clusters a group goes to.
+//!
+//! [`decide`] is a pure function of a policy, a group, the fleet and where the group is now. It reserves nothing; whoever
+//! makes several decisions promises the room of each with [`Fleet::promise`] before the next.
+
+mod direct;
+mod filter;
+mod group;
+mod pick;
+mod spread;
+mod unspread;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub use direct::{Blocked, DirectDecision, DirectTarget, decide_direct};
+pub use group::{Group, deciding_order};
+
+use super::copy::Share;
+use super::facts::ObjectKey;
+use super::fleet::Fleet;
+use super::fraction::Fraction;
+use super::matching::Policy;
+use super::reason::Reason;
+
+/// Most members of a group.
+pub const LARGEST_GROUP: usize = 1000;
+
+/// Why a decision is made again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Something about the objects or the clusters changed.
+    #[default]
+    Routine,
+    /// The policy's selectors, order, tolerations or spread changed.
+    PolicyEdit,
+    /// Somebody asked for it.
+    Rebalance,
+    /// The group's cluster is lost.
+    Failover,
+}
+
+/// Where a group is now, and what is known of it there.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Current {
+    /// The recorded targets.
+    pub targets: Vec<Target>,
+    /// Pods that the inventory holds already, by cluster and object.
+    pub counted: BTreeMap<String, BTreeMap<ObjectKey, i64>>,
+    /// Pods with a node, by cluster and object, where others have found none for long. Spread groups only.
+    pub bound: BTreeMap<String, BTreeMap<ObjectKey, i64>>,
+    /// Why the decision is made.
+    pub mode: Mode,
+    /// Clusters that are left out for a while, and why.
+    pub excluded: BTreeMap<String, String>,
+    /// Jobs and bare Pods that have started and not finished.
+    pub started: BTreeSet<ObjectKey>,
+}
+
+impl Current {
+    fn counted(&self, cluster: &str, object: &ObjectKey) -> i64 {
+        self.counted.get(cluster).and_then(|objects| objects.get(object)).copied().unwrap_or_default()
+    }
+}
+
+/// One cluster that gets copies.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Target {
+    /// The cluster.
+    pub cluster: String,
+    /// Its value of the topology label; spread groups only.
+    pub domain: Option<String>,
+    /// Its share of each divided object.
+    pub replicas: BTreeMap<ObjectKey, Share>,
+    /// Objects that run pods, cannot be divided, and go here and nowhere else.
+    pub whole: Vec<ObjectKey>,
+}
+
+/// What became of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// All of the group has a target.
+    Placed,
+    /// Part of it has.
+    PartlyPlaced,
+    /// Some clusters may take it, and none has room.
+    NoFit,
+    /// No cluster may take it.
+    NoCandidates,
+    /// Its cluster is gone, and its data with it.
+    HasVolumes,
+    /// It has too many members.
+    GroupTooLarge,
+}
+
+impl Outcome {
+    /// Returns the reason of the condition Scheduled.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Placed => "Placed",
+            Self::PartlyPlaced => "PartlyPlaced",
+            Self::NoFit => "NoFit",
+            Self::NoCandidates => "NoCandidates",
+            Self::HasVolumes => "HasVolumes",
+            Self::GroupTooLarge => "GroupTooLarge",
+        }
+    }
+}
+
+/// How the targets were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// There is room.
+    Room,
+    /// There is room if the cluster packs well.
+    Tight,
+    /// The cluster adds nodes.
+    Autoscaled,
+    /// The cluster sleeps and is woken.
+    Standby,
+    /// It was there.
+    Kept,
+    /// It was there, no longer fits, and nothing else has room for all of it.
+    Outgrown,
+    /// It should move, and has no other place.
+    KeptUntilPlaced,
+    /// It should move, and its volumes keep it.
+    Volumes,
+    /// It should move, and would begin anew.
+    Started,
+    /// Its replicas are divided.
+    Divide,
+    /// It is copied to every domain.
+    Duplicate,
+}
+
+impl How {
+    /// Returns the name as the group's status holds it.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Room => "Room",
+            Self::Tight => "Tight",
+            Self::Autoscaled => "Autoscaled",
+            Self::Standby => "Standby",
+            Self::Kept => "Kept",
+            Self::Outgrown => "Outgrown",
+            Self::KeptUntilPlaced => "KeptUntilPlaced",
+            Self::Volumes => "Volumes",
+            Self::Started => "Started",
+            Self::Divide => "Divide",
+            Self::Duplicate => "Duplicate",
+        }
+    }
+}
+
+/// Why a cluster was chosen before others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// The scarcest resource there, and the share of it that stays free.
+    pub scarcest: Option<(Arc<str>, Fraction)>,
+    /// Clusters with enough in all, the chosen one among them.
+    pub with_room: usize,
+}
+
+/// Where a group goes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// Whether it has a place that is its own; `false` while it merely stays where it may not be.
+    pub scheduled: bool,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// How the targets were found; absent without any.
+    pub how: Option<How>,
+    /// The targets, in the order of their domains.
+    pub targets: Vec<Target>,
+    /// Replicas that no target gets.
+    pub withheld: i64,
+    /// Clusters that do not take it, by name; empty where nobody had to look for one.
+    pub rejected: Vec<(Arc<str>, Reason)>,
+    /// Clusters that it leaves once the new copies are available.
+    pub moving_from: Vec<String>,
+    /// Domains without a target, and why.
+    pub domains: BTreeMap<String, Outcome>,
+    /// Recorded and not carried out.
+    pub suspended: bool,
+    /// Why the target was chosen; groups in one cluster only.
+    pub chosen: Option<Chosen>,
+}
+
+impl Decision {
+    fn new(outcome: Outcome, how: Option<How>, targets: Vec<Target>) -> Self {
+        Self {
+            scheduled: matches!(outcome, Outcome::Placed | Outcome::PartlyPlaced),
+            outcome,
+            how,
+            targets,
+            withheld: 0,
+            rejected: Vec::new(),
+            moving_from: Vec::new(),
+            domains: BTreeMap::new(),
+            suspended: false,
+            chosen: None,
+        }
+    }
+}
+
+/// Decides where a group goes.
+pub fn decide(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current) -> Decision {
+    let mut decision = if group.len() > LARGEST_GROUP {
+        let mut decision = Decision::new(Outcome::GroupTooLarge, Some(How::Kept), current.targets.clone());
+        decision.how = decision.how.filter(|_| !current.targets.is_empty());
+        decision
+    } else if let Some(constraints) = &policy.spec.spread_constraints {
+        spread::decide(policy, constraints, group, fleet, current)
+    } else {
+        unspread::decide(policy, group, fleet, current)
+    };
+    if decision.scheduled {
+        let targets = &decision.targets;
+        decision.rejected.retain(|(name, _)| !targets.iter().any(|target| *target.cluster == **name));
+    }
+    decision.rejected.sort_by(|(a, _), (b, _)| a.cmp(b));
+    decision.suspended = policy.spec.suspend;
+    decision
+}

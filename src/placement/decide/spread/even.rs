@@ -1,0 +1,186 @@
+//! Even division as far as there is room, and filling of one domain after the other.
+
+use std::cmp::Ordering;
+
+use super::{Decision, Domain, Hold, How, Member, Outcome, Seat, Share, Spread, Target};
+use crate::placement::facts::Workload;
+use crate::placement::room::{Fit, Needs};
+
+impl<'a> Spread<'a> {
+    pub(super) fn evenly(&mut self) -> Decision {
+        let mut seats = self.seats();
+        let mut targets: Vec<Target> = seats.iter().map(|seat| self.empty_target(seat)).collect();
+        let mut decision = Decision::new(Outcome::Placed, Some(How::Divide), Vec::new());
+        if seats.is_empty() {
+            decision.withheld = self.divided().map(|member| member.facts.workload.pods()).sum();
+            return decision;
+        }
+        self.by_preference(&mut seats, &mut targets);
+        for member in self.undividable() {
+            let at = self.home(member, &seats, &targets);
+            targets[at].whole.push(member.key().clone());
+        }
+        let mut members: Vec<&Member<'a>> = self.divided().collect();
+        members.sort_by(|a, b| self.by_share(b, a, &seats).then_with(|| a.key().cmp(b.key())));
+        let fills = self.policy.order.is_some();
+        for member in members {
+            let (shares, withheld) = self.divide_evenly(member, &seats, &targets, fills);
+            decision.withheld += withheld;
+            for (target, share) in targets.iter_mut().zip(shares) {
+                target.replicas.insert(member.key().clone(), share);
+            }
+        }
+        decision.targets = self.without_empty(&seats, targets);
+        decision.targets.sort_by(|a, b| a.domain.cmp(&b.domain));
+        if decision.withheld > 0 {
+            decision.outcome = Outcome::PartlyPlaced;
+        }
+        decision
+    }
+
+    /// Each domain with its cluster; one that has no room for what is copied everywhere is left out.
+    fn seats(&mut self) -> Vec<Seat<'a>> {
+        let values: Vec<String> = self.sites.keys().cloned().collect();
+        let mut seats = Vec::with_capacity(values.len());
+        for value in values {
+            let mut target = Target { domain: Some(value.clone()), ..Target::default() };
+            target.replicas = self.divided().map(|member| (member.key().clone(), Share::Replicas(0))).collect();
+            seats.extend(self.settle(&value, &target).ok());
+        }
+        seats
+    }
+
+    fn empty_target(&self, seat: &Seat<'a>) -> Target {
+        let zero = self.divided().map(|member| (member.key().clone(), Share::Replicas(0)));
+        Target {
+            cluster: seat.cluster.name.to_string(),
+            domain: Some(seat.value.clone()),
+            replicas: zero.collect(),
+            whole: Vec::new(),
+        }
+    }
+
+    /// Sorts domains by the policy's order, then by what stays free.
+    fn by_preference(&self, seats: &mut Vec<Seat<'a>>, targets: &mut Vec<Target>) {
+        let left = |seat: &Seat<'a>, target: &Target| seat.room().share_left(&self.needs(seat.cluster, target));
+        let mut all: Vec<_> = seats.drain(..).zip(targets.drain(..)).map(|(s, t)| (left(&s, &t), s, t)).collect();
+        let order = |(a_left, a, _): &(_, Seat<'a>, _), (b_left, b, _): &(_, Seat<'a>, _)| -> Ordering {
+            a.rank
+                .cmp(&b.rank)
+                .then_with(|| a.last.cmp(&b.last))
+                .then_with(|| Ord::cmp(b_left, a_left))
+                .then_with(|| a.value.cmp(&b.value))
+        };
+        all.sort_by(order);
+        for (_, seat, target) in all {
+            seats.push(seat);
+            targets.push(target);
+        }
+    }
+
+    /// The domain of an undividable object: where it is, else the first with room, else the first.
+    fn home(&self, member: &Member<'a>, seats: &[Seat<'a>], targets: &[Target]) -> usize {
+        let has = |seat: &Seat<'a>| self.old_target(&seat.value).is_some_and(|old| old.whole.contains(member.key()));
+        let has_room = |at: &usize| {
+            let mut target = targets[*at].clone();
+            target.whole.push(member.key().clone());
+            let needs = self.needs(seats[*at].cluster, &target);
+            !matches!(seats[*at].room().fit(&self.fleet.resources, &needs), Fit::No(_))
+        };
+        let old = seats.iter().position(has);
+        old.or_else(|| (0..seats.len()).find(has_room)).unwrap_or_default()
+    }
+
+    /// Compares members by the largest part of all domains' capacity that one of their pods takes.
+    fn by_share(&self, a: &Member<'a>, b: &Member<'a>, seats: &[Seat<'a>]) -> Ordering {
+        let largest =
+            seats.iter().max_by(|a, b| a.room().nodes().cmp(&b.room().nodes()).then_with(|| b.value.cmp(&a.value)));
+        let Some(seat) = largest else { return Ordering::Equal };
+        match (self.need(a, seat.cluster, 1), self.need(b, seat.cluster, 1)) {
+            (Some(a), Some(b)) => seat.room().by_share(&a, &b),
+            _ => Ordering::Equal,
+        }
+    }
+
+    fn divide_evenly(
+        &self,
+        member: &Member<'a>,
+        seats: &[Seat<'a>],
+        targets: &[Target],
+        fills: bool,
+    ) -> (Vec<Share>, i64) {
+        let cap = |(seat, target): (&Seat<'a>, &Target)| self.cap(member, seat, target);
+        let caps: Vec<i64> = seats.iter().zip(targets).map(cap).collect();
+        let domain = |(seat, cap): (&'_ Seat<'a>, &i64)| (self.start(&seat.value, member.key()), *cap);
+        let starts: Vec<(i64, i64)> = seats.iter().zip(&caps).map(domain).collect();
+        let domains: Vec<Domain<'_>> = seats
+            .iter()
+            .zip(&starts)
+            .map(|(seat, (prev, cap))| Domain { value: &seat.value, weight: 1, prev: *prev, cap: Some(*cap) })
+            .collect();
+        let (shares, withheld) = self.shares(member, &domains, fills);
+        let grow = |seat: &Seat<'a>| {
+            let need = self.need(member, seat.cluster, 1).map(|need| Needs::new(&self.fleet.resources, vec![need]));
+            seat.hold == Hold::Free
+                && seat.cluster.autoscaled
+                && need.is_some_and(|need| seat.room().fits_empty_nodes(&need))
+        };
+        let grows: Vec<bool> = seats.iter().map(grow).collect();
+        if withheld == 0 || !grows.contains(&true) {
+            return (shares, withheld);
+        }
+        // Every other domain is full; what is over goes to those that add nodes.
+        let filled: Vec<Domain<'_>> = domains
+            .iter()
+            .zip(&shares)
+            .zip(&grows)
+            .map(|((domain, share), grows)| {
+                let has = super::amount(*share);
+                Domain { prev: has, cap: (!grows).then_some(has), ..*domain }
+            })
+            .collect();
+        self.shares(member, &filled, fills)
+    }
+
+    /// The most that a domain can have of a member: what fits beside all else, and never less than what is there.
+    fn cap(&self, member: &Member<'a>, seat: &Seat<'a>, target: &Target) -> i64 {
+        let recorded = if seat.old { self.recorded(&seat.value, member.key()) } else { 0 };
+        let bound = self.current.bound.get(&*seat.cluster.name).and_then(|objects| objects.get(member.key()));
+        if let Some(bound) = bound {
+            return *bound;
+        }
+        if seat.hold != Hold::Free {
+            return recorded;
+        }
+        let counted = self.current.counted(&seat.cluster.name, member.key());
+        let Some(need) = self.need(member, seat.cluster, 0) else { return i64::MAX };
+        let mut others = target.clone();
+        others.replicas.insert(member.key().clone(), Share::Replicas(0));
+        let beside = self.needs(seat.cluster, &others);
+        let more = seat.room().most(&self.fleet.resources, &beside, &need).unwrap_or_default();
+        let most = counted.max(0).saturating_add(more);
+        match member.facts.workload {
+            // A Job's completions need no room at the same time: a domain with room for one pod can run all of them.
+            Workload::Job { .. } if most > 0 => i64::MAX,
+            _ => recorded.max(most),
+        }
+    }
+
+    /// Drops the domains that would get nothing but copies of what has no pods there.
+    fn without_empty(&self, seats: &[Seat<'a>], targets: Vec<Target>) -> Vec<Target> {
+        let runs = |target: &Target| target.replicas.values().any(|share| super::amount(*share) > 0);
+        let any = targets.iter().any(runs);
+        let is_there = |seat: &Seat<'a>| seat.old;
+        let anywhere = seats.iter().any(is_there);
+        let held = self.group.is_held();
+        let keeps = |(seat, target): &(&Seat<'a>, Target)| {
+            let has_copy = is_there(seat);
+            match (target.replicas.is_empty(), any) {
+                (true, _) => true,
+                (false, true) => runs(target) || !target.whole.is_empty() || (held && has_copy),
+                (false, false) => has_copy || !anywhere || !target.whole.is_empty(),
+            }
+        };
+        seats.iter().zip(targets).filter(keeps).map(|(_, target)| target).collect()
+    }
+}

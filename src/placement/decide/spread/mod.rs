@@ -1,0 +1,293 @@
+//! Groups that are spread over domains, one cluster a domain.
+
+mod even;
+mod percent;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::filter::Filter;
+use super::group::Member;
+use super::pick::{Candidate, Pick, Site, best};
+use super::{Current, Decision, Group, How, Mode, Outcome, Target};
+use crate::api::policy::SpreadConstraints;
+use crate::placement::copy::Share;
+use crate::placement::divide::{Division, Domain, Ties, divide, fill, job, seed};
+use crate::placement::facts::{ObjectKey, Workload};
+use crate::placement::fleet::{Cluster, Fleet};
+use crate::placement::matching::Policy;
+use crate::placement::reason::Reason;
+use crate::placement::room::{Needs, Room};
+
+/// What may happen to a copy that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// It may grow.
+    Free,
+    /// It stays as it is: the cluster is not Ready, fenced, or lacks an API.
+    Frozen,
+    /// It leaves if there is another cluster.
+    Drained,
+}
+
+/// One domain: the cluster that has it, and those that could.
+#[derive(Default)]
+struct Territory<'a> {
+    has: Option<(&'a Cluster, Hold)>,
+    candidates: Vec<(&'a Cluster, Vec<u32>)>,
+    rank: Vec<u32>,
+}
+
+/// A domain with its cluster.
+struct Seat<'a> {
+    value: String,
+    cluster: &'a Cluster,
+    hold: Hold,
+    /// Whether the group was there before.
+    old: bool,
+    rank: Vec<u32>,
+    last: bool,
+    /// The cluster's room without what is promised to the group.
+    lifted: Option<Room>,
+}
+
+impl Seat<'_> {
+    fn room(&self) -> &Room {
+        self.lifted.as_ref().unwrap_or(&self.cluster.room)
+    }
+}
+
+/// Everything that a spread decision works on.
+struct Spread<'a> {
+    policy: &'a Policy,
+    constraints: &'a SpreadConstraints,
+    group: &'a Group<'a>,
+    fleet: &'a Fleet,
+    current: &'a Current,
+    rejected: Vec<(Arc<str>, Reason)>,
+    /// By topology value.
+    sites: BTreeMap<String, Territory<'a>>,
+}
+
+pub(super) fn decide(
+    policy: &Policy,
+    constraints: &SpreadConstraints,
+    group: &Group<'_>,
+    fleet: &Fleet,
+    current: &Current,
+) -> Decision {
+    let mut spread =
+        Spread { policy, constraints, group, fleet, current, rejected: Vec::new(), sites: BTreeMap::new() };
+    spread.survey();
+    let has_candidates = spread.sites.values().any(|site| site.has.is_some() || !site.candidates.is_empty());
+    let mut decision = if constraints.spread_mode == "Duplicate" {
+        spread.duplicate()
+    } else if constraints.percentage_split.is_empty() {
+        spread.evenly()
+    } else {
+        spread.by_percentage()
+    };
+    decision.rejected = std::mem::take(&mut spread.rejected);
+    if decision.targets.is_empty() {
+        let is_full = has_candidates && decision.domains.values().all(|reason| *reason == Outcome::NoFit)
+            || decision.domains.values().any(|reason| *reason == Outcome::NoFit);
+        let outcome = if is_full { Outcome::NoFit } else { Outcome::NoCandidates };
+        let still: Vec<Target> =
+            current.targets.iter().filter(|target| fleet.get(&target.cluster).is_some()).cloned().collect();
+        decision.how = (!still.is_empty()).then_some(How::KeptUntilPlaced);
+        decision.targets = still;
+        decision.outcome = outcome;
+        decision.scheduled = false;
+        return decision;
+    }
+    decision.moving_from = spread.moving_from(&decision.targets);
+    decision
+}
+
+/// Replicas, or completions of a Job.
+fn amount(share: Share) -> i64 {
+    match share {
+        Share::Replicas(replicas) => replicas,
+        Share::Job { completions, .. } => completions,
+    }
+}
+
+impl<'a> Spread<'a> {
+    /// Sorts the clusters into domains, and finds the reasons against the others.
+    fn survey(&mut self) {
+        let key = self.constraints.topology_key.as_str();
+        let is_percent = self.by_percent();
+        let held = self.group.is_held();
+        let mut filter = Filter::new(self.policy, self.group, self.current, Some(key));
+        for cluster in self.fleet.iter() {
+            let checked = filter.check(cluster);
+            let old = self.current.targets.iter().find(|target| target.cluster == *cluster.name);
+            let Some(value) = cluster.label(key) else {
+                self.rejected.extend(checked.err().map(|reason| (cluster.name.clone(), reason)));
+                continue;
+            };
+            let site = self.sites.entry(value.to_owned()).or_default();
+            let drained = filter.is_drained(cluster);
+            let hold = match (&checked, old) {
+                (Ok(_), Some(_)) => Some(Hold::Free),
+                (Err(reason), Some(_)) if reason.holds() && (!drained || held) => Some(Hold::Frozen),
+                (Err(reason), Some(_)) if reason.holds() && is_percent => Some(Hold::Drained),
+                _ => None,
+            };
+            match (hold, checked) {
+                (Some(hold), checked) => {
+                    // Of two clusters of one domain, which a changed label can make, the first keeps it.
+                    if site.has.is_none() {
+                        site.has = Some((cluster, hold));
+                        site.rank = checked.as_ref().cloned().unwrap_or_default();
+                    }
+                    self.rejected.extend(checked.err().map(|reason| (cluster.name.clone(), reason)));
+                }
+                (None, Ok(rank)) if !cluster.standby => site.candidates.push((cluster, rank)),
+                (None, Ok(_)) => self.rejected.push((cluster.name.clone(), Reason::NotReady)),
+                (None, Err(reason)) => self.rejected.push((cluster.name.clone(), reason)),
+            }
+        }
+        self.sites.retain(|_, site| site.has.is_some() || !site.candidates.is_empty());
+    }
+
+    fn by_percent(&self) -> bool {
+        self.constraints.spread_mode != "Duplicate" && !self.constraints.percentage_split.is_empty()
+    }
+
+    /// Members whose replicas are divided.
+    fn divided(&self) -> impl Iterator<Item = &'a Member<'a>> + use<'a> {
+        self.group.members.iter().filter(|member| member.facts.workload.is_dividable())
+    }
+
+    /// Members that go to one domain whole.
+    fn undividable(&self) -> impl Iterator<Item = &'a Member<'a>> + use<'a> {
+        self.group.members.iter().filter(|member| member.facts.workload.is_undividable())
+    }
+
+    fn old_target(&self, domain: &str) -> Option<&'a Target> {
+        let of_domain = |target: &&Target| match &target.domain {
+            Some(own) => own == domain,
+            None => {
+                self.fleet.get(&target.cluster).and_then(|one| one.label(&self.constraints.topology_key))
+                    == Some(domain)
+            }
+        };
+        self.current.targets.iter().find(of_domain)
+    }
+
+    /// What a domain has of an object, as recorded.
+    fn recorded(&self, domain: &str, key: &ObjectKey) -> i64 {
+        self.old_target(domain).and_then(|target| target.replicas.get(key)).map_or(0, |share| amount(*share))
+    }
+
+    /// What a division starts from: nothing where it is made afresh.
+    fn start(&self, domain: &str, key: &ObjectKey) -> i64 {
+        match self.current.mode {
+            Mode::PolicyEdit | Mode::Rebalance => 0,
+            Mode::Routine | Mode::Failover => self.recorded(domain, key),
+        }
+    }
+
+    /// A need for so many pods of a member, less those that are counted.
+    fn need(&self, member: &Member<'a>, cluster: &Cluster, pods: i64) -> Option<crate::placement::room::Need<'a>> {
+        member.need(self.fleet, pods, self.current.counted(&cluster.name, member.key()))
+    }
+
+    /// What a target's copies need in a cluster.
+    fn needs(&self, cluster: &Cluster, target: &Target) -> Needs<'a> {
+        self.group.needs(self.fleet, self.current, &cluster.name, Some(target))
+    }
+
+    fn seat(&self, value: &str, cluster: &'a Cluster, hold: Hold, old: bool, rank: Vec<u32>) -> Seat<'a> {
+        let last = super::filter::Filter::new(self.policy, self.group, self.current, None).is_last(cluster);
+        let lifted = cluster.room.without(&self.fleet.resources, &self.group.name);
+        Seat { value: value.to_owned(), cluster, hold, old, rank, last, lifted }
+    }
+
+    /// Gives a domain to the cluster that has it, else to the best that has room for the target; `Err` if none has.
+    fn settle(&mut self, value: &str, target: &Target) -> Result<Seat<'a>, Outcome> {
+        let Some(site) = self.sites.get(value) else { return Err(Outcome::NoCandidates) };
+        let (has, site_rank) = (site.has, site.rank.clone());
+        if let Some((cluster, hold @ (Hold::Free | Hold::Frozen))) = has {
+            return Ok(self.seat(value, cluster, hold, true, site_rank));
+        }
+        let candidates: Vec<Candidate<'a>> = site
+            .candidates
+            .iter()
+            .map(|(cluster, rank)| Candidate { cluster, rank: rank.clone(), first: false, last: self.is_last(cluster) })
+            .collect();
+        let is_empty = candidates.is_empty();
+        let needs = self.group.needs(self.fleet, self.current, "", Some(target));
+        let site = |cluster: &'a Cluster| Site { room: &cluster.room, needs: &needs };
+        match (best(self.fleet, candidates, site, &mut self.rejected), has) {
+            (Some(Pick { cluster, rank, .. }), _) => Ok(self.seat(value, cluster, Hold::Free, false, rank)),
+            (None, Some((cluster, hold))) => Ok(self.seat(value, cluster, hold, true, site_rank)),
+            (None, None) => Err(if is_empty { Outcome::NoCandidates } else { Outcome::NoFit }),
+        }
+    }
+
+    fn is_last(&self, cluster: &Cluster) -> bool {
+        Filter::new(self.policy, self.group, self.current, None).is_last(cluster)
+    }
+
+    /// Divides one member over domains.
+    fn shares(&self, member: &Member<'a>, domains: &[Domain<'_>], fills: bool) -> (Vec<Share>, i64) {
+        let seed = seed(member.key());
+        let ties = Ties::Hash(&seed);
+        let of = |n: i64| if fills { fill(n, domains) } else { divide(n, domains, ties) };
+        match member.facts.workload {
+            Workload::Job { completions: Some(completions), parallelism, .. } => {
+                let division = self.fixed_job(member, domains).unwrap_or_else(|| of(completions));
+                (job(&division, parallelism, domains, ties), division.withheld)
+            }
+            Workload::Replicas(replicas) => {
+                let division = of(replicas);
+                (division.replicas.into_iter().map(Share::Replicas).collect(), division.withheld)
+            }
+            _ => (Vec::new(), 0),
+        }
+    }
+
+    /// The division of a Job that is there already: its parts are never changed.
+    fn fixed_job(&self, member: &Member<'a>, domains: &[Domain<'_>]) -> Option<Division> {
+        let recorded = |domain: &Domain<'_>| self.recorded(domain.value, member.key());
+        let replicas: Vec<i64> = domains.iter().map(recorded).collect();
+        replicas.iter().any(|share| *share > 0).then_some(Division { replicas, withheld: 0 })
+    }
+
+    fn duplicate(&mut self) -> Decision {
+        let left_out = |value: &String| {
+            self.constraints.percentage_split.iter().any(|one| one.topology_value == *value && one.percentage == 0)
+        };
+        let values: Vec<String> = self.sites.keys().filter(|value| !left_out(value)).cloned().collect();
+        let mut decision = Decision::new(Outcome::Placed, Some(How::Duplicate), Vec::new());
+        for value in values {
+            let target = Target { domain: Some(value.clone()), ..Target::default() };
+            match self.settle(&value, &target) {
+                Ok(seat) => {
+                    decision.targets.push(Target { cluster: seat.cluster.name.to_string(), ..target });
+                }
+                Err(reason) => {
+                    decision.domains.insert(value, reason);
+                    decision.outcome = Outcome::PartlyPlaced;
+                }
+            }
+        }
+        decision
+    }
+
+    /// Clusters that the group leaves while something elsewhere has to come up first. Where it only shrinks, nothing has to.
+    fn moving_from(&self, targets: &[Target]) -> Vec<String> {
+        let grows = targets.iter().any(|target| {
+            let old = self.current.targets.iter().find(|old| old.cluster == target.cluster);
+            let has = |key: &ObjectKey| old.and_then(|old| old.replicas.get(key)).map_or(0, |share| amount(*share));
+            old.is_none() || target.replicas.iter().any(|(key, share)| amount(*share) > has(key))
+        });
+        let is_left = |old: &&Target| {
+            self.fleet.get(&old.cluster).is_some() && !targets.iter().any(|target| target.cluster == old.cluster)
+        };
+        let left = self.current.targets.iter().filter(is_left).map(|old| old.cluster.clone());
+        if grows { left.collect() } else { Vec::new() }
+    }
+}

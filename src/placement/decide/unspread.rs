@@ -1,0 +1,183 @@
+//! Groups that go to one cluster.
+
+use super::filter::Filter;
+use super::pick::{Candidate, Pick, Site, best};
+use super::{Current, Decision, Group, How, Mode, Outcome, Target};
+use crate::placement::copy::Share;
+use crate::placement::fleet::{Cluster, Fleet};
+use crate::placement::matching::Policy;
+use crate::placement::reason::Reason;
+use crate::placement::room::{Fit, Needs, Room};
+
+/// The cluster where the group is.
+struct Here<'a> {
+    cluster: &'a Cluster,
+    /// The reason against it, if there is one.
+    why: Option<Reason>,
+    rank: Vec<u32>,
+    drained: bool,
+    /// Its room without what is promised to the group; nothing if nothing is.
+    lifted: Option<Room>,
+    needs: Needs<'a>,
+}
+
+impl Here<'_> {
+    fn room(&self) -> &Room {
+        self.lifted.as_ref().unwrap_or(&self.cluster.room)
+    }
+}
+
+pub(super) fn decide(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current) -> Decision {
+    let recorded = recorded(group, current);
+    let mut filter = Filter::new(policy, group, current, None);
+    let here = recorded.and_then(|name| fleet.get(name)).map(|cluster| {
+        let checked = filter.check(cluster);
+        Here {
+            cluster,
+            drained: filter.is_drained(cluster),
+            rank: checked.as_ref().cloned().unwrap_or_default(),
+            why: checked.err(),
+            lifted: cluster.room.without(&fleet.resources, &group.name),
+            needs: group.needs(fleet, current, &cluster.name, None),
+        }
+    });
+    if let Some(decision) = stays(group, fleet, current, recorded.is_some(), here.as_ref()) {
+        return decision;
+    }
+    search(group, fleet, current, &mut filter, here.as_ref())
+}
+
+/// The cluster that holds most of the group's pods, where several are recorded; of equals the first name.
+fn recorded<'a>(group: &Group<'_>, current: &'a Current) -> Option<&'a str> {
+    let holds = |target: &Target| -> i64 {
+        let pods = |share: &Share| match share {
+            Share::Replicas(replicas) => *replicas,
+            Share::Job { parallelism, .. } => *parallelism,
+        };
+        let of = |member: &super::group::Member<'_>| {
+            let request = member.shape().map_or(0, |shape| shape.request("cpu").max(1));
+            target.replicas.get(member.key()).map_or(member.pods, pods).saturating_mul(request)
+        };
+        group.members.iter().map(of).fold(0, i64::saturating_add)
+    };
+    let most = current.targets.iter().max_by(|a, b| holds(a).cmp(&holds(b)).then_with(|| b.cluster.cmp(&a.cluster)));
+    most.map(|target| target.cluster.as_str())
+}
+
+fn target(cluster: &Cluster) -> Vec<Target> {
+    vec![Target { cluster: cluster.name.to_string(), ..Target::default() }]
+}
+
+/// Decides without looking at other clusters, where nothing else is allowed or nothing has to change.
+fn stays(
+    group: &Group<'_>,
+    fleet: &Fleet,
+    current: &Current,
+    is_recorded: bool,
+    here: Option<&Here<'_>>,
+) -> Option<Decision> {
+    let is_leaving = |here: &Here<'_>| here.cluster.leaving;
+    if is_recorded && here.is_none_or(is_leaving) && group.has_volumes() {
+        // Of a cluster that is leaving, the copies stay as long as it is there.
+        let targets = here.map(|here| target(here.cluster)).unwrap_or_default();
+        return Some(Decision::new(Outcome::HasVolumes, None, targets));
+    }
+    let here = here.filter(|here| !is_leaving(here))?;
+    let is_eligible = here.why.is_none();
+    let keep = |how: How| Some(Decision::new(Outcome::Placed, Some(how), target(here.cluster)));
+    let has_started = group.members.iter().any(|member| current.started.contains(member.key()));
+    if has_started && !here.drained {
+        return keep(if is_eligible { How::Kept } else { How::Started });
+    }
+    if group.is_held() {
+        return keep(if is_eligible && !here.drained { How::Kept } else { How::Volumes });
+    }
+    let holds = here.why.as_ref().is_some_and(Reason::holds) && !here.drained;
+    if holds && current.mode != Mode::Failover {
+        return keep(How::Kept);
+    }
+    let fits = || match here.room().fit(&fleet.resources, &here.needs) {
+        Fit::Fits | Fit::Tight => true,
+        Fit::No(_) => here.cluster.standby || (here.cluster.autoscaled && here.room().fits_empty_nodes(&here.needs)),
+    };
+    if is_eligible && current.mode == Mode::Routine && fits() {
+        return keep(How::Kept);
+    }
+    None
+}
+
+/// Looks for the best cluster.
+fn search<'a>(
+    group: &'a Group<'a>,
+    fleet: &'a Fleet,
+    current: &Current,
+    filter: &mut Filter<'_>,
+    here: Option<&Here<'_>>,
+) -> Decision {
+    let needs = group.needs(fleet, current, "", None);
+    let without_here = matches!(current.mode, Mode::Routine | Mode::Failover);
+    let is_here = |cluster: &Cluster| here.is_some_and(|here| here.cluster.name == cluster.name);
+    let (mut rejected, mut candidates) = (Vec::new(), Vec::with_capacity(fleet.len()));
+    for cluster in fleet.iter() {
+        match filter.check(cluster) {
+            Err(reason) => rejected.push((cluster.name.clone(), reason)),
+            Ok(_) if without_here && is_here(cluster) => {}
+            Ok(rank) => {
+                let first = current.mode == Mode::PolicyEdit && is_here(cluster);
+                candidates.push(Candidate { cluster, rank, first, last: filter.is_last(cluster) });
+            }
+        }
+    }
+    let outcome = if candidates.is_empty() { Outcome::NoCandidates } else { Outcome::NoFit };
+    let site = |cluster: &'a Cluster| match here.filter(|here| here.cluster.name == cluster.name) {
+        Some(here) => Site { room: here.room(), needs: &here.needs },
+        None => Site { room: &cluster.room, needs: &needs },
+    };
+    let found = best(fleet, candidates, site, &mut rejected);
+    let eligible_here = here.filter(|here| here.why.is_none());
+    let stays_better = |found: &Pick<'_>| {
+        eligible_here.is_some_and(|here| current.mode == Mode::Rebalance && !is_worth_it(found, here))
+    };
+    let mut decision = match (found, here) {
+        (Some(found), Some(here)) if stays_better(&found) => {
+            Decision::new(Outcome::Placed, Some(How::Kept), target(here.cluster))
+        }
+        (Some(found), _) => {
+            let mut decision = Decision::new(Outcome::Placed, Some(found.how), target(found.cluster));
+            decision.chosen = Some(found.chosen);
+            decision
+        }
+        (None, Some(here)) if here.why.is_none() => {
+            Decision::new(Outcome::Placed, Some(How::Outgrown), target(here.cluster))
+        }
+        (None, Some(here)) => Decision::new(outcome, Some(How::KeptUntilPlaced), target(here.cluster)),
+        (None, None) => Decision::new(outcome, None, Vec::new()),
+    };
+    if let Some(here) = here.filter(|here| without_here && here.why.is_none())
+        && let Fit::No(reason) = here.room().fit(&fleet.resources, &here.needs)
+    {
+        rejected.push((here.cluster.name.clone(), reason));
+    }
+    let left = current.targets.iter().map(|old| &old.cluster);
+    let is_target = |name: &str| decision.targets.iter().any(|target| target.cluster == name);
+    if decision.scheduled {
+        let moving = left.filter(|name| !is_target(name) && fleet.get(name).is_some()).cloned().collect();
+        decision.moving_from = moving;
+    }
+    decision.rejected = rejected;
+    decision
+}
+
+/// Whether a rebalancing that was asked for gains enough to move.
+fn is_worth_it(found: &Pick<'_>, here: &Here<'_>) -> bool {
+    if found.cluster.name == here.cluster.name || found.how != How::Room {
+        return false;
+    }
+    let left_here = here.room().share_left(&here.needs);
+    let gains = match (found.left, left_here) {
+        (Some(there), Some(here)) => there.exceeds_by_a_tenth(here),
+        (Some(_), None) => true,
+        (None, _) => false,
+    };
+    found.rank < here.rank || gains
+}
