@@ -187,10 +187,10 @@ impl Source<'_> {
         let failed: Vec<&str> =
             self.copies.iter().filter(|copy| copy.is_true("Failed")).map(|copy| copy.cluster.as_str()).collect();
         if !failed.is_empty() {
-            status.insert("condition".to_owned(), "Failed".into());
-            status.insert("message".to_owned(), format!("on {}", failed.join(", ")).into());
+            let message = format!("on {}", failed.join(", "));
+            status.insert("conditions".to_owned(), json!([condition("Failed", true, &message)]));
         } else if !self.copies.is_empty() && self.copies.iter().all(|copy| copy.is_true("Complete")) {
-            status.insert("condition".to_owned(), "Complete".into());
+            status.insert("conditions".to_owned(), json!([condition("Complete", true, "")]));
             if let Some(end) = times("completionTime").max() {
                 status.insert("completionTime".to_owned(), end.into());
             }
@@ -198,8 +198,8 @@ impl Source<'_> {
     }
 
     fn cron_job(&self, status: &mut Map<String, Value>) {
-        let active = |copy: &CopyStatus| copy.get("active").and_then(Value::as_array).map_or(0, Vec::len);
-        status.insert("active".to_owned(), self.copies.iter().map(active).sum::<usize>().into());
+        let active = self.copies.iter().filter_map(|copy| copy.get("active")?.as_array()).flatten();
+        status.insert("active".to_owned(), active.cloned().collect());
         for field in ["lastScheduleTime", "lastSuccessfulTime"] {
             if let Some(latest) = self.copies.iter().filter_map(|copy| copy.text(field)).max() {
                 status.insert(field.to_owned(), latest.into());
@@ -230,7 +230,8 @@ impl Source<'_> {
         let mut all: Vec<(String, Value)> = self.copies.iter().flat_map(of).map(|one| (canonical(&one), one)).collect();
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         all.retain(|(text, _)| seen.insert(text.clone()));
-        status.insert("ingress".to_owned(), all.into_iter().map(|(_, address)| address).collect());
+        let ingress: Vec<Value> = all.into_iter().map(|(_, address)| address).collect();
+        status.insert("loadBalancer".to_owned(), json!({ "ingress": ingress }));
     }
 }
 
@@ -286,7 +287,7 @@ mod tests {
         let cron = |time: &str| json!({ "active": [{}], "lastScheduleTime": time });
         let found =
             status("CronJob", 0, &[copy("a", cron("2026-01-02T00:00:00Z")), copy("b", cron("2026-01-01T00:00:00Z"))]);
-        assert_eq!(found, json!({ "active": 2, "lastScheduleTime": "2026-01-02T00:00:00Z" }));
+        assert_eq!(found, json!({ "active": [{}, {}], "lastScheduleTime": "2026-01-02T00:00:00Z" }));
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! Whether objects have room in one cluster.
 
 use fleetctl::placement::facts::Workload;
-use fleetctl::placement::room::{Fit, Need, Needs, Resources};
+use fleetctl::placement::fleet::Fleet;
+use fleetctl::placement::room::{Fit, Need, Needs};
 use serde_json::{Value, json};
 
 use crate::support::{check, facts, room};
 
 fn run(_: &str, case: &Value) -> Value {
-    let mut resources = Resources::default();
-    let room = room(&mut resources, &case["cluster"]);
+    let mut fleet = Fleet::default();
+    let room = room(&mut fleet, &case["cluster"]);
+    let resources = fleet.resources();
     let objects: Vec<_> = case["objects"].as_array().unwrap().iter().map(facts).collect();
     let counted = |key: &str| case["counted"].get(key).and_then(Value::as_i64).unwrap_or_default();
     let need = |facts: &'_ fleetctl::placement::facts::Facts| {
@@ -18,10 +20,10 @@ fn run(_: &str, case: &Value) -> Value {
     let each = objects.iter().filter_map(|facts| {
         let (pods, counted) = need(facts);
         let shape = facts.shape.as_ref()?;
-        Some(Need::new(&resources, &facts.key, shape, pods, counted, facts.workload == Workload::DaemonSet))
+        Some(Need::new(resources, &facts.key, shape, pods, counted, facts.workload == Workload::DaemonSet))
     });
-    let needs = Needs::new(&resources, each.collect());
-    let fit = room.fit(&resources, &needs);
+    let needs = Needs::new(resources, each.collect());
+    let fit = room.fit(resources, &needs);
     let why = if let Fit::No(reason) = &fit { reason.to_string() } else { String::new() };
     let share = room.share_left(&needs).unwrap().to_string();
     json!({ "fits": why.is_empty(), "why": why, "sure": fit == Fit::Fits, "freeShare": share })

@@ -2,6 +2,8 @@
 //!
 //! Every file of `cases/` is one JSON document; its README says what `in` and `out` hold.
 
+mod aggregate;
+mod decide;
 mod divide;
 mod fit;
 mod matching;

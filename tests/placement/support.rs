@@ -5,8 +5,9 @@ use std::path::Path;
 
 use fleetctl::api::SchedulePolicy;
 use fleetctl::placement::facts::Facts;
+use fleetctl::placement::fleet::Fleet;
 use fleetctl::placement::matching::{Policies, Policy};
-use fleetctl::placement::room::{Node, Promise, Resources, Room, amounts};
+use fleetctl::placement::room::{Node, Promise, Room, amounts};
 use serde_json::{Value, json};
 
 /// Runs every case of a file and compares; fails with the names of all cases that differ.
@@ -45,7 +46,7 @@ pub(crate) fn namespace(case: &Value, name: &str) -> BTreeMap<String, String> {
 }
 
 /// The nodes of a case's cluster and what is reserved of them.
-pub(crate) fn room(resources: &mut Resources, cluster: &Value) -> Room {
+pub(crate) fn room(fleet: &mut Fleet, cluster: &Value) -> Room {
     let amounts = |value: &Value| amounts(&serde_json::from_value(value.clone()).unwrap());
     let node = |node: &Value| Node {
         name: node["name"].as_str().unwrap().to_owned(),
@@ -55,7 +56,7 @@ pub(crate) fn room(resources: &mut Resources, cluster: &Value) -> Room {
         taints: node.get("taints").map(|taints| serde_json::from_value(taints.clone()).unwrap()).unwrap_or_default(),
     };
     let nodes = cluster["nodes"].as_array().unwrap().iter().map(node).collect();
-    let mut room = Room::new(resources, nodes, Vec::new());
+    let mut room = fleet.room(nodes, Vec::new());
     for (number, reserved) in cluster["reserved"].as_array().into_iter().flatten().enumerate() {
         let daemon = reserved.get("daemon").and_then(Value::as_bool) == Some(true);
         let kind = if daemon { "DaemonSet" } else { "Deployment" };
@@ -64,7 +65,7 @@ pub(crate) fn room(resources: &mut Resources, cluster: &Value) -> Room {
             "spec": { "template": reserved["template"] } }));
         let pods = reserved["pods"].as_i64().unwrap_or_default();
         let shape = object.shape.unwrap();
-        room.promise(resources, Promise { group: "others".into(), object: object.key, shape, pods, daemon });
+        room.promise(fleet.resources(), Promise { group: "others".into(), object: object.key, shape, pods, daemon });
     }
     room
 }
