@@ -5,7 +5,7 @@
 //! ```text
 //! cli → control_plane, workload_cluster → install → check, chart, pki, apply
 //!       apply → diagnose, inventory → k8s → api
-//! scheduler, agent → daemon → k8s → api
+//! scheduler, agent → daemon → k8s → api; agent → diagnose
 //! cli, scheduler, agent → placement → api
 //! ```
 //!

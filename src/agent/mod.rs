@@ -22,6 +22,7 @@ pub mod settings;
 pub mod status_writer;
 #[cfg(test)]
 mod test_api;
+pub mod work;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,6 +17,7 @@ use super::readyz::{Stage, State};
 use super::register::{self, RegisterError, Validity};
 use super::settings::Args;
 use super::status_writer::{Deregistration, Reporter};
+use super::work::Work;
 use crate::api::init_kubeconfig::Init;
 use crate::api::registration::{LEAVE_FAILED, state as phase};
 use crate::daemon::metrics::Metrics;
@@ -94,6 +95,14 @@ impl Session {
         tasks.spawn(reporter.clone().inventory(self.observed.clone()));
         tasks.spawn(reporter.clone().health());
         tasks.spawn(reporter.clone().withdraw_deregistration());
+        let work = Work {
+            control_plane: control_plane.clone(),
+            local: self.local.clone(),
+            cluster: reporter.name.clone(),
+            lease: lease.clone(),
+            metrics: self.metrics.clone(),
+        };
+        tasks.spawn(work.run());
         tasks.spawn(report_readiness(reporter.clone(), lease.clone(), self.store.clone()));
         let end = {
             let renewing = renewer.run();

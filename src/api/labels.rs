@@ -48,6 +48,8 @@ pub const ANNOTATION_TARGET_CLUSTERS: &str = "fleet-scheduler.io/target-clusters
 pub const LABEL_PLACED_BY: &str = "fleet-scheduler.io/placed-by";
 /// Annotation on copies: UID of their Schedule.
 pub const ANNOTATION_SCHEDULE_UID: &str = "fleet-scheduler.io/schedule-uid";
+/// Annotation on copies, `"true"`: the object was there before, and was adopted.
+pub const ANNOTATION_ADOPTED: &str = "fleet-scheduler.io/adopted";
 /// Finalizer of Schedules: the agent deletes the copy first.
 pub const FINALIZER_AGENT_CLEANUP: &str = "fleet-scheduler.io/agent-cleanup";
 /// Annotation on the namespace of one cluster in the hub: the cluster's name as registered.

@@ -147,6 +147,10 @@ pub struct ScheduleStatus {
     )]
     #[schemars(length(max = 64))]
     pub applied_uid: Option<String>,
+    /// `spec.sourceRef.uid` of what was last applied: a Job or Pod that was made anew in the control plane is run anew.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sourceUID", deserialize_with = "field::field")]
+    #[schemars(length(max = 64))]
+    pub source_uid: Option<String>,
     /// `metadata.generation` of the copy when `resource` was read; absent for kinds without one.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::generation")]
@@ -215,6 +219,20 @@ pub mod applied {
     pub const NAMESPACE_MISSING: &str = "NamespaceMissing";
     /// The API server there could not be asked; the agent tries again.
     pub const UNREACHABLE: &str = "Unreachable";
+    /// The Secret of the control plane that holds the data of a copied Secret does not exist.
+    pub const PAYLOAD_MISSING: &str = "PayloadMissing";
+}
+
+/// Reasons of the condition `Deleted`.
+pub mod deleted {
+    /// The copy is gone, or there was none.
+    pub const DELETED: &str = "Deleted";
+    /// The copy was left, as `onDelete: Keep` says.
+    pub const KEPT: &str = "Kept";
+    /// The namespace was left: it was there before, or foreign objects are in it.
+    pub const NAMESPACE_KEPT: &str = "NamespaceKept";
+    /// Not yet.
+    pub const WAITING: &str = "Waiting";
 }
 
 /// Part of the inventory of a large cluster.

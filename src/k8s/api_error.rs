@@ -121,6 +121,18 @@ impl ApiError {
         }
     }
 
+    /// An answer that a typed client has read already.
+    pub(crate) fn of_status(status: &kube::core::Status) -> Self {
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        let causes = causes.map(|cause| Cause {
+            reason: cause.reason.clone(),
+            field: cause.field.clone(),
+            message: cause.message.clone(),
+        });
+        let reason = if status.reason.is_empty() { "Unknown" } else { &status.reason };
+        Self { causes: causes.collect(), ..Self::synthetic(status.code, reason, status.message.clone()) }
+    }
+
     pub(crate) fn after(self, tries: u32) -> Self {
         Self { tries: tries.max(1), ..self }
     }

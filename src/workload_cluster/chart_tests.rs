@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::values::AgentValues;
+use crate::api::placeable::PLACEABLE;
 use crate::api::pod_values::current;
 use crate::chart::testing::coverage::{Coverage, constant_values};
 use crate::chart::testing::golden;
@@ -89,21 +90,37 @@ fn the_agent_is_told_which_service_version_it_is_part_of() {
 }
 
 #[test]
-fn the_agent_may_write_its_own_secret_and_nothing_else() {
+fn the_agent_may_write_its_own_secret_and_what_can_be_placed() {
     let reads = BTreeSet::from(["get", "list", "watch"]);
+    let copies = BTreeSet::from(["create", "delete", "get", "list", "patch", "watch"]);
+    let secrets = BTreeSet::from(["create", "delete", "get", "patch"]);
+    let placed: BTreeSet<(String, String)> =
+        PLACEABLE.iter().map(|kind| (kind.group.to_owned(), kind.plural.to_owned())).collect();
     for chart in charts() {
         let rendered = render(&chart, &[]);
+        let mut writable = BTreeSet::new();
         for role in rendered.objects.iter().filter(|object| object.kind().ends_with("Role")) {
             for rule in role.json["rules"].as_array().unwrap() {
-                let verbs: BTreeSet<&str> =
-                    rule["verbs"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-                let own = rule["resourceNames"] == json!(["fleet-agent-identity"]);
-                assert!(own || verbs.is_subset(&reads), "{}: {rule}", role.id());
+                let texts = |key: &str| -> BTreeSet<&str> {
+                    rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+                };
+                let (verbs, named) = (texts("verbs"), rule["resourceNames"].is_array());
+                let is_secrets = texts("resources").contains("secrets");
                 assert!(!rule.to_string().contains('*'), "{}: {rule}", role.id());
-                let secrets = rule["resources"].as_array().is_some_and(|kinds| kinds.contains(&json!("secrets")));
-                assert!(own || !secrets, "{}: {rule}", role.id());
+                let own = rule["resourceNames"] == json!(["fleet-agent-identity"]);
+                let is_placing =
+                    role.kind() == "ClusterRole" && !named && verbs == *if is_secrets { &secrets } else { &copies };
+                assert!(own || is_placing || (!is_secrets && verbs.is_subset(&reads)), "{}: {rule}", role.id());
+                if is_placing {
+                    let groups = texts("apiGroups");
+                    let all = groups.iter().flat_map(|group| {
+                        texts("resources").into_iter().map(move |plural| ((*group).to_owned(), plural.to_owned()))
+                    });
+                    writable.extend(all);
+                }
             }
         }
+        assert_eq!(writable, placed, "{}", chart.line());
     }
 }
 

@@ -129,6 +129,8 @@ fn members(name: &str) -> Vec<Grant> {
         Grant::new(&ours("schedules", None), &own, None, &["get", "list", "watch"]),
         Grant::new(&ours("schedules", Some("status")), &own, None, &["get", "patch"]),
         Grant::new(&ours("clusterreports", None), &own, None, &["get", "list", "create", "patch", "delete"]),
+        Grant::new("namespaces", "", Some("kube-system"), &["get"]),
+        Grant::new("secrets", &own, None, &["get"]),
         Grant::new("leases.coordination.k8s.io", &own, Some("fleet-agent"), &["get", "update", "patch"]),
         Grant::new("events", &own, None, &["create"]),
         Grant::new("events.events.k8s.io", &own, None, &["create"]),
@@ -389,7 +391,7 @@ async fn an_agent_may_do_nothing_beyond_its_own_namespace_and_its_own_cluster() 
     b.join(&control_plane.init).await;
     let (own, other) = (format!("fleet-c-{}", a.name), format!("fleet-c-{}", b.name));
     let admin = stage.hub.client.clone();
-    let names = [&a.name, &b.name, &other, &format!("fleet:agent:{}", a.name), "fleet-agent"];
+    let names = [&a.name, &b.name, &other, &format!("fleet:agent:{}", a.name), "fleet-agent", "kube-system"];
     let trial = Trial {
         client: member.clone(),
         grants: members(&a.name),

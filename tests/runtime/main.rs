@@ -2,6 +2,7 @@
 
 mod applicant;
 mod bootstrap;
+mod copies;
 mod crowd;
 mod duplicates;
 mod faults;

@@ -75,13 +75,15 @@ impl Objects {
     }
 }
 
-/// Rights on cluster-scoped objects: the agent's own Cluster, and renewals. Renewals are bound here and not to the group of
+/// Rights on cluster-scoped objects: the agent's own Cluster, the identity of the control plane, and renewals. Renewals are bound here and not to the group of
 /// all agents, which a certificate keeps when its rights are revoked.
 fn cluster_rules(cluster: &str) -> Vec<PolicyRule> {
     vec![
         named(rule(&[CLUSTER_GROUP], "clusters", &["get", "list", "watch"]), cluster),
         named(rule(&[CLUSTER_GROUP], "clusters/status", &["get", "patch"]), cluster),
         rule(&["certificates.k8s.io"], "certificatesigningrequests", &["create", "get"]),
+        // Its UID is the control plane's identity, by which an agent knows its copies.
+        named(rule(&[""], "namespaces", &["get"]), "kube-system"),
     ]
 }
 
@@ -91,6 +93,8 @@ fn namespace_rules() -> Vec<PolicyRule> {
         rule(&[CLUSTER_GROUP], "schedules", &["get", "list", "watch"]),
         rule(&[CLUSTER_GROUP], "schedules/status", &["get", "patch"]),
         rule(&[CLUSTER_GROUP], "clusterreports", &["get", "list", "create", "patch", "delete"]),
+        // The data of copied Secrets, by the names of their Schedules.
+        rule(&[""], "secrets", &["get"]),
         named(rule(&["coordination.k8s.io"], "leases", &["get", "update", "patch"]), AGENT_LEASE),
         rule(&["", "events.k8s.io"], "events", &["create"]),
     ]
@@ -185,6 +189,7 @@ mod tests {
                 { "apiGroups": [group], "resources": ["clusters"], "resourceNames": ["west"], "verbs": ["get", "list", "watch"] },
                 { "apiGroups": [group], "resources": ["clusters/status"], "resourceNames": ["west"], "verbs": ["get", "patch"] },
                 { "apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create", "get"] },
+                { "apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"] },
             ] }),
             json!({ "apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": owned("fleet:agent:west"),
                 "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "fleet:agent:west" },
@@ -194,6 +199,7 @@ mod tests {
                 { "apiGroups": [group], "resources": ["schedules"], "verbs": ["get", "list", "watch"] },
                 { "apiGroups": [group], "resources": ["schedules/status"], "verbs": ["get", "patch"] },
                 { "apiGroups": [group], "resources": ["clusterreports"], "verbs": ["get", "list", "create", "patch", "delete"] },
+                { "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] },
                 { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["fleet-agent"], "verbs": ["get", "update", "patch"] },
                 { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create"] },
             ] }),

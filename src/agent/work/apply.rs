@@ -1,0 +1,294 @@
+//! Applying one copy: created where nothing of its name is there, changed where it is ours, and else left alone.
+//!
+//! Server-side apply with a resource version that no object can have creates an object or fails: unlike a POST, it leaves an
+//! entry in the managed fields from which later applies can remove fields.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::ApiResource;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::delete::{self, Removal};
+use super::fields;
+use super::problem::{Problem, answer_of};
+use super::task::{CopyKey, Target, Task};
+use crate::api::Schedule;
+use crate::api::kinds::split_api_version;
+use crate::api::labels::{
+    AGENT_MANAGER, ANNOTATION_ADOPT, ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY,
+};
+use crate::api::placeable::Placeable;
+use crate::api::schedule::applied;
+use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::object::{annotation, is_terminating, label, uid};
+
+/// `resourceVersion` of no object: the API server's store begins at a higher one.
+const NO_VERSION: &str = "1";
+/// Largest number of fields that are left out because the API server does not know them.
+const MOST_DROPPED: usize = 16;
+
+/// Clients and names that all operations share.
+#[derive(Clone)]
+pub struct Context {
+    /// Client of the control plane.
+    pub control_plane: Client,
+    /// Client of the workload cluster.
+    pub local: Client,
+    /// Registered name of the cluster.
+    pub cluster: String,
+    /// Namespace of the cluster in the control plane.
+    pub namespace: String,
+    /// UID of the control plane's namespace `kube-system`.
+    pub control_plane_uid: String,
+    /// Value of the label of all copies: its first 8 characters.
+    pub placed_by: String,
+}
+
+impl Context {
+    /// Returns the API of a copy's kind and namespace.
+    pub fn copies(&self, target: &Target) -> Api<DynamicObject> {
+        let resource = resource_of(target.kind, &target.api_version);
+        match &target.key.namespace {
+            Some(namespace) => Api::namespaced_with(self.local.clone(), namespace, &resource),
+            None => Api::all_with(self.local.clone(), &resource),
+        }
+    }
+
+    /// Returns the API of a kind in all namespaces.
+    pub fn all(&self, kind: &'static Placeable) -> Api<DynamicObject> {
+        Api::all_with(self.local.clone(), &resource_of(kind, &kind.api_version()))
+    }
+
+    /// Returns the API of the cluster's Schedules.
+    pub fn schedules(&self) -> Api<Schedule> {
+        Api::namespaced(self.control_plane.clone(), &self.namespace)
+    }
+
+    /// Returns true for an object that carries our label.
+    pub fn is_own(&self, object: &Value) -> bool {
+        label(object, LABEL_PLACED_BY) == Some(self.placed_by.as_str())
+    }
+}
+
+/// Returns the resource of a kind in some version.
+pub fn resource_of(kind: &Placeable, api_version: &str) -> ApiResource {
+    let (group, version) = split_api_version(api_version);
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: api_version.to_owned(),
+        kind: kind.kind.to_owned(),
+        plural: kind.plural.to_owned(),
+    }
+}
+
+/// What has to be applied.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The Schedule.
+    pub task: Task,
+    /// UID of the copy, where it is known.
+    pub uid: Option<String>,
+    /// UID of a finished or running copy of an earlier source of the same name, which is replaced.
+    pub replaced: Option<String>,
+    /// The copy was there before, and was adopted.
+    pub adopted: bool,
+    /// Paths that the API server does not know.
+    pub dropped: Vec<String>,
+}
+
+/// An object that is as its Schedule says.
+#[derive(Debug)]
+pub struct Applied {
+    /// The object.
+    pub object: Value,
+    /// Paths that were left out, because the API server does not know them.
+    pub dropped: Vec<String>,
+    /// It was there before, and is left as it is: a namespace.
+    pub left: bool,
+}
+
+/// Applies a copy.
+///
+/// # Errors
+/// Why it is not as its Schedule says.
+pub async fn apply(context: &Context, mut job: Job) -> Result<Applied, Problem> {
+    let target = job.task.target.clone().map_err(|unusable| Problem::of_manifest(&unusable))?;
+    if let Some(uid) = &job.replaced {
+        replace(context, &target, uid).await?;
+    }
+    let mut manifest = manifest(context, &job, &target).await?;
+    loop {
+        match attempt(context, &job, &target, &manifest).await {
+            Err(Failure::Unknown(paths)) => {
+                let new = paths.into_iter().filter(|path| fields::remove(&mut manifest, path)).collect::<Vec<_>>();
+                if new.is_empty() || job.dropped.len() + new.len() > MOST_DROPPED {
+                    let fields = job.dropped.into_iter().chain(new).collect::<Vec<_>>().join(", ");
+                    let message = format!("the API server there does not know fields of {}: {fields}", target.key);
+                    return Err(Problem::late(applied::INVALID, message));
+                }
+                job.dropped.extend(new);
+            }
+            Err(Failure::Problem(problem)) => return Err(problem),
+            Ok((object, left)) => return Ok(Applied { object, dropped: job.dropped, left }),
+        }
+    }
+}
+
+/// Removes the copy of an earlier source.
+async fn replace(context: &Context, target: &Target, uid: &str) -> Result<(), Problem> {
+    match delete::remove_object(context, target, uid).await? {
+        Removal::Gone => Ok(()),
+        Removal::Waiting(what) => Err(Problem::soon(
+            applied::ALREADY_EXISTS,
+            format!("the source was made anew, and {} of the one before is being deleted: {what}", target.key),
+        )),
+    }
+}
+
+enum Failure {
+    /// The API server does not know these fields.
+    Unknown(Vec<String>),
+    Problem(Problem),
+}
+
+/// Applies the manifest once; with whether the object was left as it is.
+async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value) -> Result<(Value, bool), Failure> {
+    let failed = |error: &CallError| {
+        let unknown = answer_of(error).map(|answer| fields::not_declared(&answer.message)).unwrap_or_default();
+        if unknown.is_empty() {
+            Failure::Problem(Problem::of_answer(&target.key, error))
+        } else {
+            Failure::Unknown(unknown)
+        }
+    };
+    if let Some(uid) = &job.uid {
+        match send(context, target, manifest, ("uid", uid), true).await {
+            Ok(object) => return Ok((object, false)),
+            // It was deleted, or another object has its name.
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(failed(&error)),
+        }
+    }
+    match send(context, target, manifest, ("resourceVersion", NO_VERSION), false).await {
+        Ok(object) => return Ok((object, false)),
+        Err(error) if error.is_conflict() => {}
+        Err(error) => return Err(failed(&error)),
+    }
+    let found = call(context.copies(target).get_opt(&target.key.name)).await.map_err(|error| failed(&error))?;
+    let Some(found) = found else {
+        let message = format!("{} was deleted while it was applied", target.key);
+        return Err(Failure::Problem(Problem::soon(applied::UNREACHABLE, message)));
+    };
+    let found = value(target, &found);
+    if is_terminating(&found) {
+        let message = format!("{} is there and is being deleted", target.key);
+        return Err(Failure::Problem(Problem::soon(applied::ALREADY_EXISTS, message)));
+    }
+    let mut manifest = manifest.clone();
+    let made_for_us = annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(job.task.uid.as_str());
+    if context.is_own(&found) || made_for_us || job.uid.as_deref() == Some(uid(&found)) {
+        if annotation(&found, ANNOTATION_ADOPTED) == Some("true") {
+            annotate(&mut manifest, ANNOTATION_ADOPTED, "true");
+        }
+    } else if job.task.policy.adopt {
+        annotate(&mut manifest, ANNOTATION_ADOPTED, "true");
+    } else if target.key.is_core("Namespace") {
+        return Ok((found, true));
+    } else {
+        return Err(Failure::Problem(already_exists(&target.key, &found)));
+    }
+    let found_uid = uid(&found).to_owned();
+    let object = send(context, target, &manifest, ("uid", &found_uid), true).await.map_err(|error| failed(&error))?;
+    Ok((object, false))
+}
+
+fn already_exists(key: &CopyKey, found: &Value) -> Problem {
+    let of = match label(found, LABEL_PLACED_BY) {
+        Some(other) => format!("belongs to the control plane {other}"),
+        None => "is no copy of this control plane".to_owned(),
+    };
+    Problem::late(
+        applied::ALREADY_EXISTS,
+        format!(
+            "{key} is there already and {of}. Delete it there, or annotate the source with {ANNOTATION_ADOPT}=true to adopt it"
+        ),
+    )
+}
+
+/// Sends an apply with a precondition in the object's metadata.
+async fn send(
+    context: &Context,
+    target: &Target,
+    manifest: &Value,
+    (precondition, value): (&str, &str),
+    force: bool,
+) -> Result<Value, CallError> {
+    let mut object = manifest.clone();
+    object["metadata"][precondition] = json!(value);
+    let params = PatchParams { force, ..PatchParams::apply(AGENT_MANAGER) };
+    let answer = call(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await?;
+    Ok(self::value(target, &answer))
+}
+
+/// Returns an object as JSON, with its kind.
+pub fn value(target: &Target, object: &DynamicObject) -> Value {
+    complete(object, &target.api_version, target.key.kind)
+}
+
+/// Returns an object as JSON with the kind that lists leave out.
+pub fn complete(object: &DynamicObject, api_version: &str, kind: &str) -> Value {
+    let mut value = serde_json::to_value(object).unwrap_or_default();
+    value["apiVersion"] = json!(api_version);
+    value["kind"] = json!(kind);
+    value
+}
+
+fn annotate(manifest: &mut Value, key: &str, value: &str) {
+    mark(manifest, "annotations", key, value);
+}
+
+/// Sets a label or an annotation.
+fn mark(manifest: &mut Value, map: &str, key: &str, value: &str) {
+    let marks = &mut manifest["metadata"][map];
+    if !marks.is_object() {
+        *marks = json!({});
+    }
+    marks[key] = json!(value);
+}
+
+/// Returns the object to apply: the manifest with our marks and payload, without the fields that are left to others.
+async fn manifest(context: &Context, job: &Job, target: &Target) -> Result<Value, Problem> {
+    let task = &job.task;
+    let mut object: Value = serde_json::from_str(&task.manifest)
+        .map_err(|error| Problem::late(applied::INVALID, format!("the manifest is not JSON: {error}")))?;
+    for path in task.policy.leave_fields.iter().chain(&job.dropped) {
+        fields::remove(&mut object, path);
+    }
+    if target.key.is_core("Secret") {
+        let payload = payload(context, task).await?;
+        if !payload.is_null() {
+            object["data"] = payload;
+        }
+    }
+    mark(&mut object, "labels", LABEL_PLACED_BY, &context.placed_by);
+    annotate(&mut object, ANNOTATION_SCHEDULE_UID, &task.uid);
+    if job.adopted {
+        annotate(&mut object, ANNOTATION_ADOPTED, "true");
+    }
+    Ok(object)
+}
+
+/// Returns the data of a copied Secret, which no Schedule holds.
+async fn payload(context: &Context, task: &Task) -> Result<Value, Problem> {
+    let secrets: Api<Secret> = Api::namespaced(context.control_plane.clone(), &context.namespace);
+    match call(secrets.get_opt(&task.name)).await {
+        Ok(Some(secret)) => Ok(secret.data.map_or(Value::Null, |data| json!(data))),
+        Ok(None) => Err(Problem::soon(
+            applied::PAYLOAD_MISSING,
+            format!("the control plane has no Secret {}/{} with the data", context.namespace, task.name),
+        )),
+        Err(error) => Err(Problem::soon(applied::UNREACHABLE, format!("the data cannot be read: {error}"))),
+    }
+}

@@ -1,0 +1,202 @@
+//! Removing a copy whose Schedule is being deleted: deleted by its UID, or released where it is to be kept.
+
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::{Api, core::ApiResource};
+use serde_json::{Value, json};
+
+use super::apply::{Context, resource_of, value};
+use super::problem::Problem;
+use super::task::{CopyKey, Target, Task};
+use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
+use crate::api::placeable::{self, PLACEABLE, Placeable};
+use crate::api::schedule::{OnDelete, applied, deleted};
+use crate::diagnose::kstatus::holds;
+use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::object::{annotation, is_terminating, uid};
+
+/// How far a deletion is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// The object is gone.
+    Gone,
+    /// It is there still; with what it waits for.
+    Waiting(String),
+}
+
+/// How far the removal of a copy is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removed {
+    /// The Schedule may go.
+    Done {
+        /// One of [`deleted`].
+        reason: &'static str,
+        /// For people.
+        message: String,
+    },
+    /// Not yet; with what it waits for.
+    Waiting(String),
+}
+
+impl Removed {
+    fn done(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::Done { reason, message: message.into() }
+    }
+}
+
+/// Removes the copy of a Schedule, whose UID may be known.
+///
+/// # Errors
+/// Why it cannot be removed.
+pub async fn remove(context: &Context, task: &Task, known: Option<&str>) -> Result<Removed, Problem> {
+    let Ok(target) = &task.target else { return Ok(Removed::done(deleted::DELETED, "nothing was applied")) };
+    let key = &target.key;
+    let found = match call(context.copies(target).get_opt(&key.name)).await {
+        Ok(found) => found,
+        // A kind that is not served holds nothing.
+        Err(error) if error.is_not_found() => None,
+        Err(error) => return Err(Problem::of_answer(key, &error)),
+    };
+    let Some(found) = found else { return Ok(Removed::done(deleted::DELETED, "")) };
+    let found = value(target, &found);
+    let owned = context.is_own(&found)
+        || annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str())
+        || known == Some(uid(&found));
+    if !owned {
+        let reason = if key.is_core("Namespace") { deleted::NAMESPACE_KEPT } else { deleted::DELETED };
+        return Ok(Removed::done(reason, format!("{key} is no copy of this control plane")));
+    }
+    if task.policy.on_delete == OnDelete::Keep {
+        release(context, target, &found).await?;
+        return Ok(Removed::done(deleted::KEPT, format!("{key} was kept, and is not managed any more")));
+    }
+    if key.is_core("Namespace") && !is_terminating(&found) {
+        if annotation(&found, ANNOTATION_ADOPTED) == Some("true") {
+            release(context, target, &found).await?;
+            return Ok(Removed::done(deleted::NAMESPACE_KEPT, format!("{key} was there before")));
+        }
+        let contents = Contents::of(context, &key.name).await.map_err(|error| Problem::of_answer(key, &error))?;
+        if !contents.foreign.is_empty() {
+            release(context, target, &found).await?;
+            let message =
+                format!("{key} was kept, because foreign objects are in it: {}", shortened(&contents.foreign));
+            return Ok(Removed::done(deleted::NAMESPACE_KEPT, message));
+        }
+        if !contents.own.is_empty() {
+            return Ok(Removed::Waiting(format!("copies are still in {key}: {}", shortened(&contents.own))));
+        }
+    }
+    match remove_object(context, target, uid(&found)).await? {
+        Removal::Gone => Ok(Removed::done(deleted::DELETED, "")),
+        Removal::Waiting(what) => Ok(Removed::Waiting(what)),
+    }
+}
+
+/// Deletes the object that has a UID, with all that it owns.
+pub async fn remove_object(context: &Context, target: &Target, uid: &str) -> Result<Removal, Problem> {
+    delete(&context.copies(target), &target.key.name, uid)
+        .await
+        .map(|left| match left {
+            Some(object) => Removal::Waiting(holds(&value(target, &object))),
+            None => Removal::Gone,
+        })
+        .map_err(|error| Problem::of_answer(&target.key, &error))
+}
+
+/// Deletes the object of a name and UID. Returns it where it is not gone at once.
+pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<Option<DynamicObject>, CallError> {
+    let params = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    match call(api.delete(name, &params)).await {
+        Ok(answer) => Ok(answer.left()),
+        // Gone, or another object has its name.
+        Err(error) if error.is_not_found() || error.is_conflict() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes our marks from an object, unless it changed since it was read.
+async fn release(context: &Context, target: &Target, found: &Value) -> Result<(), Problem> {
+    let none = Value::Null;
+    let patch = json!({ "metadata": {
+        "resourceVersion": found["metadata"]["resourceVersion"],
+        "labels": { LABEL_PLACED_BY: none },
+        "annotations": { ANNOTATION_SCHEDULE_UID: none, ANNOTATION_ADOPTED: none },
+    } });
+    match call(context.copies(target).patch(&target.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) if error.is_conflict() => {
+            Err(Problem::soon(applied::UNREACHABLE, format!("{} changed while it was released", target.key)))
+        }
+        Err(error) => Err(Problem::of_answer(&target.key, &error)),
+    }
+}
+
+/// Returns up to three names, and how many more there are.
+fn shortened(names: &[String]) -> String {
+    let first = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(3);
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}
+
+/// What is in a namespace, without what Kubernetes puts into each and what a listed object owns.
+#[derive(Debug, Default)]
+struct Contents {
+    own: Vec<String>,
+    foreign: Vec<String>,
+}
+
+impl Contents {
+    /// Lists the kinds that can be placed; Secrets may not be listed.
+    async fn of(context: &Context, namespace: &str) -> Result<Self, CallError> {
+        let mut contents = Self::default();
+        for kind in PLACEABLE.iter().filter(|kind| kind.namespaced && is_listed(kind)) {
+            let resource: ApiResource = resource_of(kind, &kind.api_version());
+            let api: Api<DynamicObject> = Api::namespaced_with(context.local.clone(), namespace, &resource);
+            let mut page = ListParams::default().limit(500);
+            loop {
+                let found = match call(api.list_metadata(&page)).await {
+                    Ok(found) => found,
+                    Err(error) if error.is_not_found() => break,
+                    Err(error) => return Err(error),
+                };
+                for object in &found.items {
+                    let own = object.labels().get(LABEL_PLACED_BY) == Some(&context.placed_by);
+                    let key = CopyKey::new(kind, Some(namespace), &object.name_any());
+                    if own {
+                        contents.own.push(key.to_string());
+                    } else if !is_made_by_kubernetes(&key) && !has_listed_owner(object.owner_references()) {
+                        contents.foreign.push(key.to_string());
+                    }
+                }
+                match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => page.continue_token = Some(token),
+                    None => break,
+                }
+            }
+        }
+        Ok(contents)
+    }
+}
+
+/// Returns true for kinds that the agent may list and watch.
+pub fn is_listed(kind: &Placeable) -> bool {
+    !(kind.group.is_empty() && kind.kind == "Secret")
+}
+
+fn is_made_by_kubernetes(key: &CopyKey) -> bool {
+    (key.is_core("ConfigMap") && key.name == "kube-root-ca.crt")
+        || (key.is_core("ServiceAccount") && key.name == "default")
+}
+
+/// Returns true where the controller of an object is of a kind that is listed as well.
+fn has_listed_owner(owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference]) -> bool {
+    owners.iter().filter(|owner| owner.controller == Some(true)).any(|owner| {
+        let group = crate::api::kinds::split_api_version(&owner.api_version).0;
+        placeable::find(group, &owner.kind).is_some_and(is_listed)
+    })
+}

@@ -1,0 +1,52 @@
+//! Changes of a copy by others: put back at once, until the same manager made three of them in ten minutes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Time for which a change is remembered.
+const WINDOW: Duration = Duration::from_secs(600);
+/// Number of changes by one manager within [`WINDOW`] that make a copy contested.
+const MOST: usize = 3;
+/// Time for which a contested copy is left as it is.
+pub const PAUSE: Duration = Duration::from_secs(1800);
+
+/// Recent changes of one copy.
+#[derive(Debug, Default)]
+pub struct Drift {
+    changes: VecDeque<(Instant, String)>,
+}
+
+impl Drift {
+    /// Records a change by `manager`. Returns true where it is contested from now on; the changes are then forgotten.
+    pub fn record(&mut self, manager: &str, now: Instant) -> bool {
+        self.changes.retain(|(at, _)| now.duration_since(*at) < WINDOW);
+        self.changes.push_back((now, manager.to_owned()));
+        let contested = self.changes.iter().filter(|(_, by)| by == manager).count() >= MOST;
+        if contested {
+            self.changes.clear();
+        }
+        contested
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_changes_by_one_manager_are_a_contest() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut drift = Drift::default();
+        assert!(!drift.record("a", at(0)));
+        assert!(!drift.record("b", at(1)));
+        assert!(!drift.record("a", at(2)));
+        assert!(!drift.record("b", at(3)));
+        assert!(drift.record("a", at(599)));
+        assert!(!drift.record("a", at(600)), "it begins anew");
+        let mut slow = Drift::default();
+        assert!((0..10).all(|i| !slow.record("a", at(i * 301))), "two in ten minutes are none");
+    }
+}

@@ -1,0 +1,268 @@
+//! One Schedule with all that the agent knows of it: what was applied, what went wrong, and when it goes on.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::delete::Removed;
+use super::drift::{Drift, PAUSE};
+use super::index::Seen;
+use super::problem::{Again, LATE, Problem};
+use super::resource::is_finished;
+use super::status;
+use super::task::Task;
+use crate::api::condition::find;
+use crate::api::schedule::{ScheduleStatus, applied, conditions};
+use crate::k8s::backoff::{Backoff, jittered};
+
+/// Time between two applies of a copy that is not watched.
+const REAPPLY: Duration = Duration::from_secs(600);
+/// Time without a change after which a status is written.
+const QUIET: Duration = Duration::from_millis(500);
+/// Longest time after the first change.
+const LATEST: Duration = Duration::from_secs(2);
+
+/// State of the fields that the agent owns, after its last apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Baseline {
+    /// UID of the copy.
+    pub uid: String,
+    /// Its version.
+    pub version: u64,
+    /// Digest of the fields.
+    pub fields: String,
+}
+
+/// A Schedule.
+#[derive(Debug)]
+pub struct Entry {
+    /// The Schedule.
+    pub task: Task,
+    /// The status that the control plane has.
+    pub reported: ScheduleStatus,
+    /// The status to report.
+    pub status: ScheduleStatus,
+    /// It was tried once, with success or without.
+    pub tried: bool,
+    /// Its copy as it was last applied.
+    pub baseline: Option<Baseline>,
+    /// The copy ran to its end.
+    pub finished: bool,
+    /// The copy was there before, and was adopted.
+    pub adopted: bool,
+    /// Paths that the API server does not know.
+    pub dropped: Vec<String>,
+    /// When it is worked on next.
+    pub next: Option<Instant>,
+    /// It is being worked on.
+    pub running: bool,
+    /// Something happened while it was being worked on.
+    pub again: bool,
+    /// Nothing is left to do but to wait until the Schedule goes.
+    pub removed: bool,
+    /// When the status is written: the earliest and the latest time.
+    pub write_at: Option<Instant>,
+    write_by: Option<Instant>,
+    /// The status is being written.
+    pub writing: bool,
+    backoff: Backoff,
+    drift: Drift,
+    /// The last change that was put back, for people.
+    pub corrected: Option<String>,
+}
+
+impl Entry {
+    /// Begins with a Schedule and its status.
+    pub fn new(task: Task, reported: ScheduleStatus, now: Instant) -> Self {
+        let finished = task.key().is_some_and(|key| {
+            let object = serde_json::json!({
+                "apiVersion": if key.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", key.group) },
+                "kind": key.kind, "status": reported.resource,
+            });
+            key.runs_once() && is_finished(&object)
+        });
+        Self {
+            task,
+            status: reported.clone(),
+            reported,
+            tried: false,
+            baseline: None,
+            finished,
+            adopted: false,
+            dropped: Vec::new(),
+            next: Some(now),
+            running: false,
+            again: false,
+            removed: false,
+            write_at: None,
+            write_by: None,
+            writing: false,
+            backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
+            drift: Drift::default(),
+            corrected: None,
+        }
+    }
+
+    /// Takes a changed Schedule. Returns true where there is something to do.
+    pub fn update(&mut self, task: Task, now: Instant) -> bool {
+        let changed = task.content != self.task.content || task.deleting != self.task.deleting;
+        self.task = task;
+        if changed {
+            self.backoff.reset();
+            self.dropped.clear();
+            self.drift = Drift::default();
+            self.corrected = None;
+            self.work_at(now);
+        }
+        changed
+    }
+
+    /// Has it worked on at a time, or after what is being done now.
+    pub fn work_at(&mut self, at: Instant) {
+        if self.running {
+            self.again = true;
+        } else if !self.removed || !self.task.deleting {
+            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        }
+    }
+
+    /// UID of the copy, where it is known.
+    pub fn uid(&self) -> Option<&str> {
+        let applied = self.baseline.as_ref().map(|baseline| baseline.uid.as_str());
+        applied.or(self.status.applied_uid.as_deref())
+    }
+
+    /// Returns true for a copy of an earlier source that is replaced, as it runs once.
+    pub fn is_replaced(&self) -> bool {
+        let other = self.status.source_uid.as_ref().is_some_and(|uid| *uid != self.task.source_uid);
+        other && self.task.key().is_some_and(super::task::CopyKey::runs_once)
+    }
+
+    /// Returns true where nothing has to be applied, because the copy ran to its end.
+    pub fn is_over(&self) -> bool {
+        self.finished && !self.is_replaced() && self.status.applied_uid.is_some()
+    }
+
+    /// Returns the reason of the condition `Applied`.
+    pub fn reason(&self) -> &str {
+        find(&self.status.conditions, conditions::APPLIED).map_or("", |condition| condition.reason.as_str())
+    }
+
+    /// Records the result of an apply of `content`, which may not be the current one any more.
+    pub fn applied(&mut self, result: Result<Option<&Seen>, Problem>, task: &Task, now: Instant, wall: Timestamp) {
+        self.running = false;
+        self.tried = true;
+        match result {
+            Ok(seen) => {
+                self.backoff.reset();
+                self.baseline = seen.map(|seen| Baseline {
+                    uid: seen.uid.clone(),
+                    version: seen.version,
+                    fields: seen.fields.clone(),
+                });
+                if let Some(seen) = seen {
+                    self.adopted = seen.adopted;
+                    self.finished = seen.finished;
+                }
+                status::applied(&mut self.status, task, seen, &self.dropped, wall);
+                self.status.message = self.corrected.clone();
+                let unwatched = task.key().is_some_and(|key| key.is_core("Secret"));
+                self.next = unwatched.then(|| now + jittered(REAPPLY, 0.1));
+            }
+            Err(problem) => {
+                let wait = match problem.again {
+                    Again::Soon => self.backoff.next_wait(),
+                    Again::Late => jittered(LATE, 0.1),
+                };
+                self.next = Some(now + wait);
+                let was_applied =
+                    self.reason() == applied::APPLIED && self.status.observed_hash.as_ref() == Some(&task.hash);
+                // A server that does not answer says nothing about the copy.
+                if !(problem.is_unreachable() && was_applied) {
+                    status::problem(&mut self.status, &problem, wall);
+                }
+            }
+        }
+        self.go_on(now);
+    }
+
+    /// Records how far a removal is.
+    pub fn removal(&mut self, result: Result<Removed, Problem>, now: Instant, wall: Timestamp) {
+        self.running = false;
+        self.tried = true;
+        match result {
+            Ok(Removed::Done { reason, message }) => {
+                self.removed = true;
+                self.next = None;
+                self.baseline = None;
+                status::deleted(&mut self.status, true, reason, message, wall);
+            }
+            Ok(Removed::Waiting(what)) => {
+                self.next = Some(now + self.backoff.next_wait());
+                status::deleted(&mut self.status, false, crate::api::schedule::deleted::WAITING, what, wall);
+            }
+            Err(problem) => {
+                self.next = Some(now + self.backoff.next_wait());
+                status::deleted(&mut self.status, false, problem.reason, problem.message, wall);
+            }
+        }
+        self.go_on(now);
+    }
+
+    fn go_on(&mut self, now: Instant) {
+        if std::mem::take(&mut self.again) {
+            self.backoff.reset();
+            self.next = Some(now);
+        }
+        self.changed(now);
+    }
+
+    /// Records that somebody changed the copy's fields, or deleted it. Returns true where that is put right.
+    pub fn drifted(&mut self, manager: Option<&str>, deleted: bool, now: Instant, wall: Timestamp) -> bool {
+        let by = manager.unwrap_or("an unknown manager");
+        let what = if deleted {
+            "the copy, or its label, was deleted".to_owned()
+        } else {
+            format!("{by} changed fields of the copy")
+        };
+        if self.drift.record(if deleted { "" } else { by }, now) {
+            let message = format!("{what} three times within ten minutes; the copy is left as it is for half an hour");
+            status::problem(&mut self.status, &Problem::late(applied::CONTESTED, message), wall);
+            self.next = Some(now + PAUSE);
+            self.baseline = None;
+            self.changed(now);
+            return false;
+        }
+        self.corrected = Some(format!("DriftCorrected: {what} at {}", status::seconds(wall)));
+        self.next = Some(now);
+        true
+    }
+
+    /// Records that the status changed: it is written after a while.
+    pub fn changed(&mut self, now: Instant) {
+        if self.status == self.reported {
+            return;
+        }
+        let by = *self.write_by.get_or_insert(now + LATEST);
+        self.write_at = Some((now + QUIET).min(by));
+    }
+
+    /// Begins to write. Returns the status.
+    pub fn begin_write(&mut self) -> ScheduleStatus {
+        (self.write_at, self.write_by, self.writing) = (None, None, true);
+        self.status.clone()
+    }
+
+    /// Records that `written` was written.
+    pub fn written(&mut self, written: Option<ScheduleStatus>, now: Instant) {
+        self.writing = false;
+        match written {
+            Some(written) => {
+                self.reported = written;
+                self.changed(now);
+            }
+            None => self.write_at = Some(now + jittered(2 * LATEST, 0.5)),
+        }
+    }
+}

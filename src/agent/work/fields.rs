@@ -1,0 +1,218 @@
+//! Paths of fields in a manifest: those that are left to others, and those that an older API server does not know.
+//!
+//! Two notations are read: that of annotations (`spec.template`, `[2]`, `[name=x]`, `['dotted/key']`), and that in which API
+//! servers name a field (`.spec.containers[name="c"].x`, `[containerPort=80,protocol="TCP"]`).
+
+use serde_json::Value;
+
+/// Marks a field that an API server's schema lacks, in its answer to an apply.
+const NOT_DECLARED: &str = ": field not declared in schema";
+
+/// A part of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Field(String),
+    Index(usize),
+    /// The element whose fields print as these.
+    Item(Vec<(String, String)>),
+}
+
+/// Removes the field at `path`. Returns false where the path is none, or nothing is there.
+pub fn remove(object: &mut Value, path: &str) -> bool {
+    let Some(steps) = parse(path) else { return false };
+    let Some((last, steps)) = steps.split_last() else { return false };
+    let mut place = object;
+    for step in steps {
+        let Some(next) = position(place, step) else { return false };
+        let child = match next {
+            Position::Field(name) => place.get_mut(name),
+            Position::Index(index) => place.get_mut(index),
+        };
+        let Some(child) = child else { return false };
+        place = child;
+    }
+    match (position(place, last), place) {
+        (Some(Position::Field(name)), Value::Object(map)) => map.remove(&name).is_some(),
+        (Some(Position::Index(index)), Value::Array(items)) if index < items.len() => {
+            items.remove(index);
+            true
+        }
+        _ => false,
+    }
+}
+
+enum Position {
+    Field(String),
+    Index(usize),
+}
+
+fn position(place: &Value, step: &Step) -> Option<Position> {
+    match step {
+        Step::Field(name) => place.get(name).map(|_| Position::Field(name.clone())),
+        Step::Index(index) => Some(Position::Index(*index)),
+        Step::Item(wanted) => {
+            let is_it = |item: &Value| wanted.iter().all(|(key, value)| prints_as(item.get(key), value));
+            place.as_array()?.iter().position(is_it).map(Position::Index)
+        }
+    }
+}
+
+fn prints_as(value: Option<&Value>, text: &str) -> bool {
+    match value {
+        Some(Value::String(value)) => value == text,
+        Some(Value::Number(value)) => value.to_string() == text,
+        Some(Value::Bool(value)) => value.to_string() == text,
+        // A key that the manifest leaves out was defaulted by the server.
+        _ => value.is_none() && text == "TCP",
+    }
+}
+
+fn parse(path: &str) -> Option<Vec<Step>> {
+    let mut steps = Vec::new();
+    let mut rest = path.strip_prefix('.').unwrap_or(path);
+    while !rest.is_empty() {
+        if let Some(quoted) = rest.strip_prefix("['") {
+            let (key, after) = quoted_key(quoted)?;
+            steps.push(Step::Field(key));
+            rest = after;
+        } else if let Some(bracket) = rest.strip_prefix('[') {
+            let end = closing(bracket)?;
+            steps.push(element(&bracket[..end])?);
+            rest = &bracket[end + 1..];
+        } else {
+            let end = rest.find(['.', '[']).unwrap_or(rest.len());
+            if end == 0 {
+                return None;
+            }
+            steps.push(Step::Field(rest[..end].to_owned()));
+            rest = &rest[end..];
+        }
+        match rest.strip_prefix('.') {
+            Some("") => return None,
+            Some(next) => rest = next,
+            None if rest.is_empty() || rest.starts_with('[') => {}
+            None => return None,
+        }
+    }
+    (!steps.is_empty()).then_some(steps)
+}
+
+/// Reads up to `']`; a quote is written twice.
+fn quoted_key(text: &str) -> Option<(String, &str)> {
+    let mut key = String::new();
+    let mut rest = text;
+    loop {
+        let at = rest.find('\'')?;
+        key.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('\'') {
+            key.push('\'');
+            rest = after;
+        } else {
+            return Some((key, rest.strip_prefix(']')?));
+        }
+    }
+}
+
+/// Returns the position of the bracket that closes, outside of quotes.
+fn closing(text: &str) -> Option<usize> {
+    let mut quoted = false;
+    for (at, character) in text.char_indices() {
+        match character {
+            '"' => quoted = !quoted,
+            ']' if !quoted => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn element(text: &str) -> Option<Step> {
+    if let Ok(index) = text.parse() {
+        return Some(Step::Index(index));
+    }
+    let pairs = text.split(',').map(|pair| {
+        let (key, value) = pair.split_once('=').filter(|(key, _)| !key.is_empty())?;
+        let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
+        Some((key.trim().to_owned(), value.to_owned()))
+    });
+    pairs.collect::<Option<Vec<_>>>().map(Step::Item)
+}
+
+/// Returns the paths that an API server's answer to an apply says it does not know; none for any other answer.
+pub fn not_declared(message: &str) -> Vec<String> {
+    if !message.contains("failed to create typed patch object") {
+        return Vec::new();
+    }
+    let lines = message.lines().filter_map(|line| line.strip_suffix(NOT_DECLARED));
+    let paths = lines.filter_map(|line| {
+        // The first line begins with the name of the object.
+        let path = line.rsplit_once("): ").map_or(line, |(_, path)| path).trim();
+        path.starts_with('.').then(|| path.to_owned())
+    });
+    paths.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn both_notations_lead_to_the_field() {
+        let object = json!({"metadata": {"annotations": {"a.b/c": "x", "it's": "y"}}, "spec": {"replicas": 2,
+            "containers": [{"name": "a"}, {"name": "b", "ports": [{"containerPort": 80, "extra": 1}], "x": {"y": 1}}]}});
+        for (path, pointer) in [
+            ("spec.replicas", "/spec/replicas"),
+            (".spec.replicas", "/spec/replicas"),
+            ("metadata.annotations['a.b/c']", "/metadata/annotations/a.b~1c"),
+            ("metadata.annotations['it''s']", "/metadata/annotations/it's"),
+            ("spec.containers[name=b].x", "/spec/containers/1/x"),
+            (
+                ".spec.containers[name=\"b\"].ports[containerPort=80,protocol=\"TCP\"].extra",
+                "/spec/containers/1/ports/0/extra",
+            ),
+            ("spec.containers[1].x.y", "/spec/containers/1/x/y"),
+        ] {
+            let mut changed = object.clone();
+            assert!(remove(&mut changed, path), "{path}");
+            assert!(object.pointer(pointer).is_some() && changed.pointer(pointer).is_none(), "{path}");
+        }
+        let mut items = object.clone();
+        assert!(remove(&mut items, "spec.containers[0]"));
+        assert_eq!(items["spec"]["containers"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_path_to_nothing_changes_nothing() {
+        let object = json!({"spec": {"items": [{"name": "a"}]}});
+        for path in [
+            "",
+            ".",
+            "spec.",
+            "spec..items",
+            "spec.nothing",
+            "spec.items[3]",
+            "spec.items[name=b].x",
+            "spec.items[name=a",
+            "spec['items",
+            "spec.items[]",
+        ] {
+            let mut same = object.clone();
+            assert!(!remove(&mut same, path), "{path}");
+            assert_eq!(same, object, "{path}");
+        }
+    }
+
+    /// Answers of API servers of 1.25 and 1.31.
+    #[test]
+    fn unknown_fields_are_read_from_the_answer() {
+        let of = "failed to create typed patch object (/x; apps/v1, Kind=Deployment): ";
+        let one = format!("{of}.spec.template.spec.containers[name=\"c\"].bogus: field not declared in schema");
+        assert_eq!(not_declared(&one), [".spec.template.spec.containers[name=\"c\"].bogus"]);
+        let two = format!("{of}errors:\n  .spec.a: field not declared in schema\n  .b: field not declared in schema");
+        assert_eq!(not_declared(&two), [".spec.a", ".b"]);
+        assert!(not_declared("etcdserver: request timed out").is_empty());
+        assert!(not_declared(&format!("{of}.spec.x: expected string, got 1")).is_empty());
+    }
+}

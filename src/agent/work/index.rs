@@ -1,0 +1,171 @@
+//! The copies of this control plane in the workload cluster, each reduced to what is decided by and reported.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::resource::{self, desired_pods, is_finished};
+use super::task::CopyKey;
+use crate::api::digest;
+use crate::api::labels::{AGENT_MANAGER, ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
+use crate::diagnose::kstatus::{Status, evaluate};
+use crate::k8s::managed_fields::managers_and_scalers;
+use crate::k8s::object::{annotation, is_terminating, label, list, number, text, uid};
+
+/// An object as it was last seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// UID.
+    pub uid: String,
+    /// `resourceVersion` as a number, to tell an older state from a newer one; 0 where it is none.
+    pub version: u64,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Value of the label that makes it a copy of some control plane.
+    pub placed_by: Option<String>,
+    /// UID of its Schedule.
+    pub schedule_uid: Option<String>,
+    /// It was there before.
+    pub adopted: bool,
+    /// Digest of the set of fields that the agent owns; it changes when somebody takes or removes one.
+    pub fields: String,
+    /// Foreign field manager that wrote it last.
+    pub manager: Option<String>,
+    /// The part of its status that is reported.
+    pub resource: Option<Map<String, Value>>,
+    /// Whether it is available, by the rules of its kind.
+    pub status: Status,
+    /// It ran to its end.
+    pub finished: bool,
+    /// Number of pods that it asks for; `None` for kinds that run no pods.
+    pub desired: Option<i64>,
+}
+
+impl Seen {
+    /// Reduces an object, which has to have `apiVersion` and `kind`.
+    pub fn of(object: &Value) -> Self {
+        let version = text(object, "/metadata/resourceVersion").and_then(|version| version.parse().ok());
+        Self {
+            uid: uid(object).to_owned(),
+            version: version.unwrap_or(0),
+            generation: number(object, "/metadata/generation"),
+            terminating: is_terminating(object),
+            placed_by: label(object, LABEL_PLACED_BY).map(str::to_owned),
+            schedule_uid: annotation(object, ANNOTATION_SCHEDULE_UID).map(str::to_owned),
+            adopted: annotation(object, ANNOTATION_ADOPTED) == Some("true"),
+            fields: owned_fields(object),
+            manager: managers_and_scalers(object).into_iter().find(|manager| manager != AGENT_MANAGER),
+            resource: resource::part(object),
+            status: evaluate(object, None),
+            finished: is_finished(object),
+            desired: desired_pods(object),
+        }
+    }
+}
+
+/// The digest of the entry that holds what the agent applied; of nothing where there is none.
+fn owned_fields(object: &Value) -> String {
+    let entry = list(object, "/metadata/managedFields").iter().find(|entry| {
+        text(entry, "/manager") == Some(AGENT_MANAGER)
+            && text(entry, "/operation") == Some("Apply")
+            && text(entry, "/subresource").unwrap_or_default().is_empty()
+    });
+    let fields = entry.and_then(|entry| entry.get("fieldsV1")).map(Value::to_string).unwrap_or_default();
+    digest::short(fields.as_bytes())
+}
+
+/// All copies that were seen.
+#[derive(Debug, Default)]
+pub struct Index {
+    copies: BTreeMap<CopyKey, Seen>,
+}
+
+impl Index {
+    /// Returns a copy.
+    pub fn get(&self, key: &CopyKey) -> Option<&Seen> {
+        self.copies.get(key)
+    }
+
+    /// Returns the copies with a UID in their keys.
+    pub fn uids(&self) -> impl Iterator<Item = (&str, &CopyKey)> {
+        self.copies.iter().map(|(key, seen)| (seen.uid.as_str(), key))
+    }
+
+    /// Records a copy. Returns false where a newer state of it is known already.
+    pub fn put(&mut self, key: CopyKey, seen: Seen) -> bool {
+        if self.copies.get(&key).is_some_and(|known| known.uid == seen.uid && known.version > seen.version) {
+            return false;
+        }
+        self.copies.insert(key, seen);
+        true
+    }
+
+    /// Removes a copy that was deleted. Returns false where another object has its name by now.
+    pub fn remove(&mut self, key: &CopyKey, uid: &str) -> bool {
+        let is_known = self.copies.get(key).is_some_and(|known| known.uid == uid);
+        is_known && self.copies.remove(key).is_some()
+    }
+
+    /// Replaces all copies of a kind. Returns the keys of those that are not there any more.
+    pub fn replace(&mut self, group: &str, kind: &str, all: Vec<(CopyKey, Seen)>) -> Vec<CopyKey> {
+        let is_of_kind = |key: &CopyKey| key.group == group && key.kind == kind;
+        let mut before: BTreeMap<CopyKey, Seen> = BTreeMap::new();
+        self.copies.retain(|key, seen| {
+            if is_of_kind(key) {
+                before.insert(key.clone(), seen.clone());
+            }
+            !is_of_kind(key)
+        });
+        for (key, seen) in all {
+            // The list may be older than an answer that came in between.
+            match before.remove(&key) {
+                Some(known) if known.uid == seen.uid && known.version > seen.version => self.copies.insert(key, known),
+                _ => self.copies.insert(key, seen),
+            };
+        }
+        before.into_keys().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(version: &str, fields: &Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n", "uid": "u",
+            "resourceVersion": version, "labels": {"fleet-scheduler.io/placed-by": "0a1b2c3d"},
+            "managedFields": [
+                {"manager": "fleet-agent", "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields},
+                {"manager": "kubectl-edit", "operation": "Update", "time": "2026-01-02T00:00:00Z", "fieldsV1": {}}]}})
+    }
+
+    fn key() -> CopyKey {
+        CopyKey { group: "", kind: "ConfigMap", namespace: Some("n".to_owned()), name: "a".to_owned() }
+    }
+
+    #[test]
+    fn a_field_that_was_taken_changes_the_digest() {
+        let (whole, less) = (json!({"f:data": {"f:a": {}, "f:b": {}}}), json!({"f:data": {"f:a": {}}}));
+        let [whole, again, less] = [&whole, &whole, &less].map(|fields| Seen::of(&object("1", fields)));
+        assert_eq!(whole.fields, again.fields);
+        assert_ne!(whole.fields, less.fields);
+        assert_eq!((less.manager.as_deref(), less.placed_by.as_deref()), (Some("kubectl-edit"), Some("0a1b2c3d")));
+    }
+
+    #[test]
+    fn an_older_state_does_not_replace_a_newer_one() {
+        let mut index = Index::default();
+        let seen = |version: &str| Seen::of(&object(version, &json!({})));
+        assert!(index.put(key(), seen("9")));
+        assert!(!index.put(key(), seen("8")));
+        assert!(index.replace("", "ConfigMap", vec![(key(), seen("8"))]).is_empty());
+        assert_eq!(index.get(&key()).unwrap().version, 9);
+        assert!(index.replace("", "Secret", Vec::new()).is_empty(), "another kind");
+        assert!(!index.remove(&key(), "other"));
+        assert_eq!(index.replace("", "ConfigMap", Vec::new()), [key()]);
+        assert!(index.get(&key()).is_none());
+    }
+}

@@ -1,0 +1,87 @@
+//! Work: the copies that this workload cluster has to hold, as the Schedules in the control plane say.
+//!
+//! A Schedule is applied, its copy is watched, and what becomes of it is reported in the Schedule's status. What was applied
+//! stays when the control plane does not answer.
+
+pub mod apply;
+pub mod delete;
+pub mod drift;
+pub mod entry;
+pub mod fields;
+pub mod index;
+pub mod problem;
+pub mod resource;
+pub mod status;
+pub mod task;
+pub mod watch;
+pub mod worker;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::watch as channel;
+
+use super::heartbeat::LeaseStatus;
+use crate::api::labels::cluster_namespace;
+use crate::daemon::metrics::Metrics;
+use crate::k8s::backoff::Backoff;
+use crate::k8s::daemon_client::call;
+use apply::Context;
+use worker::Worker;
+
+/// Clients of the work, and the Lease: only its holder works.
+#[derive(Clone)]
+pub struct Work {
+    /// Client of the control plane.
+    pub control_plane: Client,
+    /// Client of the workload cluster.
+    pub local: Client,
+    /// Registered name.
+    pub cluster: String,
+    /// Status of the Lease.
+    pub lease: channel::Receiver<LeaseStatus>,
+    /// Metrics.
+    pub metrics: Metrics,
+}
+
+impl Work {
+    /// Works until dropped, while the Lease is held. While the control plane does not answer the copies are still looked after,
+    /// from what is known; a passive agent begins anew when it becomes active.
+    pub async fn run(mut self) {
+        loop {
+            if self.lease.wait_for(|lease| *lease == LeaseStatus::Held).await.is_err() {
+                return;
+            }
+            let context = self.context().await;
+            let mut lease = self.lease.clone();
+            let passive = async { lease.wait_for(|lease| matches!(lease, LeaseStatus::Passive { .. })).await.is_err() };
+            tokio::select! {
+                () = Worker::new(context, self.metrics.clone()).run() => {}
+                closed = passive => if closed { return },
+            }
+        }
+    }
+
+    /// Reads what identifies the control plane.
+    async fn context(&self) -> Context {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+        let namespaces: Api<Namespace> = Api::all(self.control_plane.clone());
+        let uid = loop {
+            match call(namespaces.get_metadata("kube-system")).await {
+                Ok(found) if found.uid().is_some_and(|uid| uid.len() >= 8) => break found.uid().unwrap_or_default(),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "the identity of the control plane cannot be read; will retry"),
+            }
+            tokio::time::sleep(backoff.next_wait()).await;
+        };
+        Context {
+            control_plane: self.control_plane.clone(),
+            local: self.local.clone(),
+            cluster: self.cluster.clone(),
+            namespace: cluster_namespace(&self.cluster),
+            placed_by: uid.chars().take(8).collect(),
+            control_plane_uid: uid,
+        }
+    }
+}

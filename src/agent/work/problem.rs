@@ -1,0 +1,203 @@
+//! Why a copy is not as its Schedule says: the reason, what to do about it, and when it is tried again.
+
+use std::time::Duration;
+
+use super::task::{CopyKey, Unusable};
+use crate::api::schedule::applied;
+use crate::k8s::ApiError;
+use crate::k8s::daemon_client::CallError;
+
+/// Time to the next attempt where nothing but a change of objects helps.
+pub const LATE: Duration = Duration::from_secs(300);
+
+/// When an attempt is repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// With a back-off from 1 s to 60 s.
+    Soon,
+    /// After [`LATE`].
+    Late,
+}
+
+/// Why a copy could not be applied or removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// One of [`applied`].
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// When it is tried again.
+    pub again: Again,
+}
+
+impl Problem {
+    /// Creates one that is tried again soon.
+    pub fn soon(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), again: Again::Soon }
+    }
+
+    /// Creates one that only a change of objects solves.
+    pub fn late(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), again: Again::Late }
+    }
+
+    /// Returns what is wrong with a manifest.
+    pub fn of_manifest(unusable: &Unusable) -> Self {
+        match unusable {
+            Unusable::Invalid(why) => Self::late(applied::INVALID, why),
+            Unusable::UnknownKind(why) => Self::late(applied::KIND_NOT_SERVED, why),
+        }
+    }
+
+    /// Returns true where the API server was not reached, or had a fault of its own: the copy may be as it was.
+    pub fn is_unreachable(&self) -> bool {
+        self.reason == applied::UNREACHABLE
+    }
+
+    /// Explains the answer to a request that wrote a copy.
+    pub fn of_answer(key: &CopyKey, error: &CallError) -> Self {
+        let Some(answer) = answer_of(error) else {
+            return Self::soon(applied::UNREACHABLE, format!("the API server of the cluster does not answer: {error}"));
+        };
+        let answer = if key.is_core("Secret") { answer.without_values() } else { answer };
+        let message = &answer.message;
+        if message.contains("request is too large") || answer.code == 413 {
+            return Self::late(applied::TOO_LARGE, format!("{key} is too large for the API server there: {message}"));
+        }
+        match answer.code {
+            404 if is_missing_namespace(error) => missing_namespace(key, "does not exist there"),
+            404 => {
+                Self::soon(applied::KIND_NOT_SERVED, format!("the cluster does not serve {} in this version", key.kind))
+            }
+            403 if answer.is_namespace_terminating() => missing_namespace(key, "is being deleted there"),
+            403 if message.contains(" cannot ") => Self::soon(
+                applied::FORBIDDEN,
+                format!("the agent lacks a right in its cluster; upgrade it there. {message}"),
+            ),
+            _ if answer.is_denied_by_policy() => {
+                Self::soon(applied::REFUSED, format!("an admission rule of the cluster refuses {key}: {message}"))
+            }
+            // Quotas, and what else admission plug-ins refuse.
+            403 => Self::soon(applied::REFUSED, format!("the cluster refuses {key}: {message}")),
+            422 if is_immutable(&answer) => Self::late(
+                applied::REFUSED,
+                format!(
+                    "{message}. A field of {key} cannot be changed once it is set: delete the copy there, or give the source a new name"
+                ),
+            ),
+            400 | 422 => Self::soon(applied::INVALID, format!("the API server there finds {key} invalid: {message}")),
+            _ => Self::soon(applied::UNREACHABLE, format!("the API server of the cluster fails: {answer}")),
+        }
+    }
+}
+
+/// Returns what a server answered; `None` where it was not reached.
+pub fn answer_of(error: &CallError) -> Option<ApiError> {
+    match error {
+        CallError::Kube(kube::Error::Api(status)) => Some(ApiError::of_status(status)),
+        _ => None,
+    }
+}
+
+fn missing_namespace(key: &CopyKey, how: &str) -> Problem {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    Problem::soon(applied::NAMESPACE_MISSING, format!("namespace {namespace} {how}"))
+}
+
+fn is_missing_namespace(error: &CallError) -> bool {
+    let CallError::Kube(kube::Error::Api(status)) = error else { return false };
+    status.details.as_ref().is_some_and(|details| details.kind == "namespaces")
+}
+
+/// Beyond what the engine has to know: the kinds that users have.
+fn is_immutable(answer: &ApiError) -> bool {
+    let says = |text: &str| {
+        ["may not change", "may not be changed", "cannot be changed", "updates to "]
+            .iter()
+            .any(|part| text.contains(part))
+    };
+    answer.is_immutable() || says(&answer.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn reason(code: u16, reason: &str, message: &str, details: serde_json::Value) -> (&'static str, Again) {
+        let status =
+            json!({"status": "Failure", "code": code, "reason": reason, "message": message, "details": details});
+        let error = CallError::Kube(kube::Error::Api(serde_json::from_value(status).unwrap()));
+        let key = CopyKey { group: "apps", kind: "Deployment", namespace: Some("n".to_owned()), name: "a".to_owned() };
+        let problem = Problem::of_answer(&key, &error);
+        (problem.reason, problem.again)
+    }
+
+    #[test]
+    fn each_answer_has_its_reason() {
+        let none = || json!({});
+        for (code, word, message, details, expected) in [
+            (
+                404,
+                "NotFound",
+                "namespaces \"n\" not found",
+                json!({"name": "n", "kind": "namespaces"}),
+                (applied::NAMESPACE_MISSING, Again::Soon),
+            ),
+            (
+                404,
+                "NotFound",
+                "the server could not find the requested resource",
+                none(),
+                (applied::KIND_NOT_SERVED, Again::Soon),
+            ),
+            (
+                403,
+                "Forbidden",
+                "x",
+                json!({"causes": [{"reason": "NamespaceTerminating"}]}),
+                (applied::NAMESPACE_MISSING, Again::Soon),
+            ),
+            (
+                403,
+                "Forbidden",
+                "deployments.apps \"a\" is forbidden: User \"u\" cannot patch resource \"deployments\"",
+                none(),
+                (applied::FORBIDDEN, Again::Soon),
+            ),
+            (403, "Forbidden", "pods \"a\" is forbidden: exceeded quota: q", none(), (applied::REFUSED, Again::Soon)),
+            (
+                400,
+                "BadRequest",
+                "admission webhook \"w\" denied the request: no",
+                none(),
+                (applied::REFUSED, Again::Soon),
+            ),
+            (
+                422,
+                "Invalid",
+                "spec.selector: Invalid value: x: field is immutable",
+                none(),
+                (applied::REFUSED, Again::Late),
+            ),
+            (
+                422,
+                "Invalid",
+                "spec: Forbidden: pod updates may not change fields other than",
+                none(),
+                (applied::REFUSED, Again::Late),
+            ),
+            (
+                422,
+                "Invalid",
+                "spec.replicas: Invalid value: -1: must be positive",
+                none(),
+                (applied::INVALID, Again::Soon),
+            ),
+            (500, "InternalError", "etcdserver: request is too large", none(), (applied::TOO_LARGE, Again::Late)),
+            (503, "ServiceUnavailable", "x", none(), (applied::UNREACHABLE, Again::Soon)),
+        ] {
+            assert_eq!(reason(code, word, message, details), expected, "{message}");
+        }
+    }
+}

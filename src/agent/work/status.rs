@@ -1,0 +1,98 @@
+//! The status of a Schedule, from what was applied and what was seen.
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use super::apply::Context;
+use super::index::Seen;
+use super::problem::Problem;
+use super::task::Task;
+use crate::api::Condition;
+use crate::api::condition::{find, set};
+use crate::api::labels::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
+use crate::api::schedule::{ScheduleStatus, applied as reasons, conditions};
+use crate::diagnose::kstatus::State;
+use crate::k8s::daemon_client::{CallError, call};
+
+/// Longest message.
+const MESSAGE: usize = 1024;
+
+/// Returns a time without a fraction of a second, as Kubernetes writes times.
+pub fn seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// Sets a condition; one that did not change keeps its times.
+fn condition(status: &mut ScheduleStatus, type_: &str, holds: bool, reason: &str, message: &str, wall: Timestamp) {
+    let message: String = message.chars().take(MESSAGE).collect();
+    set(&mut status.conditions, Condition::new(type_, holds, reason, message, seconds(wall)));
+}
+
+/// Records that a copy is as its Schedule says; without a copy for a namespace that is left as it is, and for what ran to its
+/// end and was deleted.
+pub fn applied(status: &mut ScheduleStatus, task: &Task, seen: Option<&Seen>, dropped: &[String], wall: Timestamp) {
+    let fields = dropped.join(", ");
+    let message = if dropped.is_empty() {
+        String::new()
+    } else {
+        format!("FieldsDropped: the API server there does not know {fields}")
+    };
+    condition(status, conditions::APPLIED, true, reasons::APPLIED, &message, wall);
+    status.observed_hash = Some(task.hash.clone());
+    status.applied_generation = Some(task.source_generation);
+    status.source_uid = Some(task.source_uid.clone());
+    if let Some(copy) = seen {
+        status.applied_uid = Some(copy.uid.clone());
+        self::seen(status, copy, wall);
+    }
+}
+
+/// Records why a copy is not as its Schedule says.
+pub fn problem(status: &mut ScheduleStatus, problem: &Problem, wall: Timestamp) {
+    condition(status, conditions::APPLIED, false, problem.reason, &problem.message, wall);
+}
+
+/// Records a state of the copy.
+pub fn seen(status: &mut ScheduleStatus, seen: &Seen, wall: Timestamp) {
+    let (holds, reason) = match seen.status.state {
+        State::Current | State::Unknown => (true, "Available"),
+        State::InProgress => (false, "InProgress"),
+        State::Failed => (false, "Failed"),
+        State::Terminating => (false, "Terminating"),
+    };
+    condition(status, conditions::AVAILABLE, holds, reason, &seen.status.message, wall);
+    status.resource = seen.resource.as_ref().and_then(|part| serde_json::to_string(part).ok());
+    status.copy_generation = seen.generation;
+}
+
+/// Records that there is no copy.
+pub fn missing(status: &mut ScheduleStatus, wall: Timestamp) {
+    if find(&status.conditions, conditions::AVAILABLE).is_some() {
+        condition(status, conditions::AVAILABLE, false, "Missing", "the copy does not exist", wall);
+    }
+}
+
+/// Records how far a removal is.
+pub fn deleted(status: &mut ScheduleStatus, holds: bool, reason: &str, message: String, wall: Timestamp) {
+    condition(status, conditions::DELETED, holds, reason, &message, wall);
+}
+
+/// Writes a status, unless the Schedule is another one by now.
+///
+/// # Errors
+/// The failed request.
+pub async fn write(context: &Context, name: &str, uid: &str, status: &ScheduleStatus) -> Result<(), CallError> {
+    let object = json!({
+        "apiVersion": format!("{CLUSTER_GROUP}/{API_VERSION}"),
+        "kind": "Schedule",
+        "metadata": { "name": name, "namespace": context.namespace, "uid": uid },
+        "status": status,
+    });
+    let params = PatchParams::apply(AGENT_MANAGER).force();
+    match call(context.schedules().patch_status(name, &params, &Patch::Apply(object))).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,184 @@
+//! A Schedule, as far as the agent needs it: parsed, and without what only people read.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use serde_json::Value;
+
+use crate::api::kinds::split_api_version;
+use crate::api::labels::FINALIZER_AGENT_CLEANUP;
+use crate::api::placeable::{self, Placeable};
+use crate::api::schedule::{ApplyPolicy, ScheduleStatus};
+use crate::api::{Schedule, digest};
+use crate::k8s::object::text;
+
+/// The object that a copy is: its kind and name in the workload cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CopyKey {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Namespace; `None` for objects without one.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+}
+
+impl CopyKey {
+    /// Returns the key of `name` of a kind; the namespace is dropped for cluster-scoped kinds.
+    pub fn new(kind: &'static Placeable, namespace: Option<&str>, name: &str) -> Self {
+        let namespace = namespace.filter(|_| kind.namespaced).map(str::to_owned);
+        Self { group: kind.group, kind: kind.kind, namespace, name: name.to_owned() }
+    }
+
+    /// Returns the key of a namespace.
+    pub fn namespace(name: &str) -> Self {
+        Self { group: "", kind: "Namespace", namespace: None, name: name.to_owned() }
+    }
+
+    /// Returns true for the core kind `kind`.
+    pub fn is_core(&self, kind: &str) -> bool {
+        self.group.is_empty() && self.kind == kind
+    }
+
+    /// Returns true for kinds whose objects run once: they are never recreated after they finished.
+    pub fn runs_once(&self) -> bool {
+        self.is_core("Pod") || (self.group == "batch" && self.kind == "Job")
+    }
+}
+
+impl fmt::Display for CopyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// Where a copy is applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The object.
+    pub key: CopyKey,
+    /// Its kind in the table.
+    pub kind: &'static Placeable,
+    /// The version that the manifest is of: `apps/v1`.
+    pub api_version: String,
+}
+
+/// Why a manifest cannot be applied anywhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unusable {
+    /// It is no object.
+    Invalid(String),
+    /// It is of a kind that this agent does not place.
+    UnknownKind(String),
+}
+
+/// A Schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Name of the Schedule.
+    pub name: String,
+    /// UID of the Schedule.
+    pub uid: String,
+    /// `spec.hash`.
+    pub hash: String,
+    /// Digest of everything by which the copy is made, however `spec.hash` was computed.
+    pub content: String,
+    /// The object to apply, as JSON text.
+    pub manifest: Arc<str>,
+    /// What the manifest is of.
+    pub target: Result<Target, Unusable>,
+    /// UID of the source.
+    pub source_uid: String,
+    /// Generation of the source.
+    pub source_generation: i64,
+    /// How it is applied.
+    pub policy: ApplyPolicy,
+    /// The Schedule is being deleted, and waits for the agent.
+    pub deleting: bool,
+}
+
+impl Task {
+    /// Reads a Schedule; with its status, from which a new agent begins.
+    pub fn of(schedule: Schedule) -> (Self, ScheduleStatus) {
+        let awaited = schedule.finalizers().iter().any(|finalizer| finalizer == FINALIZER_AGENT_CLEANUP);
+        let spec = &schedule.spec;
+        let policy = spec.apply_policy.clone().unwrap_or_default();
+        let about = format!("{}\n{}\n{}", spec.hash, spec.source_ref.uid, policy.leave_fields.join("\n"));
+        let task = Self {
+            name: schedule.name_any(),
+            uid: schedule.uid().unwrap_or_default(),
+            hash: spec.hash.clone(),
+            content: digest::short(format!("{about}\n{}\n{}", policy.adopt, spec.manifest).as_bytes()),
+            manifest: Arc::from(spec.manifest.as_str()),
+            target: target(&spec.manifest),
+            source_uid: spec.source_ref.uid.clone(),
+            source_generation: spec.source_ref.generation,
+            policy,
+            deleting: schedule.metadata.deletion_timestamp.is_some() && awaited,
+        };
+        (task, schedule.status.unwrap_or_default())
+    }
+
+    /// Returns the object, where the manifest is usable.
+    pub fn key(&self) -> Option<&CopyKey> {
+        self.target.as_ref().ok().map(|target| &target.key)
+    }
+
+    /// Returns when the copy is first applied: those of a lower wave come before.
+    pub fn wave(&self) -> u8 {
+        self.target.as_ref().map_or(0, |target| target.kind.wave)
+    }
+}
+
+fn target(manifest: &str) -> Result<Target, Unusable> {
+    let object: Value = serde_json::from_str(manifest)
+        .map_err(|error| Unusable::Invalid(format!("the manifest is not JSON: {error}")))?;
+    let (Some(api_version), Some(kind), Some(name)) =
+        (text(&object, "/apiVersion"), text(&object, "/kind"), text(&object, "/metadata/name"))
+    else {
+        return Err(Unusable::Invalid("the manifest lacks `apiVersion`, `kind` or `metadata.name`".to_owned()));
+    };
+    let unknown = || Unusable::UnknownKind(format!("this agent does not place {kind} of {api_version}"));
+    let row = placeable::find(split_api_version(api_version).0, kind).ok_or_else(unknown)?;
+    let namespace = text(&object, "/metadata/namespace");
+    if row.namespaced && namespace.is_none() {
+        return Err(Unusable::Invalid("the manifest lacks `metadata.namespace`".to_owned()));
+    }
+    Ok(Target { key: CopyKey::new(row, namespace, name), kind: row, api_version: api_version.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_names_its_object() {
+        let found = target(
+            r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"},"spec":{}}"#,
+        );
+        assert_eq!(found.unwrap().key.to_string(), "Deployment shop/web");
+        let class =
+            r#"{"apiVersion":"networking.k8s.io/v1","kind":"IngressClass","metadata":{"name":"a","namespace":"x"}}"#;
+        assert_eq!(target(class).unwrap().key.namespace, None, "cluster-scoped kinds ignore a namespace");
+    }
+
+    #[test]
+    fn an_unusable_manifest_says_why() {
+        for text in [
+            "",
+            "[]",
+            r#"{"apiVersion":"v1","kind":"Pod"}"#,
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#,
+        ] {
+            assert!(matches!(target(text), Err(Unusable::Invalid(_))), "{text}");
+        }
+        let foreign = r#"{"apiVersion":"example.com/v1","kind":"Pod","metadata":{"name":"a","namespace":"b"}}"#;
+        assert!(matches!(target(foreign), Err(Unusable::UnknownKind(_))));
+    }
+}

@@ -1,0 +1,115 @@
+//! Watches of Schedules in the control plane and of copies in the workload cluster, as messages to one receiver.
+
+use futures::TryStreamExt as _;
+use kube::api::DynamicObject;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Api, ResourceExt as _};
+use tokio::sync::mpsc::Sender;
+
+use super::apply::{Context, complete};
+use super::index::Seen;
+use super::task::{CopyKey, Task};
+use crate::api::Schedule;
+use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_PLACED_BY};
+use crate::api::placeable::Placeable;
+use crate::api::schedule::ScheduleStatus;
+use crate::daemon::log::OnChange;
+
+/// What a watch brought.
+#[derive(Debug)]
+pub enum Change<T> {
+    /// Everything there is.
+    All(Vec<T>),
+    /// One object as it is now.
+    One(T),
+    /// One object as it was before it was deleted.
+    Gone(T),
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// Schedules.
+    Schedules(Box<Change<(Task, ScheduleStatus)>>),
+    /// Copies of one kind.
+    Copies(&'static Placeable, Box<Change<(CopyKey, Seen)>>),
+}
+
+/// Follows objects until dropped. Those that `read` cannot read are left out.
+async fn follow<T>(
+    api: Api<DynamicObject>,
+    config: Config,
+    subject: &'static str,
+    read: impl Fn(DynamicObject) -> Option<T>,
+    inputs: Sender<Input>,
+    input: impl Fn(Change<T>) -> Input,
+) {
+    let logged = OnChange::default();
+    let mut stream = std::pin::pin!(watcher(api, config).default_backoff());
+    let mut all = Vec::new();
+    loop {
+        let change = match stream.try_next().await {
+            Ok(Some(Event::Init)) => {
+                all.clear();
+                None
+            }
+            Ok(Some(Event::InitApply(object))) => {
+                all.extend(read(object));
+                None
+            }
+            Ok(Some(Event::InitDone)) => Some(Change::All(std::mem::take(&mut all))),
+            Ok(Some(Event::Apply(object))) => read(object).map(Change::One),
+            Ok(Some(Event::Delete(object))) => read(object).map(Change::Gone),
+            Ok(None) => return,
+            Err(error) => {
+                if logged.changed(subject, &error.to_string()) {
+                    tracing::warn!(%error, subject, "watch failed");
+                }
+                None
+            }
+        };
+        if let Some(change) = change {
+            logged.changed(subject, "");
+            if inputs.send(input(change)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Follows the cluster's Schedules.
+pub async fn schedules(context: Context, inputs: Sender<Input>) {
+    let resource = kube::core::ApiResource {
+        group: CLUSTER_GROUP.to_owned(),
+        version: API_VERSION.to_owned(),
+        api_version: format!("{CLUSTER_GROUP}/{API_VERSION}"),
+        kind: "Schedule".to_owned(),
+        plural: "schedules".to_owned(),
+    };
+    let api = Api::namespaced_with(context.control_plane.clone(), &context.namespace, &resource);
+    // One by one, so that one that cannot be read does not fail the watch.
+    let read = |object: DynamicObject| {
+        let name = object.name_any();
+        match object.try_parse::<Schedule>() {
+            Ok(schedule) => Some(Task::of(schedule)),
+            Err(error) => {
+                tracing::warn!(%error, schedule = name, "a Schedule cannot be read");
+                None
+            }
+        }
+    };
+    follow(api, Config::default(), "schedules", read, inputs, |change| Input::Schedules(Box::new(change))).await;
+}
+
+/// Follows the copies of one kind.
+pub async fn copies(context: Context, kind: &'static Placeable, inputs: Sender<Input>) {
+    let config =
+        Config::default().labels(&format!("{LABEL_PLACED_BY}={}", context.placed_by)).any_semantic().page_size(100);
+    let version = kind.api_version();
+    let read = |object: DynamicObject| {
+        let key = CopyKey::new(kind, object.namespace().as_deref(), &object.name_any());
+        Some((key, Seen::of(&complete(&object, &version, kind.kind))))
+    };
+    follow(context.all(kind), config, kind.plural, read, inputs, |change| Input::Copies(kind, Box::new(change))).await;
+}

@@ -1,0 +1,406 @@
+//! Holds all Schedules and copies, decides what is done next, and has it done: one task, so that nothing is locked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::apply::{Applied, Context, Job, apply};
+use super::delete::{Removed, is_listed, remove};
+use super::entry::Entry;
+use super::index::{Index, Seen};
+use super::problem::Problem;
+use super::status;
+use super::task::{CopyKey, Task};
+use super::watch::{self, Change, Input};
+use crate::api::condition::{Condition, find};
+use crate::api::placeable::Placeable;
+use crate::api::schedule::{ScheduleStatus, applied, conditions};
+use crate::daemon::log::OnChange;
+use crate::daemon::metrics::Metrics;
+use crate::k8s::daemon_client::CallError;
+
+/// Number of copies that are applied or removed at once.
+const AT_ONCE: usize = 16;
+/// Number of statuses that are written at once.
+const WRITES_AT_ONCE: usize = 8;
+/// Longest time without anything to do.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The end of an operation.
+enum Done {
+    Applied { name: String, task: Task, took: Duration, result: Result<Applied, Problem> },
+    Removed { name: String, uid: String, result: Result<Removed, Problem> },
+    Written { name: String, uid: String, status: ScheduleStatus, result: Result<(), CallError> },
+}
+
+/// All Schedules and copies.
+pub struct Worker {
+    context: Context,
+    metrics: Metrics,
+    inputs: (Sender<Input>, Receiver<Input>),
+    entries: BTreeMap<String, Entry>,
+    /// The Schedule of each object.
+    by_key: BTreeMap<CopyKey, String>,
+    index: Index,
+    /// Kinds that are watched, as group and kind.
+    watched: BTreeSet<(&'static str, &'static str)>,
+    watches: JoinSet<()>,
+    operations: JoinSet<Done>,
+    working: usize,
+    writing: usize,
+    logged: OnChange,
+    /// The first list of Schedules is complete.
+    synced: bool,
+    /// All Schedules of that list were tried.
+    begun: bool,
+}
+
+impl Worker {
+    /// Creates a worker that knows nothing yet.
+    pub fn new(context: Context, metrics: Metrics) -> Self {
+        Self {
+            context,
+            metrics,
+            inputs: channel(256),
+            entries: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            index: Index::default(),
+            watched: BTreeSet::new(),
+            watches: JoinSet::new(),
+            operations: JoinSet::new(),
+            working: 0,
+            writing: 0,
+            logged: OnChange::default(),
+            synced: false,
+            begun: false,
+        }
+    }
+
+    /// Works until dropped.
+    pub async fn run(mut self) {
+        self.watches.spawn(watch::schedules(self.context.clone(), self.inputs.0.clone()));
+        loop {
+            let now = Instant::now();
+            self.start_work(now);
+            self.start_writes(now);
+            let wake = self.next_time(now);
+            tokio::select! {
+                input = self.inputs.1.recv() => match input {
+                    Some(Input::Schedules(change)) => self.on_schedules(*change),
+                    Some(Input::Copies(kind, change)) => self.on_copies(kind, *change),
+                    None => return,
+                },
+                Some(Ok(done)) = self.operations.join_next() => self.on_done(done),
+                () = tokio::time::sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// Returns when there is something to do next, unless something happens before.
+    fn next_time(&self, now: Instant) -> Instant {
+        let mut next = now + IDLE;
+        for entry in self.entries.values() {
+            let work = entry.next.filter(|_| !entry.running && self.working < AT_ONCE);
+            let write = entry.write_at.filter(|_| !entry.writing && self.writing < WRITES_AT_ONCE);
+            // What is due and held up by something else goes on when that ends.
+            for at in work.into_iter().chain(write).filter(|at| *at > now) {
+                next = next.min(at);
+            }
+        }
+        next
+    }
+
+    fn on_schedules(&mut self, change: Change<(Task, ScheduleStatus)>) {
+        let now = Instant::now();
+        match change {
+            Change::All(all) => {
+                let names: BTreeSet<&String> = all.iter().map(|(task, _)| &task.name).collect();
+                let gone: Vec<String> = self.entries.keys().filter(|name| !names.contains(name)).cloned().collect();
+                for name in gone {
+                    self.forget(&name);
+                }
+                for (task, status) in all {
+                    self.take(task, status, now);
+                }
+                if !std::mem::replace(&mut self.synced, true) {
+                    tracing::info!(schedules = self.entries.len(), "the Schedules of this cluster are known");
+                }
+            }
+            Change::One((task, status)) => self.take(task, status, now),
+            Change::Gone((task, _)) => self.forget(&task.name),
+        }
+        #[allow(clippy::cast_precision_loss)] // Far below 2^52.
+        let count = self.entries.len() as f64;
+        self.metrics.gauge("fleet_agent_schedules", "Schedules of this cluster.", &[], count);
+    }
+
+    fn take(&mut self, task: Task, status: ScheduleStatus, now: Instant) {
+        let name = task.name.clone();
+        if let Ok(target) = &task.target {
+            let kind = target.kind;
+            self.by_key.insert(target.key.clone(), name.clone());
+            if is_listed(kind) && self.watched.insert((kind.group, kind.kind)) {
+                self.watches.spawn(watch::copies(self.context.clone(), kind, self.inputs.0.clone()));
+            }
+        }
+        match self.entries.get_mut(&name) {
+            Some(entry) if entry.task.uid == task.uid => {
+                entry.update(task, now);
+            }
+            _ => {
+                self.entries.insert(name, Entry::new(task, status, now));
+            }
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        let Some(entry) = self.entries.remove(name) else { return };
+        if let Some(key) = entry.task.key()
+            && self.by_key.get(key).is_some_and(|of| of == name)
+        {
+            self.by_key.remove(key);
+        }
+        if !entry.removed {
+            tracing::warn!(schedule = name, "a Schedule was deleted before its copy");
+        }
+    }
+
+    fn on_copies(&mut self, kind: &'static Placeable, change: Change<(CopyKey, Seen)>) {
+        match change {
+            Change::All(all) => {
+                let keys: Vec<CopyKey> = all.iter().map(|(key, _)| key.clone()).collect();
+                for key in self.index.replace(kind.group, kind.kind, all) {
+                    // Not known to be drift: the list may be older than an apply.
+                    if let Some(entry) = entry_of(&self.by_key, &mut self.entries, &key) {
+                        entry.work_at(Instant::now());
+                    }
+                }
+                for key in &keys {
+                    self.on_copy(key);
+                }
+            }
+            Change::One((key, seen)) => {
+                if self.index.put(key.clone(), seen) {
+                    self.on_copy(&key);
+                }
+            }
+            Change::Gone((key, seen)) => {
+                if self.index.remove(&key, &seen.uid) {
+                    self.on_copy_gone(&key, &seen);
+                }
+            }
+        }
+    }
+
+    /// Follows a copy that changed.
+    fn on_copy(&mut self, key: &CopyKey) {
+        let (now, wall) = (Instant::now(), Timestamp::now());
+        let Some(seen) = self.index.get(key) else { return };
+        let Some(entry) = entry_of(&self.by_key, &mut self.entries, key) else { return };
+        if entry.task.deleting || entry.running {
+            return;
+        }
+        let Some(baseline) = entry.baseline.clone() else { return };
+        if seen.uid != baseline.uid {
+            entry.work_at(now);
+            return;
+        }
+        entry.finished = seen.finished;
+        status::seen(&mut entry.status, seen, wall);
+        entry.changed(now);
+        let changed = seen.version > baseline.version && seen.fields != baseline.fields;
+        if changed && !seen.terminating {
+            let corrected = entry.drifted(seen.manager.as_deref(), false, now, wall);
+            count_drift(&self.metrics, key, seen.manager.as_deref(), corrected);
+        }
+    }
+
+    fn on_copy_gone(&mut self, key: &CopyKey, seen: &Seen) {
+        let (now, wall) = (Instant::now(), Timestamp::now());
+        let Some(entry) = entry_of(&self.by_key, &mut self.entries, key) else { return };
+        if entry.task.deleting || entry.running || entry.is_replaced() {
+            entry.work_at(now);
+            return;
+        }
+        entry.finished |= seen.finished;
+        if entry.is_over() || entry.baseline.as_ref().is_none_or(|baseline| baseline.uid != seen.uid) {
+            return;
+        }
+        entry.baseline = None;
+        status::missing(&mut entry.status, wall);
+        let corrected = entry.drifted(None, true, now, wall);
+        entry.changed(now);
+        count_drift(&self.metrics, key, None, corrected);
+    }
+
+    /// Starts what is due.
+    fn start_work(&mut self, now: Instant) {
+        if !self.synced {
+            return;
+        }
+        // At first those that others need are tried: a wave begins when all of the one before were.
+        let waiting = self.entries.values().filter(|entry| !entry.tried && !entry.task.deleting);
+        let wave = if self.begun { None } else { waiting.map(|entry| entry.task.wave()).min() };
+        self.begun |= wave.is_none();
+        let is_due = |entry: &Entry| {
+            let held = wave.is_some_and(|wave| !entry.tried && !entry.task.deleting && entry.task.wave() > wave);
+            !held && !entry.running && entry.next.is_some_and(|at| at <= now)
+        };
+        let free = AT_ONCE.saturating_sub(self.working);
+        let due: Vec<String> =
+            self.entries.iter().filter(|(_, entry)| is_due(entry)).map(|(name, _)| name.clone()).take(free).collect();
+        for name in due {
+            self.start(&name, now);
+        }
+    }
+
+    fn start(&mut self, name: &str, now: Instant) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.next = None;
+        let wall = Timestamp::now();
+        let is_deleted = find(&entry.status.conditions, conditions::DELETED).is_some_and(Condition::is_true);
+        if entry.task.deleting && is_deleted {
+            entry.removed = true;
+            return;
+        }
+        let context = self.context.clone();
+        let (name, task) = (name.to_owned(), entry.task.clone());
+        if entry.task.deleting {
+            (entry.running, entry.again) = (true, false);
+            let known = entry.uid().map(str::to_owned);
+            self.operations.spawn(async move {
+                let result = remove(&context, &task, known.as_deref()).await;
+                Done::Removed { name, uid: task.uid, result }
+            });
+        } else if entry.is_over() {
+            let seen = task.key().and_then(|key| self.index.get(key));
+            entry.applied(Ok(seen), &task, now, wall);
+            return;
+        } else {
+            (entry.running, entry.again) = (true, false);
+            let replaced = entry.status.applied_uid.clone().filter(|_| entry.is_replaced());
+            let uid = entry.uid().map(str::to_owned).filter(|_| replaced.is_none());
+            let job = Job { task, uid, replaced, adopted: entry.adopted, dropped: entry.dropped.clone() };
+            self.operations.spawn(async move {
+                let started = Instant::now();
+                let task = job.task.clone();
+                let result = apply(&context, job).await;
+                Done::Applied { name, task, took: started.elapsed(), result }
+            });
+        }
+        self.working += 1;
+    }
+
+    fn start_writes(&mut self, now: Instant) {
+        for (name, entry) in &mut self.entries {
+            if self.writing >= WRITES_AT_ONCE {
+                return;
+            }
+            if entry.writing || entry.write_at.is_none_or(|at| at > now) {
+                continue;
+            }
+            let status = entry.begin_write();
+            let (context, name, uid) = (self.context.clone(), name.clone(), entry.task.uid.clone());
+            self.writing += 1;
+            self.operations.spawn(async move {
+                let result = status::write(&context, &name, &uid, &status).await;
+                Done::Written { name, uid, status, result }
+            });
+        }
+    }
+
+    fn on_done(&mut self, done: Done) {
+        let now = Instant::now();
+        match done {
+            Done::Applied { name, task, took, result } => {
+                self.working -= 1;
+                self.metrics.observe("fleet_agent_apply_seconds", "How long it took to apply a copy.", took);
+                let word = result.as_ref().map_or_else(|problem| problem.reason, |_| applied::APPLIED);
+                self.metrics.count("fleet_agent_applies_total", "Copies applied.", &[("result", word)]);
+                self.on_applied(&name, &task, result, now);
+            }
+            Done::Removed { name, uid, result } => {
+                self.working -= 1;
+                if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.task.uid == uid) {
+                    tracing::debug!(schedule = name, ?result, "removal");
+                    entry.removal(result, now, Timestamp::now());
+                }
+            }
+            Done::Written { name, uid, status, result } => {
+                self.writing -= 1;
+                if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.task.uid == uid) {
+                    let failure = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+                    if self.logged.changed("status", &failure) && !failure.is_empty() {
+                        tracing::warn!(error = failure, schedule = name, "writing a status failed; will retry");
+                    }
+                    entry.written(result.is_ok().then_some(status), now);
+                }
+            }
+        }
+    }
+
+    fn on_applied(&mut self, name: &str, task: &Task, result: Result<Applied, Problem>, now: Instant) {
+        let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.task.uid == task.uid) else { return };
+        let before = entry.reason().to_owned();
+        let result = result.map(|applied| {
+            entry.dropped = applied.dropped;
+            (!applied.left).then(|| Seen::of(&applied.object))
+        });
+        let missing = matches!(&result, Err(problem) if problem.reason == applied::NAMESPACE_MISSING);
+        let is_applied = result.is_ok();
+        let seen = match &result {
+            Ok(seen) => seen.clone(),
+            Err(_) => None,
+        };
+        entry.applied(result.as_ref().map(Option::as_ref).map_err(Clone::clone), task, now, Timestamp::now());
+        if before != entry.reason() {
+            let message = find(&entry.status.conditions, conditions::APPLIED).map(|c| c.message.as_str());
+            tracing::info!(schedule = name, reason = entry.reason(), message, "copy");
+        }
+        let Some(key) = task.key() else { return };
+        if let Some(seen) = seen
+            && task.target.as_ref().is_ok_and(|target| is_listed(target.kind))
+        {
+            self.index.put(key.clone(), seen);
+            // What was seen while it was applied.
+            self.on_copy(key);
+        }
+        if key.is_core("Namespace") && is_applied {
+            self.wake_namespace(&key.name, now);
+        }
+        if missing && let Some(namespace) = &key.namespace {
+            let key = CopyKey::namespace(namespace);
+            let known = self.index.get(&key).is_some();
+            if let Some(entry) = entry_of(&self.by_key, &mut self.entries, &key).filter(|entry| !known && entry.tried) {
+                entry.work_at(now);
+            }
+        }
+    }
+
+    /// Has all that waits for a namespace tried again.
+    fn wake_namespace(&mut self, namespace: &str, now: Instant) {
+        for entry in self.entries.values_mut() {
+            let is_inside = entry.task.key().and_then(|key| key.namespace.as_deref()) == Some(namespace);
+            if is_inside && !entry.task.deleting && entry.reason() == applied::NAMESPACE_MISSING {
+                entry.work_at(now);
+            }
+        }
+    }
+}
+
+fn entry_of<'e>(
+    by_key: &BTreeMap<CopyKey, String>,
+    entries: &'e mut BTreeMap<String, Entry>,
+    key: &CopyKey,
+) -> Option<&'e mut Entry> {
+    entries.get_mut(by_key.get(key)?)
+}
+
+fn count_drift(metrics: &Metrics, key: &CopyKey, manager: Option<&str>, corrected: bool) {
+    metrics.count("fleet_agent_drift_total", "Changes of copies by others.", &[]);
+    tracing::info!(copy = %key, manager, corrected, "a copy was changed by another");
+}

@@ -1,0 +1,216 @@
+//! Copies: a Schedule that is made by hand in the hub, the real agent, and a real member API server.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fleetctl::api::Schedule;
+use fleetctl::api::condition::find;
+use fleetctl::api::labels::{ANNOTATION_SCHEDULE_UID, FINALIZER_AGENT_CLEANUP, LABEL_PLACED_BY};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+use crate::applicant::fresh;
+use crate::membership::Scene;
+use crate::support::{Program, wait};
+
+/// A member with an agent, and a namespace of its own in it.
+struct Site {
+    scene: Scene,
+    agent: Option<Program>,
+    /// Namespace in the member.
+    place: String,
+    placed_by: String,
+}
+
+impl Site {
+    async fn set() -> Self {
+        Self::set_with(&[]).await
+    }
+
+    async fn set_with(arguments: &[&str]) -> Self {
+        let scene = Scene::set().await;
+        let uid =
+            Api::<Namespace>::all(scene.stage.hub.client.clone()).get("kube-system").await.unwrap().uid().unwrap();
+        let mut site = Self { scene, agent: None, place: fresh("copies"), placed_by: uid[..8].to_owned() };
+        site.start(arguments).await;
+        site
+    }
+
+    async fn start(&mut self, arguments: &[&str]) {
+        let member = self.scene.member.kubeconfig.clone();
+        self.start_by(&member, arguments).await;
+    }
+
+    async fn start_by(&mut self, member: &PathBuf, arguments: &[&str]) {
+        let init = self.scene.control_plane.init_file.clone();
+        let mut agent = Program::agent_with(member, &init, &self.scene.name, "pod-1", arguments);
+        agent.ready(Duration::from_secs(60)).await;
+        self.agent = Some(agent);
+    }
+
+    fn member(&self) -> Client {
+        self.scene.member.client.clone()
+    }
+
+    fn in_place<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.member(), &self.place)
+    }
+
+    async fn make_place(&self) {
+        let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": self.place } })).unwrap();
+        Api::all(self.member()).create(&PostParams::default(), &namespace).await.unwrap();
+    }
+
+    fn schedules(&self) -> Api<Schedule> {
+        Api::namespaced(self.scene.stage.hub.client.clone(), &format!("fleet-c-{}", self.scene.name))
+    }
+
+    /// Creates a Schedule, or changes it.
+    async fn schedule(&self, name: &str, manifest: &Value, policy: Value) {
+        let text = manifest.to_string();
+        let [kind, version] = ["kind", "apiVersion"].map(|key| manifest[key].as_str().unwrap().to_owned());
+        let schedule = json!({
+            "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
+            "metadata": { "name": name, "finalizers": [FINALIZER_AGENT_CLEANUP] },
+            "spec": {
+                "hash": fleetctl::api::digest::short(text.as_bytes()), "manifest": text, "applyPolicy": policy,
+                "sourceRef": { "version": version, "kind": kind, "name": name, "uid": "source-1", "generation": 7 },
+            },
+        });
+        let params = PatchParams::apply("test").force();
+        self.schedules().patch(name, &params, &Patch::Apply(&schedule)).await.unwrap();
+    }
+
+    /// Status, reason and message of a condition.
+    async fn condition(&self, name: &str, type_: &str) -> (String, String, String) {
+        let status = self.schedules().get(name).await.unwrap().status.unwrap_or_default();
+        let found = find(&status.conditions, type_);
+        found.map(|c| (c.status.clone(), c.reason.clone(), c.message.clone())).unwrap_or_default()
+    }
+
+    /// Waits for a reason of `Applied`; returns its message.
+    async fn until(&self, name: &str, reason: &str) -> String {
+        wait(&format!("{name} is {reason}"), async || self.condition(name, "Applied").await.1 == reason).await;
+        self.condition(name, "Applied").await.2
+    }
+
+    /// Deletes a Schedule; returns the reason and message of `Deleted`. Strips the finalizer, as the scheduler does.
+    async fn delete(&self, name: &str) -> (String, String) {
+        self.schedules().delete(name, &DeleteParams::default()).await.unwrap();
+        self.released(name).await
+    }
+
+    async fn released(&self, name: &str) -> (String, String) {
+        wait(&format!("{name} is deleted"), async || self.condition(name, "Deleted").await.0 == "True").await;
+        let (_, reason, message) = self.condition(name, "Deleted").await;
+        let none = json!({ "metadata": { "finalizers": null } });
+        self.schedules().patch(name, &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+        (reason, message)
+    }
+
+    fn config_map(&self, name: &str, data: &Value) -> Value {
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": self.place }, "data": data })
+    }
+
+    fn deployment(&self, name: &str, replicas: i64) -> Value {
+        json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": self.place },
+            "spec": { "replicas": replicas, "selector": { "matchLabels": { "app": name } },
+                "template": { "metadata": { "labels": { "app": name } }, "spec": { "containers": [{ "name": "c", "image": "i" }] } } } })
+    }
+
+    /// Deletes the namespace in the member.
+    async fn leave(self) {
+        let _ = Api::<Namespace>::all(self.member()).delete(&self.place, &DeleteParams::default()).await;
+    }
+}
+
+fn data(pairs: &[(&str, &str)]) -> Option<BTreeMap<String, String>> {
+    Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+}
+
+#[tokio::test]
+async fn a_copy_is_applied_reported_edited_and_deleted() {
+    let site = Site::set().await;
+    // Before its namespace, which is a copy of its own.
+    site.schedule("web", &site.deployment("web", 2), json!({})).await;
+    let message = site.until("web", "NamespaceMissing").await;
+    assert!(message.contains(&site.place), "{message}");
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": site.place } });
+    site.schedule("place", &namespace, json!({})).await;
+    site.until("web", "Applied").await;
+
+    let deployments: Api<Deployment> = site.in_place();
+    let copy = deployments.get("web").await.unwrap();
+    let schedule = site.schedules().get("web").await.unwrap();
+    assert_eq!(copy.labels()[LABEL_PLACED_BY], site.placed_by);
+    assert_eq!(copy.annotations()[ANNOTATION_SCHEDULE_UID], schedule.uid().unwrap());
+    let status = schedule.status.unwrap();
+    assert_eq!((status.observed_hash.as_ref(), status.applied_generation), (Some(&schedule.spec.hash), Some(7)));
+    assert_eq!((status.applied_uid, status.source_uid.as_deref()), (copy.uid(), Some("source-1")));
+
+    // No kubelet runs its pods, so they are made ready by hand.
+    let ready = json!({ "status": { "observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2,
+        "availableReplicas": 2, "conditions": [{ "type": "Available", "status": "True", "reason": "x", "message": "" }] } });
+    wait("the copy is reported as available", async || {
+        // The controller there puts its own numbers in its place.
+        deployments.patch_status("web", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+        site.condition("web", "Available").await.0 == "True"
+    })
+    .await;
+    let resource = site.schedules().get("web").await.unwrap().status.unwrap().resource.unwrap();
+    let resource: serde_json::Value = serde_json::from_str(&resource).unwrap();
+    assert_eq!(resource["readyReplicas"], 2);
+
+    site.schedule("web", &site.deployment("web", 3), json!({})).await;
+    wait("the edit arrives", async || {
+        let status = site.schedules().get("web").await.unwrap().status.unwrap();
+        deployments.get("web").await.unwrap().spec.unwrap().replicas == Some(3) && status.copy_generation == Some(2)
+    })
+    .await;
+
+    // The namespace waits for what is in it.
+    site.schedules().delete("place", &DeleteParams::default()).await.unwrap();
+    wait("it waits", async || site.condition("place", "Deleted").await.2.contains("Deployment")).await;
+    assert_eq!(site.delete("web").await.0, "Deleted");
+    assert!(deployments.get_opt("web").await.unwrap().is_none());
+    assert_eq!(site.released("place").await.0, "Deleted");
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn a_foreign_object_is_left_alone_until_it_may_be_adopted() {
+    let site = Site::set().await;
+    site.make_place().await;
+    let maps: Api<ConfigMap> = site.in_place();
+    let foreign = site.config_map("theirs", &json!({ "a": "1", "b": "2" }));
+    maps.create(&PostParams::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
+    let manifest = site.config_map("theirs", &json!({ "a": "ours" }));
+    site.schedule("theirs", &manifest, json!({})).await;
+    let message = site.until("theirs", "AlreadyExists").await;
+    assert!(message.contains("fleet-scheduler.io/adopt=true"), "{message}");
+    let found = maps.get("theirs").await.unwrap();
+    assert!(found.data == data(&[("a", "1"), ("b", "2")]) && found.labels().is_empty());
+    // A Schedule that is deleted leaves it, too.
+    assert_eq!(site.delete("theirs").await.0, "Deleted");
+    assert_eq!(maps.get("theirs").await.unwrap().uid(), found.uid());
+
+    site.schedule("theirs", &manifest, json!({ "adopt": true, "onDelete": "Keep" })).await;
+    site.until("theirs", "Applied").await;
+    let adopted = maps.get("theirs").await.unwrap();
+    assert_eq!((adopted.uid(), adopted.data.clone()), (found.uid(), data(&[("a", "ours"), ("b", "2")])));
+    assert_eq!(adopted.labels()[LABEL_PLACED_BY], site.placed_by);
+    // And is kept, without our marks.
+    assert_eq!(site.delete("theirs").await.0, "Kept");
+    let kept = maps.get("theirs").await.unwrap();
+    assert!(kept.uid() == found.uid() && kept.labels().is_empty() && kept.annotations().is_empty(), "{kept:?}");
+    site.leave().await;
+}
