@@ -83,7 +83,8 @@ impl Site {
             "metadata": { "name": name, "finalizers": [FINALIZER_AGENT_CLEANUP] },
             "spec": {
                 "hash": fleetctl::api::digest::short(text.as_bytes()), "manifest": text, "applyPolicy": policy,
-                "sourceRef": { "version": version, "kind": kind, "name": name, "uid": "source-1", "generation": 7 },
+                // Of a kind that the scheduler does not watch: it cannot know that there is no such source.
+                "sourceRef": { "version": version, "kind": format!("Test{kind}"), "name": name, "uid": "source-1", "generation": 7 },
             },
         });
         let params = PatchParams::apply("test").force();

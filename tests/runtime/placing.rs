@@ -1,19 +1,21 @@
 //! The scheduler places objects: Schedules, groups, labels, events and the status that comes back, on a real hub.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use fleetctl::api::condition::find;
 use fleetctl::api::labels::{FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, cluster_namespace};
 use fleetctl::api::{Schedule, ScheduleGroup, SchedulePolicy};
 use fleetctl::daemon::metrics::Metrics;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::applicant::{ControlPlane, fresh};
+use crate::membership::Scene;
 use crate::simulated::Simulated;
 use crate::support::{Stage, wait};
 
@@ -207,4 +209,66 @@ async fn a_deployment_goes_where_its_policy_says_and_its_status_comes_back() {
     wait("the Schedule is gone", async || !fleet.copies(&east.name).await.contains_key("Deployment web")).await;
     wait("the group is gone", async || fleet.groups(&policy).await.is_empty()).await;
     fleet.end(&[policy]).await;
+}
+
+/// The whole way, with the real agent and a real member: what a user does with plain kubectl, and what is left of it.
+#[tokio::test]
+async fn what_is_placed_runs_in_the_member_and_ends_with_its_source() {
+    let scene = Scene::set().await;
+    let mut agent = scene.agent("pod-1");
+    agent.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    let hub = scene.stage.hub.client.clone();
+    let (place, policy) = (fresh("shop"), fresh("policy"));
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place, "labels": {"team": place}}});
+    let namespaces: Api<Namespace> = Api::all(hub.clone());
+    namespaces.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
+    let spec = json!({"namespaceSelector": {"matchLabels": {"team": place}},
+        "resourceSelectors": {"labelSelectors": [{}]}, "groupBy": {"labelKey": "app"},
+        "clusterSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.name}}});
+    let body = json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "SchedulePolicy",
+        "metadata": {"name": policy}, "spec": spec});
+    let policies: Api<SchedulePolicy> = Api::all(hub.clone());
+    policies.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
+
+    let meta = |name: &str| json!({"name": name, "namespace": place, "labels": {"app": "web"}});
+    let config: ConfigMap =
+        serde_json::from_value(json!({"metadata": meta("page"), "data": {"index.html": "it runs"}})).unwrap();
+    let secret: Secret =
+        serde_json::from_value(json!({"metadata": meta("key"), "stringData": {"k": "hunter2"}})).unwrap();
+    Api::<ConfigMap>::namespaced(hub.clone(), &place).create(&PostParams::default(), &config).await.unwrap();
+    Api::<Secret>::namespaced(hub.clone(), &place).create(&PostParams::default(), &secret).await.unwrap();
+
+    let member = scene.member.client.clone();
+    let there: Api<Secret> = Api::namespaced(member.clone(), &place);
+    wait("the Secret is in the member", async || there.get_opt("key").await.unwrap().is_some()).await;
+    assert_eq!(there.get("key").await.unwrap().data.unwrap()["k"].0, b"hunter2");
+    let schedules: Api<Schedule> = Api::namespaced(hub.clone(), &cluster_namespace(&scene.name));
+    let all = schedules.list(&ListParams::default()).await.unwrap().items;
+    assert!(all.iter().all(|one| !one.spec.manifest.contains("aHVudGVyMg==")), "no data in a Schedule");
+    let maps: Api<ConfigMap> = Api::namespaced(member.clone(), &place);
+    wait("the ConfigMap is in the member", async || maps.get_opt("page").await.unwrap().is_some()).await;
+
+    let edit = json!({"data": {"index.html": "it still runs"}});
+    let sources: Api<ConfigMap> = Api::namespaced(hub.clone(), &place);
+    sources.patch("page", &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
+    wait("the edit is in the member", async || {
+        maps.get("page").await.unwrap().data.unwrap()["index.html"] == "it still runs"
+    })
+    .await;
+
+    namespaces.delete(&place, &DeleteParams::default()).await.unwrap();
+    wait("the member's namespace is gone", async || {
+        Api::<Namespace>::all(member.clone()).get_opt(&place).await.unwrap().is_none()
+    })
+    .await;
+    wait("no Schedule is left", async || schedules.list(&ListParams::default()).await.unwrap().items.is_empty()).await;
+    policies.delete(&policy, &DeleteParams::default()).await.unwrap();
+    let groups: Api<ScheduleGroup> = Api::all(hub);
+    wait("no group is left", async || {
+        let all = groups.list(&ListParams::default()).await.unwrap().items;
+        all.iter().all(|group| group.spec.policy.name != policy)
+    })
+    .await;
 }

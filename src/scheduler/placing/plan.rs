@@ -62,7 +62,8 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
     let mut draft = Draft::default();
     draft.releases(state, key);
     let Some(source) = state.sources.get(key) else {
-        return draft.remove_all(state, key, true);
+        // Whether an object of a kind that is not watched is gone cannot be known.
+        return if kind_of(key).is_some() { draft.remove_all(state, key, true) } else { draft.finish() };
     };
     match state.assignments.get(key) {
         Some(Assignment::Withdrawn) => return draft.remove_all(state, key, false).with_label(source, None),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::decide::{Decided, ROWS};
 use super::plan::Plan;
@@ -13,14 +13,17 @@ use super::writer::Write;
 use crate::api::group::{DecisionRecord, ObjectRef};
 use crate::api::schedule::conditions;
 use crate::api::{Condition, Schedule, ScheduleGroup, ScheduleGroupStatus, condition};
+use crate::placement::aggregate::{self, CopyStatus};
 use crate::placement::copy::CopyError;
-use crate::placement::facts::ObjectKey;
+use crate::placement::facts::{Facts, ObjectKey};
 
 /// Types of the conditions of a group.
 pub(super) const SCHEDULED: &str = "Scheduled";
 const APPLIED: &str = "Applied";
 const AVAILABLE: &str = "Available";
 
+/// Fields of a source's status that are taken back when no copy has them any more.
+const TAKEN_BACK: [&str; 4] = ["observedGeneration", "conditions", "startTime", "completionTime"];
 /// Longest message of a row.
 const MESSAGE: usize = 1024;
 
@@ -223,24 +226,44 @@ pub(super) fn same(old: Option<&ScheduleGroupStatus>, new: &ScheduleGroupStatus)
 /// Plans the status of a source, as its copies have it.
 pub(super) fn source(state: &State, key: &ObjectKey) -> Plan {
     let Some(source) = state.sources.get(key) else { return Plan::default() };
-    let mut copies = state.copies_of(key);
-    let (Some((_, schedule)), None) = (copies.next(), copies.next()) else { return Plan::default() };
-    let Some(status) = &schedule.status else { return Plan::default() };
-    let Some(Ok(Value::Object(mut resource))) = status.resource.as_deref().map(serde_json::from_str::<Value>) else {
+    let copies: Vec<CopyStatus> = state
+        .copies_of(key)
+        .filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
+        .map(|(at, schedule)| copy_status(cluster_of(at), schedule, &source.facts))
+        .collect();
+    if copies.is_empty() {
         return Plan::default();
-    };
-    let observed = resource.remove("observedGeneration").and_then(|value| value.as_i64());
-    if is_applied(schedule)
-        && status.applied_generation == Some(source.facts.generation)
-        && observed == status.copy_generation
-    {
-        resource.insert("observedGeneration".to_owned(), source.facts.generation.into());
     }
-    let new = Value::Object(resource);
-    if is_within(&new, &source.status) {
+    let placed: i64 = state.copies_of(key).filter_map(|(_, schedule)| schedule.spec.share.as_ref()?.replicas).sum();
+    let is_divided = state
+        .copies_of(key)
+        .any(|(_, schedule)| schedule.spec.share.as_ref().is_some_and(|share| share.replicas.is_some()));
+    let all = aggregate::Source {
+        kind: key.kind(),
+        generation: source.facts.generation,
+        duplicate: !is_divided && copies.len() > 1,
+        withheld: if is_divided { (source.facts.workload.pods() - placed).max(0) } else { 0 },
+        copies: &copies,
+    };
+    let new = Value::Object(all.status());
+    let is_gone = |field: &str| new.get(field).is_none() && source.status.get(field).is_some();
+    let same = is_within(&new, &source.status) && !TAKEN_BACK.iter().any(|field| is_gone(field));
+    if new.as_object().is_none_or(Map::is_empty) || same {
         return Plan::default();
     }
     Plan { stages: vec![vec![Write::Status(source.address.clone(), new)]], ..Plan::default() }
+}
+
+/// What a Schedule reports of its copy; applied counts only for the newest generation of the source.
+fn copy_status(cluster: &str, schedule: &Schedule, facts: &Facts) -> CopyStatus {
+    let status = schedule.status.as_ref();
+    let resource = status.and_then(|status| status.resource.as_deref());
+    CopyStatus {
+        cluster: cluster.to_owned(),
+        applied: is_applied(schedule) && status.and_then(|status| status.applied_generation) == Some(facts.generation),
+        generation: status.and_then(|status| status.copy_generation).unwrap_or_default(),
+        status: resource.and_then(|text| serde_json::from_str(text).ok()),
+    }
 }
 
 /// Whether everything in `new` is in `old` already.
