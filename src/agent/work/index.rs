@@ -55,7 +55,7 @@ impl Seen {
             placed_by: label(object, LABEL_PLACED_BY).map(str::to_owned),
             schedule_uid: annotation(object, ANNOTATION_SCHEDULE_UID).map(str::to_owned),
             adopted: annotation(object, ANNOTATION_ADOPTED) == Some("true"),
-            fields: owned_fields(object),
+            fields: digest::short(owned_fields(object).map(Value::to_string).unwrap_or_default().as_bytes()),
             manager: managers_and_scalers(object).into_iter().find(|manager| manager != AGENT_MANAGER),
             resource: resource::part(object),
             status: evaluate(object, None),
@@ -65,15 +65,14 @@ impl Seen {
     }
 }
 
-/// The digest of the entry that holds what the agent applied; of nothing where there is none.
-fn owned_fields(object: &Value) -> String {
+/// Returns the fields that the agent applied; `None` where there is no such entry.
+pub fn owned_fields(object: &Value) -> Option<&Value> {
     let entry = list(object, "/metadata/managedFields").iter().find(|entry| {
         text(entry, "/manager") == Some(AGENT_MANAGER)
             && text(entry, "/operation") == Some("Apply")
             && text(entry, "/subresource").unwrap_or_default().is_empty()
     });
-    let fields = entry.and_then(|entry| entry.get("fieldsV1")).map(Value::to_string).unwrap_or_default();
-    digest::short(fields.as_bytes())
+    entry?.get("fieldsV1")
 }
 
 /// All copies that were seen.
