@@ -225,10 +225,15 @@ impl Worker {
         entry.finished = seen.finished;
         status::seen(&mut entry.status, seen, wall);
         entry.changed(now);
-        let changed = seen.version > baseline.version && seen.fields != baseline.fields;
-        if changed && !seen.terminating {
-            let corrected = entry.drifted(seen.manager.as_deref(), false, now, wall);
-            count_drift(&self.metrics, key, seen.manager.as_deref(), corrected);
+        if seen.version <= baseline.version || seen.terminating {
+            return;
+        }
+        if seen.fields != baseline.fields {
+            let manager = seen.changed_by(&baseline.managers);
+            let corrected = entry.drifted(manager, false, now, wall);
+            count_drift(&self.metrics, key, manager, corrected);
+        } else if let Some(baseline) = &mut entry.baseline {
+            baseline.managers.clone_from(&seen.managers);
         }
     }
 
