@@ -101,6 +101,7 @@ impl Session {
             cluster: reporter.name.clone(),
             lease: lease.clone(),
             metrics: self.metrics.clone(),
+            orphan_grace: Duration::from_secs(self.args.orphan_grace_seconds),
         };
         tasks.spawn(work.run());
         tasks.spawn(report_readiness(reporter.clone(), lease.clone(), self.store.clone()));

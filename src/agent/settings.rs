@@ -89,6 +89,10 @@ pub struct Args {
     #[arg(long, default_value_t = 90 * 86_400, value_name = "SECONDS", hide = true)]
     pub certificate_seconds: i32,
 
+    /// Time after which copies without a Schedule are deleted, in seconds
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", hide = true)]
+    pub orphan_grace_seconds: u64,
+
     /// Address of /healthz, /readyz and /metrics
     #[arg(long, env = "FLEET_ADMIN_ADDRESS", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub admin_address: SocketAddr,

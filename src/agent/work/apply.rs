@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::delete::{self, Removal};
 use super::fields;
+use super::index::owned_fields;
 use super::problem::{Problem, answer_of};
 use super::task::{CopyKey, Target, Task};
 use crate::api::Schedule;
@@ -21,10 +22,13 @@ use crate::api::labels::{
 use crate::api::placeable::Placeable;
 use crate::api::schedule::applied;
 use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::managed_fields::{extract, merge};
 use crate::k8s::object::{annotation, is_terminating, label, uid};
 
 /// `resourceVersion` of no object: the API server's store begins at a higher one.
 const NO_VERSION: &str = "1";
+/// Field manager of what is left to others, until they set it.
+const LEFT_MANAGER: &str = "fleet-agent-left";
 /// Largest number of fields that are left out because the API server does not know them.
 const MOST_DROPPED: usize = 16;
 
@@ -164,6 +168,7 @@ async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value
         }
     };
     if let Some(uid) = &job.uid {
+        hand_over(context, job, target).await.map_err(|error| failed(&error))?;
         match send(context, target, manifest, ("uid", uid), true).await {
             Ok(object) => return Ok((object, false)),
             // It was deleted, or another object has its name.
@@ -202,6 +207,40 @@ async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value
     let found_uid = uid(&found).to_owned();
     let object = send(context, target, &manifest, ("uid", &found_uid), true).await.map_err(|error| failed(&error))?;
     Ok((object, false))
+}
+
+/// Hands the fields that are left to others from now on over to another manager: a field that nobody owns any more is reset by
+/// the API server.
+async fn hand_over(context: &Context, job: &Job, target: &Target) -> Result<(), CallError> {
+    let left = &job.task.policy.leave_fields;
+    if left.is_empty() {
+        return Ok(());
+    }
+    let Some(found) = call(context.copies(target).get_opt(&target.key.name)).await? else { return Ok(()) };
+    let found = value(target, &found);
+    let Some(fields) = owned_fields(&found) else { return Ok(()) };
+    let owned = extract(&found, fields);
+    let mut object = Value::Null;
+    for field in left.iter().filter_map(|path| fields::only(&owned, path)) {
+        merge(&mut object, &field);
+    }
+    if object.is_null() {
+        return Ok(());
+    }
+    merge(
+        &mut object,
+        &json!({
+            "apiVersion": target.api_version, "kind": target.key.kind,
+            "metadata": { "name": target.key.name, "namespace": target.key.namespace, "uid": uid(&found) },
+        }),
+    );
+    let params = PatchParams::apply(LEFT_MANAGER);
+    match call(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await {
+        Ok(_) => Ok(()),
+        // Somebody changed it in this moment, and owns it now.
+        Err(error) if error.is_conflict() => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn already_exists(key: &CopyKey, found: &Value) -> Problem {

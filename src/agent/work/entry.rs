@@ -1,5 +1,6 @@
 //! One Schedule with all that the agent knows of it: what was applied, what went wrong, and when it goes on.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -32,6 +33,8 @@ pub struct Baseline {
     pub version: u64,
     /// Digest of the fields.
     pub fields: String,
+    /// The other managers when they were last known to have left these fields alone.
+    pub managers: BTreeMap<String, String>,
 }
 
 /// A Schedule.
@@ -160,6 +163,7 @@ impl Entry {
                     uid: seen.uid.clone(),
                     version: seen.version,
                     fields: seen.fields.clone(),
+                    managers: seen.managers.clone(),
                 });
                 if let Some(seen) = seen {
                     self.adopted = seen.adopted;

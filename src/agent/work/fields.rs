@@ -3,7 +3,7 @@
 //! Two notations are read: that of annotations (`spec.template`, `[2]`, `[name=x]`, `['dotted/key']`), and that in which API
 //! servers name a field (`.spec.containers[name="c"].x`, `[containerPort=80,protocol="TCP"]`).
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Marks a field that an API server's schema lacks, in its answer to an apply.
 const NOT_DECLARED: &str = ": field not declared in schema";
@@ -39,6 +39,17 @@ pub fn remove(object: &mut Value, path: &str) -> bool {
         }
         _ => false,
     }
+}
+
+/// Returns an object with nothing but the field at `path` of another; `None` where there is none, or where it is in a list.
+pub fn only(object: &Value, path: &str) -> Option<Value> {
+    let names = parse(path)?.into_iter().map(|step| match step {
+        Step::Field(name) => Some(name),
+        Step::Index(_) | Step::Item(_) => None,
+    });
+    let names = names.collect::<Option<Vec<_>>>()?;
+    let found = names.iter().try_fold(object, |place, name| place.get(name))?;
+    Some(names.into_iter().rev().fold(found.clone(), |value, name| json!({ name: value })))
 }
 
 enum Position {
@@ -156,7 +167,6 @@ pub fn not_declared(message: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn both_notations_lead_to_the_field() {
@@ -202,6 +212,14 @@ mod tests {
             assert!(!remove(&mut same, path), "{path}");
             assert_eq!(same, object, "{path}");
         }
+    }
+
+    #[test]
+    fn one_field_is_taken_out_of_an_object() {
+        let object = json!({"spec": {"replicas": 2, "items": [{"name": "a"}], "other": 1}});
+        assert_eq!(only(&object, ".spec.replicas"), Some(json!({"spec": {"replicas": 2}})));
+        assert_eq!(only(&object, "spec.nothing"), None);
+        assert_eq!(only(&object, "spec.items[name=a]"), None);
     }
 
     /// Answers of API servers of 1.25 and 1.31.

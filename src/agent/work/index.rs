@@ -9,7 +9,6 @@ use super::task::CopyKey;
 use crate::api::digest;
 use crate::api::labels::{AGENT_MANAGER, ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::diagnose::kstatus::{Status, evaluate};
-use crate::k8s::managed_fields::managers_and_scalers;
 use crate::k8s::object::{annotation, is_terminating, label, list, number, text, uid};
 
 /// An object as it was last seen.
@@ -31,8 +30,8 @@ pub struct Seen {
     pub adopted: bool,
     /// Digest of the set of fields that the agent owns; it changes when somebody takes or removes one.
     pub fields: String,
-    /// Foreign field manager that wrote it last.
-    pub manager: Option<String>,
+    /// The other field managers, each with a digest of its fields and of the time at which it changed them.
+    pub managers: BTreeMap<String, String>,
     /// The part of its status that is reported.
     pub resource: Option<Map<String, Value>>,
     /// Whether it is available, by the rules of its kind.
@@ -55,8 +54,8 @@ impl Seen {
             placed_by: label(object, LABEL_PLACED_BY).map(str::to_owned),
             schedule_uid: annotation(object, ANNOTATION_SCHEDULE_UID).map(str::to_owned),
             adopted: annotation(object, ANNOTATION_ADOPTED) == Some("true"),
-            fields: owned_fields(object),
-            manager: managers_and_scalers(object).into_iter().find(|manager| manager != AGENT_MANAGER),
+            fields: digest::short(owned_fields(object).map(Value::to_string).unwrap_or_default().as_bytes()),
+            managers: other_managers(object),
             resource: resource::part(object),
             status: evaluate(object, None),
             finished: is_finished(object),
@@ -65,15 +64,37 @@ impl Seen {
     }
 }
 
-/// The digest of the entry that holds what the agent applied; of nothing where there is none.
-fn owned_fields(object: &Value) -> String {
+/// Returns the fields that the agent applied; `None` where there is no such entry.
+pub fn owned_fields(object: &Value) -> Option<&Value> {
     let entry = list(object, "/metadata/managedFields").iter().find(|entry| {
         text(entry, "/manager") == Some(AGENT_MANAGER)
             && text(entry, "/operation") == Some("Apply")
             && text(entry, "/subresource").unwrap_or_default().is_empty()
     });
-    let fields = entry.and_then(|entry| entry.get("fieldsV1")).map(Value::to_string).unwrap_or_default();
-    digest::short(fields.as_bytes())
+    entry?.get("fieldsV1")
+}
+
+/// Returns the managers beside the agent, without those that only write the status.
+fn other_managers(object: &Value) -> BTreeMap<String, String> {
+    let mut managers: BTreeMap<String, String> = BTreeMap::new();
+    for entry in list(object, "/metadata/managedFields") {
+        let name = text(entry, "/manager").unwrap_or_default();
+        if name != AGENT_MANAGER && text(entry, "/subresource") != Some("status") {
+            let fields = entry.get("fieldsV1").map(Value::to_string).unwrap_or_default();
+            let time = text(entry, "/time").unwrap_or_default();
+            let known = managers.entry(name.to_owned()).or_default();
+            *known = digest::short(format!("{known}{time}{fields}").as_bytes());
+        }
+    }
+    managers
+}
+
+impl Seen {
+    /// Returns the manager that changed the object since `before`; `None` where that cannot be told, as where a field was
+    /// removed.
+    pub fn changed_by(&self, before: &BTreeMap<String, String>) -> Option<&str> {
+        self.managers.iter().find(|(name, fields)| before.get(*name) != Some(fields)).map(|(name, _)| name.as_str())
+    }
 }
 
 /// All copies that were seen.
@@ -152,7 +173,9 @@ mod tests {
         let [whole, again, less] = [&whole, &whole, &less].map(|fields| Seen::of(&object("1", fields)));
         assert_eq!(whole.fields, again.fields);
         assert_ne!(whole.fields, less.fields);
-        assert_eq!((less.manager.as_deref(), less.placed_by.as_deref()), (Some("kubectl-edit"), Some("0a1b2c3d")));
+        assert_eq!(less.placed_by.as_deref(), Some("0a1b2c3d"));
+        assert_eq!(less.changed_by(&whole.managers), None);
+        assert_eq!(less.changed_by(&BTreeMap::new()), Some("kubectl-edit"));
     }
 
     #[test]

@@ -9,8 +9,10 @@ pub mod drift;
 pub mod entry;
 pub mod fields;
 pub mod index;
+pub mod orphans;
 pub mod problem;
 pub mod resource;
+mod results;
 pub mod status;
 pub mod task;
 pub mod watch;
@@ -43,6 +45,8 @@ pub struct Work {
     pub lease: channel::Receiver<LeaseStatus>,
     /// Metrics.
     pub metrics: Metrics,
+    /// Time after which copies without a Schedule are deleted.
+    pub orphan_grace: Duration,
 }
 
 impl Work {
@@ -57,7 +61,7 @@ impl Work {
             let mut lease = self.lease.clone();
             let passive = async { lease.wait_for(|lease| matches!(lease, LeaseStatus::Passive { .. })).await.is_err() };
             tokio::select! {
-                () = Worker::new(context, self.metrics.clone()).run() => {}
+                () = Worker::new(context, self.metrics.clone(), self.orphan_grace).run() => {}
                 closed = passive => if closed { return },
             }
         }

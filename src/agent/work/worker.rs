@@ -12,15 +12,17 @@ use super::apply::{Applied, Context, Job, apply};
 use super::delete::{Removed, is_listed, remove};
 use super::entry::Entry;
 use super::index::{Index, Seen};
+use super::orphans::{self, Copy, Orphans};
 use super::problem::Problem;
 use super::status;
 use super::task::{CopyKey, Task};
 use super::watch::{self, Change, Input};
 use crate::api::condition::{Condition, find};
 use crate::api::placeable::Placeable;
-use crate::api::schedule::{ScheduleStatus, applied, conditions};
+use crate::api::schedule::{ScheduleStatus, conditions};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
+use crate::k8s::backoff::jittered;
 use crate::k8s::daemon_client::CallError;
 
 /// Number of copies that are applied or removed at once.
@@ -31,37 +33,43 @@ const WRITES_AT_ONCE: usize = 8;
 const IDLE: Duration = Duration::from_secs(60);
 
 /// The end of an operation.
-enum Done {
+pub(super) enum Done {
     Applied { name: String, task: Task, took: Duration, result: Result<Applied, Problem> },
     Removed { name: String, uid: String, result: Result<Removed, Problem> },
+    Listed(Result<Vec<Copy>, CallError>),
+    OrphansDeleted(anyhow::Result<Vec<CopyKey>>),
     Written { name: String, uid: String, status: ScheduleStatus, result: Result<(), CallError> },
 }
 
 /// All Schedules and copies.
 pub struct Worker {
-    context: Context,
-    metrics: Metrics,
-    inputs: (Sender<Input>, Receiver<Input>),
-    entries: BTreeMap<String, Entry>,
+    pub(super) context: Context,
+    pub(super) metrics: Metrics,
+    pub(super) inputs: (Sender<Input>, Receiver<Input>),
+    pub(super) entries: BTreeMap<String, Entry>,
     /// The Schedule of each object.
-    by_key: BTreeMap<CopyKey, String>,
-    index: Index,
+    pub(super) by_key: BTreeMap<CopyKey, String>,
+    pub(super) index: Index,
     /// Kinds that are watched, as group and kind.
-    watched: BTreeSet<(&'static str, &'static str)>,
-    watches: JoinSet<()>,
-    operations: JoinSet<Done>,
-    working: usize,
-    writing: usize,
-    logged: OnChange,
+    pub(super) watched: BTreeSet<(&'static str, &'static str)>,
+    pub(super) watches: JoinSet<()>,
+    pub(super) operations: JoinSet<Done>,
+    pub(super) working: usize,
+    pub(super) writing: usize,
+    pub(super) logged: OnChange,
+    pub(super) orphans: Orphans,
+    pub(super) orphan_grace: Duration,
+    /// When copies are listed to find those without a Schedule.
+    pub(super) list_at: Option<Instant>,
     /// The first list of Schedules is complete.
-    synced: bool,
+    pub(super) synced: bool,
     /// All Schedules of that list were tried.
-    begun: bool,
+    pub(super) begun: bool,
 }
 
 impl Worker {
     /// Creates a worker that knows nothing yet.
-    pub fn new(context: Context, metrics: Metrics) -> Self {
+    pub fn new(context: Context, metrics: Metrics, orphan_grace: Duration) -> Self {
         Self {
             context,
             metrics,
@@ -75,6 +83,9 @@ impl Worker {
             working: 0,
             writing: 0,
             logged: OnChange::default(),
+            orphans: Orphans::default(),
+            orphan_grace,
+            list_at: None,
             synced: false,
             begun: false,
         }
@@ -87,6 +98,7 @@ impl Worker {
             let now = Instant::now();
             self.start_work(now);
             self.start_writes(now);
+            self.start_listing(now);
             let wake = self.next_time(now);
             tokio::select! {
                 input = self.inputs.1.recv() => match input {
@@ -102,7 +114,7 @@ impl Worker {
 
     /// Returns when there is something to do next, unless something happens before.
     fn next_time(&self, now: Instant) -> Instant {
-        let mut next = now + IDLE;
+        let mut next = (now + IDLE).min(self.list_at.unwrap_or(now + IDLE));
         for entry in self.entries.values() {
             let work = entry.next.filter(|_| !entry.running && self.working < AT_ONCE);
             let write = entry.write_at.filter(|_| !entry.writing && self.writing < WRITES_AT_ONCE);
@@ -127,6 +139,7 @@ impl Worker {
                     self.take(task, status, now);
                 }
                 if !std::mem::replace(&mut self.synced, true) {
+                    self.list_at = Some(now);
                     tracing::info!(schedules = self.entries.len(), "the Schedules of this cluster are known");
                 }
             }
@@ -197,7 +210,7 @@ impl Worker {
     }
 
     /// Follows a copy that changed.
-    fn on_copy(&mut self, key: &CopyKey) {
+    pub(super) fn on_copy(&mut self, key: &CopyKey) {
         let (now, wall) = (Instant::now(), Timestamp::now());
         let Some(seen) = self.index.get(key) else { return };
         let Some(entry) = entry_of(&self.by_key, &mut self.entries, key) else { return };
@@ -212,10 +225,15 @@ impl Worker {
         entry.finished = seen.finished;
         status::seen(&mut entry.status, seen, wall);
         entry.changed(now);
-        let changed = seen.version > baseline.version && seen.fields != baseline.fields;
-        if changed && !seen.terminating {
-            let corrected = entry.drifted(seen.manager.as_deref(), false, now, wall);
-            count_drift(&self.metrics, key, seen.manager.as_deref(), corrected);
+        if seen.version <= baseline.version || seen.terminating {
+            return;
+        }
+        if seen.fields != baseline.fields {
+            let manager = seen.changed_by(&baseline.managers);
+            let corrected = entry.drifted(manager, false, now, wall);
+            count_drift(&self.metrics, key, manager, corrected);
+        } else if let Some(baseline) = &mut entry.baseline {
+            baseline.managers.clone_from(&seen.managers);
         }
     }
 
@@ -313,86 +331,17 @@ impl Worker {
         }
     }
 
-    fn on_done(&mut self, done: Done) {
-        let now = Instant::now();
-        match done {
-            Done::Applied { name, task, took, result } => {
-                self.working -= 1;
-                self.metrics.observe("fleet_agent_apply_seconds", "How long it took to apply a copy.", took);
-                let word = result.as_ref().map_or_else(|problem| problem.reason, |_| applied::APPLIED);
-                self.metrics.count("fleet_agent_applies_total", "Copies applied.", &[("result", word)]);
-                self.on_applied(&name, &task, result, now);
-            }
-            Done::Removed { name, uid, result } => {
-                self.working -= 1;
-                if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.task.uid == uid) {
-                    tracing::debug!(schedule = name, ?result, "removal");
-                    entry.removal(result, now, Timestamp::now());
-                }
-            }
-            Done::Written { name, uid, status, result } => {
-                self.writing -= 1;
-                if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.task.uid == uid) {
-                    let failure = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
-                    if self.logged.changed("status", &failure) && !failure.is_empty() {
-                        tracing::warn!(error = failure, schedule = name, "writing a status failed; will retry");
-                    }
-                    entry.written(result.is_ok().then_some(status), now);
-                }
-            }
-        }
-    }
-
-    fn on_applied(&mut self, name: &str, task: &Task, result: Result<Applied, Problem>, now: Instant) {
-        let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.task.uid == task.uid) else { return };
-        let before = entry.reason().to_owned();
-        let result = result.map(|applied| {
-            entry.dropped = applied.dropped;
-            (!applied.left).then(|| Seen::of(&applied.object))
-        });
-        let missing = matches!(&result, Err(problem) if problem.reason == applied::NAMESPACE_MISSING);
-        let is_applied = result.is_ok();
-        let seen = match &result {
-            Ok(seen) => seen.clone(),
-            Err(_) => None,
-        };
-        entry.applied(result.as_ref().map(Option::as_ref).map_err(Clone::clone), task, now, Timestamp::now());
-        if before != entry.reason() {
-            let message = find(&entry.status.conditions, conditions::APPLIED).map(|c| c.message.as_str());
-            tracing::info!(schedule = name, reason = entry.reason(), message, "copy");
-        }
-        let Some(key) = task.key() else { return };
-        if let Some(seen) = seen
-            && task.target.as_ref().is_ok_and(|target| is_listed(target.kind))
-        {
-            self.index.put(key.clone(), seen);
-            // What was seen while it was applied.
-            self.on_copy(key);
-        }
-        if key.is_core("Namespace") && is_applied {
-            self.wake_namespace(&key.name, now);
-        }
-        if missing && let Some(namespace) = &key.namespace {
-            let key = CopyKey::namespace(namespace);
-            let known = self.index.get(&key).is_some();
-            if let Some(entry) = entry_of(&self.by_key, &mut self.entries, &key).filter(|entry| !known && entry.tried) {
-                entry.work_at(now);
-            }
-        }
-    }
-
-    /// Has all that waits for a namespace tried again.
-    fn wake_namespace(&mut self, namespace: &str, now: Instant) {
-        for entry in self.entries.values_mut() {
-            let is_inside = entry.task.key().and_then(|key| key.namespace.as_deref()) == Some(namespace);
-            if is_inside && !entry.task.deleting && entry.reason() == applied::NAMESPACE_MISSING {
-                entry.work_at(now);
-            }
+    /// Lists the copies from time to time, to find those without a Schedule.
+    fn start_listing(&mut self, now: Instant) {
+        if self.list_at.is_some_and(|at| at <= now) {
+            self.list_at = Some(now + jittered(self.orphan_grace / 2, 0.1));
+            let context = self.context.clone();
+            self.operations.spawn(async move { Done::Listed(orphans::copies(&context).await) });
         }
     }
 }
 
-fn entry_of<'e>(
+pub(super) fn entry_of<'e>(
     by_key: &BTreeMap<CopyKey, String>,
     entries: &'e mut BTreeMap<String, Entry>,
     key: &CopyKey,

@@ -1,5 +1,10 @@
 //! Copies: a Schedule that is made by hand in the hub, the real agent, and a real member API server.
 
+mod answers;
+mod drift;
+mod faults;
+mod rights;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,8 +13,7 @@ use fleetctl::api::Schedule;
 use fleetctl::api::condition::find;
 use fleetctl::api::labels::{ANNOTATION_SCHEDULE_UID, FINALIZER_AGENT_CLEANUP, LABEL_PLACED_BY};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -76,6 +80,11 @@ impl Site {
 
     /// Creates a Schedule, or changes it.
     async fn schedule(&self, name: &str, manifest: &Value, policy: Value) {
+        self.schedule_of("source-1", name, manifest, policy).await;
+    }
+
+    /// The same of a source with some UID.
+    async fn schedule_of(&self, source: &str, name: &str, manifest: &Value, policy: Value) {
         let text = manifest.to_string();
         let [kind, version] = ["kind", "apiVersion"].map(|key| manifest[key].as_str().unwrap().to_owned());
         let schedule = json!({
@@ -84,7 +93,7 @@ impl Site {
             "spec": {
                 "hash": fleetctl::api::digest::short(text.as_bytes()), "manifest": text, "applyPolicy": policy,
                 // Of a kind that the scheduler does not watch: it cannot know that there is no such source.
-                "sourceRef": { "version": version, "kind": format!("Test{kind}"), "name": name, "uid": "source-1", "generation": 7 },
+                "sourceRef": { "version": version, "kind": format!("Test{kind}"), "name": name, "uid": source, "generation": 7 },
             },
         });
         let params = PatchParams::apply("test").force();

@@ -1,0 +1,163 @@
+//! Copies without a Schedule: deleted when they were without one for long, and only where it is certain that the control plane
+//! does not have it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ListParams, PartialObjectMeta};
+use kube::{Api, ResourceExt as _};
+use tokio::time::Instant;
+
+use super::apply::Context;
+use super::delete::{Removed, is_listed, remove};
+use super::task::{CopyKey, Target, Task};
+use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
+use crate::api::placeable::{self, PLACEABLE};
+use crate::api::schedule::ApplyPolicy;
+use crate::api::{Cluster, Schedule};
+use crate::k8s::daemon_client::{CallError, call};
+
+/// Number of objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// A copy, as a list of metadata shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copy {
+    /// The object.
+    pub key: CopyKey,
+    /// Its UID.
+    pub uid: String,
+    /// UID of its Schedule.
+    pub schedule_uid: String,
+}
+
+/// Lists all copies of this control plane; Secrets may not be listed.
+///
+/// # Errors
+/// The first list that failed: half of what there is proves nothing.
+pub async fn copies(context: &Context) -> Result<Vec<Copy>, CallError> {
+    let mut copies = Vec::new();
+    for kind in PLACEABLE.iter().filter(|kind| is_listed(kind)) {
+        let api = context.all(kind);
+        let label = format!("{LABEL_PLACED_BY}={}", context.placed_by);
+        let mut page = ListParams::default().labels(&label).limit(PAGE);
+        loop {
+            let found = match call(api.list_metadata(&page)).await {
+                Ok(found) => found,
+                // The kind is not served.
+                Err(error) if error.is_not_found() => break,
+                Err(error) => return Err(error),
+            };
+            let living = found.items.iter().filter(|object| object.metadata.deletion_timestamp.is_none());
+            copies.extend(living.map(|object| Copy {
+                key: CopyKey::new(kind, object.namespace().as_deref(), &object.name_any()),
+                uid: object.uid().unwrap_or_default(),
+                schedule_uid: object.annotations().get(ANNOTATION_SCHEDULE_UID).cloned().unwrap_or_default(),
+            }));
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page.continue_token = Some(token),
+                None => break,
+            }
+        }
+    }
+    Ok(copies)
+}
+
+/// Since when copies have had no Schedule.
+#[derive(Debug, Default)]
+pub struct Orphans {
+    since: BTreeMap<String, Instant>,
+}
+
+impl Orphans {
+    /// Takes the copies that are there now and have no Schedule. Returns those that have had none for as long as `grace`.
+    pub fn due(&mut self, orphans: Vec<Copy>, grace: Duration, now: Instant) -> Vec<Copy> {
+        let uids: BTreeSet<String> = orphans.iter().map(|copy| copy.uid.clone()).collect();
+        self.since.retain(|uid, _| uids.contains(uid));
+        let is_due = |copy: &Copy| {
+            let since = *self.since.entry(copy.uid.clone()).or_insert(now);
+            now.duration_since(since) >= grace
+        };
+        orphans.into_iter().filter(is_due).collect()
+    }
+}
+
+/// Deletes copies whose Schedule the control plane does not have, those that hold others last. Returns the deleted ones.
+///
+/// # Errors
+/// The control plane cannot be asked, is another one, or does not know this cluster.
+pub async fn delete(context: &Context, mut orphans: Vec<Copy>) -> anyhow::Result<Vec<CopyKey>> {
+    let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
+    let found = call(namespaces.get_metadata("kube-system")).await?;
+    anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "this is another control plane");
+    let clusters: Api<Cluster> = Api::all(context.control_plane.clone());
+    let cluster = call(clusters.get_metadata(&context.cluster)).await?;
+    anyhow::ensure!(cluster.metadata.deletion_timestamp.is_none(), "the Cluster is being deleted");
+    let known = schedule_uids(context).await?;
+    orphans.retain(|copy| !known.contains(&copy.schedule_uid));
+    orphans.sort_by_key(|copy| std::cmp::Reverse(placeable::find(copy.key.group, copy.key.kind).map(|kind| kind.wave)));
+    let mut deleted = Vec::new();
+    for copy in orphans {
+        let Some(task) = task(&copy) else { continue };
+        match remove(context, &task, Some(&copy.uid)).await {
+            Ok(Removed::Done { .. }) => deleted.push(copy.key),
+            Ok(Removed::Waiting(why)) => tracing::debug!(copy = %copy.key, why, "an orphaned copy is not gone yet"),
+            Err(problem) => {
+                tracing::warn!(copy = %copy.key, why = problem.message, "an orphaned copy cannot be deleted");
+            }
+        }
+    }
+    Ok(deleted)
+}
+
+/// Lists the UIDs of all Schedules, from the store itself.
+async fn schedule_uids(context: &Context) -> Result<BTreeSet<String>, CallError> {
+    let mut uids = BTreeSet::new();
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let found = call(context.schedules().list_metadata(&page)).await?;
+        uids.extend(found.items.iter().filter_map(PartialObjectMeta::<Schedule>::uid));
+        match found.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page.continue_token = Some(token),
+            None => return Ok(uids),
+        }
+    }
+}
+
+/// The task that removes an orphaned copy.
+fn task(copy: &Copy) -> Option<Task> {
+    let kind = placeable::find(copy.key.group, copy.key.kind)?;
+    Some(Task {
+        name: copy.key.to_string(),
+        uid: copy.schedule_uid.clone(),
+        hash: String::new(),
+        content: String::new(),
+        manifest: "".into(),
+        target: Ok(Target { key: copy.key.clone(), kind, api_version: kind.api_version() }),
+        source_uid: String::new(),
+        source_generation: 0,
+        policy: ApplyPolicy::default(),
+        deleting: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(uid: &str) -> Copy {
+        Copy { key: CopyKey::namespace("n"), uid: uid.to_owned(), schedule_uid: String::new() }
+    }
+
+    #[test]
+    fn an_orphan_is_due_after_the_whole_grace_without_a_break() {
+        let (grace, start) = (Duration::from_secs(600), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut orphans = Orphans::default();
+        assert!(orphans.due(vec![copy("a"), copy("b")], grace, at(0)).is_empty());
+        assert!(orphans.due(vec![copy("a")], grace, at(599)).is_empty());
+        assert_eq!(orphans.due(vec![copy("a"), copy("b")], grace, at(600)), [copy("a")], "b had a Schedule in between");
+        assert_eq!(orphans.due(vec![copy("b")], grace, at(1200)), [copy("b")]);
+    }
+}

@@ -1,0 +1,116 @@
+//! What follows from the end of an operation.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::apply::Applied;
+use super::delete::is_listed;
+use super::index::Seen;
+use super::orphans::{self, Copy};
+use super::problem::Problem;
+use super::task::{CopyKey, Task};
+use super::worker::{Done, Worker, entry_of};
+use crate::api::condition::find;
+use crate::api::schedule::{applied, conditions};
+
+impl Worker {
+    pub(super) fn on_done(&mut self, done: Done) {
+        let now = Instant::now();
+        match done {
+            Done::Applied { name, task, took, result } => {
+                self.working -= 1;
+                self.metrics.observe("fleet_agent_apply_seconds", "How long it took to apply a copy.", took);
+                let word = result.as_ref().map_or_else(|problem| problem.reason, |_| applied::APPLIED);
+                self.metrics.count("fleet_agent_applies_total", "Copies applied.", &[("result", word)]);
+                self.on_applied(&name, &task, result, now);
+            }
+            Done::Removed { name, uid, result } => {
+                self.working -= 1;
+                if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.task.uid == uid) {
+                    tracing::debug!(schedule = name, ?result, "removal");
+                    entry.removal(result, now, Timestamp::now());
+                }
+            }
+            Done::Listed(Ok(copies)) => {
+                let known: BTreeSet<&str> = self.entries.values().map(|entry| entry.task.uid.as_str()).collect();
+                let has_none =
+                    |copy: &Copy| !known.contains(copy.schedule_uid.as_str()) && !self.by_key.contains_key(&copy.key);
+                let orphans = copies.into_iter().filter(has_none).collect();
+                let due = self.orphans.due(orphans, self.orphan_grace, now);
+                if !due.is_empty() {
+                    let context = self.context.clone();
+                    self.operations.spawn(async move { Done::OrphansDeleted(orphans::delete(&context, due).await) });
+                }
+            }
+            Done::Listed(Err(error)) => tracing::debug!(%error, "copies cannot be listed"),
+            Done::OrphansDeleted(Ok(deleted)) => {
+                for copy in deleted {
+                    tracing::warn!(%copy, "a copy without a Schedule was deleted");
+                }
+            }
+            Done::OrphansDeleted(Err(error)) => {
+                tracing::warn!(%error, "copies without a Schedule are not deleted, because the control plane is not certain");
+            }
+            Done::Written { name, uid, status, result } => {
+                self.writing -= 1;
+                if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.task.uid == uid) {
+                    let failure = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+                    if self.logged.changed("status", &failure) && !failure.is_empty() {
+                        tracing::warn!(error = failure, schedule = name, "writing a status failed; will retry");
+                    }
+                    entry.written(result.is_ok().then_some(status), now);
+                }
+            }
+        }
+    }
+
+    fn on_applied(&mut self, name: &str, task: &Task, result: Result<Applied, Problem>, now: Instant) {
+        let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.task.uid == task.uid) else { return };
+        let before = entry.reason().to_owned();
+        let result = result.map(|applied| {
+            entry.dropped = applied.dropped;
+            (!applied.left).then(|| Seen::of(&applied.object))
+        });
+        let missing = matches!(&result, Err(problem) if problem.reason == applied::NAMESPACE_MISSING);
+        let is_applied = result.is_ok();
+        let seen = match &result {
+            Ok(seen) => seen.clone(),
+            Err(_) => None,
+        };
+        entry.applied(result.as_ref().map(Option::as_ref).map_err(Clone::clone), task, now, Timestamp::now());
+        if before != entry.reason() {
+            let message = find(&entry.status.conditions, conditions::APPLIED).map(|c| c.message.as_str());
+            tracing::info!(schedule = name, reason = entry.reason(), message, "copy");
+        }
+        let Some(key) = task.key() else { return };
+        if let Some(seen) = seen
+            && task.target.as_ref().is_ok_and(|target| is_listed(target.kind))
+        {
+            self.index.put(key.clone(), seen);
+            // What was seen while it was applied.
+            self.on_copy(key);
+        }
+        if key.is_core("Namespace") && is_applied {
+            self.wake_namespace(&key.name, now);
+        }
+        if missing && let Some(namespace) = &key.namespace {
+            let key = CopyKey::namespace(namespace);
+            let known = self.index.get(&key).is_some();
+            if let Some(entry) = entry_of(&self.by_key, &mut self.entries, &key).filter(|entry| !known && entry.tried) {
+                entry.work_at(now);
+            }
+        }
+    }
+
+    /// Has all that waits for a namespace tried again.
+    fn wake_namespace(&mut self, namespace: &str, now: Instant) {
+        for entry in self.entries.values_mut() {
+            let is_inside = entry.task.key().and_then(|key| key.namespace.as_deref()) == Some(namespace);
+            if is_inside && !entry.task.deleting && entry.reason() == applied::NAMESPACE_MISSING {
+                entry.work_at(now);
+            }
+        }
+    }
+}

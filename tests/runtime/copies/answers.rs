@@ -1,0 +1,150 @@
+//! What the member's API server answers, found in the Schedule's status.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+
+use super::Site;
+use crate::support::wait;
+
+#[tokio::test]
+async fn each_refusal_has_a_reason_and_ends_when_its_cause_does() {
+    let site = Site::set().await;
+    site.make_place().await;
+    // Nothing serves it; and nothing ever did.
+    let budget = json!({ "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget",
+        "metadata": { "name": "old", "namespace": site.place }, "spec": {} });
+    site.schedule("old", &budget, json!({})).await;
+    let custom = json!({ "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "name": "x", "namespace": site.place } });
+    site.schedule("custom", &custom, json!({})).await;
+    site.until("old", "KindNotServed").await;
+    assert!(site.until("custom", "KindNotServed").await.contains("Widget of example.com/v1"));
+    // Invalid, and valid after an edit.
+    let mut invalid = site.deployment("bad", 1);
+    invalid["spec"]["template"]["metadata"]["labels"] = json!({ "app": "other" });
+    site.schedule("bad", &invalid, json!({})).await;
+    assert!(site.until("bad", "Invalid").await.contains("selector"));
+    site.schedule("bad", &site.deployment("bad", 1), json!({})).await;
+    site.until("bad", "Applied").await;
+    // An immutable field: the remedy works.
+    let deployments: Api<Deployment> = site.in_place();
+    let mut other = site.deployment("bad", 1);
+    for path in ["/spec/selector/matchLabels", "/spec/template/metadata/labels"] {
+        *other.pointer_mut(path).unwrap() = json!({ "app": "bad", "more": "x" });
+    }
+    site.schedule("bad", &other, json!({})).await;
+    let message = site.until("bad", "Refused").await;
+    assert!(message.contains("immutable") && message.contains("delete the copy there"), "{message}");
+    let uid = deployments.get("bad").await.unwrap().uid();
+    deployments.delete("bad", &DeleteParams::default()).await.unwrap();
+    site.until("bad", "Applied").await;
+    assert_ne!(deployments.get("bad").await.unwrap().uid(), uid);
+    // Fields of a newer API are left out, and named.
+    let mut newer = site.deployment("newer", 1);
+    newer["spec"]["fromTheFuture"] = json!({ "a": 1 });
+    newer["spec"]["template"]["spec"]["containers"][0]["alsoNew"] = json!([1]);
+    site.schedule("newer", &newer, json!({})).await;
+    let message = site.until("newer", "Applied").await;
+    assert!(message.starts_with("FieldsDropped: "), "{message}");
+    assert!(message.contains(".spec.fromTheFuture") && message.contains("[name=\"c\"].alsoNew"), "{message}");
+    for name in ["old", "custom", "bad", "newer"] {
+        site.delete(name).await;
+    }
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn the_data_of_a_secret_comes_from_a_secret_of_the_hub() {
+    let site = Site::set().await;
+    site.make_place().await;
+    let hub = site.scene.stage.hub.client.clone();
+    let payloads: Api<Secret> = Api::namespaced(hub, &format!("fleet-c-{}", site.scene.name));
+    let secrets: Api<Secret> = site.in_place();
+    let manifest = json!({ "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": { "name": "db", "namespace": site.place } });
+    site.schedule("db", &manifest, json!({})).await;
+    site.until("db", "PayloadMissing").await;
+    let payload = |value: &str| -> Secret {
+        serde_json::from_value(json!({ "metadata": { "name": "db" }, "stringData": { "password": value } })).unwrap()
+    };
+    payloads.create(&PostParams::default(), &payload("one")).await.unwrap();
+    site.until("db", "Applied").await;
+    assert_eq!(secrets.get("db").await.unwrap().data.unwrap()["password"].0, b"one");
+    // The hash covers the data, so a change of it is a change of the Schedule.
+    payloads.patch("db", &PatchParams::default(), &Patch::Merge(&payload("two"))).await.unwrap();
+    let change = json!({ "spec": { "hash": "of-two" } });
+    site.schedules().patch("db", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    wait("the new data arrives", async || secrets.get("db").await.unwrap().data.unwrap()["password"].0 == b"two").await;
+    let status = site.schedules().get("db").await.unwrap();
+    assert!(!serde_json::to_string(&status).unwrap().contains("dHdv"), "no data in the Schedule");
+    assert_eq!(site.delete("db").await.0, "Deleted");
+    assert!(secrets.get_opt("db").await.unwrap().is_none());
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn a_namespace_is_deleted_only_by_whom_it_was_made_and_empty() {
+    let site = Site::set().await;
+    let namespaces: Api<Namespace> = Api::all(site.member());
+    let manifest = |name: &str| {
+        json!({ "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": name, "labels": { "of-the-source": "yes" } } })
+    };
+    // One that is there is left as it is.
+    site.make_place().await;
+    site.schedule("theirs", &manifest(&site.place), json!({})).await;
+    site.until("theirs", "Applied").await;
+    let found = namespaces.get(&site.place).await.unwrap();
+    assert!(!found.labels().contains_key("of-the-source"));
+    assert_eq!(site.delete("theirs").await.0, "NamespaceKept");
+    assert!(namespaces.get(&site.place).await.unwrap().metadata.deletion_timestamp.is_none());
+    // Not even one that was adopted.
+    site.schedule("theirs", &manifest(&site.place), json!({ "adopt": true })).await;
+    wait("it is adopted", async || namespaces.get(&site.place).await.unwrap().labels().contains_key("of-the-source"))
+        .await;
+    site.until("theirs", "Applied").await;
+    assert_eq!(site.delete("theirs").await.0, "NamespaceKept");
+    assert!(namespaces.get(&site.place).await.unwrap().metadata.deletion_timestamp.is_none());
+    // Ours, with something of others in it.
+    let ours = format!("{}-ours", site.place);
+    site.schedule("ours", &manifest(&ours), json!({})).await;
+    site.until("ours", "Applied").await;
+    assert!(namespaces.get(&ours).await.unwrap().labels().contains_key("of-the-source"));
+    let maps: Api<ConfigMap> = Api::namespaced(site.member(), &ours);
+    let foreign: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "precious" } })).unwrap();
+    maps.create(&PostParams::default(), &foreign).await.unwrap();
+    let (reason, message) = site.delete("ours").await;
+    assert!(reason == "NamespaceKept" && message.contains("precious"), "{reason} {message}");
+    let kept = namespaces.get(&ours).await.unwrap();
+    assert!(kept.metadata.deletion_timestamp.is_none() && !kept.labels().contains_key("fleet-scheduler.io/placed-by"));
+    namespaces.delete(&ours, &DeleteParams::default()).await.unwrap();
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn waves_come_in_order_at_the_first_sync() {
+    let mut site = Site::set().await;
+    drop(site.agent.take());
+    // By name the last comes first.
+    site.schedule("a-web", &site.deployment("web", 1), json!({})).await;
+    site.schedule("b-conf", &site.config_map("conf", &json!({})), json!({})).await;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": site.place } });
+    site.schedule("c-place", &namespace, json!({})).await;
+    site.start(&[]).await;
+    site.until("a-web", "Applied").await;
+    site.until("b-conf", "Applied").await;
+    let log = site.agent.as_ref().unwrap().log();
+    assert!(!log.contains("NamespaceMissing"), "the namespace came first:\n{log}");
+    let at: BTreeMap<&str, usize> = ["a-web", "b-conf", "c-place"]
+        .into_iter()
+        .map(|name| (name, log.find(&format!("\"schedule\":\"{name}\"")).expect("it is logged")))
+        .collect();
+    assert!(at["c-place"] < at["b-conf"] && at["b-conf"] < at["a-web"], "{at:?}");
+    for name in ["a-web", "b-conf", "c-place"] {
+        site.delete(name).await;
+    }
+    site.leave().await;
+}
