@@ -39,9 +39,10 @@ impl Room {
     /// Fills nodes in their order, as many pods as go in; returns how many did.
     pub(super) fn fill(&self, need: &Need<'_>, eligible: &Eligible, free: &mut [i64]) -> i64 {
         // Pods that are there hold a node each, and nobody knows which.
-        let mut nodes_left = match need.shape.one_per_node {
-            true => i64::try_from(eligible.count(self.nodes())).unwrap_or(i64::MAX).saturating_sub(need.counted),
-            false => i64::MAX,
+        let mut nodes_left = if need.shape.one_per_node {
+            i64::try_from(eligible.count(self.nodes())).unwrap_or(i64::MAX).saturating_sub(need.counted)
+        } else {
+            i64::MAX
         };
         let mut placed = 0;
         for (node, row) in free.chunks_exact_mut(self.width().max(1)).enumerate() {
