@@ -98,9 +98,7 @@ impl Room {
                 (eligible.count(self.nodes()), need, eligible)
             })
             .collect();
-        shapes.sort_by(|(a_nodes, a, _), (b_nodes, b, _)| {
-            a_nodes.cmp(b_nodes).then_with(|| self.by_share(b, a)).then_with(|| a.key.cmp(b.key))
-        });
+        shapes.sort_by(|(a_nodes, a, _), (b_nodes, b, _)| self.packing_order((*a_nodes, a), (*b_nodes, b)));
         let after_daemons = (shapes.len() >= 2).then(|| free.clone());
         for (nodes, need, eligible) in &shapes {
             if let Some(reason) = self.lacks_nodes(resources, need, eligible, *nodes, &free) {
@@ -216,6 +214,11 @@ impl Room {
             None => (Arc::from("pods"), 1000, 0, 0),
         };
         Reason::Fragmented(Box::new(Fragmented { object: need.key.clone(), resource, asked, most, free }))
+    }
+
+    /// The order of the first packing: fewest eligible nodes, larger pods, key.
+    pub(super) fn packing_order(&self, (a_nodes, a): (usize, &Need<'_>), (b_nodes, b): (usize, &Need<'_>)) -> Ordering {
+        a_nodes.cmp(&b_nodes).then_with(|| self.by_share(b, a)).then_with(|| a.key.cmp(b.key))
     }
 
     /// Compares by the largest part of the cluster's capacity that one pod takes.
