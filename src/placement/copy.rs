@@ -166,7 +166,9 @@ const JOB_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller
 
 fn remove(value: Option<&mut Value>, keys: &[&str]) {
     if let Some(map) = value.and_then(Value::as_object_mut) {
-        keys.iter().for_each(|key| _ = map.remove(*key));
+        for key in keys {
+            map.remove(*key);
+        }
     }
 }
 
@@ -218,7 +220,9 @@ fn strip_service(manifest: &mut Value) {
     }
     remove(manifest.get_mut("spec"), &["healthCheckNodePort"]);
     if let Some(ports) = manifest.pointer_mut("/spec/ports").and_then(Value::as_array_mut) {
-        ports.iter_mut().for_each(|port| remove(Some(port), &["nodePort"]));
+        for port in ports {
+            remove(Some(port), &["nodePort"]);
+        }
     }
 }
 

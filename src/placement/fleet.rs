@@ -152,8 +152,6 @@ impl Fleet {
         if let Some(without) = room.without(&self.resources, group) {
             *room = without;
         }
-        for promise in promises {
-            room.promise(&self.resources, promise);
-        }
+        room.promise(&self.resources, promises);
     }
 }

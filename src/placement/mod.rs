@@ -11,6 +11,7 @@ pub mod canonical;
 pub mod copy;
 pub mod decide;
 pub mod divide;
+pub mod explain;
 pub mod facts;
 pub mod field_path;
 pub mod fleet;

@@ -9,4 +9,5 @@ mod fit;
 mod matching;
 mod names;
 mod overrides;
+mod properties;
 mod support;

@@ -65,7 +65,8 @@ pub(crate) fn room(fleet: &mut Fleet, cluster: &Value) -> Room {
             "spec": { "template": reserved["template"] } }));
         let pods = reserved["pods"].as_i64().unwrap_or_default();
         let shape = object.shape.unwrap();
-        room.promise(fleet.resources(), Promise { group: "others".into(), object: object.key, shape, pods, daemon });
+        let group = format!("others-{number}").into();
+        room.promise(fleet.resources(), vec![Promise { group, object: object.key, shape, pods, daemon }]);
     }
     room
 }

@@ -117,6 +117,12 @@ impl<'a> Group<'a> {
         !undividable || target.is_none_or(|target| target.whole.contains(member.key()))
     }
 
+    /// Returns what all pods of the group request, by resource: cpu, memory, pods, then by name. DaemonSets are not in it.
+    pub fn demand(&self, fleet: &Fleet) -> Vec<(Arc<str>, i64)> {
+        let needs = self.needs(fleet, &Current::default(), "", None);
+        needs.sums.iter().filter(|sum| sum.amount > 0).map(|sum| (sum.name.clone(), sum.amount)).collect()
+    }
+
     /// What is promised to the group in a target; Jobs that a CronJob may start are not.
     pub(crate) fn promises(&self, target: &Target, current: &Current) -> Vec<Promise> {
         let of = |member: &Member<'a>| {

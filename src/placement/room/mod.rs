@@ -186,6 +186,13 @@ impl Room {
         &self.promises
     }
 
+    /// Returns what is free by node and resource, less the promises.
+    pub fn free(&self, resources: &Resources) -> impl Iterator<Item = (&str, BTreeMap<Arc<str>, i64>)> {
+        let row =
+            |row: &[i64]| self.columns.iter().map(|id| resources.name(*id).clone()).zip(row.iter().copied()).collect();
+        self.names.iter().map(|name| &**name).zip(self.free.chunks_exact(self.width().max(1)).map(row))
+    }
+
     fn width(&self) -> usize {
         self.columns.len()
     }
@@ -203,17 +210,29 @@ impl Room {
         }
     }
 
-    /// Promises room to pods; as many as fit take it, on the first nodes that have it.
-    pub fn promise(&mut self, resources: &Resources, promise: Promise) {
-        let need = Need::new(resources, &promise.object, &promise.shape, promise.pods, 0, promise.daemon);
+    /// Promises room to pods of one group, packed in the order in which [`Room::fit`] packs them; as many as fit take it.
+    pub fn promise(&mut self, resources: &Resources, mut promises: Vec<Promise>) {
         let mut free = std::mem::take(&mut self.free);
-        if promise.daemon {
-            self.place_daemon(&need, &self.eligible(&need), &mut free);
-        } else {
-            self.fill(&need, &self.eligible(&need), &mut free);
+        let needs: Vec<(Need<'_>, Eligible)> = promises
+            .iter()
+            .map(|promise| {
+                let need = Need::new(resources, &promise.object, &promise.shape, promise.pods, 0, promise.daemon);
+                let eligible = self.eligible(&need);
+                (need, eligible)
+            })
+            .collect();
+        for (need, eligible) in needs.iter().filter(|(need, _)| need.daemon) {
+            self.place_daemon(need, eligible, &mut free);
+        }
+        let others = needs.iter().filter(|(need, _)| !need.daemon);
+        let mut others: Vec<_> =
+            others.map(|(need, eligible)| (eligible.count(self.nodes()), need, eligible)).collect();
+        others.sort_by(|(a_nodes, a, _), (b_nodes, b, _)| self.packing_order((*a_nodes, a), (*b_nodes, b)));
+        for (_, need, eligible) in others {
+            self.fill(need, eligible, &mut free);
         }
         self.free = free;
-        self.promises.push(promise);
+        self.promises.append(&mut promises);
         self.sum_up();
     }
 
@@ -226,14 +245,21 @@ impl Room {
         })
     }
 
-    /// Replaces all promises; the order is that in which they are packed.
+    /// Replaces all promises. Groups are packed in the order of their first promises, each as a whole.
     pub fn set_promises(&mut self, resources: &Resources, promises: Vec<Promise>) {
         self.free.clone_from(&self.reported);
         self.promises = Vec::with_capacity(promises.len());
+        let mut groups: Vec<Vec<Promise>> = Vec::new();
         for promise in promises {
-            self.promise(resources, promise);
+            match groups.iter_mut().find(|group| group[0].group == promise.group) {
+                Some(group) => group.push(promise),
+                None => groups.push(vec![promise]),
+            }
         }
         self.sum_up();
+        for group in groups {
+            self.promise(resources, group);
+        }
     }
 
     /// Returns the scarcest share that stays free, before any packing: of cpu, memory, pods and what is asked; and the first

@@ -39,9 +39,10 @@ impl Room {
     /// Fills nodes in their order, as many pods as go in; returns how many did.
     pub(super) fn fill(&self, need: &Need<'_>, eligible: &Eligible, free: &mut [i64]) -> i64 {
         // Pods that are there hold a node each, and nobody knows which.
-        let mut nodes_left = match need.shape.one_per_node {
-            true => i64::try_from(eligible.count(self.nodes())).unwrap_or(i64::MAX).saturating_sub(need.counted),
-            false => i64::MAX,
+        let mut nodes_left = if need.shape.one_per_node {
+            i64::try_from(eligible.count(self.nodes())).unwrap_or(i64::MAX).saturating_sub(need.counted)
+        } else {
+            i64::MAX
         };
         let mut placed = 0;
         for (node, row) in free.chunks_exact_mut(self.width().max(1)).enumerate() {
@@ -97,9 +98,7 @@ impl Room {
                 (eligible.count(self.nodes()), need, eligible)
             })
             .collect();
-        shapes.sort_by(|(a_nodes, a, _), (b_nodes, b, _)| {
-            a_nodes.cmp(b_nodes).then_with(|| self.by_share(b, a)).then_with(|| a.key.cmp(b.key))
-        });
+        shapes.sort_by(|(a_nodes, a, _), (b_nodes, b, _)| self.packing_order((*a_nodes, a), (*b_nodes, b)));
         let after_daemons = (shapes.len() >= 2).then(|| free.clone());
         for (nodes, need, eligible) in &shapes {
             if let Some(reason) = self.lacks_nodes(resources, need, eligible, *nodes, &free) {
@@ -215,6 +214,11 @@ impl Room {
             None => (Arc::from("pods"), 1000, 0, 0),
         };
         Reason::Fragmented(Box::new(Fragmented { object: need.key.clone(), resource, asked, most, free }))
+    }
+
+    /// The order of the first packing: fewest eligible nodes, larger pods, key.
+    pub(super) fn packing_order(&self, (a_nodes, a): (usize, &Need<'_>), (b_nodes, b): (usize, &Need<'_>)) -> Ordering {
+        a_nodes.cmp(&b_nodes).then_with(|| self.by_share(b, a)).then_with(|| a.key.cmp(b.key))
     }
 
     /// Compares by the largest part of the cluster's capacity that one pod takes.

@@ -1,0 +1,124 @@
+//! Why each cluster does not take a group, as a table.
+
+use std::sync::Arc;
+
+use super::{amount, amount_of};
+use crate::placement::decide::Decision;
+use crate::placement::fleet::{Cluster, Fleet};
+use crate::placement::matching::Policy;
+use crate::placement::reason::Reason;
+
+/// Clusters that do not take a group for the same reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Their names.
+    pub clusters: Vec<String>,
+    /// The reason: code and argument.
+    pub reason: String,
+    /// Numbers, or the clause that does not match; may be empty.
+    pub detail: String,
+}
+
+/// Returns the place of a reason in the order in which reasons are looked for.
+pub(super) fn position(reason: &Reason) -> usize {
+    match reason {
+        Reason::Leaving => 0,
+        Reason::NotAccepted => 1,
+        Reason::SelectorMismatch => 2,
+        Reason::NotOrdered => 3,
+        Reason::NoTopologyLabel => 4,
+        Reason::Tainted(_) => 5,
+        Reason::ApiMissing(_) => 6,
+        Reason::NotReady => 7,
+        Reason::Excluded(_) => 8,
+        Reason::Insufficient { .. } => 9,
+        Reason::NoNodeMatches(_) => 10,
+        Reason::NodeLabelsUnknown(_) => 11,
+        Reason::TooFewNodes(_) => 12,
+        Reason::Fragmented(_) => 13,
+        Reason::Tight => 14,
+    }
+}
+
+/// Returns what is free of what is lacking, to find the best of several clusters.
+pub(super) fn free(reason: &Reason) -> i64 {
+    match reason {
+        Reason::Insufficient { free, .. } => *free,
+        Reason::Fragmented(fragmented) => fragmented.most,
+        _ => 0,
+    }
+}
+
+/// Returns the numbers of a reason: `96Gi asked, 64Gi free`.
+pub(super) fn numbers(reason: &Reason) -> Option<String> {
+    match reason {
+        Reason::Insufficient { resource, asked, free } => {
+            Some(format!("{} asked, {} free", amount(resource, *asked), amount(resource, (*free).max(0))))
+        }
+        Reason::Fragmented(one) => Some(format!(
+            "{} free, at most {} on one node, {} a pod",
+            amount_of(&one.resource, one.free),
+            amount(&one.resource, one.most),
+            amount(&one.resource, one.asked)
+        )),
+        _ => None,
+    }
+}
+
+/// Returns a row for each reason and detail, in the order of the first cluster that has it by room, then by filter.
+pub fn rows(policy: &Policy, fleet: &Fleet, decision: &Decision) -> Vec<Row> {
+    let mut rows: Vec<(bool, Row)> = Vec::new();
+    for (name, reason) in &decision.rejected {
+        let (code, detail) = (reason.to_string(), detail(policy, fleet, name, reason));
+        match rows.iter_mut().find(|(_, row)| row.reason == code && row.detail == detail) {
+            Some((_, row)) => row.clusters.push(name.to_string()),
+            None => {
+                let row = Row { clusters: vec![name.to_string()], reason: code, detail };
+                rows.push((position(reason) < 9, row));
+            }
+        }
+    }
+    rows.sort_by_key(|(by_filter, _)| *by_filter);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn detail(policy: &Policy, fleet: &Fleet, name: &Arc<str>, reason: &Reason) -> String {
+    let cluster = fleet.get(name);
+    let of_cluster = |of: fn(&Policy, &Cluster) -> Option<String>| cluster.and_then(|cluster| of(policy, cluster));
+    let text = match reason {
+        Reason::SelectorMismatch => {
+            of_cluster(|policy, one| policy.clusters.failing(|key| one.label(key)).map(ToString::to_string))
+        }
+        Reason::Tainted(key) => {
+            let taint = cluster.and_then(|one| one.taints.iter().find(|taint| *taint.key == **key));
+            taint.map(|taint| taint.effect.clone())
+        }
+        Reason::NoTopologyLabel => policy.spec.spread_constraints.as_ref().map(|spread| spread.topology_key.clone()),
+        Reason::Insufficient { resource, asked, free } => Some(insufficient(cluster, resource, *asked, *free)),
+        Reason::Fragmented(one) => Some(format!(
+            "{} free, at most {} on one node; {} asks {} a pod",
+            amount_of(&one.resource, one.free),
+            amount(&one.resource, one.most),
+            one.object.title(),
+            amount(&one.resource, one.asked)
+        )),
+        Reason::NoNodeMatches(key) | Reason::NodeLabelsUnknown(key) | Reason::TooFewNodes(key) => Some(key.title()),
+        _ => None,
+    };
+    text.unwrap_or_default()
+}
+
+/// What is asked, what is free, and to whom a part of that is promised.
+fn insufficient(cluster: Option<&Cluster>, resource: &str, asked: i64, free: i64) -> String {
+    let promises = cluster.map(|cluster| cluster.room.promises()).unwrap_or_default();
+    let of = |promise: &crate::placement::room::Promise| promise.shape.request(resource).saturating_mul(promise.pods);
+    let taking: Vec<_> = promises.iter().filter(|promise| !promise.daemon && of(promise) > 0).collect();
+    let promised = taking.iter().map(|promise| of(promise)).fold(0, i64::saturating_add);
+    let print = |value: i64| amount(resource, value);
+    let text = format!("{} asked, {} free", print(asked), print(free.max(0).saturating_add(promised)));
+    match taking.as_slice() {
+        [] => text,
+        [one] => format!("{text}, {} of that promised to {}", print(promised), one.object.name()),
+        several => format!("{text}, {} of that promised to {} objects", print(promised), several.len()),
+    }
+}

@@ -1,0 +1,234 @@
+//! Decisions in words: the same sentence for the event, the condition and the command line.
+
+mod amount;
+mod clusters;
+mod next;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use amount::{amount, amount_of};
+pub use clusters::{Row, rows};
+
+use super::copy::Share;
+use super::decide::{Decision, Group, How, Outcome, Target};
+use super::facts::{Facts, ObjectKey};
+use super::fleet::Fleet;
+use super::matching::{Clause, Policy};
+use super::reason::Reason;
+
+/// Longest text of an event, in bytes.
+const LONGEST: usize = 1024;
+
+/// Shortens a text to what an event holds.
+fn shorten(mut text: String) -> String {
+    const MARK: &str = " …";
+    if text.len() > LONGEST {
+        let end = (0..=LONGEST - MARK.len()).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        text.truncate(end);
+        text.push_str(MARK);
+    }
+    text
+}
+
+fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
+    names.into_iter().map(|name| format!("{:?}", name.as_ref())).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the text of the event SchedulePolicyMatched: who decides, why that one, and who else matches.
+pub fn matched(policy: &Policy, losers: &[&Policy]) -> String {
+    let priority = policy.spec.priority;
+    let why = match losers.first() {
+        None => String::new(),
+        Some(next) if next.spec.priority < priority => ", highest".to_owned(),
+        Some(next) if next.created != policy.created => ", oldest".to_owned(),
+        Some(_) => ", first by name".to_owned(),
+    };
+    let mut text = format!("SchedulePolicy {:?} decides (priority {priority}{why})", policy.name);
+    if !losers.is_empty() {
+        text.push_str("; also match: ");
+        text.push_str(&quoted(losers.iter().map(|loser| &loser.name)));
+    }
+    shorten(text)
+}
+
+/// Returns the text of the event AddedToScheduleGroup.
+pub fn added(group: &str, policy: &Policy, facts: &Facts) -> String {
+    let by = policy.spec.group_by.as_ref().and_then(|by| {
+        let value = facts.labels.get(&by.label_key)?;
+        Some(format!(" by {}={value}", by.label_key))
+    });
+    format!("In ScheduleGroup {group:?}{}", by.unwrap_or_else(|| " alone".to_owned()))
+}
+
+/// Returns what keeps policies from an object: each with its first clause that fails.
+pub fn unmatched(failing: &[(&Policy, Clause)]) -> Vec<String> {
+    failing.iter().map(|(policy, clause)| format!("{}: {} does not match", policy.name, clause.name())).collect()
+}
+
+/// Returns the text of the event ReschedulingTriggered.
+pub fn unschedulable(object: &ObjectKey, cluster: &str, pods: i64, seconds: i64) -> String {
+    let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
+    format!("{} lacks minimum replicas on {cluster:?}: {pods} unschedulable for {seconds} s", object.title())
+}
+
+/// Returns what a group asks for: `3 objects: 12 CPU, 24Gi, 14 pods`.
+pub fn asked(group: &Group<'_>, fleet: &Fleet) -> String {
+    let objects = if group.len() == 1 { "1 object".to_owned() } else { format!("{} objects", group.len()) };
+    let sums = group.demand(fleet);
+    let amounts: Vec<String> = sums.iter().map(|(name, sum)| amount_of(name, *sum)).collect();
+    if amounts.is_empty() { objects } else { format!("{objects}: {}", amounts.join(", ")) }
+}
+
+/// Returns what placement did not regard of what the group's pods ask for; nothing if there is nothing.
+pub fn ignored(group: &Group<'_>) -> Option<String> {
+    let mut names: Vec<String> = group
+        .objects()
+        .filter_map(|facts| facts.shape.as_ref())
+        .flat_map(|shape| &shape.ignored)
+        .map(|one| one.name())
+        .collect();
+    names.sort();
+    names.dedup();
+    (!names.is_empty()).then(|| format!("not regarded: {}", names.join(", ")))
+}
+
+/// Returns the sentence of a decision, for the event, the condition Scheduled and the command line.
+pub fn sentence(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
+    let prefix = if decision.suspended { "Suspended; it would be: " } else { "" };
+    let text = match (decision.outcome, decision.how) {
+        (Outcome::GroupTooLarge, _) => {
+            format!("{} members; at most {} are placed together", group.len(), super::decide::LARGEST_GROUP)
+        }
+        (Outcome::HasVolumes, _) => {
+            "Not placed anew: its cluster is gone or leaving, and its volumes do not move along. \
+             Next: restore the data elsewhere, then delete and create the objects"
+                .to_owned()
+        }
+        (_, Some(How::KeptUntilPlaced)) => {
+            let names = quoted(decision.targets.iter().map(|target| &target.cluster));
+            format!("Stays on {names} until it has another place; {}", nowhere(policy, group, fleet, decision))
+        }
+        (Outcome::NoFit | Outcome::NoCandidates, _) => nowhere(policy, group, fleet, decision),
+        (_, Some(How::Divide | How::Duplicate)) => spread(decision),
+        _ => single(decision),
+    };
+    shorten(format!("{prefix}{text}"))
+}
+
+/// A group in one cluster.
+fn single(decision: &Decision) -> String {
+    let cluster = quoted(decision.targets.iter().map(|target| &target.cluster));
+    let not = match rejections(&decision.rejected, false).as_str() {
+        "" => String::new(),
+        list => format!(". {} not: {list}", decision.rejected.len()),
+    };
+    let from = match decision.moving_from.as_slice() {
+        [] => String::new(),
+        names => format!(", from {}", quoted(names)),
+    };
+    let text = match decision.how {
+        None | Some(How::Kept) => format!("Stays on {cluster}"),
+        Some(How::Volumes) => format!("Stays on {cluster}: its volumes do not move along"),
+        Some(How::Started) => format!("Stays on {cluster}: it has started and would begin anew elsewhere"),
+        Some(How::Outgrown) => {
+            format!(
+                "Stays on {cluster}, which it has outgrown: no other has room for all of it, and some pods may wait"
+            )
+        }
+        Some(How::Tight) => format!("Placed on {cluster}{from}, where it fits only if packed well: no other has room"),
+        Some(How::Autoscaled) => format!("Placed on {cluster}{from}, which adds nodes: none has room as it is"),
+        Some(How::Standby) => format!("Placed on {cluster}{from}, which is woken: none that is awake has room"),
+        _ => {
+            let why = decision.chosen.as_ref().and_then(|chosen| {
+                let (resource, left) = chosen.scarcest.as_ref()?;
+                Some(format!(": most left of {resource} ({} %) of {} with room", left.percent(), chosen.with_room))
+            });
+            format!("Placed on {cluster}{from}{}", why.unwrap_or_default())
+        }
+    };
+    text + &not
+}
+
+/// A group over several domains.
+fn spread(decision: &Decision) -> String {
+    let shares = |target: &Target| {
+        let one = |share: &Share| match share {
+            Share::Replicas(replicas) => replicas.to_string(),
+            Share::Job { completions, .. } => format!("{completions} completions"),
+        };
+        target.replicas.values().map(one).collect::<Vec<_>>().join(" + ")
+    };
+    let target = |target: &Target| match shares(target).as_str() {
+        "" => format!("{:?}", target.cluster),
+        shares => format!("{shares} on {:?}", target.cluster),
+    };
+    let targets: Vec<String> = decision.targets.iter().map(target).collect();
+    let verb = if decision.how == Some(How::Duplicate) { "Copied to" } else { "Divided:" };
+    let mut text = format!("{verb} {}", targets.join(", "));
+    if !decision.moving_from.is_empty() {
+        text.push_str(&format!(", from {}", quoted(&decision.moving_from)));
+    }
+    if decision.withheld > 0 {
+        text.push_str(&format!(". Withheld: {}", decision.withheld));
+    }
+    if !decision.domains.is_empty() {
+        let missing: Vec<String> =
+            decision.domains.iter().map(|(value, why)| format!("{value:?} {}", why.code())).collect();
+        text.push_str(&format!(". Domains without it: {}", missing.join(", ")));
+    }
+    match rejections(&decision.rejected, false).as_str() {
+        "" => text,
+        list => format!("{text}. {} not: {list}", decision.rejected.len()),
+    }
+}
+
+/// No cluster at all, why, and what can be done.
+fn nowhere(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
+    let mut steps: Vec<String> = next::steps(policy, decision).into_iter().take(2).collect();
+    if let Some(facts) = group.objects().next() {
+        let namespace = match facts.key.namespace() {
+            "" => String::new(),
+            namespace => format!(" -n {namespace}"),
+        };
+        steps.push(format!("see fleetctl why {}/{}{namespace}", facts.key.kind().to_lowercase(), facts.key.name()));
+    }
+    let list = match rejections(&decision.rejected, true).as_str() {
+        "" => String::new(),
+        list => format!(": {list}"),
+    };
+    let next = match steps.as_slice() {
+        [] => String::new(),
+        [one] => format!(". Next: {one}"),
+        [first @ .., last] => format!(". Next: {}, or {last}", first.join(", ")),
+    };
+    format!("0 of {} clusters{list}{next}", fleet.len())
+}
+
+/// Reasons with their numbers, the most frequent first: `7 SelectorMismatch, 1 NotReady ("c")`.
+fn rejections(rejected: &[(Arc<str>, Reason)], names_best: bool) -> String {
+    let mut kinds: BTreeMap<(usize, String), Vec<&(Arc<str>, Reason)>> = BTreeMap::new();
+    for one in rejected {
+        kinds.entry((clusters::position(&one.1), one.1.to_string())).or_default().push(one);
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, those)| std::cmp::Reverse(those.len()));
+    let print = |((_, code), those): ((usize, String), Vec<&(Arc<str>, Reason)>)| {
+        let best = those.iter().max_by_key(|(name, reason)| (clusters::free(reason), std::cmp::Reverse(name.clone())));
+        let detail = match (best, those.len()) {
+            (Some((name, reason)), 1) => match clusters::numbers(reason) {
+                Some(numbers) => format!(" ({name:?}: {numbers})"),
+                None => format!(" ({name:?})"),
+            },
+            (Some((name, reason)), _) if names_best => {
+                clusters::numbers(reason).map(|numbers| format!(" (best {name:?}: {numbers})")).unwrap_or_default()
+            }
+            _ => String::new(),
+        };
+        format!("{} {code}{detail}", those.len())
+    };
+    kinds.into_iter().map(print).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

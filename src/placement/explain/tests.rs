@@ -1,0 +1,166 @@
+use super::*;
+use crate::api::policy::SchedulePolicySpec;
+use crate::placement::decide::{Current, decide};
+use crate::placement::fleet::Cluster;
+use crate::placement::room::{Node, Promise};
+use serde_json::{Value, json};
+
+fn policy(spec: Value) -> Policy {
+    let mut whole = json!({ "namespaceSelector": {}, "resourceSelectors": { "labelSelectors": [{}] } });
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let spec: SchedulePolicySpec = serde_json::from_value(whole).unwrap();
+    Policy::new("shop".to_owned(), None, spec).unwrap()
+}
+
+fn web(replicas: i64, cpu: &str, memory: &str) -> Facts {
+    Facts::read(&json!({ "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": "web", "namespace": "shop", "labels": { "app": "web" } },
+        "spec": { "replicas": replicas, "template": { "spec": { "containers": [
+            { "name": "c", "resources": { "requests": { "cpu": cpu, "memory": memory } } }] } } } }))
+    .unwrap()
+}
+
+fn node(name: &str, free_cpu: i64) -> Node {
+    let of = |cpu: i64| {
+        [("cpu", cpu * 1000), ("memory", (16 << 30) * 1000), ("pods", 110_000)].map(|(k, v)| (k.to_owned(), v)).into()
+    };
+    Node { name: name.to_owned(), capacity: of(8), available: of(free_cpu), labels: None, taints: Vec::new() }
+}
+
+/// Clusters with nodes that have so many CPUs free.
+fn fleet(clusters: &[(&str, &[i64])]) -> Fleet {
+    let mut fleet = Fleet::default();
+    for (name, nodes) in clusters {
+        let nodes = nodes.iter().enumerate().map(|(at, free)| node(&format!("n{at}"), *free)).collect();
+        let room = fleet.room(nodes, Vec::new());
+        fleet.set(Cluster::new(name, room));
+    }
+    fleet
+}
+
+fn tainted(fleet: &mut Fleet, name: &str) {
+    let taint = json!([{ "key": "gpu", "effect": "NoSchedule" }]);
+    fleet.get_mut(name).unwrap().taints = serde_json::from_value(taint).unwrap();
+}
+
+fn said(policy: &Policy, objects: &[Facts], fleet: &Fleet, current: &Current) -> String {
+    let group = Group::new("shop-1a2b3c4d", policy, objects);
+    sentence(policy, &group, fleet, &decide(policy, &group, fleet, current))
+}
+
+fn on(cluster: &str) -> Current {
+    let target = Target { cluster: cluster.to_owned(), ..Target::default() };
+    Current { targets: vec![target], ..Current::default() }
+}
+
+#[test]
+fn a_match_names_the_losers_and_why_they_lost() {
+    let other = |name: &str, priority: i64| {
+        let mut other = policy(json!({ "priority": priority }));
+        name.clone_into(&mut other.name);
+        other
+    };
+    assert_eq!(matched(&policy(json!({})), &[]), r#"SchedulePolicy "shop" decides (priority 0)"#);
+    let mut old = policy(json!({}));
+    old.created = Some(jiff::Timestamp::UNIX_EPOCH);
+    let text = r#"SchedulePolicy "shop" decides (priority 0, oldest); also match: "all""#;
+    assert_eq!(matched(&old, &[&other("all", 0)]), text);
+    let text = r#"SchedulePolicy "shop" decides (priority 0, highest); also match: "a", "b""#;
+    assert_eq!(matched(&old, &[&other("a", -1), &other("b", -2)]), text);
+    assert!(matched(&policy(json!({})), &[&other("z", 0)]).contains("first by name"));
+    let by = policy(json!({ "groupBy": { "labelKey": "app" } }));
+    assert_eq!(added("shop-1a2b3c4d", &by, &web(1, "1", "1Gi")), r#"In ScheduleGroup "shop-1a2b3c4d" by app=web"#);
+}
+
+#[test]
+fn a_placed_group_says_why_there_and_why_not_elsewhere() {
+    let mut fleet = fleet(&[("a", &[4]), ("b", &[8, 8]), ("c", &[8]), ("d", &[8, 6])]);
+    fleet.get_mut("c").unwrap().ready = false;
+    let text = said(&policy(json!({})), &[web(2, "3", "1Gi")], &fleet, &Current::default());
+    insta::assert_snapshot!(text, @r#"Placed on "b": most left of cpu (62 %) of 2 with room. 2 not: 1 NotReady ("c"), 1 Insufficient cpu ("a": 6 asked, 4 free)"#);
+}
+
+#[test]
+fn a_group_without_a_place_says_what_can_be_done() {
+    let mut fleet = fleet(&[("a", &[8]), ("b", &[8, 8]), ("c", &[8]), ("d", &[8])]);
+    tainted(&mut fleet, "d");
+    let text = said(&policy(json!({})), &[web(3, "1", "32Gi")], &fleet, &Current::default());
+    insta::assert_snapshot!(text, @r#"0 of 4 clusters: 3 Insufficient memory (best "b": 96Gi asked, 32Gi free), 1 Tainted gpu ("d"). Next: free memory, add clusterTolerations to policy "shop", or see fleetctl why deployment/web -n shop"#);
+    let text = said(&policy(json!({ "suspend": true })), &[web(3, "1", "1Gi")], &fleet, &Current::default());
+    assert!(text.starts_with(r#"Suspended; it would be: Placed on "b""#), "{text}");
+}
+
+#[test]
+fn a_group_that_stays_says_what_keeps_it() {
+    let mut fleet = fleet(&[("a", &[8]), ("b", &[2])]);
+    let all = policy(json!({}));
+    assert_eq!(said(&all, &[web(2, "1", "1Gi")], &fleet, &on("a")), r#"Stays on "a""#);
+    let text = said(&all, &[web(20, "1", "1Gi")], &fleet, &on("a"));
+    insta::assert_snapshot!(text, @r#"Stays on "a", which it has outgrown: no other has room for all of it, and some pods may wait. 1 not: 1 Insufficient cpu ("b": 20 asked, 2 free)"#);
+    let only_b = policy(json!({ "clusterSelector": { "matchLabels": { "kubernetes.io/metadata.name": "b" } } }));
+    let text = said(&only_b, &[web(4, "1", "1Gi")], &fleet, &on("a"));
+    insta::assert_snapshot!(text, @r#"Stays on "a" until it has another place; 0 of 2 clusters: 1 SelectorMismatch ("a"), 1 Insufficient cpu ("b": 4 asked, 2 free). Next: widen clusterSelector of policy "shop", free cpu, or see fleetctl why deployment/web -n shop"#);
+    let text = said(&only_b, &[web(1, "1", "1Gi")], &fleet, &on("a"));
+    insta::assert_snapshot!(text, @r#"Placed on "b", from "a": most left of cpu (12 %) of 1 with room. 1 not: 1 SelectorMismatch ("a")"#);
+    fleet.get_mut("b").unwrap().autoscaled = true;
+    let text = said(&only_b, &[web(4, "1", "1Gi")], &fleet, &Current::default());
+    assert!(text.starts_with(r#"Placed on "b", which adds nodes"#), "{text}");
+}
+
+#[test]
+fn a_spread_group_says_who_gets_what() {
+    let fleet = fleet(&[("a", &[8]), ("b", &[8])]);
+    let split = json!([{ "topologyValue": "a", "percentage": 70 }, { "topologyValue": "x", "percentage": 30 }]);
+    let spread = |spread: Value| policy(json!({ "spreadConstraints": spread }));
+    let text =
+        said(&spread(json!({ "percentageSplit": split })), &[web(10, "500m", "1Gi")], &fleet, &Current::default());
+    assert_eq!(text, r#"Divided: 7 on "a". Withheld: 3. Domains without it: "x" NoCandidates"#);
+    let text = said(&spread(json!({ "spreadMode": "Duplicate" })), &[web(1, "1", "1Gi")], &fleet, &Current::default());
+    assert_eq!(text, r#"Copied to "a", "b""#);
+}
+
+#[test]
+fn the_table_has_a_row_for_each_reason() {
+    let mut fleet = fleet(&[("a", &[2, 2, 2, 2]), ("b", &[8]), ("c", &[8]), ("d", &[8]), ("e", &[8])]);
+    tainted(&mut fleet, "c");
+    for name in ["a", "b", "c"] {
+        fleet.get_mut(name).unwrap().labels.insert("region".to_owned(), "east".to_owned());
+    }
+    let other = web(1, "3", "4Gi");
+    let promise = Promise {
+        group: "x".into(),
+        object: ObjectKey::new("apps", "Deployment", "shop", "web-2"),
+        shape: other.shape.unwrap(),
+        pods: 1,
+        daemon: false,
+    };
+    fleet.set_promises("b", vec![promise]);
+    let policy = policy(json!({ "clusterSelector": { "matchExpressions": [
+        { "key": "region", "operator": "In", "values": ["east"] }] } }));
+    let objects = [web(2, "4", "1Gi")];
+    let group = Group::new("shop-1a2b3c4d", &policy, &objects);
+    let decision = decide(&policy, &group, &fleet, &Current::default());
+    let print = |row: &Row| format!("{:8} {:20} {}", row.clusters.join(", "), row.reason, row.detail);
+    let table: Vec<String> = rows(&policy, &fleet, &decision).iter().map(print).collect();
+    insta::assert_snapshot!(table.join("\n"), @r"
+    a        Fragmented           8 CPU free, at most 2 on one node; Deployment shop/web asks 4 a pod
+    b        Insufficient cpu     8 asked, 8 free, 3 of that promised to web-2
+    c        Tainted gpu          NoSchedule
+    d, e     SelectorMismatch     region In [east]
+    ");
+    assert_eq!(asked(&group, &fleet), "1 object: 8 CPU, 2Gi, 2 pods");
+}
+
+#[test]
+fn texts_fit_into_events() {
+    let fleet = fleet(&[]);
+    let mut decision =
+        decide(&policy(json!({})), &Group::new("g", &policy(json!({})), &[]), &fleet, &Current::default());
+    decision.rejected = (0..200).map(|n| (format!("c{n}").into(), Reason::Excluded(format!("é{n}").into()))).collect();
+    let text = sentence(&policy(json!({})), &Group::new("g", &policy(json!({})), &[]), &fleet, &decision);
+    assert!(text.len() <= LONGEST && text.ends_with('…'), "{}", text.len());
+    assert_eq!(
+        unschedulable(&ObjectKey::new("apps", "Deployment", "shop", "web"), "a", 3, 120),
+        r#"Deployment shop/web lacks minimum replicas on "a": 3 pods unschedulable for 120 s"#
+    );
+}
