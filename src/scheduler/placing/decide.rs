@@ -14,11 +14,11 @@ use crate::api::Cluster;
 use crate::api::group::{ClusterRow, DecisionRecord};
 use crate::api::labels::cluster_namespace;
 use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Outcome, Target};
+use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
 use crate::placement::fleet::Fleet;
 use crate::placement::live;
 use crate::placement::matching::{Match, Policy};
-use crate::placement::reason::Reason;
 use crate::scheduler::index::Index;
 
 /// Most rows of clusters that a group shows.
@@ -206,10 +206,10 @@ impl Clusters {
         } else {
             self.waiting.insert(name.to_owned());
         }
-        Some(self.decided(policy, decision, now))
+        Some(self.decided(policy, &group, decision, now))
     }
 
-    fn decided(&self, policy: &Policy, decision: Decision, now: Timestamp) -> Decided {
+    fn decided(&self, policy: &Policy, group: &Group<'_>, decision: Decision, now: Timestamp) -> Decided {
         let mut rejected: BTreeMap<String, i32> = BTreeMap::new();
         for (_, reason) in &decision.rejected {
             *rejected.entry(reason.to_string()).or_default() += 1;
@@ -227,28 +227,12 @@ impl Clusters {
             suspended: decision.suspended,
             kept: decision.how == Some(How::Kept) && decision.rejected.is_empty() && decision.scheduled,
             reason: reason.to_owned(),
-            message: message(&decision, self.fleet.len()),
-            rows: rows(&decision),
+            message: explain::sentence(policy, group, &self.fleet, &decision),
+            rows: self.rows(policy, &decision),
             targets: decision.targets,
             record,
         }
     }
-}
-
-/// The targets, then the best of the others.
-fn rows(decision: &Decision) -> Vec<ClusterRow> {
-    let row = |name: &str, state: &str| ClusterRow {
-        name: name.to_owned(),
-        state: state.to_owned(),
-        ..ClusterRow::default()
-    };
-    let targets = decision.targets.iter().map(|target| row(&target.cluster, "Target"));
-    let rejected = decision.rejected.iter().map(|(name, reason)| ClusterRow {
-        reason: reason.to_string(),
-        detail: detail(reason),
-        ..row(name, "Rejected")
-    });
-    targets.chain(rejected).take(ROWS).collect()
 }
 
 /// What decides whether a cluster may be chosen.
@@ -259,6 +243,24 @@ fn eligibility(cluster: &Cluster) -> (Option<&str>, BTreeMap<String, String>, [b
 }
 
 impl Clusters {
+    /// The targets, then the others, each with the reason against it.
+    fn rows(&self, policy: &Policy, decision: &Decision) -> Vec<ClusterRow> {
+        let row = |name: &str, state: &str| ClusterRow {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            ..ClusterRow::default()
+        };
+        let targets = decision.targets.iter().map(|target| row(&target.cluster, "Target"));
+        let rejected = explain::rows(policy, &self.fleet, decision);
+        let rejected = rejected.iter().flat_map(|one| one.clusters.iter().map(move |name| (name, one)));
+        let rejected = rejected.map(|(name, one)| ClusterRow {
+            reason: one.reason.clone(),
+            detail: one.detail.clone(),
+            ..row(name, "Rejected")
+        });
+        targets.chain(rejected).take(ROWS).collect()
+    }
+
     /// Decides where an object goes whose own annotation says so.
     pub(super) fn direct(&self, state: &State, key: &ObjectKey) -> Option<DirectDecision> {
         let Some(Match::Annotation { direct, .. }) = state.evaluate(key) else { return None };
@@ -269,24 +271,4 @@ impl Clusters {
         });
         Some(decide::decide_direct(facts, &direct, &self.fleet, &shares.collect()))
     }
-}
-
-/// The decision in a sentence.
-fn message(decision: &Decision, clusters: usize) -> String {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for (_, reason) in &decision.rejected {
-        *counts.entry(reason.to_string()).or_default() += 1;
-    }
-    let reasons: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    let targets: Vec<&str> = decision.targets.iter().map(|target| target.cluster.as_str()).collect();
-    if targets.is_empty() {
-        return format!("0 of {clusters} clusters: {}", reasons.join(", "));
-    }
-    let how = decision.how.map(How::code).unwrap_or_default();
-    let others = if reasons.is_empty() { String::new() } else { format!("; not: {}", reasons.join(", ")) };
-    format!("Placed on {} ({how}){others}", targets.join(", "))
-}
-
-fn detail(reason: &Reason) -> String {
-    reason.argument().unwrap_or_default().to_owned()
 }

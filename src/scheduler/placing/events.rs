@@ -12,6 +12,7 @@ use super::writer::Write;
 use crate::api::group::ObjectRef;
 use crate::api::labels::API_VERSION;
 use crate::api::{ScheduleGroupStatus, condition};
+use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
 use crate::placement::matching::Match;
 
@@ -74,18 +75,9 @@ pub(super) fn of_group(
         else {
             continue;
         };
-        let mut matched = format!("SchedulePolicy \"{}\" decides (priority {})", policy.name, policy.spec.priority);
-        if !losers.is_empty() {
-            let names: Vec<String> = losers.iter().map(|one| format!("\"{}\"", one.name)).collect();
-            matched.push_str(&format!("; also match: {}", names.join(", ")));
-        }
-        events.push(event(source.address.reference(), false, "SchedulePolicyMatched", &matched));
-        let by = policy.spec.group_by.as_ref().and_then(|by| {
-            let value = source.facts.labels.get(&by.label_key)?;
-            Some(format!(" by {}={value}", by.label_key))
-        });
-        let added = format!("In ScheduleGroup \"{name}\"{}", by.unwrap_or_default());
-        events.push(event(source.address.reference(), false, "AddedToScheduleGroup", &added));
+        let about = || source.address.reference();
+        events.push(event(about(), false, "SchedulePolicyMatched", &explain::matched(policy, &losers)));
+        events.push(event(about(), false, "AddedToScheduleGroup", &explain::added(name, policy, &source.facts)));
     }
     let Some(decided) = decided.filter(|decided| !decided.suspended) else { return events };
     let before = old.and_then(|old| condition::find(&old.conditions, SCHEDULED));

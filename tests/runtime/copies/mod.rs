@@ -89,7 +89,7 @@ impl Site {
         let [kind, version] = ["kind", "apiVersion"].map(|key| manifest[key].as_str().unwrap().to_owned());
         let schedule = json!({
             "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
-            "metadata": { "name": name, "finalizers": [FINALIZER_AGENT_CLEANUP] },
+            "metadata": { "name": name, "finalizers": [FINALIZER_AGENT_CLEANUP, "fleet-scheduler.io/test-looks"] },
             "spec": {
                 "hash": fleetctl::api::digest::short(text.as_bytes()), "manifest": text, "applyPolicy": policy,
                 // Of a kind that the scheduler does not watch: it cannot know that there is no such source.
@@ -113,7 +113,8 @@ impl Site {
         self.condition(name, "Applied").await.2
     }
 
-    /// Deletes a Schedule; returns the reason and message of `Deleted`. Strips the finalizer, as the scheduler does.
+    /// Deletes a Schedule; returns the reason and message of `Deleted`. The scheduler strips its own finalizer; that of the
+    /// test keeps the Schedule until it was looked at.
     async fn delete(&self, name: &str) -> (String, String) {
         self.schedules().delete(name, &DeleteParams::default()).await.unwrap();
         self.released(name).await
