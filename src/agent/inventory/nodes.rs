@@ -1,11 +1,13 @@
 //! Nodes and pods, reduced to what the inventory needs, and what is free on each node.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 
+use super::pods::owner;
 use crate::api::cluster::{NodeResources, Taint};
 use crate::api::quantity::{Milli, parse, print};
 
@@ -17,8 +19,8 @@ pub type Amounts = BTreeMap<String, Milli>;
 pub struct NodeFacts {
     /// Provider ID: `aws:///eu-west-1a/i-1`.
     pub provider_id: String,
-    /// Its labels that the detection of facts looks at.
-    pub labels: BTreeMap<String, String>,
+    /// Its labels.
+    pub labels: Arc<BTreeMap<String, String>>,
     /// Capacity.
     pub capacity: BTreeMap<String, String>,
     /// Allocatable resources.
@@ -34,6 +36,8 @@ pub struct NodeFacts {
 pub struct PodFacts {
     /// Its node.
     pub node: String,
+    /// UID of its controller; its own where it has none.
+    pub owner: String,
     /// Effective requests.
     pub requests: Amounts,
 }
@@ -51,7 +55,7 @@ pub fn node_facts(node: &Node) -> NodeFacts {
     let capacity = status.capacity.unwrap_or_default().into_iter().map(|(name, q)| (name, q.0));
     NodeFacts {
         provider_id: spec.provider_id.unwrap_or_default(),
-        labels: node.labels().clone(),
+        labels: Arc::new(node.labels().clone()),
         capacity: capacity.collect(),
         allocatable: amounts(status.allocatable.as_ref()),
         taints: taints.map(|t| Taint { key: t.key, value: t.value.unwrap_or_default(), effect: t.effect }).collect(),
@@ -64,7 +68,11 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let spec = pod.spec.as_ref()?;
     let node = spec.node_name.clone().filter(|n| !n.is_empty())?;
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
-    (!["Succeeded", "Failed"].contains(&phase)).then(|| PodFacts { node, requests: pod_requests(spec) })
+    (!["Succeeded", "Failed"].contains(&phase)).then(|| PodFacts {
+        node,
+        owner: owner(pod),
+        requests: pod_requests(spec),
+    })
 }
 
 fn requests(resources: Option<&ResourceRequirements>) -> Amounts {
