@@ -16,8 +16,8 @@ async fn pods_are_counted_by_their_owners_and_as_of_the_published_inventory() {
     let mut site = Site::set().await;
     add_fake_node(&site.member()).await;
     site.make_place().await;
-    let counts =
-        async || site.schedules().get("web").await.unwrap().status.unwrap_or_default().pods.unwrap_or_default();
+    let schedules = site.schedules();
+    let counts = async || schedules.get("web").await.unwrap().status.unwrap_or_default().pods.unwrap_or_default();
     let pods: Api<Pod> = site.in_place();
     let labelled = ListParams::default().labels("app=web");
     site.schedule("web", &site.deployment("web", 3), json!({})).await;
