@@ -100,6 +100,7 @@ impl Session {
             local: self.local.clone(),
             cluster: reporter.name.clone(),
             lease: lease.clone(),
+            observed: self.observed.clone(),
             metrics: self.metrics.clone(),
             orphan_grace: Duration::from_secs(self.args.orphan_grace_seconds),
         };

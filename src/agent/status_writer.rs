@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -16,8 +15,10 @@ use super::api_health::{Reported, Smoothed};
 use super::heartbeat::LeaseStatus;
 use super::inventory::cluster_reports::NodeReports;
 use super::inventory::facts::Overrides;
+use super::inventory::node_labels;
 use super::inventory::nodes::{printed, totals};
 use super::inventory::publish::{Publisher, Snapshot};
+use super::inventory::server::ServerFacts;
 use super::inventory::shards::NODES;
 use super::inventory::watch::Observed;
 use crate::api::cluster::conditions::{HEALTHY, READY};
@@ -103,7 +104,7 @@ impl Reporter {
         let mut publisher = Publisher::default();
         let mut taken: Option<(u64, Snapshot)> = None;
         let mut reports = NodeReports::new(&self.control_plane, &self.name);
-        let mut facts: Option<(Instant, String, bool)> = None;
+        let mut facts: Option<(Instant, ServerFacts)> = None;
         loop {
             tokio::time::sleep(POLL).await;
             let lease = self.lease.borrow().clone();
@@ -120,12 +121,12 @@ impl Reporter {
                 taken = observed.snapshot(&self.overrides, &self.name).map(|snapshot| (revision, snapshot));
             }
             let Some((_, snapshot)) = &mut taken else { continue };
-            if facts.as_ref().is_none_or(|(at, version, _)| at.elapsed() > FACTS_INTERVAL || version.is_empty()) {
-                facts = Some((Instant::now(), self.git_version().await, self.is_autoscaled().await));
+            if facts.as_ref().is_none_or(|(at, facts)| at.elapsed() > FACTS_INTERVAL || facts.git_version.is_empty()) {
+                let before = facts.take().map(|(_, before)| before);
+                facts = Some((Instant::now(), ServerFacts::read(&self.local, before).await));
             }
-            if let Some((_, version, autoscaled)) = &facts {
-                snapshot.git_version.clone_from(version);
-                snapshot.autoscaled = *autoscaled;
+            if let Some((_, server)) = &facts {
+                snapshot.server.clone_from(server);
             }
             if !publisher.is_due(snapshot, started.elapsed()) {
                 continue;
@@ -137,6 +138,7 @@ impl Reporter {
             self.metrics.count("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
             let outcome = match written {
                 Ok(()) => {
+                    observed.published(snapshot.pods.clone());
                     publisher.reported(snapshot.clone(), started.elapsed(), rand::random());
                     "ok".to_owned()
                 }
@@ -161,19 +163,6 @@ impl Reporter {
             tracing::debug!(%error, "deleting orphaned reports failed");
         }
         Ok(())
-    }
-
-    async fn git_version(&self) -> String {
-        match call(self.local.apiserver_version()).await {
-            Ok(info) => info.git_version,
-            Err(_) => String::new(),
-        }
-    }
-
-    /// The cluster autoscaler keeps its state in this ConfigMap wherever it runs.
-    async fn is_autoscaled(&self) -> bool {
-        let api: Api<ConfigMap> = Api::namespaced(self.local.clone(), "kube-system");
-        matches!(call(api.get_metadata_opt("cluster-autoscaler-status")).await, Ok(Some(_)))
     }
 
     /// Probes our API server and reports its health until dropped. A passive agent does not report.
@@ -293,7 +282,7 @@ fn status_of(snapshot: &Snapshot, version: Option<&ServiceVersion>, now: Timesta
     // One build serves several lines of the service, so the service version and the build are two facts.
     let build = concat!("v", env!("CARGO_PKG_VERSION"));
     let mut observed = json!({
-        "gitVersion": snapshot.git_version,
+        "gitVersion": snapshot.server.git_version,
         "kubernetescluster": facts.kubernetes_cluster,
         "provider": facts.provider,
         "region": facts.region,
@@ -301,15 +290,17 @@ fn status_of(snapshot: &Snapshot, version: Option<&ServiceVersion>, now: Timesta
         "agentVersion": version.map_or_else(|| build.to_owned(), ToString::to_string),
         "agentBuild": build,
         "nodeCount": snapshot.allocatable.len(),
+        "apis": snapshot.server.apis,
     });
     let mut status = json!({
-        "autoscaled": snapshot.autoscaled,
+        "autoscaled": snapshot.server.autoscaled,
         "lastUpdateTime": Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
     });
     if snapshot.allocatable.len() <= NODES {
         status["availableResources"] = json!(printed(&snapshot.available));
         status["capacityResources"] = json!(snapshot.capacity);
         status["nodeTaints"] = json!(snapshot.taints);
+        status["nodeLabels"] = json!(node_labels::report(&snapshot.labels));
     } else {
         observed["totals"] = json!(totals(&snapshot.available));
     }

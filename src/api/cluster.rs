@@ -120,6 +120,10 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::opaque_map")]
     pub node_taints: Option<BTreeMap<String, Vec<Taint>>>,
+    /// Labels of the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
+    pub node_labels: Option<NodeLabels>,
     /// Whether an autoscaler adds nodes there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaled: Option<bool>,
@@ -130,6 +134,19 @@ pub struct ClusterStatus {
     /// Set by an agent that is being uninstalled: the control plane then forgets the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leave_requested: Option<bool>,
+}
+
+/// Labels of nodes, each distinct set once. `kubernetes.io/hostname` is left out, and read as the name of the node.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeLabels {
+    /// The sets.
+    pub sets: Vec<BTreeMap<String, String>>,
+    /// Which set each node has, in byte order of the names of the nodes.
+    pub of: Vec<i32>,
+    /// Keys that were left out, because there would be too much: what nodes have of them is unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped_keys: Vec<String>,
 }
 
 /// Node name → resource name → quantity.
@@ -170,6 +187,10 @@ pub struct Observed {
     /// Nodes in all.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     pub node_count: Option<i32>,
+    /// API versions that are served, such as `v1` and `apps/v1`; empty where they are unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 400))]
+    pub apis: Vec<String>,
     /// Sums over all nodes, when the maps by node are left out because the cluster is large.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::opaque_map")]

@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{NodeResources, Taint};
+use super::cluster::{NodeLabels, NodeResources, Taint};
 use super::condition::Condition;
 use super::crd_schema;
 use super::lenient::field;
@@ -260,6 +260,10 @@ pub struct ClusterReportSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "field::or_empty")]
     #[schemars(schema_with = "crd_schema::opaque_map")]
     pub node_taints: BTreeMap<String, Vec<Taint>>,
+    /// Labels of the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
+    pub node_labels: Option<NodeLabels>,
     /// When the agent wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::time")]

@@ -170,7 +170,7 @@ async fn traces(hub: &Client, name: &str) -> BTreeSet<String> {
     found
 }
 
-async fn add_fake_node(member: &Client) {
+pub(crate) async fn add_fake_node(member: &Client) {
     let nodes: Api<Node> = Api::all(member.clone());
     let node: Node = serde_json::from_value(json!({
         "metadata": { "name": "fake", "labels": { "topology.kubernetes.io/region": "r1", "topology.kubernetes.io/zone": "z1" } },

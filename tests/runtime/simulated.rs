@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use fleetctl::agent::heartbeat::{LeaseRenewer, LeaseStatus};
 use fleetctl::agent::inventory::facts::Overrides;
@@ -98,7 +99,7 @@ pub(crate) fn nodes_and_pods(count: usize) -> (BTreeMap<String, NodeFacts>, Hash
     allocatable.insert("pods".to_owned(), 110_000);
     let node = NodeFacts {
         provider_id: "aws:///z/i".to_owned(),
-        labels: BTreeMap::new(),
+        labels: Arc::default(),
         capacity: [("cpu", "16"), ("memory", "64Gi"), ("pods", "110")]
             .map(|(k, v)| (k.to_owned(), v.to_owned()))
             .into(),
@@ -107,6 +108,8 @@ pub(crate) fn nodes_and_pods(count: usize) -> (BTreeMap<String, NodeFacts>, Hash
         usable: true,
     };
     let names = (0..count).map(|i| format!("ip-10-0-0-{i}.eu-west-1.compute.internal"));
-    let pods = names.clone().map(|name| (name.clone(), PodFacts { node: name, requests: amounts(399, 1 << 40) }));
+    let pods = names
+        .clone()
+        .map(|name| (name.clone(), PodFacts { owner: name.clone(), node: name, requests: amounts(399, 1 << 40) }));
     (names.map(|name| (name, node.clone())).collect(), pods.collect())
 }

@@ -10,6 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 
+use super::node_labels;
 use super::nodes::printed;
 use super::publish::Snapshot;
 use super::shards::{NODES, Shards};
@@ -99,6 +100,7 @@ fn spec(part: &Snapshot, wall: Timestamp) -> ClusterReportSpec {
         available_resources: printed(&part.available),
         capacity_resources: part.capacity.clone(),
         node_taints: part.taints.clone(),
+        node_labels: Some(node_labels::report(&part.labels)),
         last_update_time: Some(Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))),
     }
 }

@@ -92,12 +92,14 @@ pub fn detect(nodes: &BTreeMap<String, NodeFacts>, overrides: &Overrides, regist
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn node(provider_id: &str, labels: &[(&str, &str)]) -> NodeFacts {
         NodeFacts {
             provider_id: provider_id.to_owned(),
-            labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            labels: Arc::new(labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()),
             capacity: BTreeMap::new(),
             allocatable: BTreeMap::new(),
             taints: vec![],

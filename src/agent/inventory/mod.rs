@@ -2,7 +2,10 @@
 
 pub mod cluster_reports;
 pub mod facts;
+pub mod node_labels;
 pub mod nodes;
+pub mod pods;
 pub mod publish;
+pub mod server;
 pub mod shards;
 pub mod watch;

@@ -1,10 +1,12 @@
 //! Nodes and pods, reduced to what the inventory needs, and what is free on each node.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
+use super::pods::owner;
 use crate::api::cluster::{NodeResources, Taint};
 use crate::api::quantity::{Milli, print};
 pub use crate::placement::pods::Amounts;
@@ -15,8 +17,8 @@ use crate::placement::pods::{add, amounts, pod_requests};
 pub struct NodeFacts {
     /// Provider ID: `aws:///eu-west-1a/i-1`.
     pub provider_id: String,
-    /// Its labels that the detection of facts looks at.
-    pub labels: BTreeMap<String, String>,
+    /// Its labels.
+    pub labels: Arc<BTreeMap<String, String>>,
     /// Capacity.
     pub capacity: BTreeMap<String, String>,
     /// Allocatable resources.
@@ -32,6 +34,8 @@ pub struct NodeFacts {
 pub struct PodFacts {
     /// Its node.
     pub node: String,
+    /// UID of its controller; its own where it has none.
+    pub owner: String,
     /// Effective requests.
     pub requests: Amounts,
 }
@@ -45,7 +49,7 @@ pub fn node_facts(node: &Node) -> NodeFacts {
     let capacity = status.capacity.unwrap_or_default().into_iter().map(|(name, q)| (name, q.0));
     NodeFacts {
         provider_id: spec.provider_id.unwrap_or_default(),
-        labels: node.labels().clone(),
+        labels: Arc::new(node.labels().clone()),
         capacity: capacity.collect(),
         allocatable: amounts(status.allocatable.as_ref()),
         taints: taints.map(|t| Taint { key: t.key, value: t.value.unwrap_or_default(), effect: t.effect }).collect(),
@@ -58,7 +62,11 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let spec = pod.spec.as_ref()?;
     let node = spec.node_name.clone().filter(|n| !n.is_empty())?;
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
-    (!["Succeeded", "Failed"].contains(&phase)).then(|| PodFacts { node, requests: pod_requests(spec) })
+    (!["Succeeded", "Failed"].contains(&phase)).then(|| PodFacts {
+        node,
+        owner: owner(pod),
+        requests: pod_requests(spec),
+    })
 }
 
 /// Returns the free resources by node: allocatable less the requests of its pods; nothing on a node that takes no pods.

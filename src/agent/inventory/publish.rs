@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::facts::Facts;
+use super::node_labels::Labels;
 use super::nodes::Amounts;
+use super::pods::PodsByOwner;
+use super::server::ServerFacts;
 use crate::api::cluster::Taint;
 use crate::k8s::backoff::Backoff;
 
@@ -30,20 +33,23 @@ pub struct Snapshot {
     pub capacity: BTreeMap<String, BTreeMap<String, String>>,
     /// Taints by node; nodes without are omitted.
     pub taints: BTreeMap<String, Vec<Taint>>,
+    /// Labels by node.
+    pub labels: Labels,
+    /// Pods with a node, by owner: those that the free resources are without.
+    pub pods: PodsByOwner,
     /// Provider, region, zones, name.
     pub facts: Facts,
-    /// Version of its API server.
-    pub git_version: String,
-    /// An autoscaler exists.
-    pub autoscaled: bool,
+    /// Version of its API server, what that serves, and whether an autoscaler exists.
+    pub server: ServerFacts,
 }
 
-/// Returns true where `now` differs significantly from what was `reported`: in nodes, taints or facts; or in any free amount
+/// Returns true where `now` differs significantly from what was `reported`: in nodes, labels, taints, APIs or facts; or in any free amount
 /// by more than a tenth of what its node has.
 pub fn is_significant(reported: &Snapshot, now: &Snapshot) -> bool {
-    let nodes_differ = !reported.allocatable.keys().eq(now.allocatable.keys()) || reported.taints != now.taints;
-    let about = |s: &Snapshot| (s.facts.clone(), s.git_version.clone(), s.autoscaled);
-    if nodes_differ || about(reported) != about(now) {
+    let nodes_differ = !reported.allocatable.keys().eq(now.allocatable.keys())
+        || reported.taints != now.taints
+        || reported.labels != now.labels;
+    if nodes_differ || reported.facts != now.facts || reported.server != now.server {
         return true;
     }
     now.available.iter().any(|(node, amounts)| {

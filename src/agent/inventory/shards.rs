@@ -75,6 +75,7 @@ impl Shards {
             copy(node, &snapshot.allocatable, &mut part.allocatable);
             copy(node, &snapshot.capacity, &mut part.capacity);
             copy(node, &snapshot.taints, &mut part.taints);
+            copy(node, &snapshot.labels, &mut part.labels);
         }
         let is_due = |index: &usize, part: &Snapshot| {
             self.reported

@@ -1,29 +1,39 @@
-//! Watching nodes and pods of the workload cluster. Of a pod only its node and requests are kept, so that thousands of
-//! pods fit into a few megabytes.
+//! Watching nodes and pods of the workload cluster. Of a pod only its node, owner and requests are kept, so that thousands
+//! of pods fit into a few megabytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::facts::{Overrides, detect};
 use super::nodes::{NodeFacts, PodFacts, available, node_facts, pod_facts};
+use super::pods::{OwnedPods, PodsByOwner, UnboundPod, unbound_pod};
 use super::publish::Snapshot;
+use super::server::ServerFacts;
 
 #[derive(Debug, Default)]
 struct Inner {
     nodes: BTreeMap<String, NodeFacts>,
     pods: HashMap<String, PodFacts>,
+    /// Pods without a node.
+    unbound: HashMap<String, UnboundPod>,
+    /// Pods of the inventory that was published last.
+    published: Arc<PodsByOwner>,
     /// A list in progress; it replaces the above when complete.
     new_nodes: BTreeMap<String, NodeFacts>,
     new_pods: HashMap<String, PodFacts>,
+    new_unbound: HashMap<String, UnboundPod>,
     synced: [bool; 2],
     /// Counts the changes of `nodes` and `pods`.
     revision: u64,
+    /// Counts the changes of pods, with a node and without, and of what was published.
+    pods_revision: u64,
 }
 
 /// Nodes and pods as they are now. Cheap to clone.
@@ -69,9 +79,38 @@ impl Observed {
                     .filter(|(_, f)| !f.taints.is_empty())
                     .map(|(n, f)| (n.clone(), f.taints.clone()))
                     .collect(),
+                labels: inner.nodes.iter().map(|(n, f)| (n.clone(), f.labels.clone())).collect(),
+                pods: by_owner(inner.pods.values()),
                 facts: detect(&inner.nodes, overrides, registered),
-                git_version: String::new(),
-                autoscaled: false,
+                server: ServerFacts::default(),
+            })
+        })
+    }
+
+    /// Records the pods of an inventory that was published.
+    pub fn published(&self, pods: PodsByOwner) {
+        self.with(|inner| {
+            inner.published = Arc::new(pods);
+            inner.pods_revision += 1;
+        });
+    }
+
+    /// Returns a number that changes with what [`Self::owned_pods`] returns.
+    pub fn pods_revision(&self) -> u64 {
+        self.with(|inner| inner.pods_revision)
+    }
+
+    /// Returns the pods by owner; `None` until their list is complete.
+    pub fn owned_pods(&self) -> Option<OwnedPods> {
+        self.with(|inner| {
+            inner.synced[1].then(|| {
+                let mut unbound: BTreeMap<String, (i64, Option<Timestamp>)> = BTreeMap::new();
+                for pod in inner.unbound.values() {
+                    let (count, since) = unbound.entry(pod.owner.clone()).or_default();
+                    *count += 1;
+                    *since = [*since, pod.unschedulable_since].into_iter().flatten().min();
+                }
+                OwnedPods { bound: by_owner(inner.pods.values()), unbound, published: Arc::clone(&inner.published) }
             })
         })
     }
@@ -109,20 +148,30 @@ impl Observed {
             let changed = match event {
                 Event::Init => {
                     inner.new_pods.clear();
+                    inner.new_unbound.clear();
                     false
                 }
                 Event::InitApply(pod) => {
-                    if let (Some(uid), Some(facts)) = (pod.uid(), pod_facts(&pod)) {
-                        inner.new_pods.insert(uid, facts);
+                    if let Some(uid) = pod.uid() {
+                        inner.new_unbound.extend(unbound_pod(&pod).map(|unbound| (uid.clone(), unbound)));
+                        inner.new_pods.extend(pod_facts(&pod).map(|facts| (uid, facts)));
                     }
                     false
                 }
                 Event::InitDone => {
+                    inner.unbound = std::mem::take(&mut inner.new_unbound);
+                    inner.pods_revision += 1;
                     let before = std::mem::replace(&mut inner.pods, std::mem::take(&mut inner.new_pods));
                     !std::mem::replace(&mut inner.synced[1], true) || before != inner.pods
                 }
                 Event::Apply(pod) => {
                     let Some(uid) = pod.uid() else { return };
+                    let unbound = unbound_pod(&pod);
+                    let was = match unbound.clone() {
+                        Some(unbound) => inner.unbound.insert(uid.clone(), unbound),
+                        None => inner.unbound.remove(&uid),
+                    };
+                    inner.pods_revision += u64::from(was != unbound);
                     let facts = pod_facts(&pod);
                     let before = match facts.clone() {
                         Some(facts) => inner.pods.insert(uid, facts),
@@ -130,11 +179,24 @@ impl Observed {
                     };
                     before != facts
                 }
-                Event::Delete(pod) => inner.pods.remove(&pod.uid().unwrap_or_default()).is_some(),
+                Event::Delete(pod) => {
+                    let uid = pod.uid().unwrap_or_default();
+                    inner.pods_revision += u64::from(inner.unbound.remove(&uid).is_some());
+                    inner.pods.remove(&uid).is_some()
+                }
             };
             inner.revision += u64::from(changed);
+            inner.pods_revision += u64::from(changed);
         });
     }
+}
+
+fn by_owner<'p>(pods: impl Iterator<Item = &'p PodFacts>) -> PodsByOwner {
+    let mut count = PodsByOwner::new();
+    for pod in pods {
+        *count.entry(pod.owner.clone()).or_default() += 1;
+    }
+    count
 }
 
 /// Watches until dropped.

@@ -10,6 +10,7 @@ pub mod entry;
 pub mod fields;
 pub mod index;
 pub mod orphans;
+pub mod pods;
 pub mod problem;
 pub mod resource;
 mod results;
@@ -25,6 +26,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::watch as channel;
 
 use super::heartbeat::LeaseStatus;
+use super::inventory::watch::Observed;
 use crate::api::labels::cluster_namespace;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
@@ -43,6 +45,8 @@ pub struct Work {
     pub cluster: String,
     /// Status of the Lease.
     pub lease: channel::Receiver<LeaseStatus>,
+    /// Pods of the cluster.
+    pub observed: Observed,
     /// Metrics.
     pub metrics: Metrics,
     /// Time after which copies without a Schedule are deleted.
@@ -61,7 +65,7 @@ impl Work {
             let mut lease = self.lease.clone();
             let passive = async { lease.wait_for(|lease| matches!(lease, LeaseStatus::Passive { .. })).await.is_err() };
             tokio::select! {
-                () = Worker::new(context, self.metrics.clone(), self.orphan_grace).run() => {}
+                () = Worker::new(context, self.observed.clone(), self.metrics.clone(), self.orphan_grace).run() => {}
                 closed = passive => if closed { return },
             }
         }

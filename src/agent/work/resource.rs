@@ -123,6 +123,8 @@ pub fn desired_pods(object: &Value) -> Option<i64> {
             Some(number(object, "/spec/completions").map_or(parallel, |all| parallel.min((all - succeeded).max(0))))
         }
         ("", "Pod") => Some(i64::from(!is_finished(object))),
+        // Those of its Jobs, whatever there are.
+        ("batch", "CronJob") => Some(0),
         _ => None,
     }
 }

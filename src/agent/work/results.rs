@@ -1,6 +1,7 @@
-//! What follows from the end of an operation.
+//! What follows from the end of an operation, and the count of pods.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
@@ -9,11 +10,15 @@ use super::apply::Applied;
 use super::delete::is_listed;
 use super::index::Seen;
 use super::orphans::{self, Copy};
+use super::pods;
 use super::problem::Problem;
 use super::task::{CopyKey, Task};
 use super::worker::{Done, Worker, entry_of};
 use crate::api::condition::find;
 use crate::api::schedule::{applied, conditions};
+
+/// Time between two counts of pods.
+const COUNT: Duration = Duration::from_secs(2);
 
 impl Worker {
     pub(super) fn on_done(&mut self, done: Done) {
@@ -111,6 +116,29 @@ impl Worker {
             if is_inside && !entry.task.deleting && entry.reason() == applied::NAMESPACE_MISSING {
                 entry.work_at(now);
             }
+        }
+    }
+
+    /// Counts the pods of each copy, if anything about them changed.
+    pub(super) fn count_pods(&mut self, now: Instant) {
+        if self.count_at > now {
+            return;
+        }
+        self.count_at = now + COUNT;
+        let revision = self.observed.pods_revision();
+        if self.counted == Some(revision) {
+            return;
+        }
+        let Some(pods) = self.observed.owned_pods() else { return };
+        self.counted = Some(revision);
+        let counts = pods::count(&self.owners, &pods);
+        for entry in self.entries.values_mut() {
+            let Some(seen) = entry.task.key().and_then(|key| self.index.get(key)) else { continue };
+            let Some(desired) = seen.desired else { continue };
+            let is_cron = entry.task.key().is_some_and(|key| key.kind == "CronJob");
+            let count = counts.get(&seen.uid).copied().unwrap_or_default();
+            entry.status.pods = Some(count.report(desired, is_cron));
+            entry.changed(now);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Watches of Schedules in the control plane and of copies in the workload cluster, as messages to one receiver.
 
-use futures::TryStreamExt as _;
-use kube::api::DynamicObject;
+use futures::{Stream, TryStreamExt as _};
+use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::{self, Config, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::mpsc::Sender;
 
-use super::apply::{Context, complete};
+use super::apply::{Context, complete, resource_of};
 use super::index::Seen;
 use super::task::{CopyKey, Task};
 use crate::api::Schedule;
@@ -34,19 +34,20 @@ pub enum Input {
     Schedules(Box<Change<(Task, ScheduleStatus)>>),
     /// Copies of one kind.
     Copies(&'static Placeable, Box<Change<(CopyKey, Seen)>>),
+    /// UIDs of objects of one kind that have pods, each with the UID of its controller.
+    Owners(&'static str, Change<(String, Option<String>)>),
 }
 
 /// Follows objects until dropped. Those that `read` cannot read are left out.
-async fn follow<T>(
-    api: Api<DynamicObject>,
-    config: Config,
+async fn follow<K, T>(
+    stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     subject: &'static str,
-    read: impl Fn(DynamicObject) -> Option<T>,
+    read: impl Fn(K) -> Option<T>,
     inputs: Sender<Input>,
     input: impl Fn(Change<T>) -> Input,
 ) {
     let logged = OnChange::default();
-    let mut stream = std::pin::pin!(watcher(api, config).default_backoff());
+    let mut stream = std::pin::pin!(stream.default_backoff());
     let mut all = Vec::new();
     loop {
         let change = match stream.try_next().await {
@@ -99,7 +100,8 @@ pub async fn schedules(context: Context, inputs: Sender<Input>) {
             }
         }
     };
-    follow(api, Config::default(), "schedules", read, inputs, |change| Input::Schedules(Box::new(change))).await;
+    follow(watcher(api, Config::default()), "schedules", read, inputs, |change| Input::Schedules(Box::new(change)))
+        .await;
 }
 
 /// Follows the copies of one kind.
@@ -111,5 +113,21 @@ pub async fn copies(context: Context, kind: &'static Placeable, inputs: Sender<I
         let key = CopyKey::new(kind, object.namespace().as_deref(), &object.name_any());
         Some((key, Seen::of(&complete(&object, &version, kind.kind))))
     };
-    follow(context.all(kind), config, kind.plural, read, inputs, |change| Input::Copies(kind, Box::new(change))).await;
+    follow(watcher(context.all(kind), config), kind.plural, read, inputs, |change| {
+        Input::Copies(kind, Box::new(change))
+    })
+    .await;
+}
+
+/// Follows the metadata of all objects of a kind that lies between a copy and its pods.
+pub async fn owners(context: Context, kind: &'static Placeable, inputs: Sender<Input>) {
+    let read = |object: PartialObjectMeta<DynamicObject>| {
+        let controller = object.owner_references().iter().find(|owner| owner.controller == Some(true));
+        let controller = controller.map(|owner| owner.uid.clone());
+        Some((object.uid()?, controller))
+    };
+    let api: Api<PartialObjectMeta<DynamicObject>> =
+        Api::all_with(context.local.clone(), &resource_of(kind, &kind.api_version()));
+    let stream = watcher(api, Config::default().any_semantic());
+    follow(stream, kind.plural, read, inputs, |change| Input::Owners(kind.plural, change)).await;
 }

@@ -13,12 +13,14 @@ use super::delete::{Removed, is_listed, remove};
 use super::entry::Entry;
 use super::index::{Index, Seen};
 use super::orphans::{self, Copy, Orphans};
+use super::pods::Owners;
 use super::problem::Problem;
 use super::status;
 use super::task::{CopyKey, Task};
 use super::watch::{self, Change, Input};
+use crate::agent::inventory::watch::Observed;
 use crate::api::condition::{Condition, find};
-use crate::api::placeable::Placeable;
+use crate::api::placeable::{self, Placeable};
 use crate::api::schedule::{ScheduleStatus, conditions};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
@@ -29,8 +31,6 @@ use crate::k8s::daemon_client::CallError;
 const AT_ONCE: usize = 16;
 /// Number of statuses that are written at once.
 const WRITES_AT_ONCE: usize = 8;
-/// Longest time without anything to do.
-const IDLE: Duration = Duration::from_secs(60);
 
 /// The end of an operation.
 pub(super) enum Done {
@@ -57,6 +57,12 @@ pub struct Worker {
     pub(super) working: usize,
     pub(super) writing: usize,
     pub(super) logged: OnChange,
+    pub(super) observed: Observed,
+    pub(super) owners: Owners,
+    /// When pods are counted next.
+    pub(super) count_at: Instant,
+    /// State of the pods that were counted last; `None` where copies or owners changed since.
+    pub(super) counted: Option<u64>,
     pub(super) orphans: Orphans,
     pub(super) orphan_grace: Duration,
     /// When copies are listed to find those without a Schedule.
@@ -69,7 +75,7 @@ pub struct Worker {
 
 impl Worker {
     /// Creates a worker that knows nothing yet.
-    pub fn new(context: Context, metrics: Metrics, orphan_grace: Duration) -> Self {
+    pub fn new(context: Context, observed: Observed, metrics: Metrics, orphan_grace: Duration) -> Self {
         Self {
             context,
             metrics,
@@ -83,6 +89,10 @@ impl Worker {
             working: 0,
             writing: 0,
             logged: OnChange::default(),
+            observed,
+            owners: Owners::default(),
+            count_at: Instant::now(),
+            counted: None,
             orphans: Orphans::default(),
             orphan_grace,
             list_at: None,
@@ -99,11 +109,16 @@ impl Worker {
             self.start_work(now);
             self.start_writes(now);
             self.start_listing(now);
+            self.count_pods(now);
             let wake = self.next_time(now);
             tokio::select! {
                 input = self.inputs.1.recv() => match input {
                     Some(Input::Schedules(change)) => self.on_schedules(*change),
                     Some(Input::Copies(kind, change)) => self.on_copies(kind, *change),
+                    Some(Input::Owners(kind, change)) => {
+                        self.owners.take(kind, change);
+                        self.counted = None;
+                    }
                     None => return,
                 },
                 Some(Ok(done)) = self.operations.join_next() => self.on_done(done),
@@ -114,7 +129,7 @@ impl Worker {
 
     /// Returns when there is something to do next, unless something happens before.
     fn next_time(&self, now: Instant) -> Instant {
-        let mut next = (now + IDLE).min(self.list_at.unwrap_or(now + IDLE));
+        let mut next = self.count_at.min(self.list_at.unwrap_or(self.count_at));
         for entry in self.entries.values() {
             let work = entry.next.filter(|_| !entry.running && self.working < AT_ONCE);
             let write = entry.write_at.filter(|_| !entry.writing && self.writing < WRITES_AT_ONCE);
@@ -158,6 +173,14 @@ impl Worker {
             self.by_key.insert(target.key.clone(), name.clone());
             if is_listed(kind) && self.watched.insert((kind.group, kind.kind)) {
                 self.watches.spawn(watch::copies(self.context.clone(), kind, self.inputs.0.clone()));
+                let between = match kind.kind {
+                    "Deployment" => placeable::find("apps", "ReplicaSet"),
+                    "CronJob" => placeable::find("batch", "Job"),
+                    _ => None,
+                };
+                if let Some(between) = between {
+                    self.watches.spawn(watch::owners(self.context.clone(), between, self.inputs.0.clone()));
+                }
             }
         }
         match self.entries.get_mut(&name) {
@@ -223,6 +246,7 @@ impl Worker {
             return;
         }
         entry.finished = seen.finished;
+        self.counted = None;
         status::seen(&mut entry.status, seen, wall);
         entry.changed(now);
         if seen.version <= baseline.version || seen.terminating {

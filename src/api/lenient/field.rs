@@ -12,7 +12,7 @@ use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
-use crate::api::cluster::Taint;
+use crate::api::cluster::{NodeLabels, Taint};
 use crate::api::schedule::PodCounts;
 
 /// What is read only if it has the right shape.
@@ -121,6 +121,23 @@ impl Shape for Taint {
         let mut take = |key| found.remove(key);
         let (key, value, effect) = (take("key"), take("value").unwrap_or_default(), take("effect"));
         Ok(key.zip(effect).map(|(key, effect)| Self { key, value, effect }))
+    }
+}
+
+impl Shape for NodeLabels {
+    fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
+        let mut found = Self::default();
+        while let Some(key) = entries.next_key::<String>()? {
+            match key.as_str() {
+                "sets" => found.sets = entries.next_value::<Maybe<_>>()?.0.unwrap_or_default(),
+                "of" => found.of = entries.next_value::<Maybe<_>>()?.0.unwrap_or_default(),
+                "droppedKeys" => found.dropped_keys = entries.next_value::<Maybe<_>>()?.0.unwrap_or_default(),
+                _ => {
+                    entries.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(Some(found))
     }
 }
 

@@ -299,7 +299,7 @@ mod tests {
         let far = r#"{"lastUpdateTime": "9999-12-31T23:59:59Z", "conditions": [{"type": "Ready", "status": "True",
             "reason": "R", "lastTransitionTime": "9999-12-31T23:59:59Z"}], "observed": {"nodeCount": 5000000000}}"#;
         let mut bad = vec![far.to_owned()];
-        for map in ["availableResources", "capacityResources", "nodeTaints"] {
+        for map in ["availableResources", "capacityResources", "nodeTaints", "nodeLabels"] {
             for value in [r#"{"n": 5}"#, r#"{"n": [true, null, 1.5]}"#, r#"{"n": {"cpu": {"a": []}}}"#, "7", &deep()] {
                 bad.push(format!(r#"{{"{map}": {value}}}"#));
             }

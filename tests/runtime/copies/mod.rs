@@ -3,6 +3,7 @@
 mod answers;
 mod drift;
 mod faults;
+mod pods;
 mod rights;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,137 @@
+//! Pods of copies, by the chain of controllers from the pod up to the copy: selectors would count strangers' pods as well.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use super::watch::Change;
+use crate::agent::inventory::pods::OwnedPods;
+use crate::api::schedule::PodCounts;
+
+/// Longest chain that is followed: pod, Job, CronJob, and one to spare.
+const LONGEST: usize = 3;
+
+/// Controllers of ReplicaSets and Jobs, by UID.
+#[derive(Debug, Default)]
+pub struct Owners {
+    /// By the name of the kind in paths: UID → UID of the controller.
+    of: HashMap<&'static str, HashMap<String, String>>,
+}
+
+impl Owners {
+    /// Takes a change of objects of one kind, each with the UID of its controller if it has one.
+    pub fn take(&mut self, kind: &'static str, change: Change<(String, Option<String>)>) {
+        let known = self.of.entry(kind).or_default();
+        match change {
+            Change::All(all) => {
+                *known = all.into_iter().filter_map(|(uid, owner)| Some((uid, owner?))).collect();
+            }
+            Change::One((uid, Some(owner))) => {
+                known.insert(uid, owner);
+            }
+            Change::One((uid, None)) | Change::Gone((uid, _)) => {
+                known.remove(&uid);
+            }
+        }
+    }
+
+    /// Returns the last controller of a chain.
+    fn root<'u>(&'u self, uid: &'u str) -> &'u str {
+        let mut root = uid;
+        for _ in 0..LONGEST {
+            match self.of.values().find_map(|known| known.get(root)) {
+                Some(owner) => root = owner,
+                None => break,
+            }
+        }
+        root
+    }
+}
+
+/// Pods of one copy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Pods with a node.
+    pub bound: i64,
+    /// Pods without one.
+    pub unbound: i64,
+    /// Pods of the inventory that was published last.
+    pub counted: i64,
+    /// Since when one is unschedulable.
+    pub unschedulable_since: Option<Timestamp>,
+}
+
+impl Count {
+    /// Returns what is reported of a copy that asks for `desired` pods; one that only makes others asks for those that are there.
+    pub fn report(self, desired: i64, only_makes_others: bool) -> PodCounts {
+        PodCounts {
+            desired: if only_makes_others { self.bound + self.unbound } else { desired },
+            bound: self.bound,
+            counted: self.counted,
+            unschedulable_since: self.unschedulable_since.map(|since| Time(super::status::seconds(since))),
+        }
+    }
+}
+
+/// Counts pods by the UID at the end of their chains.
+pub fn count(owners: &Owners, pods: &OwnedPods) -> BTreeMap<String, Count> {
+    let mut counts: BTreeMap<String, Count> = BTreeMap::new();
+    let mut add = |uid: &str, change: &dyn Fn(&mut Count)| {
+        let root = owners.root(uid);
+        if !counts.contains_key(root) {
+            counts.insert(root.to_owned(), Count::default());
+        }
+        if let Some(count) = counts.get_mut(root) {
+            change(count);
+        }
+    };
+    for (uid, number) in &pods.bound {
+        add(uid, &|count| count.bound += number);
+    }
+    for (uid, number) in pods.published.iter() {
+        add(uid, &|count| count.counted += number);
+    }
+    for (uid, (number, since)) in &pods.unbound {
+        add(uid, &|count| {
+            count.unbound += number;
+            count.unschedulable_since = [count.unschedulable_since, *since].into_iter().flatten().min();
+        });
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn pods_are_counted_by_the_end_of_their_chain() {
+        let owned = |uid: &str, owner: &str| (uid.to_owned(), Some(owner.to_owned()));
+        let mut owners = Owners::default();
+        owners.take(
+            "replicasets",
+            Change::All(vec![owned("old", "web"), owned("new", "web"), ("bare".to_owned(), None)]),
+        );
+        owners.take("jobs", Change::One(owned("tonight", "nightly")));
+        let numbers =
+            |all: &[(&str, i64)]| all.iter().map(|(uid, n)| ((*uid).to_owned(), *n)).collect::<BTreeMap<_, _>>();
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let pods = OwnedPods {
+            bound: numbers(&[("old", 1), ("new", 2), ("bare", 4), ("tonight", 1)]),
+            unbound: [("new", (2, Some(at(20)))), ("old", (1, Some(at(10)))), ("tonight", (1, None))]
+                .map(|(uid, pods)| (uid.to_owned(), pods))
+                .into(),
+            published: Arc::new(numbers(&[("old", 3), ("gone", 1)])),
+        };
+        let counts = count(&owners, &pods);
+        let web = Count { bound: 3, unbound: 3, counted: 3, unschedulable_since: Some(at(10)) };
+        assert_eq!((counts["web"], counts["bare"].bound), (web, 4));
+        assert_eq!(counts["nightly"].report(0, true).desired, 2);
+        assert_eq!(counts["web"].report(5, false).desired, 5);
+        owners.take("replicasets", Change::Gone(owned("old", "web")));
+        assert_eq!(count(&owners, &pods)["web"].bound, 2);
+    }
+}
