@@ -4,12 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde_json::json;
 
+use super::canonical::canonical;
 use super::facts::{Facts, Never, SpreadOnto};
 use super::selector::{Selector, SelectorError, Toleration};
-use crate::api::SchedulePolicy;
 use crate::api::labels::LABEL_NAME;
 use crate::api::policy::SchedulePolicySpec;
+use crate::api::{SchedulePolicy, digest};
 
 /// A policy, its selectors ready to be evaluated.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,6 +124,22 @@ impl Policy {
         })
     }
 
+    /// Returns a digest of what decides about clusters: selectors, order, tolerations and spread, but no overrides. Another
+    /// digest than the recorded one means that groups are decided anew.
+    pub fn placement_hash(&self) -> String {
+        let mut spread = json!(self.spec.spread_constraints);
+        if let Some(spread) = spread.as_object_mut() {
+            spread.remove("overrides");
+        }
+        let parts = json!({
+            "clusterSelector": self.spec.cluster_selector,
+            "orderedClusterSelector": self.spec.ordered_cluster_selector,
+            "spreadConstraints": spread,
+            "clusterTolerations": self.spec.cluster_tolerations,
+        });
+        digest::short(canonical(&parts).as_bytes())
+    }
+
     /// Returns the first clause that an object in a namespace with these labels does not satisfy.
     fn failing(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Option<Clause> {
         let name = facts.key.namespace();
@@ -196,5 +214,42 @@ impl Policies {
                 Match::Policy { policy, losers: matching }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn hash(change: impl FnOnce(&mut Value)) -> String {
+        let mut spec = json!({
+            "namespaceSelector": {},
+            "resourceSelectors": { "labelSelectors": [{}] },
+            "spreadConstraints": { "overrides": [] },
+        });
+        change(&mut spec);
+        Policy::new("p".to_owned(), None, serde_json::from_value(spec).unwrap()).unwrap().placement_hash()
+    }
+
+    #[test]
+    fn only_what_decides_about_clusters_changes_the_hash() {
+        let plain = hash(|_| {});
+        for field in ["suspend", "priority"] {
+            let value = if field == "suspend" { json!(true) } else { json!(3) };
+            assert_eq!(hash(|spec| spec[field] = value), plain, "{field}");
+        }
+        let edit = json!([{ "topologyValue": "a", "resources": [] }]);
+        assert_eq!(hash(|spec| spec["spreadConstraints"]["overrides"] = edit), plain);
+        assert_ne!(hash(|spec| spec["clusterSelector"] = json!({ "matchLabels": { "a": "b" } })), plain);
+        assert_ne!(hash(|spec| spec["clusterTolerations"] = json!([{ "operator": "Exists" }])), plain);
+        assert_ne!(hash(|spec| spec["spreadConstraints"]["spreadMode"] = json!("Duplicate")), plain);
+    }
+
+    #[test]
+    fn a_selector_that_cannot_be_evaluated_is_refused() {
+        let selector = json!({ "matchExpressions": [{ "key": "a", "operator": "In" }] });
+        let spec = json!({ "namespaceSelector": selector, "resourceSelectors": { "labelSelectors": [] } });
+        assert!(Policy::new("p".to_owned(), None, serde_json::from_value(spec).unwrap()).is_err());
     }
 }

@@ -4,7 +4,9 @@
 //! the command line ask the same code, and the same input always gives the same answer.
 //!
 //! [`facts`] reduces a manifest to what is asked, [`matching`] finds the policy that decides, [`names`] makes the names
-//! of groups and copies, [`copy`] writes the manifest of one copy.
+//! of groups and copies. [`fleet`] holds the clusters, each with its [`room`]; [`decide`] finds the targets of a group,
+//! [`divide`] its shares. [`copy`] writes the manifest of one copy, [`aggregate`] the status of a source, and [`explain`]
+//! says a decision in words.
 
 pub mod aggregate;
 pub mod canonical;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fleetctl::placement::copy::Share;
 use fleetctl::placement::decide::{
-    Current, Decision, DirectDecision, Group, Mode, Target, decide, decide_direct, deciding_order,
+    Current, Decision, DirectDecision, Group, How, Mode, Target, decide, decide_direct, deciding_order,
 };
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::{Cluster, Fleet};
@@ -114,7 +114,7 @@ fn print(name: &str, policy: &str, spread: bool, group: &Group<'_>, decision: &D
         "members": group.objects().map(|one| one.key.to_string()).collect::<Vec<_>>(),
         "scheduled": decision.scheduled,
         "reason": decision.outcome.code(),
-        "how": decision.how.map(|how| how.code()).unwrap_or_default(),
+        "how": decision.how.map(How::code).unwrap_or_default(),
         "targets": decision.targets.iter().map(print_target).collect::<Vec<_>>(),
         "withheld": decision.withheld,
         "rejected": rejected,

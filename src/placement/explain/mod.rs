@@ -12,10 +12,13 @@ pub use clusters::{Row, rows};
 
 use super::copy::Share;
 use super::decide::{Decision, Group, How, Outcome, Target};
-use super::facts::{Facts, ObjectKey};
+use super::facts::{Facts, Ignored, ObjectKey, Reference};
 use super::fleet::Fleet;
 use super::matching::{Clause, Policy};
 use super::reason::Reason;
+
+/// A cluster, and why it does not take the group.
+type Rejection = (Arc<str>, Reason);
 
 /// Longest text of an event, in bytes.
 const LONGEST: usize = 1024;
@@ -72,6 +75,12 @@ pub fn unschedulable(object: &ObjectKey, cluster: &str, pods: i64, seconds: i64)
     format!("{} lacks minimum replicas on {cluster:?}: {pods} unschedulable for {seconds} s", object.title())
 }
 
+/// Returns what is missing on a cluster: an object that pods name and that is not placed there.
+pub fn missing(object: &ObjectKey, reference: &Reference, cluster: &str) -> String {
+    let needed = ObjectKey::new("", &reference.kind, object.namespace(), &reference.name);
+    format!("{} is used by {} and is not placed on {cluster}", needed.title(), object.title())
+}
+
 /// Returns what a group asks for: `3 objects: 12 CPU, 24Gi, 14 pods`.
 pub fn asked(group: &Group<'_>, fleet: &Fleet) -> String {
     let objects = if group.len() == 1 { "1 object".to_owned() } else { format!("{} objects", group.len()) };
@@ -86,7 +95,7 @@ pub fn ignored(group: &Group<'_>) -> Option<String> {
         .objects()
         .filter_map(|facts| facts.shape.as_ref())
         .flat_map(|shape| &shape.ignored)
-        .map(|one| one.name())
+        .map(Ignored::name)
         .collect();
     names.sort();
     names.dedup();
@@ -206,14 +215,14 @@ fn nowhere(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decisio
 }
 
 /// Reasons with their numbers, the most frequent first: `7 SelectorMismatch, 1 NotReady ("c")`.
-fn rejections(rejected: &[(Arc<str>, Reason)], names_best: bool) -> String {
-    let mut kinds: BTreeMap<(usize, String), Vec<&(Arc<str>, Reason)>> = BTreeMap::new();
+fn rejections(rejected: &[Rejection], names_best: bool) -> String {
+    let mut kinds: BTreeMap<(usize, String), Vec<&Rejection>> = BTreeMap::new();
     for one in rejected {
         kinds.entry((clusters::position(&one.1), one.1.to_string())).or_default().push(one);
     }
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, those)| std::cmp::Reverse(those.len()));
-    let print = |((_, code), those): ((usize, String), Vec<&(Arc<str>, Reason)>)| {
+    let print = |((_, code), those): ((usize, String), Vec<&Rejection>)| {
         let best = those.iter().max_by_key(|(name, reason)| (clusters::free(reason), std::cmp::Reverse(name.clone())));
         let detail = match (best, those.len()) {
             (Some((name, reason)), 1) => match clusters::numbers(reason) {

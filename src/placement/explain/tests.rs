@@ -159,6 +159,11 @@ fn texts_fit_into_events() {
     decision.rejected = (0..200).map(|n| (format!("c{n}").into(), Reason::Excluded(format!("é{n}").into()))).collect();
     let text = sentence(&policy(json!({})), &Group::new("g", &policy(json!({})), &[]), &fleet, &decision);
     assert!(text.len() <= LONGEST && text.ends_with('…'), "{}", text.len());
+    let secret = Reference { kind: "Secret".to_owned(), name: "db".to_owned() };
+    assert_eq!(
+        missing(&ObjectKey::new("apps", "Deployment", "shop", "web"), &secret, "a"),
+        "Secret shop/db is used by Deployment shop/web and is not placed on a"
+    );
     assert_eq!(
         unschedulable(&ObjectKey::new("apps", "Deployment", "shop", "web"), "a", 3, 120),
         r#"Deployment shop/web lacks minimum replicas on "a": 3 pods unschedulable for 120 s"#

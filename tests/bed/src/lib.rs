@@ -8,6 +8,7 @@ mod advisories;
 mod bench;
 mod bench_apply;
 mod bench_crowd;
+mod bench_decide;
 mod bench_render;
 mod bench_status;
 mod cache;

@@ -30,7 +30,7 @@ enum Hold {
     Drained,
 }
 
-/// One domain: the cluster that has it, and those that could.
+/// The clusters of one domain: the one that has it, and those that could.
 #[derive(Default)]
 struct Territory<'a> {
     has: Option<(&'a Cluster, Hold)>,
@@ -238,7 +238,7 @@ impl<'a> Spread<'a> {
         let of = |n: i64| if fills { fill(n, domains) } else { divide(n, domains, ties) };
         match member.facts.workload {
             Workload::Job { completions: Some(completions), parallelism, .. } => {
-                let division = self.fixed_job(member, domains).unwrap_or_else(|| of(completions));
+                let division = self.fixed_job(member, completions, domains).unwrap_or_else(|| of(completions));
                 (job(&division, parallelism, domains, ties), division.withheld)
             }
             Workload::Replicas(replicas) => {
@@ -249,11 +249,12 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// The division of a Job that is there already: its parts are never changed.
-    fn fixed_job(&self, member: &Member<'a>, domains: &[Domain<'_>]) -> Option<Division> {
+    /// The division of a Job that is there already: its parts are never changed, and the part of a lost domain is withheld.
+    fn fixed_job(&self, member: &Member<'a>, completions: i64, domains: &[Domain<'_>]) -> Option<Division> {
         let recorded = |domain: &Domain<'_>| self.recorded(domain.value, member.key());
         let replicas: Vec<i64> = domains.iter().map(recorded).collect();
-        replicas.iter().any(|share| *share > 0).then_some(Division { replicas, withheld: 0 })
+        let sum: i64 = replicas.iter().sum();
+        (sum > 0).then(|| Division { replicas, withheld: completions.saturating_sub(sum).max(0) })
     }
 
     fn duplicate(&mut self) -> Decision {

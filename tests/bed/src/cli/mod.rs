@@ -13,7 +13,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
 use crate::{
-    Bed, Unfit, bench, bench_apply, bench_crowd, bench_render, bench_status, demo, goldens, newcomer, pictures, test,
+    Bed, Unfit, bench, bench_apply, bench_crowd, bench_decide, bench_render, bench_status, demo, goldens, newcomer,
+    pictures, test,
 };
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
@@ -138,7 +139,7 @@ enum Task {
     /// Measure against peers, in one run
     Bench {
         /// `install` beside kubectl; `apply`, the engine alone, beside kubectl and Helm; `render` beside Helm; `crowd`,
-        /// many agents on one control plane; `status`, what is waited for at a prompt
+        /// many agents on one control plane; `decide`, where groups go; `status`, what is waited for at a prompt
         #[arg(value_enum, default_value = "install")]
         what: Benchmark,
         /// For `apply`: these numbers of objects instead of the usual ones
@@ -147,7 +148,7 @@ enum Task {
         /// For `apply`: these round-trip times instead of the usual ones, in milliseconds
         #[arg(long, value_name = "MS", value_delimiter = ',')]
         round_trips: Vec<u64>,
-        /// For `render` and `status`: a profile of Cargo.toml. release is what users get, e2e is quick to build
+        /// For `render`, `decide` and `status`: a profile of Cargo.toml. release is what users get, e2e is quick to build
         #[arg(long, default_value = "release")]
         profile: String,
         /// For `crowd`: how many agents, one run each
@@ -186,6 +187,7 @@ enum Benchmark {
     Apply,
     Render,
     Crowd,
+    Decide,
     Status,
 }
 
@@ -230,6 +232,7 @@ fn run(task: Task) -> Result<ExitCode> {
         }
         Task::Bench { what: Benchmark::Render, profile, .. } => bench_render::run(&bed, &profile)?,
         Task::Bench { what: Benchmark::Crowd, agents, minutes, .. } => bench_crowd::run(&bed, &agents, minutes)?,
+        Task::Bench { what: Benchmark::Decide, profile, .. } => bench_decide::run(&bed, &profile)?,
         Task::Bench { what: Benchmark::Status, profile, .. } => bench_status::run(&bed, &profile)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
