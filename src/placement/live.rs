@@ -2,6 +2,7 @@
 //! them alike.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use super::facts::{Facts, ObjectKey, Workload};
 use super::fleet::{Cluster, Fleet};
 use super::matching::Policy;
 use super::room::{Node, Promise, nodes};
-use crate::api::cluster::conditions;
+use crate::api::cluster::{NodeLabels, conditions};
 use crate::api::condition::{Condition, find};
 use crate::api::schedule::{ScheduleShare, SourceRef};
 use crate::api::{ClusterReport, Schedule, ScheduleGroupStatus, digest};
@@ -32,26 +33,42 @@ pub fn is_leaving(cluster: &crate::api::Cluster) -> bool {
     cluster.metadata.deletion_timestamp.is_some() || asked == Some(true)
 }
 
+/// Nodes, and label keys of which the values are not known.
+pub type Inventory = (Vec<Node>, Vec<String>);
+
 /// Reads the nodes of a Cluster and of its reports.
-pub fn inventory<'a>(cluster: &crate::api::Cluster, reports: impl Iterator<Item = &'a ClusterReport>) -> Vec<Node> {
-    let mut all = Vec::new();
+pub fn inventory<'a>(cluster: &crate::api::Cluster, reports: impl Iterator<Item = &'a ClusterReport>) -> Inventory {
+    let (mut all, mut dropped) = (Vec::new(), Vec::new());
+    let mut add = |mut nodes: Vec<Node>, labels: Option<&NodeLabels>| {
+        if let Some(labels) = labels {
+            nodes.sort_by(|a, b| a.name.cmp(&b.name));
+            for (node, set) in nodes.iter_mut().zip(&labels.of) {
+                node.labels = usize::try_from(*set).ok().and_then(|set| labels.sets.get(set)).cloned();
+            }
+            dropped.extend(labels.dropped_keys.iter().cloned());
+        }
+        all.extend(nodes);
+    };
     if let Some(status) = &cluster.status {
         let (none, untainted) = (BTreeMap::new(), BTreeMap::new());
         let capacity = status.capacity_resources.as_ref().unwrap_or(&none);
         let available = status.available_resources.as_ref().unwrap_or(&none);
-        all.extend(nodes(capacity, available, status.node_taints.as_ref().unwrap_or(&untainted)));
+        let taints = status.node_taints.as_ref().unwrap_or(&untainted);
+        add(nodes(capacity, available, taints), status.node_labels.as_ref());
     }
     for report in reports {
         let spec = &report.spec;
-        all.extend(nodes(&spec.capacity_resources, &spec.available_resources, &spec.node_taints));
+        add(nodes(&spec.capacity_resources, &spec.available_resources, &spec.node_taints), spec.node_labels.as_ref());
     }
-    all
+    dropped.sort();
+    dropped.dedup();
+    (all, dropped)
 }
 
 /// Reads a Cluster with its nodes.
-pub fn cluster(fleet: &mut Fleet, cluster: &crate::api::Cluster, nodes: Vec<Node>) -> Cluster {
+pub fn cluster(fleet: &mut Fleet, cluster: &crate::api::Cluster, (nodes, dropped): Inventory) -> Cluster {
     let name = cluster.metadata.name.clone().unwrap_or_default();
-    let mut read = Cluster::new(&name, fleet.room(nodes, Vec::new()));
+    let mut read = Cluster::new(&name, fleet.room(nodes, dropped));
     update(&mut read, cluster);
     read
 }
@@ -64,6 +81,9 @@ pub fn update(known: &mut Cluster, cluster: &crate::api::Cluster) {
     known.accepted = cluster.spec.accepted;
     known.leaving = is_leaving(cluster);
     known.standby = has(cluster, conditions::STANDBY);
+    let observed = cluster.status.as_ref().and_then(|status| status.observed.as_ref());
+    let apis = observed.map(|observed| &observed.apis).filter(|apis| !apis.is_empty());
+    known.apis = apis.map(|apis| Arc::new(apis.iter().cloned().collect()));
     known.autoscaled = cluster.status.as_ref().and_then(|status| status.autoscaled).unwrap_or_default();
 }
 

@@ -377,6 +377,7 @@ fn strip(mut cluster: Cluster) -> Cluster {
         status.available_resources = None;
         status.capacity_resources = None;
         status.node_taints = None;
+        status.node_labels = None;
         if let Some(observed) = &mut status.observed {
             observed.totals = None;
         }

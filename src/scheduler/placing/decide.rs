@@ -239,6 +239,8 @@ impl Clusters {
 fn eligibility(cluster: &Cluster) -> (Option<&str>, BTreeMap<String, String>, [bool; 3], String) {
     let taints = serde_json::to_string(&cluster.spec.taints).unwrap_or_default();
     let states = [live::is_ready(cluster), cluster.spec.accepted, live::is_leaving(cluster)];
+    let apis = cluster.status.as_ref().and_then(|status| status.observed.as_ref()).map(|observed| &observed.apis);
+    let taints = format!("{taints}{}", serde_json::to_string(&apis).unwrap_or_default());
     (cluster.metadata.uid.as_deref(), cluster.labels().clone(), states, taints)
 }
 
