@@ -56,6 +56,8 @@ pub enum Action {
     DeleteCluster(String),
     /// `versions`.
     Versions,
+    /// `why KIND/NAME`.
+    Why(String),
 }
 
 /// An installation of one of the two kinds, by its name.

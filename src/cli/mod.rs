@@ -21,7 +21,7 @@ use args::environment;
 use args::global::Global;
 use commands::{
     accept, check, completion, delete, diff, explain, get, install, kubeconfig, kubectl_install, lint, reference,
-    rollback, show, status, template, uninstall, version, versions,
+    rollback, show, status, template, uninstall, version, versions, why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
@@ -65,6 +65,8 @@ enum Command {
     /// List workload clusters, schedule groups and deployments of a control plane
     #[command(subcommand)]
     Get(Lazy<get::GetCommand>),
+    /// Explain where an object is placed and why, or why it is not
+    Why(Lazy<why::WhyArgs>),
     /// Let a workload cluster into a control plane that registers by hand
     Accept(Lazy<accept::AcceptArgs>),
     /// Make a control plane forget a workload cluster that is gone
@@ -194,6 +196,7 @@ fn run(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Kubeconfig(Lazy(args)) => Box::pin(kubeconfig::run(ui, global, args)),
         Command::Get(Lazy(command)) => Box::pin(get::run(ui, global, command)),
         Command::Accept(Lazy(args)) => Box::pin(async move { accept::run(ui, global, &args).await }),
+        Command::Why(Lazy(args)) => Box::pin(async move { why::run(ui, global, &args).await }),
         Command::Delete(Lazy(command)) => Box::pin(delete::run(ui, global, command)),
         Command::Version(Lazy(args)) => Box::pin(async move { version::run(ui, global, &args).await }),
     };

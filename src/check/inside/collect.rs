@@ -11,13 +11,13 @@ use kube::{Client, ResourceExt};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{COMPONENTS, Component, DEFINITIONS, Inside, Member};
+use super::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member};
 use crate::api::cluster::conditions::READY;
 use crate::api::init_kubeconfig::Init;
 use crate::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
 use crate::api::partial_list::{self, Age};
 use crate::api::rbac::{Right, Scope};
-use crate::api::{Cluster, SchedulePolicy};
+use crate::api::{Cluster, ScheduleGroup, SchedulePolicy};
 
 /// How the names of the API groups end that an install brings.
 const GROUPS: &str = ".fleet-scheduler.io";
@@ -182,6 +182,33 @@ fn member(cluster: Registered) -> Member {
     }
 }
 
+/// What is read of a ScheduleGroup.
+#[derive(Debug, Default, Deserialize)]
+struct Placed {
+    #[serde(default)]
+    status: PlacedStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct PlacedStatus {
+    #[serde(default)]
+    scheduled: bool,
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+impl Groups {
+    fn of(all: &[Placed]) -> Self {
+        let mut groups = Self { all: all.len(), unplaced: BTreeMap::new() };
+        for group in all.iter().filter(|group| !group.status.scheduled) {
+            let said = group.status.conditions.iter().find(|condition| condition.type_ == "Scheduled");
+            let reason = said.map_or("not decided yet", |condition| condition.reason.as_str());
+            *groups.unplaced.entry(reason.to_owned()).or_default() += 1;
+        }
+        groups
+    }
+}
+
 /// An answer of which 404 means that the kind is not defined yet.
 fn if_defined<T>(answer: Result<Vec<T>, kube::Error>) -> Result<Vec<T>, kube::Error> {
     match answer {
@@ -205,10 +232,11 @@ pub async fn members(hub: &Client, age: Age) -> Result<Vec<Member>, kube::Error>
 pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
     let reports: Api<ConfigMap> = Api::namespaced(hub.clone(), namespace);
-    let (definitions, members, policies, secret, report, version) = tokio::join!(
+    let (definitions, members, policies, groups, secret, report, version) = tokio::join!(
         partial_list::list::<CustomResourceDefinition, Definition>(hub, Age::Now),
         members(hub, Age::InMemory),
         partial_list::list::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
+        partial_list::list::<ScheduleGroup, Placed>(hub, Age::Now),
         secrets.get_opt(INIT_SECRET),
         reports.get_opt(BOOTSTRAP_STATUS),
         hub.apiserver_version(),
@@ -222,6 +250,7 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
         definitions: DEFINITIONS.into_iter().map(found).collect(),
         members: members?,
         policies: if_defined(policies)?.len(),
+        groups: Groups::of(&if_defined(groups)?),
         init_secret: secret?.map(|secret| Init::of(&secret).map(|init| init.server).unwrap_or_default()),
         bootstrap_trouble: report?.as_ref().and_then(bootstrap_trouble),
         kubernetes_version: version.ok().map(|version| version.git_version),

@@ -97,16 +97,37 @@ fn clusters(facts: &HealthFacts) -> Finding {
 }
 
 fn policies(facts: &HealthFacts) -> Finding {
-    match facts.inside.as_ref().map_or(0, |inside| inside.policies) {
-        0 => Finding::bad("0 schedule policies defined", "nothing is placed before there is a SchedulePolicy"),
-        n => Finding::Good(format!("{n} defined")),
+    let Ok(inside) = &facts.inside else { return Finding::bad("not looked at", Remedy::default()) };
+    let (policies, groups) = (inside.policies, &inside.groups);
+    if !groups.unplaced.is_empty() {
+        let reasons: Vec<String> = groups.unplaced.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let count: usize = groups.unplaced.values().sum();
+        let what =
+            format!("{policies} defined; {count} of {} groups have no place: {}", groups.all, reasons.join(", "));
+        return Finding::bad(
+            what,
+            Remedy::new("ask why with ")
+                .command(Command::at(Place::Context("CONTROL_PLANE"), Action::Why("KIND/NAME".to_owned())))
+                .text("; list them with `")
+                .kubectl(Place::Context("CONTROL_PLANE"))
+                .text(" get schedulegroups`"),
+        );
+    }
+    match (policies, groups.all) {
+        (0, 0) => Finding::bad(
+            "0 schedule policies defined",
+            "without a SchedulePolicy, only objects with an annotation of their own are placed",
+        ),
+        (n, 0) => Finding::Good(format!("{n} defined")),
+        (n, 1) => Finding::Good(format!("{n} defined, 1 group placed")),
+        (n, all) => Finding::Good(format!("{n} defined, {all} groups placed")),
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::check::inside::{COMPONENTS, Component, DEFINITIONS, Inside, Member, View};
+    use crate::check::inside::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member, View};
     use crate::check::{Judged, Verdict, run, unfit};
 
     fn healthy() -> HealthFacts {
@@ -121,6 +142,7 @@ pub(super) mod tests {
                 agent_version: "v0.6.1".to_owned(),
             }],
             policies: 1,
+            groups: Groups::default(),
             init_secret: Some("https://hub:1".to_owned()),
             bootstrap_trouble: None,
             kubernetes_version: Some("v1.25.4".to_owned()),
@@ -182,6 +204,16 @@ pub(super) mod tests {
         facts.inside = facts.inside.map(|inside| Inside { members: Vec::new(), policies: 0, ..inside });
         let report = run(&CHECKS, &facts, &[]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, 2));
+    }
+
+    #[test]
+    fn groups_without_a_place_are_counted_by_reason() {
+        let mut facts = healthy();
+        let inside = facts.inside.as_mut().unwrap();
+        inside.groups = Groups { all: 5, unplaced: [("NoFit".to_owned(), 2), ("NoCandidates".to_owned(), 1)].into() };
+        let report = run(&CHECKS, &facts, &[]);
+        let said: Vec<_> = report.warnings().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
+        assert_eq!(said, [("policies", "1 defined; 3 of 5 groups have no place: 1 NoCandidates, 2 NoFit")]);
     }
 
     #[test]

@@ -56,6 +56,15 @@ pub struct Member {
     pub agent_version: String,
 }
 
+/// ScheduleGroups, and those without a place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// Number of all.
+    pub all: usize,
+    /// Numbers of those without a place, by reason.
+    pub unplaced: BTreeMap<String, usize>,
+}
+
 /// What the control plane's own API holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inside {
@@ -65,6 +74,8 @@ pub struct Inside {
     pub members: Vec<Member>,
     /// Number of SchedulePolicies.
     pub policies: usize,
+    /// What they place.
+    pub groups: Groups,
     /// The server to which the Secret leads that agents start from, empty where that cannot be read; none without it.
     pub init_secret: Option<String>,
     /// What the scheduler says it could not apply.

@@ -19,3 +19,4 @@ pub(in crate::cli) mod template;
 pub(in crate::cli) mod uninstall;
 pub(in crate::cli) mod version;
 pub(in crate::cli) mod versions;
+pub(in crate::cli) mod why;

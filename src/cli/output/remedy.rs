@@ -97,6 +97,7 @@ fn action(action: &Action) -> String {
         }
         Action::DeleteCluster(name) => format!("delete cluster {}", foreign_word(name)),
         Action::Versions => "versions".to_owned(),
+        Action::Why(object) => format!("why {}", foreign_word(object)),
     }
 }
 

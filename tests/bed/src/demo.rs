@@ -1,4 +1,5 @@
-//! `cargo bed demo`: a control plane in one real cluster and another one registered with it, from nothing.
+//! `cargo bed demo`: a control plane in one real cluster, two workload clusters registered with it, and a Deployment that
+//! runs on both, from nothing.
 //!
 //! The control plane is of the default version. `member-2` is not registered: no agent line both supports its Kubernetes
 //! 1.31 and may join a control plane of that line.
@@ -34,7 +35,8 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
     let mut shown = Transcript { picture: picture.is_some(), text: String::new() };
     let folder = fleetctl.parent().context("a program lies in a folder")?.to_owned();
     let kubectl = bed.kubectl_path()?.parent().context("a program lies in a folder")?.to_owned();
-    let environment = Environment { path: vec![folder, kubectl], home: home.clone(), kubeconfig: all };
+    let (path, folder) = (vec![folder, kubectl], bed.checkout().to_owned());
+    let environment = Environment { path, home: home.clone(), kubeconfig: all, folder };
     steps.run("install a control plane", || {
         shown.command(&environment, "fleetctl install control-plane demo --context host")?;
         shown.command(&environment, "kubectl --context host --namespace fleet get pods")?;
@@ -49,6 +51,15 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
         )?;
         shown.command(&environment, "kubectl --context demo get clusters")?;
         shown.command(&environment, "fleetctl get clusters --context demo")
+    })?;
+    steps.run("place a Deployment onto both", || {
+        shown.command(&environment, "kubectl --context demo apply -f examples/place-workloads/spread.yaml")?;
+        shown.command(&environment, "kubectl --context demo apply -f examples/place-workloads/shop.yaml")?;
+        let rollout = "kubectl --context demo -n shop rollout status deployment/web --timeout=120s";
+        shown.command(&environment, rollout)?;
+        shown.command(&environment, "fleetctl get deployments --context demo -n shop")?;
+        shown.command(&environment, "kubectl --context member-1 -n shop get pods")?;
+        shown.command(&environment, "fleetctl why deployment/web -n shop --context demo")
     })?;
     if let Some(file) = picture {
         let text = shown.text.replace(&home.display().to_string(), "/home/jane");
@@ -79,6 +90,8 @@ struct Environment {
     path: Vec<PathBuf>,
     home: PathBuf,
     kubeconfig: OsString,
+    /// Where they run.
+    folder: PathBuf,
 }
 
 /// What was typed and printed, for the picture.
@@ -94,7 +107,7 @@ impl Transcript {
         let system = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths(environment.path.iter().cloned().chain(std::env::split_paths(&system)))?;
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("{line} 2>&1")]).stdin(Stdio::null());
+        shell.args(["-c", &format!("{line} 2>&1")]).stdin(Stdio::null()).current_dir(&environment.folder);
         shell.env("PATH", path).env("HOME", &environment.home).env("KUBECONFIG", &environment.kubeconfig);
         let ended = if self.picture {
             let output = shell.output()?;

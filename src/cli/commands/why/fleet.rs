@@ -1,0 +1,175 @@
+//! What the scheduler knows, read once from the control plane's API: enough to decide about one object as it does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use futures::stream::{self, StreamExt as _};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::api::labels::cluster_namespace;
+use crate::api::lenient::Lenient;
+use crate::api::lenient::raw::Raw;
+use crate::api::placeable::{self, PLACEABLE, Placeable};
+use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
+use crate::cli::connect::{list_failed, request_failed};
+use crate::cli::output::error::CliError;
+use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::fleet::Fleet;
+use crate::placement::live;
+use crate::placement::matching::{Policies, Policy};
+
+/// Objects of a page of a list.
+const PAGE: u32 = 500;
+/// Requests under way at a time.
+const IN_FLIGHT: usize = 16;
+
+/// All of it.
+pub(super) struct Known {
+    pub(super) policies: Policies,
+    pub(super) namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    pub(super) clusters: BTreeMap<String, Cluster>,
+    pub(super) groups: BTreeMap<String, ScheduleGroup>,
+    pub(super) schedules: Vec<Schedule>,
+    reports: Vec<ClusterReport>,
+}
+
+impl Known {
+    /// Reads what every decision depends on.
+    pub(super) async fn read(client: &Client) -> Result<Self, CliError> {
+        let (policies, clusters, groups, schedules, reports, namespaces) = tokio::try_join!(
+            all::<SchedulePolicy>(client, "schedulepolicies"),
+            all::<Cluster>(client, "clusters"),
+            all::<ScheduleGroup>(client, "schedulegroups"),
+            all::<Schedule>(client, "schedules"),
+            all::<ClusterReport>(client, "clusterreports"),
+            sources(client, namespace_kind(), None),
+        )?;
+        let policies = policies.iter().filter_map(|policy| Policy::read(policy).ok()).collect();
+        Ok(Self {
+            policies: Policies::new(policies),
+            namespaces: namespaces.into_iter().map(|one| (one.key.name().to_owned(), one.labels)).collect(),
+            clusters: clusters.into_iter().map(|one| (one.name_any(), one)).collect(),
+            groups: groups.into_iter().map(|one| (one.name_any(), one)).collect(),
+            schedules,
+            reports,
+        })
+    }
+
+    /// The labels of an object's namespace.
+    pub(super) fn labels(&self, key: &ObjectKey) -> BTreeMap<String, String> {
+        self.namespaces.get(key.namespace()).cloned().unwrap_or_default()
+    }
+
+    /// Schedules of an object, with their clusters.
+    pub(super) fn copies<'a>(&'a self, key: &'a ObjectKey) -> impl Iterator<Item = (&'a str, &'a Schedule)> {
+        let of = move |schedule: &&Schedule| live::source_key(&schedule.spec.source_ref) == *key;
+        self.schedules.iter().filter(of).map(|schedule| (cluster_of(schedule), schedule))
+    }
+
+    /// The clusters with their nodes, less what is promised to others than these objects.
+    pub(super) async fn fleet(&self, client: &Client, own: &BTreeSet<ObjectKey>) -> Result<Fleet, CliError> {
+        let mut fleet = Fleet::default();
+        for (name, cluster) in &self.clusters {
+            let namespace = cluster_namespace(name);
+            let reports = self.reports.iter().filter(|report| report.namespace().as_deref() == Some(&namespace));
+            let inventory = live::inventory(cluster, reports);
+            let read = live::cluster(&mut fleet, cluster, inventory);
+            fleet.set(read);
+        }
+        let open = self.schedules.iter().filter(|schedule| {
+            let pods = schedule.status.as_ref().and_then(|status| status.pods.as_ref());
+            !own.contains(&live::source_key(&schedule.spec.source_ref))
+                && pods.is_none_or(|pods| pods.counted < pods.desired)
+        });
+        let mut promised: BTreeMap<&str, Vec<(&Schedule, Facts)>> = BTreeMap::new();
+        let read = stream::iter(open.map(|schedule| async move {
+            let facts = find(client, &live::source_key(&schedule.spec.source_ref)).await?;
+            Ok::<_, CliError>((schedule, facts))
+        }));
+        let mut read = read.buffered(IN_FLIGHT);
+        while let Some(one) = read.next().await {
+            if let (schedule, Some(facts)) = one? {
+                promised.entry(cluster_of(schedule)).or_default().push((schedule, facts));
+            }
+        }
+        for (cluster, mut all) in promised {
+            all.sort_by_key(|(schedule, _)| (schedule.creation_timestamp().map(|time| time.0), schedule.name_any()));
+            let promises = all.iter().filter_map(|(schedule, facts)| live::promise(schedule, facts));
+            fleet.set_promises(cluster, promises.collect());
+        }
+        Ok(fleet)
+    }
+}
+
+fn cluster_of(schedule: &Schedule) -> &str {
+    let namespace = schedule.metadata.namespace.as_deref().unwrap_or_default();
+    namespace.strip_prefix(crate::api::labels::CLUSTER_NAMESPACE_PREFIX).unwrap_or_default()
+}
+
+fn namespace_kind() -> &'static Placeable {
+    // The table begins with it.
+    &PLACEABLE[0]
+}
+
+async fn all<K>(client: &Client, what: &str) -> Result<Vec<K>, CliError>
+where
+    K: crate::api::lenient::Readable + kube::Resource<DynamicType = ()> + Clone + Debug,
+{
+    let api: Api<Lenient<K>> = Api::all(client.clone());
+    let found = pages(&api, ListParams::default()).await.map_err(|error| list_failed(what, &error))?;
+    Ok(found.into_iter().map(|read| read.0).collect())
+}
+
+async fn pages<K: Clone + DeserializeOwned + Debug>(api: &Api<K>, params: ListParams) -> kube::Result<Vec<K>> {
+    let (mut params, mut all) = (params.limit(PAGE), Vec::new());
+    loop {
+        let page = api.list(&params).await?;
+        all.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// The objects of a kind, with a label where one is given.
+async fn sources(client: &Client, kind: &'static Placeable, label: Option<&str>) -> Result<Vec<Facts>, CliError> {
+    let api: Api<Raw> = Api::all_with(client.clone(), &kind.resource());
+    let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
+    let found = pages(&api, params).await.map_err(|error| list_failed(kind.plural, &error))?;
+    Ok(found.into_iter().filter_map(|raw| facts(kind, raw)).collect())
+}
+
+/// All objects with a label, of every kind that can be placed.
+pub(super) async fn with_label(client: &Client, label: &str) -> Result<Vec<Facts>, CliError> {
+    let lists = stream::iter(PLACEABLE.iter().map(|kind| sources(client, kind, Some(label))));
+    let lists: Vec<_> = lists.buffered(IN_FLIGHT).collect().await;
+    let mut found = Vec::new();
+    for list in lists {
+        found.extend(list?);
+    }
+    Ok(found)
+}
+
+/// An object by its key; none where it is not there, or cannot be placed at all.
+pub(super) async fn find(client: &Client, key: &ObjectKey) -> Result<Option<Facts>, CliError> {
+    let Some(kind) = placeable::find(key.group(), key.kind()) else { return Ok(None) };
+    let api: Api<Raw> = if kind.namespaced {
+        Api::namespaced_with(client.clone(), key.namespace(), &kind.resource())
+    } else {
+        Api::all_with(client.clone(), &kind.resource())
+    };
+    let found = api.get_opt(key.name()).await;
+    let found = found.map_err(|error| request_failed(&format!("cannot read {}", key.title()), &error))?;
+    Ok(found.and_then(|raw| facts(kind, raw)))
+}
+
+fn facts(kind: &Placeable, raw: Raw) -> Option<Facts> {
+    let mut object = Value::Object(raw.object);
+    object["apiVersion"] = kind.api_version().into();
+    object["kind"] = kind.kind.into();
+    Facts::read(&object).ok()
+}

@@ -1,0 +1,216 @@
+//! `why`: where an object is placed and why there, or why nowhere, by the scheduler's own rules.
+
+mod fleet;
+mod kind;
+mod report;
+
+use std::collections::BTreeSet;
+
+use clap::{Args, ValueEnum};
+use kube::Client;
+
+use crate::api::{ScheduleGroupStatus, condition};
+use crate::chart::output;
+use crate::cli::args::global::Global;
+use crate::cli::connect::hub;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+use crate::placement::decide::{self, Group};
+use crate::placement::explain;
+use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::live;
+use crate::placement::matching::{Direct, Match, Policy};
+use crate::placement::names::GroupKey;
+use fleet::Known;
+use report::{Copy, Now, Report, Row};
+
+/// Explain where an object is placed and why, or why it is not
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It decides again, by the rules and on the state that the scheduler has, and changes nothing. The exit code is 0 where the
+object is placed and every copy is applied, 7 where not, 1 where there is no such object.
+
+Examples:
+  fleetctl why deployment/web --namespace shop --context demo
+  fleetctl why pvc/data -n shop --context demo -o json")]
+pub(crate) struct WhyArgs {
+    /// The object, such as deployment/web
+    #[arg(value_name = "KIND/NAME")]
+    object: String,
+
+    /// Output format [default: text]
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+/// Formats for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Json,
+    Yaml,
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, args: &WhyArgs) -> Result<Exit, CliError> {
+    let (kind, name) = kind::parse(&args.object)
+        .map_err(|why| CliError::new(Exit::Usage, "NoSuchKind", format!("cannot read `{}`", args.object)).cause(why))?;
+    let there = hub(global).await?;
+    // The default is where the service's own components are, which is not where workloads are.
+    let namespace = if global.namespace_given { global.namespace.to_string() } else { there.namespace.clone() };
+    let key = ObjectKey::new(kind.group, kind.kind, if kind.namespaced { &namespace } else { "" }, name);
+    let Some(facts) = fleet::find(&there.client, &key).await? else {
+        return Err(CliError::new(Exit::Failed, "NoSuchObject", format!("there is no {}", key.title()))
+            .hint("name its namespace with `--namespace`, and the control plane with `--context`"));
+    };
+    let known = Known::read(&there.client).await?;
+    let report = explained(&there.client, &known, &facts).await?;
+    let text = match args.output {
+        Some(Format::Json) => output::json(&report),
+        Some(Format::Yaml) => output::yaml(&report),
+        None => report.text(),
+    };
+    ui.out(&text)?;
+    Ok(if report.placed && report.applied { Exit::Ok } else { Exit::Unhealthy })
+}
+
+async fn explained(client: &Client, known: &Known, facts: &Facts) -> Result<Report, CliError> {
+    let labels = known.labels(&facts.key);
+    let mut report = Report::of(facts);
+    report.copies = copies(known, &facts.key);
+    report.applied = !report.copies.is_empty() && report.copies.iter().all(|copy| copy.applied);
+    match known.policies.evaluate(facts, &labels) {
+        Match::Never(never) => report.why.push(format!("it is never placed, because {}", never.because())),
+        Match::Nowhere { .. } => {
+            report
+                .why
+                .push("its annotation fleet-scheduler.io/cluster is empty: it stays in the control plane".to_owned());
+        }
+        Match::Annotation { direct, .. } => by_annotation(client, known, facts, &direct, &mut report).await?,
+        Match::Nothing { failing } if report.copies.is_empty() => {
+            report.why.extend(explain::unmatched(&failing));
+            if failing.is_empty() {
+                report.why.push("there is no SchedulePolicy".to_owned());
+            }
+        }
+        Match::Nothing { failing } => {
+            report.placed = true;
+            report.why.push("no policy matches any more: its copies stay, and edits reach them".to_owned());
+            report.why.extend(explain::unmatched(&failing));
+        }
+        Match::Policy { policy, losers } => {
+            report.policy = Some(explain::matched(policy, &losers));
+            by_policy(client, known, facts, policy, &mut report).await?;
+        }
+    }
+    Ok(report)
+}
+
+/// What an annotation of the object's own decides.
+async fn by_annotation(
+    client: &Client,
+    known: &Known,
+    facts: &Facts,
+    direct: &Direct,
+    report: &mut Report,
+) -> Result<(), CliError> {
+    let fleet = known.fleet(client, &BTreeSet::from([facts.key.clone()])).await?;
+    let shares = known.copies(&facts.key).filter_map(|(cluster, schedule)| {
+        let share = schedule.spec.share.as_ref()?;
+        Some((cluster.to_owned(), share.completions.or(share.replicas)?))
+    });
+    let decision = decide::decide_direct(facts, direct, &fleet, &shares.collect());
+    report.placed = !decision.targets.is_empty();
+    report.why.push("its own annotation says where".to_owned());
+    report.now = Some(Now {
+        decision: format!(
+            "{} of {} named clusters",
+            decision.targets.len(),
+            decision.targets.len() + decision.blocked.len()
+        ),
+        clusters: decision
+            .blocked
+            .iter()
+            .map(|(name, why)| Row { clusters: vec![name.clone()], reason: why.to_string(), detail: String::new() })
+            .collect(),
+    });
+    Ok(())
+}
+
+/// What a policy decides.
+async fn by_policy(
+    client: &Client,
+    known: &Known,
+    facts: &Facts,
+    policy: &Policy,
+    report: &mut Report,
+) -> Result<(), CliError> {
+    let group_key = GroupKey::new(facts, policy);
+    let printed = group_key.printed();
+    let name = group_key.group_name(&policy.name, |name| {
+        known.groups.get(name).is_some_and(|group| group.spec.key != printed || group.spec.policy.name != policy.name)
+    });
+    let mut members = vec![facts.clone()];
+    let by = policy.spec.group_by.as_ref().and_then(|by| Some((by, facts.labels.get(&by.label_key)?)));
+    if let Some((by, value)) = by.filter(|_| group_key.is_by_label()) {
+        members = fleet::with_label(client, &format!("{}={value}", by.label_key)).await?;
+        members.retain(|one| {
+            let found = known.policies.evaluate(one, &known.labels(&one.key));
+            matches!(found, Match::Policy { policy: other, .. } if other.name == policy.name)
+        });
+    }
+    let own: BTreeSet<ObjectKey> = members.iter().map(|one| one.key.clone()).collect();
+    let fleet = known.fleet(client, &own).await?;
+    let group = Group::new(&name, policy, &members);
+    let recorded = known.groups.get(&name).and_then(|group| group.status.as_ref());
+    let copies =
+        members.iter().flat_map(|one| known.copies(&one.key).map(move |(cluster, schedule)| (cluster, schedule, one)));
+    let current = live::current(copies, recorded, policy);
+    let decision = decide::decide(policy, &group, &fleet, &current);
+    report.group = Some(format!("{name}, {}", explain::asked(&group, &fleet)));
+    report.notes.extend(explain::ignored(&group));
+    report.placed = decision.scheduled && !decision.suspended;
+    report.recorded = recorded.and_then(said);
+    let rows = explain::rows(policy, &fleet, &decision);
+    report.now = Some(Now {
+        decision: explain::sentence(policy, &group, &fleet, &decision),
+        clusters: rows
+            .into_iter()
+            .map(|row| Row { clusters: row.clusters, reason: row.reason, detail: row.detail })
+            .collect(),
+    });
+    Ok(())
+}
+
+/// What the scheduler last recorded of a group.
+fn said(status: &ScheduleGroupStatus) -> Option<report::Recorded> {
+    let condition = condition::find(&status.conditions, "Scheduled")?;
+    let time = status.decision.as_ref().and_then(|decision| decision.time.as_ref()).map(|time| time.0);
+    Some(report::Recorded {
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+        clusters: status.target_clusters.clone(),
+        time,
+    })
+}
+
+/// The copies of an object, with what each says.
+fn copies(known: &Known, key: &ObjectKey) -> Vec<Copy> {
+    let copies = known.copies(key).map(|(cluster, schedule)| {
+        let status = schedule.status.clone().unwrap_or_default();
+        let find = |type_: &str| condition::find(&status.conditions, type_);
+        let current = status.observed_hash.as_deref() == Some(&schedule.spec.hash);
+        let applied = current && find("Applied").is_some_and(condition::Condition::is_true);
+        let bad = ["Applied", "Available"].iter().filter_map(|type_| find(type_)).find(|one| !one.is_true());
+        let message = bad.map(|one| {
+            if one.message.is_empty() { one.reason.clone() } else { format!("{}: {}", one.reason, one.message) }
+        });
+        let is_ready = known.clusters.get(cluster).is_some_and(live::is_ready);
+        Copy {
+            cluster: cluster.to_owned(),
+            applied,
+            available: applied && find("Available").is_some_and(condition::Condition::is_true),
+            stale: !is_ready,
+            message: message.unwrap_or_else(|| if applied { String::new() } else { "not applied yet".to_owned() }),
+        }
+    });
+    copies.collect()
+}
