@@ -6,7 +6,7 @@ use kube::{Api, core::ApiResource};
 use serde_json::{Value, json};
 
 use super::apply::{Context, resource_of, value};
-use super::problem::Problem;
+use super::problem::{Problem, answer_of};
 use super::task::{CopyKey, Target, Task};
 use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::api::placeable::{self, PLACEABLE, Placeable};
@@ -70,7 +70,11 @@ pub async fn remove(context: &Context, task: &Task, known: Option<&str>) -> Resu
         release(context, target, &found).await?;
         return Ok(Removed::done(deleted::KEPT, format!("{key} was kept, and is not managed any more")));
     }
-    if key.is_core("Namespace") && !is_terminating(&found) {
+    // A second deletion of a namespace is refused like that of another object.
+    if is_terminating(&found) {
+        return Ok(Removed::Waiting(holds(&found)));
+    }
+    if key.is_core("Namespace") {
         if annotation(&found, ANNOTATION_ADOPTED) == Some("true") {
             release(context, target, &found).await?;
             return Ok(Removed::done(deleted::NAMESPACE_KEPT, format!("{key} was there before")));
@@ -113,7 +117,8 @@ pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<O
     match call(api.delete(name, &params)).await {
         Ok(answer) => Ok(answer.left()),
         // Gone, or another object has its name.
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) if answer_of(&error).is_some_and(|answer| answer.is_uid_mismatch()) => Ok(None),
         Err(error) => Err(error),
     }
 }

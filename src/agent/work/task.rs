@@ -7,7 +7,6 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 
 use crate::api::kinds::split_api_version;
-use crate::api::labels::FINALIZER_AGENT_CLEANUP;
 use crate::api::placeable::{self, Placeable};
 use crate::api::schedule::{ApplyPolicy, ScheduleStatus};
 use crate::api::{Schedule, digest};
@@ -99,14 +98,13 @@ pub struct Task {
     pub source_generation: i64,
     /// How it is applied.
     pub policy: ApplyPolicy,
-    /// The Schedule is being deleted, and waits for the agent.
+    /// The Schedule is being deleted; its finalizer waits for the agent.
     pub deleting: bool,
 }
 
 impl Task {
     /// Reads a Schedule; with its status, from which a new agent begins.
     pub fn of(schedule: Schedule) -> (Self, ScheduleStatus) {
-        let awaited = schedule.finalizers().iter().any(|finalizer| finalizer == FINALIZER_AGENT_CLEANUP);
         let spec = &schedule.spec;
         let policy = spec.apply_policy.clone().unwrap_or_default();
         let about = format!("{}\n{}\n{}", spec.hash, spec.source_ref.uid, policy.leave_fields.join("\n"));
@@ -120,7 +118,7 @@ impl Task {
             source_uid: spec.source_ref.uid.clone(),
             source_generation: spec.source_ref.generation,
             policy,
-            deleting: schedule.metadata.deletion_timestamp.is_some() && awaited,
+            deleting: schedule.metadata.deletion_timestamp.is_some(),
         };
         (task, schedule.status.unwrap_or_default())
     }
