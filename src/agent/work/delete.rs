@@ -205,3 +205,28 @@ fn has_listed_owner(owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Ow
         placeable::find(group, &owner.kind).is_some_and(is_listed)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::test_api;
+
+    #[tokio::test]
+    async fn a_refused_deletion_is_no_deleted_object() {
+        let changed = "Precondition failed: UID in precondition: a, UID in object meta: b";
+        let terminating =
+            "Operation cannot be fulfilled on namespaces \"n\": The system is ensuring all content is removed";
+        for (code, message, gone) in
+            [(200, "", true), (404, "", true), (409, changed, true), (409, terminating, false), (403, "", false)]
+        {
+            let local = test_api::api(move |_, _| {
+                let status = if code == 200 { "Success" } else { "Failure" };
+                json!({ "kind": "Status", "apiVersion": "v1", "status": status, "message": message, "code": code,
+                    "reason": if code == 409 { "Conflict" } else { "" } })
+            });
+            let kind = placeable::find("", "Namespace").unwrap();
+            let api = Api::all_with(local, &resource_of(kind, "v1"));
+            assert_eq!(delete(&api, "n", "a").await.is_ok_and(|left| left.is_none()), gone, "{code} {message}");
+        }
+    }
+}
