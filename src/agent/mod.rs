@@ -1,11 +1,12 @@
 //! `fleet-agent`: registers a workload cluster with a control plane, and keeps it registered.
 //!
 //! Every connection starts here. The agent registers with an init token, gets a certificate of its own, renews a
-//! Lease, reports its inventory, and deregisters when it is uninstalled.
+//! Lease, reports its inventory, applies what is placed here, and deregisters when it is uninstalled.
 //!
 //! In the workload cluster it needs: `get` on the namespace `kube-system`; `list` and `watch` on nodes and pods; `get`
 //! on `/readyz` and `/version` and on the ConfigMap `kube-system/cluster-autoscaler-status`; in its own namespace
-//! `create` on Secrets, and `get`, `update` and `patch` on the Secret `fleet-agent-identity`.
+//! `create` on Secrets, and `get`, `update` and `patch` on the Secret `fleet-agent-identity`; and to read and write the kinds
+//! of [`crate::api::placeable`].
 //!
 //! The state of its registration is reported in an annotation of that Secret, see [`crate::api::registration`]; an
 //! uninstall sets the annotation `fleet-scheduler.io/leave: "true"` there and waits for the state `Left`.

@@ -302,6 +302,10 @@ async fn manifest(context: &Context, job: &Job, target: &Target) -> Result<Value
     let task = &job.task;
     let mut object: Value = serde_json::from_str(&task.manifest)
         .map_err(|error| Problem::late(applied::INVALID, format!("the manifest is not JSON: {error}")))?;
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        // Those of the control plane's object would be preconditions here.
+        metadata.retain(|key, _| !["uid", "resourceVersion", "managedFields"].contains(&key.as_str()));
+    }
     for path in task.policy.leave_fields.iter().chain(&job.dropped) {
         fields::remove(&mut object, path);
     }

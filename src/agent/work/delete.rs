@@ -6,7 +6,7 @@ use kube::{Api, core::ApiResource};
 use serde_json::{Value, json};
 
 use super::apply::{Context, resource_of, value};
-use super::problem::Problem;
+use super::problem::{Problem, answer_of};
 use super::task::{CopyKey, Target, Task};
 use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::api::placeable::{self, PLACEABLE, Placeable};
@@ -70,7 +70,11 @@ pub async fn remove(context: &Context, task: &Task, known: Option<&str>) -> Resu
         release(context, target, &found).await?;
         return Ok(Removed::done(deleted::KEPT, format!("{key} was kept, and is not managed any more")));
     }
-    if key.is_core("Namespace") && !is_terminating(&found) {
+    // A second deletion of a namespace is refused like that of another object.
+    if is_terminating(&found) {
+        return Ok(Removed::Waiting(holds(&found)));
+    }
+    if key.is_core("Namespace") {
         if annotation(&found, ANNOTATION_ADOPTED) == Some("true") {
             release(context, target, &found).await?;
             return Ok(Removed::done(deleted::NAMESPACE_KEPT, format!("{key} was there before")));
@@ -113,7 +117,8 @@ pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<O
     match call(api.delete(name, &params)).await {
         Ok(answer) => Ok(answer.left()),
         // Gone, or another object has its name.
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) if answer_of(&error).is_some_and(|answer| answer.is_uid_mismatch()) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -199,4 +204,29 @@ fn has_listed_owner(owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Ow
         let group = crate::api::kinds::split_api_version(&owner.api_version).0;
         placeable::find(group, &owner.kind).is_some_and(is_listed)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::test_api;
+
+    #[tokio::test]
+    async fn a_refused_deletion_is_no_deleted_object() {
+        let changed = "Precondition failed: UID in precondition: a, UID in object meta: b";
+        let terminating =
+            "Operation cannot be fulfilled on namespaces \"n\": The system is ensuring all content is removed";
+        for (code, message, gone) in
+            [(200, "", true), (404, "", true), (409, changed, true), (409, terminating, false), (403, "", false)]
+        {
+            let local = test_api::api(move |_, _| {
+                let status = if code == 200 { "Success" } else { "Failure" };
+                json!({ "kind": "Status", "apiVersion": "v1", "status": status, "message": message, "code": code,
+                    "reason": if code == 409 { "Conflict" } else { "" } })
+            });
+            let kind = placeable::find("", "Namespace").unwrap();
+            let api = Api::all_with(local, &resource_of(kind, "v1"));
+            assert_eq!(delete(&api, "n", "a").await.is_ok_and(|left| left.is_none()), gone, "{code} {message}");
+        }
+    }
 }

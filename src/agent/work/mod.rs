@@ -28,6 +28,7 @@ use tokio::sync::watch as channel;
 use super::heartbeat::LeaseStatus;
 use super::inventory::watch::Observed;
 use crate::api::labels::cluster_namespace;
+use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
 use crate::k8s::daemon_client::call;
@@ -74,12 +75,15 @@ impl Work {
     /// Reads what identifies the control plane.
     async fn context(&self) -> Context {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+        let logged = OnChange::default();
         let namespaces: Api<Namespace> = Api::all(self.control_plane.clone());
         let uid = loop {
             match call(namespaces.get_metadata("kube-system")).await {
                 Ok(found) if found.uid().is_some_and(|uid| uid.len() >= 8) => break found.uid().unwrap_or_default(),
-                Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "the identity of the control plane cannot be read; will retry"),
+                Err(error) if logged.changed("control plane", &error.to_string()) => {
+                    tracing::warn!(%error, "the identity of the control plane cannot be read; will retry");
+                }
+                Ok(_) | Err(_) => {}
             }
             tokio::time::sleep(backoff.next_wait()).await;
         };

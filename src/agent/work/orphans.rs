@@ -144,7 +144,70 @@ fn task(copy: &Copy) -> Option<Task> {
 
 #[cfg(test)]
 mod tests {
+    use kube::Client;
+    use serde_json::json;
+
     use super::*;
+    use crate::agent::test_api;
+
+    /// A context whose control plane has the UID `uid`, a Cluster that is `leaving` or not, and the Schedule `known`; and whose
+    /// workload cluster has the ConfigMap of every name.
+    fn context(uid: &'static str, leaving: bool) -> (Context, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+        let deleted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let control_plane = test_api::api(move |uri, _| {
+            let partial = |kind: &str, metadata: serde_json::Value| json!({ "apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": metadata });
+            match uri.path() {
+                path if path.ends_with("/kube-system") => {
+                    partial("PartialObjectMetadata", json!({ "name": "kube-system", "uid": uid }))
+                }
+                path if path.ends_with("/clusters/west") => {
+                    let at = if leaving { json!("2026-01-01T00:00:00Z") } else { json!(null) };
+                    partial("PartialObjectMetadata", json!({ "name": "west", "deletionTimestamp": at }))
+                }
+                path if path.ends_with("/schedules") => {
+                    let mut list = partial("PartialObjectMetadataList", json!({}));
+                    list["items"] = json!([partial("PartialObjectMetadata", json!({ "name": "s", "uid": "known" }))]);
+                    list
+                }
+                _ => test_api::failure(404),
+            }
+        });
+        let count = std::sync::Arc::clone(&deleted);
+        let local = test_api::api(move |_, brought| {
+            if brought["preconditions"]["uid"] == "copy" {
+                count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                return json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" });
+            }
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "uid": "copy",
+                "labels": { LABEL_PLACED_BY: "0a1b2c3d" } } })
+        });
+        (of(control_plane, local), deleted)
+    }
+
+    fn of(control_plane: Client, local: Client) -> Context {
+        let (cluster, namespace) = ("west".to_owned(), "fleet-c-west".to_owned());
+        let (control_plane_uid, placed_by) = ("0a1b2c3d-1".to_owned(), "0a1b2c3d".to_owned());
+        Context { control_plane, local, cluster, namespace, control_plane_uid, placed_by }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_deleted_unless_the_control_plane_is_certain() {
+        let orphan = |schedule: &str| {
+            let key = CopyKey { group: "", kind: "ConfigMap", namespace: Some("n".to_owned()), name: "a".to_owned() };
+            vec![Copy { key, uid: "copy".to_owned(), schedule_uid: schedule.to_owned() }]
+        };
+        for (uid, leaving, schedule, expected) in [
+            ("0a1b2c3d-1", false, "unknown", Some(1)),
+            ("0a1b2c3d-1", false, "known", Some(0)),
+            ("0a1b2c3d-1", true, "unknown", None),
+            ("0a1b2c3d-2", false, "unknown", None),
+        ] {
+            let (context, deleted) = context(uid, leaving);
+            let answer = delete(&context, orphan(schedule)).await;
+            assert_eq!(answer.as_ref().ok().map(Vec::len), expected, "{uid} {leaving} {schedule}");
+            assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), expected.unwrap_or(0));
+        }
+    }
 
     fn copy(uid: &str) -> Copy {
         Copy { key: CopyKey::namespace("n"), uid: uid.to_owned(), schedule_uid: String::new() }

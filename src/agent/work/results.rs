@@ -12,6 +12,7 @@ use super::index::Seen;
 use super::orphans::{self, Copy};
 use super::pods;
 use super::problem::Problem;
+use super::status;
 use super::task::{CopyKey, Task};
 use super::worker::{Done, Worker, entry_of};
 use crate::api::condition::find;
@@ -76,7 +77,11 @@ impl Worker {
         let before = entry.reason().to_owned();
         let result = result.map(|applied| {
             entry.dropped = applied.dropped;
-            (!applied.left).then(|| Seen::of(&applied.object))
+            let seen = Seen::of(&applied.object);
+            if applied.left {
+                status::seen(&mut entry.status, &seen, Timestamp::now());
+            }
+            (!applied.left).then_some(seen)
         });
         let missing = matches!(&result, Err(problem) if problem.reason == applied::NAMESPACE_MISSING);
         let is_applied = result.is_ok();

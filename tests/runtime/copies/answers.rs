@@ -99,6 +99,7 @@ async fn a_namespace_is_deleted_only_by_whom_it_was_made_and_empty() {
     site.until("theirs", "Applied").await;
     let found = namespaces.get(&site.place).await.unwrap();
     assert!(!found.labels().contains_key("of-the-source"));
+    wait("it is available", async || site.condition("theirs", "Available").await.0 == "True").await;
     assert_eq!(site.delete("theirs").await.0, "NamespaceKept");
     assert!(namespaces.get(&site.place).await.unwrap().metadata.deletion_timestamp.is_none());
     // Not even one that was adopted.

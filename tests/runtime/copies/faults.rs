@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::Site;
-use crate::support::wait;
+use crate::support::{Wire, wait};
 
 #[tokio::test]
 async fn an_agent_that_dies_between_apply_and_status_goes_on_where_it_was() {
@@ -72,5 +72,33 @@ async fn a_copy_without_a_schedule_is_deleted_after_a_grace_and_no_other_is() {
         assert!(maps.get_opt(name).await.unwrap().is_some(), "{name}");
     }
     site.delete("held").await;
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn copies_are_looked_after_while_the_control_plane_is_away() {
+    let mut site = Site::set().await;
+    drop(site.agent.take());
+    site.make_place().await;
+    let wire = Wire::to(&site.scene.stage.hub.url, true).await;
+    let folder = tempfile::tempdir().unwrap();
+    let init = wire.init(&site.scene.control_plane.init_file, &site.scene.stage.hub.url, folder.path());
+    let mut agent = site.scene.agent_by(&init, "pod-1");
+    agent.ready(Duration::from_secs(60)).await;
+    let maps: Api<ConfigMap> = site.in_place();
+    site.schedule("conf", &site.config_map("conf", &json!({ "a": "1" })), json!({})).await;
+    site.until("conf", "Applied").await;
+    let uid = maps.get("conf").await.unwrap().uid();
+    wire.set(false);
+    wait("it is noticed", async || agent.ask("/readyz").await.1.contains("ControlPlaneUnreachable")).await;
+    maps.delete("conf", &DeleteParams::default()).await.unwrap();
+    wait("it is made again", async || maps.get_opt("conf").await.unwrap().is_some_and(|map| map.uid() != uid)).await;
+    let uid = maps.get("conf").await.unwrap().uid();
+    wire.set(true);
+    wait("the new one is reported", async || {
+        site.schedules().get("conf").await.unwrap().status.unwrap().applied_uid == uid
+    })
+    .await;
+    site.delete("conf").await;
     site.leave().await;
 }

@@ -195,6 +195,8 @@ async fn a_copy_is_applied_reported_edited_and_deleted() {
     assert_eq!(site.delete("web").await.0, "Deleted");
     assert!(deployments.get_opt("web").await.unwrap().is_none());
     assert_eq!(site.released("place").await.0, "Deleted");
+    let left = Api::<Namespace>::all(site.member()).get_opt(&site.place).await.unwrap();
+    assert!(left.is_none(), "it is said when it is gone, and not before");
     site.leave().await;
 }
 
