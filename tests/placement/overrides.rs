@@ -15,7 +15,7 @@ fn edit(case: &Value) -> Result<Value, PathError> {
 
 #[test]
 fn override_cases() {
-    check("override.json", |_, case| match edit(case) {
+    check("override.json", 13, |_, case| match edit(case) {
         Ok(object) => json!({ "object": object }),
         Err(error) => json!({ "error": error.code() }),
     });

@@ -223,3 +223,6 @@ pub fn decide(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Curre
     decision.suspended = policy.spec.suspend;
     decision
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,14 @@ use std::cmp::Ordering;
 
 use super::{Decision, Domain, Hold, How, Member, Outcome, Seat, Share, Spread, Target};
 use crate::placement::facts::Workload;
+use crate::placement::fraction::Fraction;
 use crate::placement::room::{Fit, Needs};
+
+/// The order between domains: rank, no taint that puts last, most left, name.
+fn preferred((a, a_left): (&Seat<'_>, Option<Fraction>), (b, b_left): (&Seat<'_>, Option<Fraction>)) -> Ordering {
+    let order = a.rank.cmp(&b.rank).then_with(|| a.last.cmp(&b.last)).then_with(|| b_left.cmp(&a_left));
+    order.then_with(|| a.value.cmp(&b.value))
+}
 
 impl<'a> Spread<'a> {
     pub(super) fn evenly(&mut self) -> Decision {
@@ -64,31 +71,32 @@ impl<'a> Spread<'a> {
     fn by_preference(&self, seats: &mut Vec<Seat<'a>>, targets: &mut Vec<Target>) {
         let left = |seat: &Seat<'a>, target: &Target| seat.room().share_left(&self.needs(seat.cluster, target));
         let mut all: Vec<_> = seats.drain(..).zip(targets.drain(..)).map(|(s, t)| (left(&s, &t), s, t)).collect();
-        let order = |(a_left, a, _): &(_, Seat<'a>, _), (b_left, b, _): &(_, Seat<'a>, _)| -> Ordering {
-            a.rank
-                .cmp(&b.rank)
-                .then_with(|| a.last.cmp(&b.last))
-                .then_with(|| Ord::cmp(b_left, a_left))
-                .then_with(|| a.value.cmp(&b.value))
-        };
-        all.sort_by(order);
+        all.sort_by(|(a_left, a, _), (b_left, b, _)| preferred((a, *a_left), (b, *b_left)));
         for (_, seat, target) in all {
             seats.push(seat);
             targets.push(target);
         }
     }
 
-    /// The domain of an undividable object: where it is, else the first with room, else the first.
+    /// The domain of an undividable object: where it is, else the best with room, else the best of all.
     fn home(&self, member: &Member<'a>, seats: &[Seat<'a>], targets: &[Target]) -> usize {
         let has = |seat: &Seat<'a>| self.old_target(&seat.value).is_some_and(|old| old.whole.contains(member.key()));
-        let has_room = |at: &usize| {
-            let mut target = targets[*at].clone();
+        if let Some(old) = seats.iter().position(has) {
+            return old;
+        }
+        let mut all: Vec<_> = Vec::with_capacity(seats.len());
+        for (at, (seat, target)) in seats.iter().zip(targets).enumerate() {
+            let mut target = target.clone();
             target.whole.push(member.key().clone());
-            let needs = self.needs(seats[*at].cluster, &target);
-            !matches!(seats[*at].room().fit(&self.fleet.resources, &needs), Fit::No(_))
+            let needs = self.needs(seat.cluster, &target);
+            all.push((at, seat.room().share_left(&needs), needs));
+        }
+        all.sort_by(|(a, a_left, _), (b, b_left, _)| preferred((&seats[*a], *a_left), (&seats[*b], *b_left)));
+        let has_room = |(at, _, needs): &&(usize, Option<Fraction>, Needs<'a>)| {
+            let seat = &seats[*at];
+            seat.hold == Hold::Free && !matches!(seat.room().fit(&self.fleet.resources, needs), Fit::No(_))
         };
-        let old = seats.iter().position(has);
-        old.or_else(|| (0..seats.len()).find(has_room)).unwrap_or_default()
+        all.iter().find(has_room).or(all.first()).map_or(0, |(at, ..)| *at)
     }
 
     /// Compares members by the largest part of all domains' capacity that one of their pods takes.
