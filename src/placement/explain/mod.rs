@@ -23,8 +23,8 @@ type Rejection = (Arc<str>, Reason);
 /// Longest text of an event, in bytes.
 const LONGEST: usize = 1024;
 
-/// Shortens a text to what an event holds.
-fn shorten(mut text: String) -> String {
+/// Shortens a text to what an event holds, 1,024 bytes.
+pub fn shorten(mut text: String) -> String {
     const MARK: &str = " …";
     if text.len() > LONGEST {
         let end = (0..=LONGEST - MARK.len()).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();

@@ -9,7 +9,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::state::{Assignment, State, Unit, cluster_of};
+use super::queue::Unit;
+use super::state::{Assignment, State, cluster_of};
 use crate::api::Cluster;
 use crate::api::group::{ClusterRow, DecisionRecord};
 use crate::api::labels::cluster_namespace;

@@ -19,8 +19,6 @@ use crate::placement::matching::Match;
 /// Events in a burst, and after it in a second.
 const BURST: f64 = 200.0;
 const RATE: f64 = 20.0;
-/// Longest text of an event, in bytes.
-const LONGEST: usize = 1024;
 
 /// Limits the rate of events; what is above it is lost.
 #[derive(Debug)]
@@ -46,8 +44,7 @@ impl Limit {
 
 /// An event about an object.
 pub(super) fn event(about: ObjectReference, warning: bool, reason: &'static str, message: &str) -> Write {
-    let message = message[..message.floor_char_boundary(LONGEST)].to_owned();
-    Write::Event { about, warning, reason, message }
+    Write::Event { about, warning, reason, message: explain::shorten(message.to_owned()) }
 }
 
 fn reference(group: &str) -> ObjectReference {

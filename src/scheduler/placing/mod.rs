@@ -9,6 +9,7 @@ mod decide;
 mod events;
 mod plan;
 mod policies;
+mod queue;
 mod sources;
 mod state;
 mod status;
@@ -31,8 +32,9 @@ use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
 use crate::k8s::daemon_client::{CallError, call};
 use decide::{Clusters, Decided};
+use queue::Unit;
 use sources::{Change, Seen};
-use state::{State, Unit};
+use state::State;
 use writer::{Address, Writer, Written};
 
 /// Changes that wait for the task that owns the state.
@@ -89,7 +91,7 @@ impl Placing {
         let mut writes: JoinSet<Done> = JoinSet::new();
         let mut batch = Vec::new();
         loop {
-            let next = self.state.next_due(|unit| !self.busy.contains(unit));
+            let next = self.state.queue.next(|unit| !self.busy.contains(unit));
             let wake = next.into_iter().chain(self.clusters.next()).fold(Instant::now() + TICK, Instant::min);
             tokio::select! {
                 count = changes.recv_many(&mut batch, CHANGES) => {
@@ -194,7 +196,7 @@ impl Placing {
                 tracing::warn!(?unit, %error, ?wait, "placing failed");
             }
             self.metrics.count("fleet_placement_failed_writes_total", "Writes of placement that failed.", &[]);
-            self.state.retry(unit, now, wait);
+            self.state.queue.retry(unit, now, wait);
         } else if moved {
             // Whether anything is left to do is seen with the answers.
             self.state.mark(unit, now);

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::queue::{Queue, Unit};
 use super::sources::{Change, Place, Seen, WATCHES, place};
 use super::writer::{Address, Written};
 use crate::api::labels::LABEL_TARGET_CLUSTER;
@@ -57,26 +59,6 @@ pub(super) enum Assignment {
     Left(Option<String>),
 }
 
-/// What is planned as one: its writes are made one after the other.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Unit {
-    /// A group.
-    Group(String),
-    /// An object outside groups, or one that is gone.
-    Object(ObjectKey),
-    /// The status of an object.
-    Status(ObjectKey),
-    /// The conditions of a policy.
-    Policy(String),
-}
-
-/// When a unit is planned.
-#[derive(Debug, Clone, Copy)]
-struct Due {
-    at: Instant,
-    first: Instant,
-}
-
 /// The state of one leadership term.
 pub(super) struct State {
     pub(super) sources: BTreeMap<ObjectKey, Source>,
@@ -89,7 +71,7 @@ pub(super) struct State {
     pub(super) members: BTreeMap<String, BTreeSet<ObjectKey>>,
     /// Schedules by the object that they are copies of.
     pub(super) copies: BTreeMap<ObjectKey, BTreeSet<Place>>,
-    due: BTreeMap<Unit, Due>,
+    pub(super) queue: Queue,
     /// Parts of inventories, and the clusters of which one changed.
     pub(super) reports: BTreeMap<Place, ClusterReport>,
     pub(super) reported: BTreeSet<String>,
@@ -111,7 +93,7 @@ impl State {
             assignments: BTreeMap::new(),
             members: BTreeMap::new(),
             copies: BTreeMap::new(),
-            due: BTreeMap::new(),
+            queue: Queue::default(),
             reports: BTreeMap::new(),
             reported: BTreeSet::new(),
             touched: BTreeSet::new(),
@@ -509,7 +491,7 @@ impl State {
             self.members.get(group).is_some_and(|members| members.len() > 1) || self.group_waits_for_members(group);
         let unit = Unit::Group(group.to_owned());
         if grown && by_label {
-            self.postpone(unit, now, QUIET, QUIET_MAX);
+            self.queue.postpone(unit, now, QUIET, QUIET_MAX);
         } else {
             self.mark(unit, now);
         }
@@ -528,40 +510,19 @@ impl State {
     }
 
     fn mark_status(&mut self, key: &ObjectKey, now: Instant) {
-        self.postpone(Unit::Status(key.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone(Unit::Status(key.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
         if let Some(Assignment::Group(group) | Assignment::Left(Some(group))) = self.assignments.get(key) {
-            self.postpone(Unit::Group(group.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
+            self.queue.postpone(Unit::Group(group.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
         }
     }
 
     fn mark_policy(&mut self, name: String, now: Instant) {
-        self.postpone(Unit::Policy(name), now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone(Unit::Policy(name), now, STATUS_DEBOUNCE, STATUS_MAX);
     }
 
     /// Marks a unit as due now.
     pub(super) fn mark(&mut self, unit: Unit, now: Instant) {
-        let due = self.due.entry(unit).or_insert(Due { at: now, first: now });
-        due.at = due.at.min(now);
-    }
-
-    /// Marks a unit as due after a wait, which starts anew with each change up to the longest; what is due earlier stays so.
-    fn postpone(&mut self, unit: Unit, now: Instant, wait: Duration, longest: Duration) {
-        match self.due.entry(unit) {
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(Due { at: now + wait, first: now });
-            }
-            std::collections::btree_map::Entry::Occupied(mut entry) => {
-                let due = entry.get_mut();
-                if due.at > now {
-                    due.at = (now + wait).min(due.first + longest);
-                }
-            }
-        }
-    }
-
-    /// Marks a unit to be planned again later.
-    pub(super) fn retry(&mut self, unit: Unit, now: Instant, wait: Duration) {
-        self.due.entry(unit).or_insert(Due { at: now + wait, first: now });
+        self.queue.mark(unit, now);
     }
 
     /// Marks everything: after the first lists, and after a change of the policies.
@@ -590,29 +551,16 @@ impl State {
 
     /// Takes units that are due, at most so many, the groups in the order in which their oldest members were created.
     pub(super) fn take_due(&mut self, now: Instant, most: usize, is_free: impl Fn(&Unit) -> bool) -> Vec<Unit> {
-        let due: Vec<Unit> = self
-            .due
-            .iter()
-            .filter(|(unit, due)| due.at <= now && is_free(unit))
-            .map(|(unit, _)| unit.clone())
-            .collect();
-        let mut ordered: Vec<_> = due.into_iter().map(|unit| (self.age(&unit), unit)).collect();
-        ordered.sort();
-        ordered.truncate(most);
-        for (_, unit) in &ordered {
-            self.due.remove(unit);
-        }
-        ordered.into_iter().map(|(_, unit)| unit).collect()
-    }
-
-    /// When the next unit is due.
-    pub(super) fn next_due(&self, is_free: impl Fn(&Unit) -> bool) -> Option<Instant> {
-        self.due.iter().filter(|(unit, _)| is_free(unit)).map(|(_, due)| due.at).min()
+        let mut due = self.queue.due(now, is_free);
+        due.sort_by_cached_key(|unit| (self.age(unit), unit.clone()));
+        due.truncate(most);
+        self.queue.remove(&due);
+        due
     }
 
     fn age(&self, unit: &Unit) -> Option<i64> {
         let Unit::Group(name) = unit else { return None };
-        let created = |key: &ObjectKey| self.sources.get(key)?.facts.created.map(|time| time.as_second());
+        let created = |key: &ObjectKey| self.sources.get(key)?.facts.created.map(Timestamp::as_second);
         Some(self.members.get(name).into_iter().flatten().filter_map(created).min().unwrap_or(i64::MAX))
     }
 

@@ -15,6 +15,7 @@ use crate::api::schedule::conditions;
 use crate::api::{Condition, Schedule, ScheduleGroup, ScheduleGroupStatus, condition};
 use crate::placement::aggregate::{self, CopyStatus};
 use crate::placement::copy::CopyError;
+use crate::placement::explain;
 use crate::placement::facts::{Facts, ObjectKey};
 
 /// Types of the conditions of a group.
@@ -24,8 +25,6 @@ const AVAILABLE: &str = "Available";
 
 /// Fields of a source's status that are taken back when no copy has them any more.
 const TAKEN_BACK: [&str; 4] = ["observedGeneration", "conditions", "startTime", "completionTime"];
-/// Longest message of a row.
-const MESSAGE: usize = 1024;
 
 /// How far the copies of a group are in one cluster.
 #[derive(Default)]
@@ -81,9 +80,7 @@ impl Progress {
     fn note(&mut self, key: &ObjectKey, reason: &str, message: &str) {
         if self.message.is_empty() {
             let text = if message.is_empty() { reason.to_owned() } else { format!("{reason}: {message}") };
-            let mut message = format!("{}: {text}", key.title());
-            message.truncate(message.floor_char_boundary(MESSAGE));
-            self.message = message;
+            self.message = explain::shorten(format!("{}: {text}", key.title()));
         }
     }
 }
@@ -141,9 +138,9 @@ pub(super) fn group(
         }
         None => {
             status.scheduled = old.scheduled;
-            status.target_clusters = old.target_clusters.clone();
-            status.clusters = old.clusters.clone();
-            status.decision = old.decision.clone();
+            status.target_clusters.clone_from(&old.target_clusters);
+            status.clusters.clone_from(&old.clusters);
+            status.decision.clone_from(&old.decision);
             let message =
                 format!("no policy matches any more: what runs stays, and edits of the source reach it ({name})");
             condition::set(

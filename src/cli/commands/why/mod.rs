@@ -167,7 +167,7 @@ async fn by_policy(
     let decision = decide::decide(policy, &group, &fleet, &current);
     report.group = Some(format!("{name}, {}", explain::asked(&group, &fleet)));
     report.notes.extend(explain::ignored(&group));
-    report.placed = decision.scheduled && !decision.suspended;
+    report.placed = decision.scheduled && decision.withheld == 0 && !decision.suspended;
     report.recorded = recorded.and_then(said);
     let rows = explain::rows(policy, &fleet, &decision);
     report.now = Some(Now {

@@ -88,7 +88,7 @@ impl Report {
         let clusters: Vec<&str> = self.copies.iter().map(|copy| copy.cluster.as_str()).collect();
         let mut text = match (self.placed, clusters.is_empty()) {
             (_, false) if self.placed => format!("{} is placed on {}.\n", self.object, clusters.join(", ")),
-            (_, false) => format!("{} is on {}, and has no place of its own.\n", self.object, clusters.join(", ")),
+            (_, false) => format!("{} is on {}, and not all of it has a place.\n", self.object, clusters.join(", ")),
             (true, true) => format!("{} has a place, and no copy yet.\n", self.object),
             (false, true) => format!("{} is not placed.\n", self.object),
         };
