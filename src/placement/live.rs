@@ -15,7 +15,7 @@ use super::room::{Node, Promise, nodes};
 use crate::api::cluster::{NodeLabels, conditions};
 use crate::api::condition::{Condition, find};
 use crate::api::schedule::{ScheduleShare, SourceRef};
-use crate::api::{ClusterReport, Schedule, ScheduleGroupStatus, digest};
+use crate::api::{ClusterReport, Schedule, ScheduleGroupStatus};
 
 /// Whether a Cluster is Ready.
 pub fn is_ready(cluster: &crate::api::Cluster) -> bool {
@@ -186,21 +186,10 @@ pub fn current<'a>(
         current.targets = here.into_iter().map(|cluster| Target { cluster, ..Target::default() }).collect();
     }
     let known = recorded.and_then(|status| status.decision.as_ref());
-    if known.is_some_and(|known| !known.policy_hash.is_empty() && known.policy_hash != policy_hash(policy)) {
+    if known.is_some_and(|known| !known.policy_hash.is_empty() && known.policy_hash != policy.placement_hash()) {
         current.mode = Mode::PolicyEdit;
     }
     current
-}
-
-/// Digest of the parts of a policy that say where a group may go: when it changes, the group is decided anew.
-pub fn policy_hash(policy: &Policy) -> String {
-    let spec = &policy.spec;
-    let mut spread = spec.spread_constraints.clone();
-    if let Some(spread) = &mut spread {
-        spread.overrides.clear();
-    }
-    let parts = (&spec.cluster_selector, &spec.ordered_cluster_selector, &spread, &spec.cluster_tolerations);
-    digest::short(serde_json::to_string(&parts).unwrap_or_default().as_bytes())
 }
 
 /// Whether an object has a copy in a target of its group: what cannot be divided goes to one target of a divided group.

@@ -44,9 +44,12 @@ fn follow(site: &Site, clusters: &[&str], scripts: &[String], names: &[(&str, &s
     let files: Vec<_> = clusters.iter().map(|name| site.bed.kubeconfig(name).unwrap()).collect();
     site.bed.merge_kubeconfigs(&files, home).unwrap();
     let folder = home.join("work");
-    std::fs::create_dir(&folder).unwrap();
+    std::fs::create_dir_all(&folder).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    std::os::unix::fs::symlink(root.join("values"), folder.join("values")).unwrap();
+    let values = folder.join("values");
+    if !values.exists() {
+        std::os::unix::fs::symlink(root.join("values"), values).unwrap();
+    }
     let bin = home.join(".local/bin");
     std::fs::create_dir_all(&bin).unwrap();
 
@@ -76,6 +79,40 @@ fn the_operator_workflow_leads_from_the_decision_to_the_removal() {
     assert!(scripts.len() >= 12, "{scripts:#?}");
     follow(&site, &["new", "member-2"], &scripts, &[("HOSTING", "new"), ("WORKLOAD", "member-2")]);
     site.assert_same_as(&before);
+}
+
+#[test]
+fn the_example_places_a_workload_and_leaves_nothing_in_its_cluster() {
+    let site = Site::on("host");
+    let member = Member::beside(&site, "member-1");
+    site.install(&[]).succeeds();
+    member.install(&["--control-plane", "demo"]).succeeds();
+    let before = member.dump();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/place-workloads");
+    let folder = site.home().join("work");
+    std::fs::create_dir(&folder).unwrap();
+    for file in ["policy.yaml", "shop.yaml"] {
+        std::os::unix::fs::symlink(example.join(file), folder.join(file)).unwrap();
+    }
+    let mut scripts = scripts(&page("examples/place-workloads/README.md"));
+    assert!(scripts.len() >= 6, "{scripts:#?}");
+    let removal = scripts.pop().unwrap();
+    assert!(removal.contains("delete -f shop.yaml"), "{removal}");
+    let merge = "fleetctl kubeconfig demo --context host --merge\n".to_owned();
+    follow(&site, &["host", "member-1"], &[&[merge], &scripts[..]].concat(), &[]);
+    let pods = member.kubectl(&["-n", "shop", "get", "pods", "-o", "jsonpath={.items[*].status.phase}"]);
+    assert_eq!(pods.split_whitespace().collect::<Vec<_>>(), ["Running"; 4], "they run in the workload cluster");
+    let why = member.fleetctl(&["why", "deployment/web", "-n", "shop", "--context", "demo"]);
+    assert!(why.succeeds().contains("Deployment shop/web is placed on member-1"), "{why:?}");
+    follow(
+        &site,
+        &["host", "member-1"],
+        &["fleetctl kubeconfig demo --context host --merge\n".to_owned(), removal],
+        &[],
+    );
+    member.assert_same_as(&before);
+    member.uninstall(&[]).succeeds();
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
 }
 
 /// Their commands are much the same as those of the workflow.

@@ -38,6 +38,16 @@ impl ControlPlane {
     }
 }
 
+impl ControlPlane {
+    /// Kills the scheduler, as a lost machine does; another one leads once its Lease has expired.
+    pub(crate) async fn kill_scheduler(&mut self, stage: &Stage) {
+        let config = format!("agentEndpoint: {}\n", stage.hub.url);
+        let next = Program::scheduler(&stage.hub.kubeconfig, &config, &fresh("next"));
+        std::mem::replace(&mut self.scheduler, next).kill();
+        self.scheduler.ready(Duration::from_secs(90)).await;
+    }
+}
+
 /// A name that no other test uses.
 pub(crate) fn fresh(prefix: &str) -> String {
     format!("{prefix}-{:08x}", rand::random::<u32>())

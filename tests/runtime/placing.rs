@@ -272,3 +272,62 @@ async fn what_is_placed_runs_in_the_member_and_ends_with_its_source() {
     })
     .await;
 }
+
+/// Places while its scheduler is killed again and again; everything is placed, once, and nothing is lost.
+async fn placed_while_killed(count: usize, kills: usize) {
+    let mut fleet = Fleet::new().await;
+    let members = [fleet.join(20).await, fleet.join(20).await];
+    let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
+    let in_these = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": names});
+    let policy = fleet.policy(json!({"clusterSelector": {"matchExpressions": [in_these]}})).await;
+    for kill in 0..=kills {
+        for at in (kill..count).step_by(kills + 1) {
+            fleet.deployment(&format!("web-{at}"), 1, json!({})).await;
+        }
+        if kill < kills {
+            // Somewhere in the middle of its writes, each time elsewhere.
+            tokio::time::sleep(Duration::from_millis(rand::random_range(0..400))).await;
+            fleet.control_plane.kill_scheduler(&fleet.stage).await;
+        }
+    }
+    let placed = async || {
+        let mut clusters: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in &names {
+            for what in fleet.copies(name).await.into_keys().filter(|what| what.starts_with("Deployment ")) {
+                clusters.entry(what).or_default().push(name.clone());
+            }
+        }
+        clusters
+    };
+    wait("each Deployment has a Schedule", async || placed().await.len() == count).await;
+    wait("each Deployment has its label", async || {
+        let all = fleet.deployments().list(&ListParams::default()).await.unwrap().items;
+        all.iter().all(|one| one.labels().contains_key(LABEL_TARGET_CLUSTER))
+    })
+    .await;
+    for (what, clusters) in placed().await {
+        let [cluster] = &clusters[..] else { panic!("{what} is placed twice: {clusters:?}") };
+        let source = fleet.deployments().get(what.trim_start_matches("Deployment ")).await.unwrap();
+        assert_eq!(source.labels().get(LABEL_TARGET_CLUSTER), Some(cluster), "{what}");
+    }
+    wait("each has its group", async || {
+        let groups = fleet.groups(&policy).await;
+        groups.len() == count && groups.iter().all(|group| group.status.as_ref().is_some_and(|status| status.scheduled))
+    })
+    .await;
+    fleet.end(&[policy]).await;
+}
+
+#[tokio::test]
+async fn a_scheduler_that_is_killed_places_everything_once() {
+    placed_while_killed(40, 1).await;
+}
+
+mod exhaustive {
+    use super::placed_while_killed;
+
+    #[tokio::test]
+    async fn a_scheduler_that_is_killed_at_twenty_points_places_everything_once() {
+        placed_while_killed(200, 20).await;
+    }
+}

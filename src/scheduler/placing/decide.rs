@@ -220,7 +220,7 @@ impl Clusters {
             how: decision.how.map(|how| how.code().to_owned()).unwrap_or_default(),
             candidates: i32::try_from(self.fleet.len()).unwrap_or(i32::MAX),
             rejected,
-            policy_hash: live::policy_hash(policy),
+            policy_hash: policy.placement_hash(),
         };
         let reason = if decision.suspended { "Suspended" } else { decision.outcome.code() };
         Decided {
