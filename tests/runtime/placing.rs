@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fleetctl::api::condition::find;
 use fleetctl::api::labels::{FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, cluster_namespace};
-use fleetctl::api::{Schedule, ScheduleGroup, SchedulePolicy};
+use fleetctl::api::{Condition, Schedule, ScheduleGroup, SchedulePolicy};
 use fleetctl::daemon::metrics::Metrics;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret};
@@ -48,7 +48,7 @@ impl Fleet {
         let clusters: Api<fleetctl::api::Cluster> = Api::all(self.client());
         wait("the member is Ready", async || {
             let status = clusters.get(&name).await.unwrap().status.unwrap_or_default();
-            find(&status.conditions, "Ready").is_some_and(|ready| ready.is_true())
+            find(&status.conditions, "Ready").is_some_and(Condition::is_true)
         })
         .await;
         member
@@ -191,7 +191,7 @@ async fn a_deployment_goes_where_its_policy_says_and_its_status_comes_back() {
     wait("the group is available", async || {
         let [group] = &fleet.groups(&policy).await[..] else { return false };
         let status = group.status.clone().unwrap();
-        find(&status.conditions, "Available").is_some_and(|condition| condition.is_true())
+        find(&status.conditions, "Available").is_some_and(Condition::is_true)
     })
     .await;
 

@@ -7,7 +7,7 @@ mod pods;
 mod rights;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use fleetctl::api::Schedule;
@@ -51,7 +51,7 @@ impl Site {
         self.start_by(&member, arguments).await;
     }
 
-    async fn start_by(&mut self, member: &PathBuf, arguments: &[&str]) {
+    async fn start_by(&mut self, member: &Path, arguments: &[&str]) {
         let init = self.scene.control_plane.init_file.clone();
         let mut agent = Program::agent_with(member, &init, &self.scene.name, "pod-1", arguments);
         agent.ready(Duration::from_secs(60)).await;
@@ -145,6 +145,7 @@ impl Site {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "it is compared with an optional field")]
 fn data(pairs: &[(&str, &str)]) -> Option<BTreeMap<String, String>> {
     Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
 }

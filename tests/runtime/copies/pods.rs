@@ -4,7 +4,7 @@ use fleetctl::api::schedule::PodCounts;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::Site;
@@ -30,7 +30,7 @@ async fn pods_are_counted_by_their_owners_and_as_of_the_published_inventory() {
     pods.create(&kube::api::PostParams::default(), &serde_json::from_value(stranger).unwrap()).await.unwrap();
     let all = pods.list(&labelled).await.unwrap().items;
     let own: Vec<String> =
-        all.iter().filter(|pod| !pod.owner_references().is_empty()).map(|pod| pod.name_any()).collect();
+        all.iter().filter(|pod| !pod.owner_references().is_empty()).map(ResourceExt::name_any).collect();
     let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": own[0], "namespace": site.place },
         "target": { "apiVersion": "v1", "kind": "Node", "name": "fake" } });
     let path = format!("/api/v1/namespaces/{}/pods/{}/binding", site.place, own[0]);
