@@ -115,6 +115,8 @@ fn a_spread_group_says_who_gets_what() {
     let text =
         said(&spread(json!({ "percentageSplit": split })), &[web(10, "500m", "1Gi")], &fleet, &Current::default());
     assert_eq!(text, r#"Divided: 7 on "a". Withheld: 3. Domains without it: "x" NoCandidates"#);
+    let text = said(&spread(json!({})), &[web(2, "100", "1Gi")], &fleet, &Current::default());
+    assert!(text.starts_with(r#"0 of 2 clusters: 2 Insufficient cpu (best "a": 100 asked, 8 free)"#), "{text}");
     let text = said(&spread(json!({ "spreadMode": "Duplicate" })), &[web(1, "1", "1Gi")], &fleet, &Current::default());
     assert_eq!(text, r#"Copied to "a", "b""#);
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::ObjectMeta;
 
 use super::decide::Decided;
 use super::events;
@@ -90,7 +89,7 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
         }
     }
     if is_direct {
-        draft.remove_others(state, key, !targets.is_empty());
+        draft.remove_others(state, key, status::is_available_in(state, key, &targets));
     }
     let label = is_direct.then(|| target_label(targets.iter().copied())).flatten();
     let plan = draft.finish();
@@ -169,7 +168,10 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
     };
     let label =
         if decided.is_some_and(|decided| decided.suspended) { None } else { target_label(targets.iter().copied()) };
-    let mut labels = BTreeMap::from([(LABEL_MATCHING_POLICY.to_owned(), policy_label(&spec.policy.name))]);
+    let mut metadata = known.map(|group| group.metadata.clone()).unwrap_or_default();
+    let mut labels = metadata.labels.take().unwrap_or_default();
+    labels.remove(LABEL_TARGET_CLUSTER);
+    labels.insert(LABEL_MATCHING_POLICY.to_owned(), policy_label(&spec.policy.name));
     labels.extend(label.clone().map(|label| (LABEL_TARGET_CLUSTER.to_owned(), label)));
     if let Some(by) = policy.and_then(|policy| policy.spec.group_by.as_ref())
         && let Some(value) = state.sources.get(members[0]).and_then(|source| source.facts.labels.get(&by.label_key))
@@ -184,13 +186,9 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
     let events =
         events::of_group(state, name, &members, decided, known.and_then(|group| group.status.as_ref()), &status);
     if !same {
-        let metadata = ObjectMeta {
-            name: Some(name.to_owned()),
-            labels: Some(labels),
-            resource_version: known.and_then(ResourceExt::resource_version),
-            uid: known.and_then(ResourceExt::uid),
-            ..ObjectMeta::default()
-        };
+        metadata.name = Some(name.to_owned());
+        metadata.labels = Some(labels);
+        metadata.managed_fields = None;
         plan.stages.push(vec![Write::Group(Box::new(ScheduleGroup { metadata, spec, status: Some(status) }))]);
     }
     let labelled: Vec<Write> = members
@@ -322,14 +320,15 @@ impl Draft {
                 return None;
             }
         };
-        let metadata = ObjectMeta {
-            name: Some(place.1),
-            namespace: Some(place.0),
-            finalizers: Some(vec![FINALIZER_AGENT_CLEANUP.to_owned()]),
-            resource_version: known.and_then(ResourceExt::resource_version),
-            uid: known.and_then(ResourceExt::uid),
-            ..ObjectMeta::default()
-        };
+        // What others wrote into the metadata of one that is there stays.
+        let mut metadata = known.map(|known| known.metadata.clone()).unwrap_or_default();
+        metadata.name = Some(place.1);
+        metadata.namespace = Some(place.0);
+        let finalizers = metadata.finalizers.get_or_insert_default();
+        if !finalizers.iter().any(|one| one == FINALIZER_AGENT_CLEANUP) {
+            finalizers.push(FINALIZER_AGENT_CLEANUP.to_owned());
+        }
+        metadata.managed_fields = None;
         let manifest = made.manifest.to_string();
         let share = wanted.share.clone();
         let spec = ScheduleSpec { manifest, hash, group, source_ref, share, apply_policy };

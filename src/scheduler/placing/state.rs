@@ -49,7 +49,7 @@ pub(super) struct Source {
 pub(super) enum Assignment {
     /// Nothing is to be done, and nothing is there.
     Unplaced,
-    /// Its copies go: it is never placed, or its annotation keeps it here.
+    /// Its copies go: its annotation keeps it here.
     Withdrawn,
     /// Its own annotation.
     Direct,
@@ -410,10 +410,11 @@ impl State {
     fn assignment(&self, key: &ObjectKey) -> Assignment {
         let Some(source) = self.sources.get(key) else { return Assignment::Unplaced };
         match self.order.evaluate(&source.facts, self.namespace_labels(key.namespace())) {
-            Match::Never(_) | Match::Nowhere { .. } => Assignment::Withdrawn,
+            Match::Nowhere { .. } => Assignment::Withdrawn,
             Match::Annotation { .. } => Assignment::Direct,
             Match::Policy { policy, .. } => Assignment::Group(self.group_name(&source.facts, policy)),
-            Match::Nothing { .. } => {
+            // What runs stays, also where it would not be placed again.
+            Match::Never(_) | Match::Nothing { .. } => {
                 let copy = self.copies.get(key).into_iter().flatten().find_map(|at| self.schedules.get(at));
                 copy.map_or(Assignment::Unplaced, |copy| Assignment::Left(copy.spec.group.clone()))
             }

@@ -17,12 +17,15 @@ use crate::placement::aggregate::{self, CopyStatus};
 use crate::placement::copy::CopyError;
 use crate::placement::explain;
 use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::live;
 
 /// Types of the conditions of a group.
 pub(super) const SCHEDULED: &str = "Scheduled";
 const APPLIED: &str = "Applied";
 const AVAILABLE: &str = "Available";
 
+/// Most members that a group names; more are not placed together.
+const MEMBERS: usize = 1000;
 /// Fields of a source's status that are taken back when no copy has them any more.
 const TAKEN_BACK: [&str; 4] = ["observedGeneration", "conditions", "startTime", "completionTime"];
 
@@ -89,12 +92,19 @@ impl Progress {
 pub(super) fn all_available(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> bool {
     decided.is_some_and(|decided| {
         decided.targets.iter().all(|target| {
-            members.iter().all(|key| {
-                let mut copies = state.copies_of(key);
-                copies.any(|(at, schedule)| cluster_of(at) == target.cluster && is_available(schedule))
-            })
+            let mut members =
+                members.iter().filter(|key| state.facts(key).is_some_and(|facts| live::takes(target, facts)));
+            members.all(|key| is_available_in(state, key, &[&target.cluster]))
         })
     })
+}
+
+/// Whether an object is available in each of these clusters, and in at least one.
+pub(super) fn is_available_in(state: &State, key: &ObjectKey, clusters: &[&str]) -> bool {
+    let is_there = |cluster: &&str| {
+        state.copies_of(key).any(|(at, schedule)| cluster_of(at) == *cluster && is_available(schedule))
+    };
+    !clusters.is_empty() && clusters.iter().all(is_there)
 }
 
 /// Makes the status of a group.
@@ -191,6 +201,7 @@ pub(super) fn group(
 fn references(state: &State, members: &[&ObjectKey]) -> Vec<ObjectRef> {
     members
         .iter()
+        .take(MEMBERS)
         .map(|key| ObjectRef {
             group: key.group().to_owned(),
             version: state.sources.get(*key).map(|source| source.facts.version.clone()).unwrap_or_default(),

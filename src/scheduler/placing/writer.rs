@@ -274,8 +274,8 @@ impl Writer {
     }
 
     async fn exists(&self, source: &Address) -> Result<bool, CallError> {
-        let found = call(source.api(&self.client).get_metadata_opt(&source.name)).await?;
-        Ok(found.is_some_and(|found| found.metadata.uid.as_deref() == Some(&source.uid)))
+        // Another one of the name has its copies brought up to date, not deleted and made again.
+        Ok(call(source.api(&self.client).get_metadata_opt(&source.name)).await?.is_some())
     }
 }
 

@@ -37,12 +37,28 @@ impl<'a> Spread<'a> {
                 target.replicas.insert(member.key().clone(), share);
             }
         }
+        let runs = |target: &Target| target.replicas.values().any(|share| super::amount(*share) > 0);
+        let is_new = |(seat, target): (&Seat<'a>, &Target)| !seat.old && target.whole.is_empty() && !runs(target);
+        if decision.withheld > 0 && seats.iter().zip(&targets).all(is_new) {
+            // Copies that run nothing are no place: why not even one pod fits is what there is to say.
+            self.say_why_none(&seats);
+            return decision;
+        }
         decision.targets = self.without_empty(&seats, targets);
         decision.targets.sort_by(|a, b| a.domain.cmp(&b.domain));
         if decision.withheld > 0 {
             decision.outcome = Outcome::PartlyPlaced;
         }
         decision
+    }
+
+    /// Finds the reasons against one pod of each member in every domain.
+    fn say_why_none(&mut self, seats: &[Seat<'a>]) {
+        for seat in seats {
+            let one = self.divided().map(|member| (member.key().clone(), Share::Replicas(1))).collect();
+            let target = Target { domain: Some(seat.value.clone()), replicas: one, ..Target::default() };
+            let _ = self.settle(&seat.value, &target);
+        }
     }
 
     /// Each domain with its cluster; one that has no room for what is copied everywhere is left out.
