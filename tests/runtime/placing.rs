@@ -273,6 +273,87 @@ async fn what_is_placed_runs_in_the_member_and_ends_with_its_source() {
     .await;
 }
 
+#[tokio::test]
+async fn what_has_no_room_says_so_and_is_placed_when_a_cluster_joins() {
+    let fleet = Fleet::new().await;
+    let small = fleet.join(2).await;
+    let wide = fresh("wide");
+    let in_these = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": [small.name, wide]});
+    let policy = fleet.policy(json!({"clusterSelector": {"matchExpressions": [in_these]}})).await;
+    fleet.deployment("web", 400, json!({})).await;
+    wait("the group says NoFit", async || {
+        let [group] = &fleet.groups(&policy).await[..] else { return false };
+        let status = group.status.clone().unwrap_or_default();
+        find(&status.conditions, "Scheduled").is_some_and(|condition| condition.reason == "NoFit")
+    })
+    .await;
+    let [group] = &fleet.groups(&policy).await[..] else { panic!("one group") };
+    let status = group.status.clone().unwrap();
+    let message = find(&status.conditions, "Scheduled").unwrap().message.clone();
+    assert!(message.contains("Insufficient cpu") && message.contains("asked"), "{message}");
+    assert_eq!(status.clusters.iter().find(|row| row.name == small.name).unwrap().reason, "Insufficient cpu");
+    assert!(fleet.copies(&small.name).await.is_empty());
+    wait("the Deployment has the event", async || fleet.events().await.contains(&"NotPlaced".to_owned())).await;
+    let policies: Api<SchedulePolicy> = Api::all(fleet.client());
+    wait("the policy counts it", async || {
+        policies.get(&policy).await.unwrap().status.is_some_and(|status| status.unscheduled_groups == Some(1))
+    })
+    .await;
+
+    let _wide = Simulated::join(&fleet.control_plane.init, &wide, 20, &fleet.metrics).await;
+    fleet.copy(&wide, "Deployment web").await;
+    wait("the group is placed", async || {
+        let [group] = &fleet.groups(&policy).await[..] else { return false };
+        group.status.clone().is_some_and(|status| status.scheduled && status.target_clusters == [wide.clone()])
+    })
+    .await;
+    fleet.end(&[policy]).await;
+}
+
+#[tokio::test]
+async fn an_annotation_moves_an_object_without_a_gap_and_a_policy_that_goes_deletes_nothing() {
+    let fleet = Fleet::new().await;
+    let (west, east) = (fleet.join(2).await, fleet.join(2).await);
+    fleet.deployment("direct", 1, json!({"fleet-scheduler.io/cluster": west.name})).await;
+    let first = fleet.copy(&west.name, "Deployment direct").await;
+    fleet.report(&first, json!({"replicas": 1, "availableReplicas": 1, "observedGeneration": 1}), true).await;
+    let there = json!({"metadata": {"annotations": {"fleet-scheduler.io/cluster": east.name}}});
+    fleet.deployments().patch("direct", &PatchParams::default(), &Patch::Merge(&there)).await.unwrap();
+    let second = fleet.copy(&east.name, "Deployment direct").await;
+    let old = fleet.copies(&west.name).await.remove("Deployment direct").expect("it stays for now");
+    assert!(old.metadata.deletion_timestamp.is_none(), "its successor is not available yet");
+    fleet.report(&second, json!({"replicas": 1, "availableReplicas": 1, "observedGeneration": 1}), true).await;
+    wait("the old Schedule goes", async || {
+        let old = fleet.copies(&west.name).await.remove("Deployment direct");
+        old.is_some_and(|old| old.metadata.deletion_timestamp.is_some())
+    })
+    .await;
+    fleet.report_deleted(&old).await;
+    wait("it is gone", async || !fleet.copies(&west.name).await.contains_key("Deployment direct")).await;
+
+    let only = json!({"clusterSelector": {"matchLabels": {"kubernetes.io/metadata.name": west.name}}});
+    let policy = fleet.policy(only).await;
+    fleet.deployment("web", 2, json!({})).await;
+    let copy = fleet.copy(&west.name, "Deployment web").await;
+    let policies: Api<SchedulePolicy> = Api::all(fleet.client());
+    policies.delete(&policy, &DeleteParams::default()).await.unwrap();
+    wait("the group says PolicyGone", async || {
+        let [group] = &fleet.groups(&policy).await[..] else { return false };
+        let status = group.status.clone().unwrap_or_default();
+        find(&status.conditions, "Scheduled").is_some_and(|condition| condition.reason == "PolicyGone")
+    })
+    .await;
+    // Edits reach the copy all the same.
+    let scale = json!({"spec": {"replicas": 3}});
+    fleet.deployments().patch("web", &PatchParams::default(), &Patch::Merge(&scale)).await.unwrap();
+    wait("the copy is scaled", async || {
+        fleet.copy(&west.name, "Deployment web").await.spec.manifest.contains("\"replicas\":3")
+    })
+    .await;
+    assert_eq!(fleet.copy(&west.name, "Deployment web").await.uid(), copy.uid());
+    fleet.end(&[]).await;
+}
+
 /// Places while its scheduler is killed again and again; everything is placed, once, and nothing is lost.
 async fn placed_while_killed(count: usize, kills: usize) {
     let mut fleet = Fleet::new().await;
