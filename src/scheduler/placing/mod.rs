@@ -71,7 +71,7 @@ impl Placing {
     /// Creates the placement of a term, which has seen nothing.
     pub fn new(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder) -> Self {
         Self {
-            writer: Writer::new(client.clone(), recorder),
+            writer: Writer::new(client.clone(), recorder, metrics.clone()),
             client,
             index,
             metrics,
@@ -116,6 +116,13 @@ impl Placing {
             }
             let now = Instant::now();
             self.clusters.refresh(&self.index, &mut self.state, now);
+            #[allow(clippy::cast_precision_loss)] // A count of units.
+            self.metrics.gauge(
+                "fleet_placement_queue_length",
+                "Groups, objects and statuses that wait to be planned.",
+                &[],
+                self.state.queue.len() as f64,
+            );
             let free = UNITS.saturating_sub(writes.len());
             if free > 0 {
                 let due = self.state.take_due(now, free, |unit| !self.busy.contains(unit));
@@ -132,8 +139,12 @@ impl Placing {
         let plan = match &unit {
             Unit::Group(name) => {
                 if self.state.undecided.remove(name) {
+                    let began = Instant::now();
                     match self.clusters.group(&self.state, name, wall) {
-                        Some(decided) => drop(self.decided.insert(name.clone(), decided)),
+                        Some(decided) => {
+                            self.count(&decided, began.elapsed());
+                            self.decided.insert(name.clone(), decided);
+                        }
                         None => {
                             self.clusters.forget(name);
                             self.decided.remove(name);
@@ -174,6 +185,12 @@ impl Placing {
         });
     }
 
+    fn count(&self, decided: &Decided, took: Duration) {
+        let result = [("result", decided.reason.as_str())];
+        self.metrics.count("fleet_placement_decisions_total", "Decisions about groups, by their reason.", &result);
+        self.metrics.observe("fleet_placement_decision_seconds", "Time that a decision takes.", took);
+    }
+
     fn finish(&mut self, done: Done) {
         let now = Instant::now();
         let Done { unit, written, fetched, failure } = done;
@@ -195,7 +212,6 @@ impl Placing {
             } else {
                 tracing::warn!(?unit, %error, ?wait, "placing failed");
             }
-            self.metrics.count("fleet_placement_failed_writes_total", "Writes of placement that failed.", &[]);
             self.state.queue.retry(unit, now, wait);
         } else if moved {
             // Whether anything is left to do is seen with the answers.

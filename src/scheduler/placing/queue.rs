@@ -59,6 +59,11 @@ impl Queue {
         self.0.entry(unit).or_insert(Due { at: now + wait, first: now });
     }
 
+    /// Number of units that are due at some time.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Units that are due.
     pub(super) fn due(&self, now: Instant, is_free: impl Fn(&Unit) -> bool) -> Vec<Unit> {
         self.0.iter().filter(|(unit, due)| due.at <= now && is_free(unit)).map(|(unit, _)| unit.clone()).collect()

@@ -23,6 +23,7 @@ use crate::api::lenient::Lenient;
 use crate::api::placeable::Placeable;
 use crate::api::policy::SchedulePolicyStatus;
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
+use crate::daemon::metrics::Metrics;
 use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::events::{NewEvent, publish};
 
@@ -84,6 +85,23 @@ pub(super) enum Write {
     Event { about: ObjectReference, warning: bool, reason: &'static str, message: String },
 }
 
+impl Write {
+    /// What is written, for metrics.
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Schedule(..) => "schedule",
+            Self::RemoveSchedule { .. } => "schedule-deletion",
+            Self::Release { .. } => "finalizer",
+            Self::Group(_) => "group",
+            Self::RemoveGroup { .. } => "group-deletion",
+            Self::Label(..) => "label",
+            Self::Status(..) => "status",
+            Self::PolicyStatus { .. } => "policy-status",
+            Self::Event { .. } => "event",
+        }
+    }
+}
+
 /// What a write left behind.
 #[derive(Debug)]
 pub(super) enum Written {
@@ -101,11 +119,12 @@ pub(super) struct Writer {
     recorder: Recorder,
     permits: Arc<Semaphore>,
     events: Arc<Limit>,
+    metrics: Metrics,
 }
 
 impl Writer {
-    pub(super) fn new(client: Client, recorder: Recorder) -> Self {
-        Self { client, recorder, permits: Arc::new(Semaphore::new(IN_FLIGHT)), events: Arc::default() }
+    pub(super) fn new(client: Client, recorder: Recorder, metrics: Metrics) -> Self {
+        Self { client, recorder, permits: Arc::new(Semaphore::new(IN_FLIGHT)), events: Arc::default(), metrics }
     }
 
     /// Executes a plan up to the first stage in which a write failed. Returns what was written and the first failure.
@@ -132,6 +151,18 @@ impl Writer {
 
     async fn write(&self, write: Write) -> Result<Option<Written>, CallError> {
         let _permit = self.permits.acquire().await;
+        let kind = write.kind();
+        let answer = self.request(write).await;
+        let code = match &answer {
+            Ok(_) => "ok".to_owned(),
+            Err(error) => error.code().map_or_else(|| "unreachable".to_owned(), |code| code.to_string()),
+        };
+        let labels = [("kind", kind), ("code", code.as_str())];
+        self.metrics.count("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
+        answer
+    }
+
+    async fn request(&self, write: Write) -> Result<Option<Written>, CallError> {
         match write {
             Write::Schedule(schedule, secret) => {
                 self.schedule(&schedule, secret).await.map(|written| Some(Written::Schedule(written)))
