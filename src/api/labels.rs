@@ -42,8 +42,6 @@ pub const ANNOTATION_ON_DELETE: &str = "fleet-scheduler.io/on-delete";
 pub const ANNOTATION_ALLOW_VOLUME_MOVE: &str = "fleet-scheduler.io/allow-volume-move";
 /// Prefix of the label and annotation keys that belong to the service.
 pub const OWN_KEY_PREFIX: &str = "fleet-scheduler.io/";
-/// Annotation on a placed source object that went to several clusters: all of them, comma-separated.
-pub const ANNOTATION_TARGET_CLUSTERS: &str = "fleet-scheduler.io/target-clusters";
 /// Label on copies in a workload cluster: first 8 characters of the UID of the control plane's namespace `kube-system`.
 pub const LABEL_PLACED_BY: &str = "fleet-scheduler.io/placed-by";
 /// Annotation on copies: UID of their Schedule.

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource as _;
 use tokio::time::Instant;
 
 use super::decide::Decided;
@@ -10,8 +11,7 @@ use super::state::State;
 use super::status::SCHEDULED;
 use super::writer::Write;
 use crate::api::group::ObjectRef;
-use crate::api::labels::API_VERSION;
-use crate::api::{ScheduleGroupStatus, condition};
+use crate::api::{ScheduleGroup, ScheduleGroupStatus, condition};
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
 use crate::placement::matching::Match;
@@ -49,8 +49,8 @@ pub(super) fn event(about: ObjectReference, warning: bool, reason: &'static str,
 
 fn reference(group: &str) -> ObjectReference {
     ObjectReference {
-        api_version: Some(format!("policy.fleet-scheduler.io/{API_VERSION}")),
-        kind: Some("ScheduleGroup".to_owned()),
+        api_version: Some(ScheduleGroup::api_version(&()).into_owned()),
+        kind: Some(ScheduleGroup::kind(&()).into_owned()),
         name: Some(group.to_owned()),
         ..ObjectReference::default()
     }

@@ -19,7 +19,7 @@ use crate::placement::copy::{self, CopyError, Share};
 use crate::placement::decide::{DirectDecision, Target};
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::live::{self, source_key};
-use crate::placement::matching::{Match, Policy};
+use crate::placement::matching::Policy;
 use crate::placement::names::{GroupKey, policy_label, schedule_name};
 
 /// Changes when the same source has to give another copy than it did with an earlier program.
@@ -110,10 +110,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
         return plan;
     }
     let mut draft = Draft::default();
-    let policy = members.iter().find_map(|key| match state.evaluate(key) {
-        Some(Match::Policy { policy, .. }) => Some(policy),
-        _ => None,
-    });
+    let policy = state.policy_of(name);
     for key in &members {
         draft.releases(state, key);
         let Some(source) = state.sources.get(*key) else { continue };

@@ -332,17 +332,14 @@ impl State {
         self.touched.insert(cluster_of(&at).to_owned());
         let old = self.schedules.insert(at.clone(), schedule);
         let new = &self.schedules[&at];
-        if let Some(old) = &old {
-            let before = source_key(&old.spec.source_ref);
-            if before != key {
-                self.copies.entry(before).or_default().remove(&at);
-            }
-        }
         let status = old.as_ref().is_none_or(|old| old.status != new.status);
         let spec = old.as_ref().is_none_or(|old| {
             old.spec != new.spec || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
         });
         let deleting = new.metadata.deletion_timestamp.is_some();
+        if let Some(before) = old.map(|old| source_key(&old.spec.source_ref)).filter(|before| *before != key) {
+            self.forget_copy(&before, &at);
+        }
         self.copies.entry(key.clone()).or_default().insert(at);
         if status && self.sources.contains_key(&key) {
             self.mark_status(&key, now);
@@ -356,16 +353,20 @@ impl State {
         let Some(schedule) = self.schedules.remove(at) else { return };
         self.touched.insert(cluster_of(at).to_owned());
         let key = source_key(&schedule.spec.source_ref);
-        if let Some(places) = self.copies.get_mut(&key) {
-            places.remove(at);
-            if places.is_empty() {
-                self.copies.remove(&key);
-            }
-        }
+        self.forget_copy(&key, at);
         if let Some(group) = &schedule.spec.group {
             self.mark(Unit::Group(group.clone()), now);
         }
         self.mark_owner(&key, now);
+    }
+
+    fn forget_copy(&mut self, key: &ObjectKey, at: &Place) {
+        if let Some(places) = self.copies.get_mut(key) {
+            places.remove(at);
+            if places.is_empty() {
+                self.copies.remove(key);
+            }
+        }
     }
 
     /// Marks what plans the copies of an object.
