@@ -152,10 +152,16 @@ impl ApiError {
         self.code == 409 && self.causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
     }
 
-    /// The object has another uid than the precondition of a delete.
+    /// The object has another uid than was asked for: by the precondition of a delete, or in a patch.
     pub(crate) fn is_uid_mismatch(&self) -> bool {
-        self.code == 409
-            && (self.message.contains("UID in precondition") || self.message.contains("Precondition failed"))
+        match self.code {
+            // Before a delete, in the storage, and of an apply to what is not there, in this order (Kubernetes 1.25 and 1.31).
+            409 => ["UID in the precondition", "UID in precondition", "Precondition failed", "uid mismatch"]
+                .iter()
+                .any(|words| self.message.contains(words)),
+            422 => self.causes.iter().any(|cause| cause.field == "metadata.uid"),
+            _ => false,
+        }
     }
 
     /// There is an object of that name already.

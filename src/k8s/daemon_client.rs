@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
+use super::api_error::ApiError;
 use crate::api::kubeconfig_check;
 
 /// No single call may take longer; watches are exempt.
@@ -94,6 +95,19 @@ impl CallError {
             Self::Kube(kube::Error::Api(status)) => Some(status.code),
             _ => None,
         }
+    }
+
+    /// Returns the server's answer, when it answered.
+    pub fn answer(&self) -> Option<ApiError> {
+        match self {
+            Self::Kube(kube::Error::Api(status)) => Some(ApiError::of_status(status)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the object that was asked for by its UID does not exist: there is none, or another one has its name.
+    pub fn is_gone(&self) -> bool {
+        self.is_not_found() || self.answer().is_some_and(|answer| answer.is_uid_mismatch())
     }
 
     /// Returns whether the server said that the object is not there.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::applicant::{ControlPlane, fresh};
 use crate::membership::Scene;
 use crate::simulated::Simulated;
-use crate::support::{Stage, wait};
+use crate::support::{Stage, wait, wait_until_none};
 
 /// A hub with a scheduler, and a namespace of its own for what is placed.
 struct Fleet {
@@ -263,12 +263,12 @@ async fn what_is_placed_runs_in_the_member_and_ends_with_its_source() {
         Api::<Namespace>::all(member.clone()).get_opt(&place).await.unwrap().is_none()
     })
     .await;
-    wait("no Schedule is left", async || schedules.list(&ListParams::default()).await.unwrap().items.is_empty()).await;
+    wait_until_none("Schedules", async || schedules.list(&ListParams::default()).await.unwrap().items).await;
     policies.delete(&policy, &DeleteParams::default()).await.unwrap();
     let groups: Api<ScheduleGroup> = Api::all(hub);
-    wait("no group is left", async || {
+    wait_until_none("groups", async || {
         let all = groups.list(&ListParams::default()).await.unwrap().items;
-        all.iter().all(|group| group.spec.policy.name != policy)
+        all.into_iter().filter(|group| group.spec.policy.name == policy).collect()
     })
     .await;
 }

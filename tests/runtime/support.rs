@@ -245,6 +245,18 @@ pub(crate) async fn wait(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Du
     panic!("two minutes were not enough: {what}");
 }
 
+/// Waits until there is none of something any more; shows what is left after two minutes.
+pub(crate) async fn wait_until_none<T: serde::Serialize>(what: &str, mut list: impl AsyncFnMut() -> Vec<T>) {
+    let started = Instant::now();
+    let mut left = list().await;
+    while !left.is_empty() {
+        let shown = || serde_json::to_string_pretty(&left).expect("it is written as JSON");
+        assert!(started.elapsed() < Duration::from_secs(120), "{what} are left after two minutes: {}", shown());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        left = list().await;
+    }
+}
+
 async fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).await?;

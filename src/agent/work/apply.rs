@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::delete::{self, Removal};
 use super::fields;
 use super::index::owned_fields;
-use super::problem::{Problem, answer_of};
+use super::problem::Problem;
 use super::task::{CopyKey, Target, Task};
 use crate::api::Schedule;
 use crate::api::kinds::split_api_version;
@@ -160,7 +160,7 @@ enum Failure {
 /// Applies the manifest once; with whether the object was left as it is.
 async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value) -> Result<(Value, bool), Failure> {
     let failed = |error: &CallError| {
-        let unknown = answer_of(error).map(|answer| fields::not_declared(&answer.message)).unwrap_or_default();
+        let unknown = error.answer().map(|answer| fields::not_declared(&answer.message)).unwrap_or_default();
         if unknown.is_empty() {
             Failure::Problem(Problem::of_answer(&target.key, error))
         } else {
@@ -172,7 +172,7 @@ async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value
         match send(context, target, manifest, ("uid", uid), true).await {
             Ok(object) => return Ok((object, false)),
             // It was deleted, or another object has its name.
-            Err(error) if error.is_conflict() => {}
+            Err(error) if error.is_gone() => {}
             Err(error) => return Err(failed(&error)),
         }
     }

@@ -6,7 +6,7 @@ use kube::{Api, core::ApiResource};
 use serde_json::{Value, json};
 
 use super::apply::{Context, resource_of, value};
-use super::problem::{Problem, answer_of};
+use super::problem::Problem;
 use super::task::{CopyKey, Target, Task};
 use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::api::placeable::{self, PLACEABLE, Placeable};
@@ -116,9 +116,7 @@ pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<O
     };
     match call(api.delete(name, &params)).await {
         Ok(answer) => Ok(answer.left()),
-        // Gone, or another object has its name.
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) if answer_of(&error).is_some_and(|answer| answer.is_uid_mismatch()) => Ok(None),
+        Err(error) if error.is_gone() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -214,11 +212,21 @@ mod tests {
     #[tokio::test]
     async fn a_refused_deletion_is_no_deleted_object() {
         let changed = "Precondition failed: UID in precondition: a, UID in object meta: b";
+        let other = "Operation cannot be fulfilled on ConfigMap \"n\": the UID in the precondition (a) does not match the \
+            UID in record (b). The object might have been deleted and then recreated";
+        let modified = "Operation cannot be fulfilled on namespaces \"n\": the object has been modified; please apply your \
+            changes to the latest version and try again";
         let terminating =
             "Operation cannot be fulfilled on namespaces \"n\": The system is ensuring all content is removed";
-        for (code, message, gone) in
-            [(200, "", true), (404, "", true), (409, changed, true), (409, terminating, false), (403, "", false)]
-        {
+        for (code, message, gone) in [
+            (200, "", true),
+            (404, "", true),
+            (409, changed, true),
+            (409, other, true),
+            (409, modified, false),
+            (409, terminating, false),
+            (403, "", false),
+        ] {
             let local = test_api::api(move |_, _| {
                 let status = if code == 200 { "Success" } else { "Failure" };
                 json!({ "kind": "Status", "apiVersion": "v1", "status": status, "message": message, "code": code,

@@ -56,7 +56,7 @@ impl Problem {
 
     /// Explains the answer to a request that wrote a copy.
     pub fn of_answer(key: &CopyKey, error: &CallError) -> Self {
-        let Some(answer) = answer_of(error) else {
+        let Some(answer) = error.answer() else {
             return Self::soon(applied::UNREACHABLE, format!("the API server of the cluster does not answer: {error}"));
         };
         let answer = if key.is_core("Secret") { answer.without_values() } else { answer };
@@ -88,14 +88,6 @@ impl Problem {
             400 | 422 => Self::soon(applied::INVALID, format!("the API server there finds {key} invalid: {message}")),
             _ => Self::soon(applied::UNREACHABLE, format!("the API server of the cluster fails: {answer}")),
         }
-    }
-}
-
-/// Returns what a server answered; `None` where it was not reached.
-pub fn answer_of(error: &CallError) -> Option<ApiError> {
-    match error {
-        CallError::Kube(kube::Error::Api(status)) => Some(ApiError::of_status(status)),
-        _ => None,
     }
 }
 

@@ -92,7 +92,7 @@ pub async fn write(context: &Context, name: &str, uid: &str, status: &ScheduleSt
     let params = PatchParams::apply(AGENT_MANAGER).force();
     match call(context.schedules().patch_status(name, &params, &Patch::Apply(object))).await {
         Ok(_) => Ok(()),
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+        Err(error) if error.is_gone() => Ok(()),
         Err(error) => Err(error),
     }
 }

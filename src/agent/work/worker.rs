@@ -121,7 +121,12 @@ impl Worker {
                     }
                     None => return,
                 },
-                Some(Ok(done)) = self.operations.join_next() => self.on_done(done),
+                Some(done) = self.operations.join_next() => match done {
+                    Ok(done) => self.on_done(done),
+                    // Its Schedule would never be worked on again; a new process works on everything.
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    Err(_) => {}
+                },
                 () = tokio::time::sleep_until(wake) => {}
             }
         }

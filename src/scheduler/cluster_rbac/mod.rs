@@ -155,7 +155,7 @@ where
             tracing::info!(cluster = name, kind = %K::kind(&()), object_name, ?finalizers, "finalizers removed");
             let change = json!({ "metadata": { "uid": object.meta().uid, "finalizers": null } });
             match call(api.patch(&object_name, &PatchParams::default(), &Patch::Merge(&change))).await {
-                Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
+                Err(e) if !e.is_gone() => Err(e),
                 _ => Ok(()),
             }
         })

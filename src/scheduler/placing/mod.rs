@@ -5,17 +5,19 @@
 //! pure functions of [`crate::placement`] and written by tasks of its own, one at a time for a unit. The Schedules are the
 //! truth about which copies there are: after a restart everything is read from them.
 
+mod changes;
 mod decide;
 mod events;
 mod plan;
 mod policies;
 mod queue;
+mod source;
 mod sources;
 mod state;
 mod status;
 mod writer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,12 +30,12 @@ use tokio::time::Instant;
 
 use super::index::Index;
 use crate::api::lenient::raw::Raw;
+use crate::api::placeable::Placeable;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
 use crate::k8s::daemon_client::{CallError, call};
 use decide::{Clusters, Decided};
 use queue::Unit;
-use sources::{Change, Seen};
 use state::State;
 use writer::{Address, Writer, Written};
 
@@ -53,8 +55,8 @@ pub struct Placing {
     state: State,
     clusters: Clusters,
     decided: BTreeMap<String, Decided>,
-    /// Units whose writes are under way.
-    busy: BTreeSet<Unit>,
+    /// Units whose writes are under way, with their beginnings.
+    busy: BTreeMap<Unit, Instant>,
     backoffs: BTreeMap<Unit, Backoff>,
 }
 
@@ -63,7 +65,7 @@ struct Done {
     unit: Unit,
     written: Vec<Written>,
     /// Sources whose whole objects were read.
-    fetched: Vec<Change>,
+    fetched: Vec<(&'static Placeable, Raw)>,
     failure: Option<CallError>,
 }
 
@@ -78,7 +80,7 @@ impl Placing {
             state: State::new(),
             clusters: Clusters::new(Instant::now()),
             decided: BTreeMap::new(),
-            busy: BTreeSet::new(),
+            busy: BTreeMap::new(),
             backoffs: BTreeMap::new(),
         }
     }
@@ -91,7 +93,7 @@ impl Placing {
         let mut writes: JoinSet<Done> = JoinSet::new();
         let mut batch = Vec::new();
         loop {
-            let next = self.state.queue.next(|unit| !self.busy.contains(unit));
+            let next = self.state.queue.next(|unit| !self.busy.contains_key(unit));
             let wake = next.into_iter().chain(self.clusters.next()).fold(Instant::now() + TICK, Instant::min);
             tokio::select! {
                 count = changes.recv_many(&mut batch, CHANGES) => {
@@ -104,8 +106,11 @@ impl Placing {
                     }
                 }
                 Some(done) = writes.join_next(), if !writes.is_empty() => {
-                    if let Ok(done) = done {
-                        self.finish(done);
+                    match done {
+                        Ok(done) => self.finish(done),
+                        // Its unit would never be planned again; a new process plans everything.
+                        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                        Err(_) => {}
                     }
                 }
                 () = self.index.placement.notified() => {}
@@ -125,7 +130,7 @@ impl Placing {
             );
             let free = UNITS.saturating_sub(writes.len());
             if free > 0 {
-                let due = self.state.take_due(now, free, |unit| !self.busy.contains(unit));
+                let due = self.state.take_due(now, free, |unit| !self.busy.contains_key(unit));
                 for unit in due {
                     self.begin(unit, &mut writes);
                 }
@@ -170,13 +175,13 @@ impl Placing {
             }
             return;
         }
-        self.busy.insert(unit.clone());
+        self.busy.insert(unit.clone(), Instant::now());
         let (writer, client) = (self.writer.clone(), self.client.clone());
         writes.spawn(async move {
             let mut fetched = Vec::new();
             for address in &plan.fetch {
                 match fetch(&client, address).await {
-                    Ok(change) => fetched.extend(change),
+                    Ok(raw) => fetched.extend(raw.map(|raw| (address.kind, raw))),
                     Err(error) => return Done { unit, written: Vec::new(), fetched, failure: Some(error) },
                 }
             }
@@ -199,9 +204,10 @@ impl Placing {
         for one in written {
             self.state.on_written(one, now);
         }
-        for change in fetched {
-            self.state.apply(change, now);
+        for (kind, raw) in fetched {
+            self.state.on_fetched(kind, raw, now);
         }
+        self.state.forget_gone(self.busy.values().min().copied());
         if let Some(error) = failure {
             let backoff = self.backoffs.entry(unit.clone());
             let backoff = backoff.or_insert_with(|| Backoff::new(Duration::from_millis(200), Duration::from_secs(60)));
@@ -221,12 +227,11 @@ impl Placing {
 }
 
 /// Reads a source whose copy has to be made.
-async fn fetch(client: &Client, address: &Address) -> Result<Option<Change>, CallError> {
+async fn fetch(client: &Client, address: &Address) -> Result<Option<Raw>, CallError> {
     let resource = address.kind.resource();
     let api: Api<Raw> = match address.namespace.as_deref().filter(|_| address.kind.namespaced) {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     };
-    let found = call(api.get_opt(&address.name)).await?;
-    Ok(found.map(|raw| Change::Source(address.kind, Seen::There(raw))))
+    call(api.get_opt(&address.name)).await
 }

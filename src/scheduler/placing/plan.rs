@@ -7,7 +7,8 @@ use kube::ResourceExt;
 
 use super::decide::Decided;
 use super::events;
-use super::state::{Assignment, Source, State, cluster_of, kind_of};
+use super::source::Source;
+use super::state::{Assignment, State, cluster_of, kind_of};
 use super::status;
 use super::writer::{Address, Stages, Write};
 use crate::api::digest;

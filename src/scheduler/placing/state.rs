@@ -6,19 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt as _;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::queue::{Queue, Unit};
-use super::sources::{Change, Place, Seen, WATCHES, place};
-use super::writer::{Address, Written};
-use crate::api::labels::LABEL_TARGET_CLUSTER;
-use crate::api::lenient::raw::Raw;
+use super::source::Source;
+use super::sources::{Place, WATCHES};
 use crate::api::placeable::{self, Placeable};
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
-use crate::placement::live::source_key;
 use crate::placement::matching::{Match, Policies, Policy};
 use crate::placement::names::GroupKey;
 use crate::scheduler::index::cluster_of_namespace;
@@ -29,20 +24,6 @@ const QUIET_MAX: Duration = Duration::from_secs(1);
 /// Changes of the status of copies within this time are written together, at most this late.
 const STATUS_DEBOUNCE: Duration = Duration::from_millis(500);
 const STATUS_MAX: Duration = Duration::from_secs(2);
-
-/// An object that could be placed.
-#[derive(Debug, Clone)]
-pub(super) struct Source {
-    pub(super) address: Address,
-    pub(super) facts: Arc<Facts>,
-    /// The whole object, while a copy of it may have to be made.
-    pub(super) object: Option<Arc<Value>>,
-    /// The label that says where it went.
-    pub(super) target_label: Option<String>,
-    /// Conditions and numbers of its status as they were read.
-    pub(super) status: Value,
-    version: Option<u64>,
-}
 
 /// Who decides about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +60,9 @@ pub(super) struct State {
     pub(super) touched: BTreeSet<String>,
     /// Groups that have to be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
-    listed: BTreeSet<&'static str>,
+    pub(super) listed: BTreeSet<&'static str>,
+    /// UIDs of objects that are gone, and since when: the answer to a request that was under way may still hold them.
+    pub(super) gone: BTreeMap<String, Instant>,
 }
 
 impl State {
@@ -99,274 +82,13 @@ impl State {
             touched: BTreeSet::new(),
             undecided: BTreeSet::new(),
             listed: BTreeSet::new(),
+            gone: BTreeMap::new(),
         }
     }
 
     /// Returns true once every watch has delivered its first list.
     pub(super) fn is_complete(&self) -> bool {
         self.listed.len() == WATCHES
-    }
-
-    /// Applies a change, and marks what has to be planned because of it.
-    pub(super) fn apply(&mut self, change: Change, now: Instant) {
-        match change {
-            Change::Source(kind, seen) => self.on_source(kind, seen, now),
-            Change::Policy(seen) => self.on_policy(seen, now),
-            Change::Group(seen) => self.on_group(seen, now),
-            Change::Schedule(seen) => self.on_schedule(seen, now),
-            Change::Report(seen) => self.on_report(seen),
-        }
-    }
-
-    fn on_report(&mut self, seen: Seen<ClusterReport>) {
-        match seen {
-            Seen::There(report) => {
-                self.reported.insert(cluster_of(&place(&report)).to_owned());
-                self.reports.insert(place(&report), report);
-            }
-            Seen::Gone(report) => {
-                self.reported.insert(cluster_of(&place(&report)).to_owned());
-                self.reports.remove(&place(&report));
-            }
-            Seen::Listed(places) => {
-                let gone = self.reports.keys().filter(|at| !places.contains(*at)).cloned().collect::<Vec<_>>();
-                for at in gone {
-                    self.reported.insert(cluster_of(&at).to_owned());
-                    self.reports.remove(&at);
-                }
-                self.listed.insert("clusterreports");
-            }
-        }
-    }
-
-    /// Applies the answer to a write, so that nothing waits for the watch.
-    pub(super) fn on_written(&mut self, written: Written, now: Instant) {
-        match written {
-            Written::Schedule(mut schedule) => {
-                schedule.spec.manifest.clear();
-                let newer = self.schedules.get(&place(&schedule)).is_none_or(|known| is_newer(&schedule, known));
-                if newer {
-                    self.put_schedule(schedule, now);
-                }
-            }
-            Written::Group(group) => {
-                if self.groups.get(&group.name_any()).is_none_or(|known| is_newer(&group, known)) {
-                    self.mark_policy(group.spec.policy.name.clone(), now);
-                    self.groups.insert(group.name_any(), group);
-                }
-            }
-        }
-    }
-
-    fn on_source(&mut self, kind: &'static Placeable, seen: Seen<Raw>, now: Instant) {
-        match seen {
-            Seen::There(raw) => {
-                if let Some(source) = Source::read(kind, raw) {
-                    self.put_source(source, now);
-                }
-            }
-            Seen::Gone(raw) => {
-                let key = key_of(kind, &place(&raw));
-                if self.sources.get(&key).is_some_and(|known| Some(&known.address.uid) == raw.metadata.uid.as_ref()) {
-                    self.drop_source(&key, now);
-                }
-            }
-            Seen::Listed(places) => {
-                let of_kind = |key: &ObjectKey| key.is(kind.group, kind.kind);
-                let is_listed = |key: &ObjectKey| places.contains(&(key.namespace().to_owned(), key.name().to_owned()));
-                let gone: Vec<_> = self.sources.keys().filter(|key| of_kind(key) && !is_listed(key)).cloned().collect();
-                for key in gone {
-                    self.drop_source(&key, now);
-                }
-                // Copies of what was deleted while nobody led.
-                let orphans: Vec<_> =
-                    self.copies.keys().filter(|key| of_kind(key) && !is_listed(key)).cloned().collect();
-                for key in orphans {
-                    self.mark(Unit::Object(key), now);
-                }
-                if self.listed.insert(kind.plural) && self.is_complete() {
-                    self.mark_all(now);
-                }
-            }
-        }
-    }
-
-    fn put_source(&mut self, source: Source, now: Instant) {
-        let key = source.facts.key.clone();
-        let old = self.sources.get(&key);
-        if old.is_some_and(|old| old.version.zip(source.version).is_some_and(|(old, new)| new < old)) {
-            return;
-        }
-        let same = old.is_some_and(|old| old.facts.hash == source.facts.hash && old.address.uid == source.address.uid);
-        let relabelled_by_others = old.is_some_and(|old| old.target_label != source.target_label);
-        let observed =
-            old.is_none_or(|old| old.status != source.status || old.facts.generation != source.facts.generation);
-        let is_namespace = key.is("", "Namespace");
-        let relabelled = is_namespace && old.is_none_or(|old| old.facts.labels != source.facts.labels);
-        self.sources.insert(key.clone(), source);
-        if observed && self.copies.contains_key(&key) {
-            self.mark_status(&key, now);
-        }
-        if same {
-            if relabelled_by_others {
-                self.mark_owner(&key, now);
-            }
-            return;
-        }
-        self.assign(&key, now);
-        if relabelled {
-            let inside: Vec<_> = self.sources.keys().filter(|one| one.namespace() == key.name()).cloned().collect();
-            for one in inside {
-                self.assign(&one, now);
-            }
-        }
-    }
-
-    fn drop_source(&mut self, key: &ObjectKey, now: Instant) {
-        self.sources.remove(key);
-        if let Some(Assignment::Group(group) | Assignment::Left(Some(group))) = self.assignments.remove(key) {
-            self.leave(&group, key);
-            self.undecided.insert(group.clone());
-            self.mark(Unit::Group(group), now);
-        }
-        self.mark(Unit::Object(key.clone()), now);
-    }
-
-    fn on_policy(&mut self, seen: Seen<SchedulePolicy>, now: Instant) {
-        match seen {
-            Seen::There(policy) => {
-                let name = policy.name_any();
-                let known = self.policies.get(&name);
-                let same =
-                    known.is_some_and(|known| known.spec == policy.spec && known.metadata.uid == policy.metadata.uid);
-                self.policies.insert(name.clone(), policy);
-                if same {
-                    return;
-                }
-                self.mark(Unit::Policy(name), now);
-            }
-            Seen::Gone(policy) => {
-                self.policies.remove(&policy.name_any());
-            }
-            Seen::Listed(places) => {
-                self.policies.retain(|name, _| places.contains(&(String::new(), name.clone())));
-                if self.listed.insert("schedulepolicies") && self.is_complete() {
-                    self.mark_all(now);
-                    return;
-                }
-            }
-        }
-        self.order = Policies::new(self.policies.values().filter_map(|known| Policy::read(known).ok()).collect());
-        if self.is_complete() {
-            self.mark_all(now);
-        }
-    }
-
-    fn on_group(&mut self, seen: Seen<ScheduleGroup>, now: Instant) {
-        match seen {
-            Seen::There(group) => {
-                let name = group.name_any();
-                let known = self.groups.get(&name);
-                let same = known.is_some_and(|known| {
-                    known.spec == group.spec
-                        && known.status == group.status
-                        && known.metadata.labels == group.metadata.labels
-                });
-                let policy = group.spec.policy.name.clone();
-                self.groups.insert(name.clone(), group);
-                if !same {
-                    self.mark_policy(policy, now);
-                    self.mark(Unit::Group(name), now);
-                }
-            }
-            Seen::Gone(group) => {
-                let name = group.name_any();
-                if self.groups.get(&name).is_some_and(|known| known.metadata.uid == group.metadata.uid) {
-                    self.groups.remove(&name);
-                    self.mark_policy(group.spec.policy.name, now);
-                    self.mark(Unit::Group(name), now);
-                }
-            }
-            Seen::Listed(places) => {
-                let gone: Vec<_> = self
-                    .groups
-                    .keys()
-                    .filter(|name| !places.contains(&(String::new(), (*name).clone())))
-                    .cloned()
-                    .collect();
-                for name in gone {
-                    self.groups.remove(&name);
-                    self.mark(Unit::Group(name), now);
-                }
-                if self.listed.insert("schedulegroups") && self.is_complete() {
-                    self.mark_all(now);
-                }
-            }
-        }
-    }
-
-    fn on_schedule(&mut self, seen: Seen<Schedule>, now: Instant) {
-        match seen {
-            Seen::There(schedule) => self.put_schedule(schedule, now),
-            Seen::Gone(schedule) => {
-                let at = place(&schedule);
-                if self.schedules.get(&at).is_some_and(|known| known.metadata.uid == schedule.metadata.uid) {
-                    self.drop_schedule(&at, now);
-                }
-            }
-            Seen::Listed(places) => {
-                let gone: Vec<_> = self.schedules.keys().filter(|at| !places.contains(*at)).cloned().collect();
-                for at in gone {
-                    self.drop_schedule(&at, now);
-                }
-                if self.listed.insert("schedules") && self.is_complete() {
-                    self.mark_all(now);
-                }
-            }
-        }
-    }
-
-    fn put_schedule(&mut self, schedule: Schedule, now: Instant) {
-        let at = place(&schedule);
-        let key = source_key(&schedule.spec.source_ref);
-        self.touched.insert(cluster_of(&at).to_owned());
-        let old = self.schedules.insert(at.clone(), schedule);
-        let new = &self.schedules[&at];
-        let status = old.as_ref().is_none_or(|old| old.status != new.status);
-        let spec = old.as_ref().is_none_or(|old| {
-            old.spec != new.spec || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
-        });
-        let deleting = new.metadata.deletion_timestamp.is_some();
-        if let Some(before) = old.map(|old| source_key(&old.spec.source_ref)).filter(|before| *before != key) {
-            self.forget_copy(&before, &at);
-        }
-        self.copies.entry(key.clone()).or_default().insert(at);
-        if status && self.sources.contains_key(&key) {
-            self.mark_status(&key, now);
-        }
-        if spec || deleting {
-            self.mark_owner(&key, now);
-        }
-    }
-
-    fn drop_schedule(&mut self, at: &Place, now: Instant) {
-        let Some(schedule) = self.schedules.remove(at) else { return };
-        self.touched.insert(cluster_of(at).to_owned());
-        let key = source_key(&schedule.spec.source_ref);
-        self.forget_copy(&key, at);
-        if let Some(group) = &schedule.spec.group {
-            self.mark(Unit::Group(group.clone()), now);
-        }
-        self.mark_owner(&key, now);
-    }
-
-    fn forget_copy(&mut self, key: &ObjectKey, at: &Place) {
-        if let Some(places) = self.copies.get_mut(key) {
-            places.remove(at);
-            if places.is_empty() {
-                self.copies.remove(key);
-            }
-        }
     }
 
     /// Marks what plans the copies of an object.
@@ -378,7 +100,7 @@ impl State {
     }
 
     /// Finds out who decides about an object.
-    fn assign(&mut self, key: &ObjectKey, now: Instant) {
+    pub(super) fn assign(&mut self, key: &ObjectKey, now: Instant) {
         let new = self.assignment(key);
         let old = self.assignments.insert(key.clone(), new.clone()).unwrap_or(Assignment::Unplaced);
         if let Assignment::Group(group) | Assignment::Left(Some(group)) = &old
@@ -399,7 +121,7 @@ impl State {
         }
     }
 
-    fn leave(&mut self, group: &str, key: &ObjectKey) {
+    pub(super) fn leave(&mut self, group: &str, key: &ObjectKey) {
         if let Some(members) = self.members.get_mut(group) {
             members.remove(key);
             if members.is_empty() {
@@ -408,7 +130,7 @@ impl State {
         }
     }
 
-    fn assignment(&self, key: &ObjectKey) -> Assignment {
+    pub(super) fn assignment(&self, key: &ObjectKey) -> Assignment {
         let Some(source) = self.sources.get(key) else { return Assignment::Unplaced };
         match self.order.evaluate(&source.facts, self.namespace_labels(key.namespace())) {
             Match::Nowhere { .. } => Assignment::Withdrawn,
@@ -511,14 +233,14 @@ impl State {
         GroupKey::new(&source.facts, policy).is_by_label()
     }
 
-    fn mark_status(&mut self, key: &ObjectKey, now: Instant) {
+    pub(super) fn mark_status(&mut self, key: &ObjectKey, now: Instant) {
         self.queue.postpone(Unit::Status(key.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
         if let Some(Assignment::Group(group) | Assignment::Left(Some(group))) = self.assignments.get(key) {
             self.queue.postpone(Unit::Group(group.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
         }
     }
 
-    fn mark_policy(&mut self, name: String, now: Instant) {
+    pub(super) fn mark_policy(&mut self, name: String, now: Instant) {
         self.queue.postpone(Unit::Policy(name), now, STATUS_DEBOUNCE, STATUS_MAX);
     }
 
@@ -579,35 +301,7 @@ impl State {
     }
 }
 
-impl Source {
-    fn read(kind: &'static Placeable, raw: Raw) -> Option<Self> {
-        let mut object = Value::Object(raw.object);
-        object["apiVersion"] = kind.api_version().into();
-        object["kind"] = kind.kind.into();
-        let status = object.get_mut("status").map(Value::take).unwrap_or_default();
-        if let Some(map) = object.as_object_mut() {
-            map.remove("status");
-        }
-        let facts = match Facts::read(&object) {
-            Ok(facts) => facts,
-            Err(error) => {
-                tracing::warn!(%error, "an object cannot be placed");
-                return None;
-            }
-        };
-        let meta = raw.metadata;
-        Some(Self {
-            address: Address { kind, namespace: meta.namespace, name: meta.name?, uid: meta.uid? },
-            facts: Arc::new(facts),
-            object: Some(Arc::new(object)),
-            target_label: meta.labels.and_then(|mut labels| labels.remove(LABEL_TARGET_CLUSTER)),
-            status,
-            version: meta.resource_version.and_then(|version| version.parse().ok()),
-        })
-    }
-}
-
-fn key_of(kind: &Placeable, (namespace, name): &Place) -> ObjectKey {
+pub(super) fn key_of(kind: &Placeable, (namespace, name): &Place) -> ObjectKey {
     ObjectKey::new(kind.group, kind.kind, namespace, name)
 }
 
@@ -619,9 +313,4 @@ pub(super) fn kind_of(key: &ObjectKey) -> Option<&'static Placeable> {
 /// The cluster that a Schedule is for.
 pub(super) fn cluster_of(at: &Place) -> &str {
     cluster_of_namespace(&at.0).unwrap_or_default()
-}
-
-fn is_newer<K: kube::Resource>(one: &K, other: &K) -> bool {
-    let version = |object: &K| object.meta().resource_version.as_ref()?.parse::<u64>().ok();
-    version(one).zip(version(other)).is_none_or(|(one, other)| one > other)
 }

@@ -321,7 +321,7 @@ fn params() -> PatchParams {
 /// An object that was deleted meanwhile, or has another UID by now, needs no write any more.
 fn ignore_gone(answer: Result<(), CallError>) -> Result<(), CallError> {
     match answer {
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+        Err(error) if error.is_gone() => Ok(()),
         answer => answer,
     }
 }

@@ -1,0 +1,363 @@
+//! What changes the state: what watches and the answers to reads and writes say.
+
+use kube::ResourceExt as _;
+use tokio::time::Instant;
+
+use super::queue::Unit;
+use super::source::Source;
+use super::sources::{Change, Place, Seen, place};
+use super::state::{Assignment, State, cluster_of, key_of};
+use super::writer::Written;
+use crate::api::lenient::raw::Raw;
+use crate::api::placeable::Placeable;
+use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
+use crate::placement::facts::ObjectKey;
+use crate::placement::live::source_key;
+use crate::placement::matching::{Policies, Policy};
+
+impl State {
+    /// Applies a change, and marks what has to be planned because of it.
+    pub(super) fn apply(&mut self, change: Change, now: Instant) {
+        match change {
+            Change::Source(kind, seen) => self.on_source(kind, seen, now),
+            Change::Policy(seen) => self.on_policy(seen, now),
+            Change::Group(seen) => self.on_group(seen, now),
+            Change::Schedule(seen) => self.on_schedule(seen, now),
+            Change::Report(seen) => self.on_report(seen),
+        }
+    }
+
+    fn on_report(&mut self, seen: Seen<ClusterReport>) {
+        match seen {
+            Seen::There(report) => {
+                self.reported.insert(cluster_of(&place(&report)).to_owned());
+                self.reports.insert(place(&report), report);
+            }
+            Seen::Gone(report) => {
+                self.reported.insert(cluster_of(&place(&report)).to_owned());
+                self.reports.remove(&place(&report));
+            }
+            Seen::Listed(places) => {
+                let gone = self.reports.keys().filter(|at| !places.contains(*at)).cloned().collect::<Vec<_>>();
+                for at in gone {
+                    self.reported.insert(cluster_of(&at).to_owned());
+                    self.reports.remove(&at);
+                }
+                self.listed.insert("clusterreports");
+            }
+        }
+    }
+
+    /// Applies the answer to a write, so that nothing waits for the watch, unless the watch was faster.
+    pub(super) fn on_written(&mut self, written: Written, now: Instant) {
+        match written {
+            Written::Schedule(mut schedule) if !self.is_gone(&schedule) => {
+                schedule.spec.manifest.clear();
+                self.put_schedule(schedule, now);
+            }
+            Written::Group(group) if !self.is_gone(&group) => self.put_group(group, now),
+            Written::Schedule(_) | Written::Group(_) => {}
+        }
+    }
+
+    /// Applies the answer to a read of a source, unless the watch said meanwhile that the source is gone.
+    pub(super) fn on_fetched(&mut self, kind: &'static Placeable, raw: Raw, now: Instant) {
+        if !self.is_gone(&raw) {
+            self.on_source(kind, Seen::There(raw), now);
+        }
+    }
+
+    /// Forgets what was gone before the oldest request under way began: no answer can bring it back.
+    pub(super) fn forget_gone(&mut self, oldest: Option<Instant>) {
+        match oldest {
+            Some(oldest) => self.gone.retain(|_, since| *since >= oldest),
+            None => self.gone.clear(),
+        }
+    }
+
+    fn is_gone<K: kube::Resource>(&self, object: &K) -> bool {
+        object.meta().uid.as_ref().is_some_and(|uid| self.gone.contains_key(uid))
+    }
+
+    fn on_source(&mut self, kind: &'static Placeable, seen: Seen<Raw>, now: Instant) {
+        match seen {
+            Seen::There(raw) => {
+                if let Some(source) = Source::read(kind, raw) {
+                    self.put_source(source, now);
+                }
+            }
+            Seen::Gone(raw) => {
+                let key = key_of(kind, &place(&raw));
+                if self.sources.get(&key).is_some_and(|known| Some(&known.address.uid) == raw.metadata.uid.as_ref()) {
+                    self.drop_source(&key, now);
+                }
+            }
+            Seen::Listed(places) => {
+                let of_kind = |key: &ObjectKey| key.is(kind.group, kind.kind);
+                let is_listed = |key: &ObjectKey| places.contains(&(key.namespace().to_owned(), key.name().to_owned()));
+                let gone: Vec<_> = self.sources.keys().filter(|key| of_kind(key) && !is_listed(key)).cloned().collect();
+                for key in gone {
+                    self.drop_source(&key, now);
+                }
+                // Copies of what was deleted while nobody led.
+                let orphans: Vec<_> =
+                    self.copies.keys().filter(|key| of_kind(key) && !is_listed(key)).cloned().collect();
+                for key in orphans {
+                    self.mark(Unit::Object(key), now);
+                }
+                if self.listed.insert(kind.plural) && self.is_complete() {
+                    self.mark_all(now);
+                }
+            }
+        }
+    }
+
+    fn put_source(&mut self, source: Source, now: Instant) {
+        let key = source.facts.key.clone();
+        let old = self.sources.get(&key);
+        if old.is_some_and(|old| old.version.zip(source.version).is_some_and(|(old, new)| new < old)) {
+            return;
+        }
+        let same = old.is_some_and(|old| old.facts.hash == source.facts.hash && old.address.uid == source.address.uid);
+        let relabelled_by_others = old.is_some_and(|old| old.target_label != source.target_label);
+        let observed =
+            old.is_none_or(|old| old.status != source.status || old.facts.generation != source.facts.generation);
+        let is_namespace = key.is("", "Namespace");
+        let relabelled = is_namespace && old.is_none_or(|old| old.facts.labels != source.facts.labels);
+        self.sources.insert(key.clone(), source);
+        if observed && self.copies.contains_key(&key) {
+            self.mark_status(&key, now);
+        }
+        if same {
+            if relabelled_by_others {
+                self.mark_owner(&key, now);
+            }
+            return;
+        }
+        self.assign(&key, now);
+        if relabelled {
+            let inside: Vec<_> = self.sources.keys().filter(|one| one.namespace() == key.name()).cloned().collect();
+            for one in inside {
+                self.assign(&one, now);
+            }
+        }
+    }
+
+    fn drop_source(&mut self, key: &ObjectKey, now: Instant) {
+        if let Some(source) = self.sources.remove(key) {
+            self.gone.insert(source.address.uid, now);
+        }
+        if let Some(Assignment::Group(group) | Assignment::Left(Some(group))) = self.assignments.remove(key) {
+            self.leave(&group, key);
+            self.undecided.insert(group.clone());
+            self.mark(Unit::Group(group), now);
+        }
+        self.mark(Unit::Object(key.clone()), now);
+    }
+
+    fn on_policy(&mut self, seen: Seen<SchedulePolicy>, now: Instant) {
+        match seen {
+            Seen::There(policy) => {
+                let name = policy.name_any();
+                let known = self.policies.get(&name);
+                let same =
+                    known.is_some_and(|known| known.spec == policy.spec && known.metadata.uid == policy.metadata.uid);
+                self.policies.insert(name.clone(), policy);
+                if same {
+                    return;
+                }
+                self.mark(Unit::Policy(name), now);
+            }
+            Seen::Gone(policy) => {
+                self.policies.remove(&policy.name_any());
+            }
+            Seen::Listed(places) => {
+                self.policies.retain(|name, _| places.contains(&(String::new(), name.clone())));
+                if self.listed.insert("schedulepolicies") && self.is_complete() {
+                    self.mark_all(now);
+                    return;
+                }
+            }
+        }
+        self.order = Policies::new(self.policies.values().filter_map(|known| Policy::read(known).ok()).collect());
+        if self.is_complete() {
+            self.mark_all(now);
+        }
+    }
+
+    fn on_group(&mut self, seen: Seen<ScheduleGroup>, now: Instant) {
+        match seen {
+            Seen::There(group) => self.put_group(group, now),
+            Seen::Gone(group) => {
+                let name = group.name_any();
+                if self.groups.get(&name).is_some_and(|known| known.metadata.uid == group.metadata.uid) {
+                    self.drop_group(&name, now);
+                }
+            }
+            Seen::Listed(places) => {
+                let gone: Vec<_> = self
+                    .groups
+                    .keys()
+                    .filter(|name| !places.contains(&(String::new(), (*name).clone())))
+                    .cloned()
+                    .collect();
+                for name in gone {
+                    self.drop_group(&name, now);
+                }
+                if self.listed.insert("schedulegroups") && self.is_complete() {
+                    self.mark_all(now);
+                }
+            }
+        }
+    }
+
+    fn put_group(&mut self, group: ScheduleGroup, now: Instant) {
+        let name = group.name_any();
+        let known = self.groups.get(&name);
+        if known.is_some_and(|known| is_newer(known, &group)) {
+            return;
+        }
+        let same = known.is_some_and(|known| {
+            known.spec == group.spec && known.status == group.status && known.metadata.labels == group.metadata.labels
+        });
+        let policy = group.spec.policy.name.clone();
+        self.groups.insert(name.clone(), group);
+        if !same {
+            self.mark_policy(policy, now);
+            self.mark(Unit::Group(name), now);
+        }
+    }
+
+    fn drop_group(&mut self, name: &str, now: Instant) {
+        let Some(group) = self.groups.remove(name) else { return };
+        self.gone.extend(group.uid().map(|uid| (uid, now)));
+        self.mark_policy(group.spec.policy.name, now);
+        self.mark(Unit::Group(name.to_owned()), now);
+    }
+
+    fn on_schedule(&mut self, seen: Seen<Schedule>, now: Instant) {
+        match seen {
+            Seen::There(schedule) => self.put_schedule(schedule, now),
+            Seen::Gone(schedule) => {
+                let at = place(&schedule);
+                if self.schedules.get(&at).is_some_and(|known| known.metadata.uid == schedule.metadata.uid) {
+                    self.drop_schedule(&at, now);
+                }
+            }
+            Seen::Listed(places) => {
+                let gone: Vec<_> = self.schedules.keys().filter(|at| !places.contains(*at)).cloned().collect();
+                for at in gone {
+                    self.drop_schedule(&at, now);
+                }
+                if self.listed.insert("schedules") && self.is_complete() {
+                    self.mark_all(now);
+                }
+            }
+        }
+    }
+
+    fn put_schedule(&mut self, schedule: Schedule, now: Instant) {
+        let at = place(&schedule);
+        // A watch may be behind the answer to a write.
+        if self.schedules.get(&at).is_some_and(|known| is_newer(known, &schedule)) {
+            return;
+        }
+        let key = source_key(&schedule.spec.source_ref);
+        self.touched.insert(cluster_of(&at).to_owned());
+        let old = self.schedules.insert(at.clone(), schedule);
+        let new = &self.schedules[&at];
+        let status = old.as_ref().is_none_or(|old| old.status != new.status);
+        let spec = old.as_ref().is_none_or(|old| {
+            old.spec != new.spec || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        });
+        let deleting = new.metadata.deletion_timestamp.is_some();
+        if let Some(before) = old.map(|old| source_key(&old.spec.source_ref)).filter(|before| *before != key) {
+            self.forget_copy(&before, &at);
+        }
+        self.copies.entry(key.clone()).or_default().insert(at);
+        if status && self.sources.contains_key(&key) {
+            self.mark_status(&key, now);
+        }
+        if spec || deleting {
+            self.mark_owner(&key, now);
+        }
+    }
+
+    fn drop_schedule(&mut self, at: &Place, now: Instant) {
+        let Some(schedule) = self.schedules.remove(at) else { return };
+        self.gone.extend(schedule.uid().map(|uid| (uid, now)));
+        self.touched.insert(cluster_of(at).to_owned());
+        let key = source_key(&schedule.spec.source_ref);
+        self.forget_copy(&key, at);
+        if let Some(group) = &schedule.spec.group {
+            self.mark(Unit::Group(group.clone()), now);
+        }
+        self.mark_owner(&key, now);
+    }
+
+    fn forget_copy(&mut self, key: &ObjectKey, at: &Place) {
+        if let Some(places) = self.copies.get_mut(key) {
+            places.remove(at);
+            if places.is_empty() {
+                self.copies.remove(key);
+            }
+        }
+    }
+}
+
+fn is_newer<K: kube::Resource>(one: &K, other: &K) -> bool {
+    let version = |object: &K| object.meta().resource_version.as_ref()?.parse::<u64>().ok();
+    version(one).zip(version(other)).is_some_and(|(one, other)| one > other)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::placeable;
+
+    fn config_map(version: &str) -> Raw {
+        serde_json::from_value(json!({"metadata": {"name": "page", "namespace": "shop", "uid": "u1",
+            "resourceVersion": version}, "data": {"version": version}}))
+        .unwrap()
+    }
+
+    fn schedule(version: &str, hash: &str) -> Schedule {
+        let source: Value = json!({"group": "", "version": "v1", "kind": "ConfigMap", "namespace": "shop",
+            "name": "page", "uid": "u1", "generation": 0});
+        serde_json::from_value(json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
+            "metadata": {"name": "configmap.shop.page-1", "namespace": "fleet-cluster-east", "uid": "s1",
+                "resourceVersion": version},
+            "spec": {"manifest": "{}", "hash": hash, "sourceRef": source, "group": "g"}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_answer_does_not_bring_back_what_is_gone() {
+        let kind = placeable::find("", "ConfigMap").unwrap();
+        let (mut state, now) = (State::new(), Instant::now());
+        state.apply(Change::Source(kind, Seen::There(config_map("5"))), now);
+        state.apply(Change::Schedule(Seen::There(schedule("6", "a"))), now);
+        // A read and a write are under way while the watches say that both are gone.
+        state.apply(Change::Source(kind, Seen::Gone(config_map("7"))), now);
+        state.apply(Change::Schedule(Seen::Gone(schedule("8", "a"))), now);
+        state.on_fetched(kind, config_map("5"), now);
+        state.on_written(Written::Schedule(schedule("6", "a")), now);
+        assert!(state.sources.is_empty() && state.schedules.is_empty() && state.copies.is_empty());
+        state.forget_gone(Some(now));
+        assert_eq!(state.gone.len(), 2, "a request is older");
+        state.forget_gone(None);
+        assert!(state.gone.is_empty());
+    }
+
+    #[test]
+    fn a_watch_that_is_behind_an_answer_changes_nothing() {
+        let (mut state, now) = (State::new(), Instant::now());
+        state.on_written(Written::Schedule(schedule("9", "new")), now);
+        state.apply(Change::Schedule(Seen::There(schedule("7", "old"))), now);
+        assert_eq!(state.schedules.values().next().unwrap().spec.hash, "new");
+        state.apply(Change::Schedule(Seen::There(schedule("10", "newer"))), now);
+        assert_eq!(state.schedules.values().next().unwrap().spec.hash, "newer");
+    }
+}
