@@ -10,16 +10,17 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use rand::RngExt as _;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 use x509_parser::prelude::FromDer as _;
 
-use crate::api::labels::{AGENT_MANAGER, AGENTS_GROUP};
+use crate::api::labels::{AGENT_MANAGER, AGENTS_GROUP, LABEL_PLACED_BY};
 use crate::api::registration::{
-    ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as ISSUER, Registration,
+    ANNOTATION_DRAIN, ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as ISSUER,
+    Registration,
 };
 use crate::k8s::daemon_client::{CallError, call};
 
@@ -186,6 +187,23 @@ impl IdentityStore {
     pub async fn is_leave_withdrawn(&self) -> bool {
         let found = call(self.api.get_metadata_opt(&self.name)).await;
         found.is_ok_and(|secret| secret.is_some_and(|secret| !is_leave_requested(secret.annotations())))
+    }
+
+    /// Returns whether an uninstall wants the cluster drained; `None` where that cannot be read.
+    pub async fn is_drain_requested(&self) -> Option<bool> {
+        let found = call(self.api.get_metadata_opt(&self.name)).await.ok()?;
+        let is_true = |secret: &PartialObjectMeta<Secret>| {
+            secret.annotations().get(ANNOTATION_DRAIN).is_some_and(|value| value == "true")
+        };
+        Some(found.as_ref().is_some_and(is_true))
+    }
+
+    /// Records the label of the copies of the control plane, for an uninstall.
+    ///
+    /// # Errors
+    /// A call that failed.
+    pub async fn report_placed_by(&self, placed_by: &str) -> Result<(), CallError> {
+        self.merge(&json!({ "metadata": { "annotations": { LABEL_PLACED_BY: placed_by } } })).await
     }
 
     /// Waits until an uninstall withdraws its deregistration request.

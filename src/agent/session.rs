@@ -95,6 +95,8 @@ impl Session {
         tasks.spawn(reporter.clone().inventory(self.observed.clone()));
         tasks.spawn(reporter.clone().health());
         tasks.spawn(reporter.clone().withdraw_deregistration());
+        let drained = self.store.clone();
+        tasks.spawn(reporter.clone().drain(async move || drained.is_drain_requested().await));
         let work = Work {
             control_plane: control_plane.clone(),
             local: self.local.clone(),
@@ -102,6 +104,7 @@ impl Session {
             lease: lease.clone(),
             observed: self.observed.clone(),
             metrics: self.metrics.clone(),
+            store: self.store.clone(),
             orphan_grace: Duration::from_secs(self.args.orphan_grace_seconds),
         };
         tasks.spawn(work.run());

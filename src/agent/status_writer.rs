@@ -41,6 +41,10 @@ const FIRST_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const FACTS_INTERVAL: Duration = Duration::from_secs(300);
 /// Field manager of the deregistration request, so that it can be withdrawn.
 const LEAVE_MANAGER: &str = "fleet-agent-leave";
+/// Field manager of the request to drain the cluster.
+const DRAIN_MANAGER: &str = "fleet-agent-drain";
+/// Time between two looks at whether an uninstall wants the cluster drained.
+const DRAIN_POLL: Duration = Duration::from_secs(5);
 /// Time between two attempts to deregister, and between two to withdraw that.
 const LEAVE_POLL: Duration = Duration::from_secs(1);
 /// Time for which a request may still be executed after its sender timed out.
@@ -214,6 +218,34 @@ impl Reporter {
             condition.last_transition_time.clone_from(&old.last_transition_time);
         }
         self.patch(HEALTH_MANAGER, &json!({ "conditions": [condition] })).await?;
+        Ok(())
+    }
+
+    /// Asks the control plane to drain this cluster for as long as `wanted` says so.
+    pub async fn drain(self, wanted: impl AsyncFn() -> Option<bool>) {
+        let mut asked = None;
+        loop {
+            let held = *self.lease.borrow() == LeaseStatus::Held;
+            match wanted().await.filter(|wanted| held && asked != Some(*wanted)) {
+                Some(wanted) => match self.request_drain(wanted).await {
+                    Ok(()) => asked = Some(wanted),
+                    Err(error) => tracing::debug!(%error, "asking for a drain failed; will retry"),
+                },
+                None => {}
+            }
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    }
+
+    async fn request_drain(&self, wanted: bool) -> Result<(), CallError> {
+        let found = call(self.api().get(&self.name)).await?;
+        if (found.status.and_then(|status| status.drain_requested) == Some(true)) == wanted {
+            return Ok(());
+        }
+        // The server removes a field that its manager no longer applies.
+        let status = if wanted { json!({ "drainRequested": true }) } else { json!({}) };
+        self.patch(DRAIN_MANAGER, &status).await?;
+        tracing::info!(wanted, "drain of this cluster");
         Ok(())
     }
 

@@ -134,6 +134,9 @@ pub struct ClusterStatus {
     /// Set by an agent that is being uninstalled: the control plane then forgets the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leave_requested: Option<bool>,
+    /// Set by an agent whose uninstall drains the cluster: it counts as tainted `NoExecute`, so what is placed here moves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_requested: Option<bool>,
 }
 
 /// Labels of nodes, each distinct set once. `kubernetes.io/hostname` is left out, and read as the name of the node.

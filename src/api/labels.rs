@@ -48,6 +48,8 @@ pub const LABEL_PLACED_BY: &str = "fleet-scheduler.io/placed-by";
 pub const ANNOTATION_SCHEDULE_UID: &str = "fleet-scheduler.io/schedule-uid";
 /// Annotation on copies, `"true"`: the object was there before, and was adopted.
 pub const ANNOTATION_ADOPTED: &str = "fleet-scheduler.io/adopted";
+/// Taint of a cluster whose agent asks for its drain: never in its spec, but counted as if it were.
+pub const TAINT_DRAINING: &str = "fleet-scheduler.io/draining";
 /// Finalizer of Schedules: the agent deletes the copy first.
 pub const FINALIZER_AGENT_CLEANUP: &str = "fleet-scheduler.io/agent-cleanup";
 /// Annotation on the namespace of one cluster in the hub: the cluster's name as registered.

@@ -12,6 +12,8 @@ pub const IDENTITY_CERTIFICATE: &str = "tls.crt";
 pub const IDENTITY_HUB: &str = "hub";
 /// Annotation by which an uninstall asks the agent to leave the control plane: `"true"`.
 pub const ANNOTATION_LEAVE: &str = "fleet-scheduler.io/leave";
+/// Annotation by which an uninstall asks that what is placed here moves to other clusters: `"true"`.
+pub const ANNOTATION_DRAIN: &str = "fleet-scheduler.io/drain";
 /// Annotation in which the agent says how its registration stands, as the JSON of a [`Registration`].
 pub const ANNOTATION_STATE: &str = "fleet-scheduler.io/registration";
 

@@ -12,8 +12,9 @@ use super::facts::{Facts, ObjectKey, Workload};
 use super::fleet::{Cluster, Fleet};
 use super::matching::Policy;
 use super::room::{Node, Promise, nodes};
-use crate::api::cluster::{NodeLabels, conditions};
+use crate::api::cluster::{NodeLabels, Taint, conditions};
 use crate::api::condition::{Condition, find};
+use crate::api::labels::TAINT_DRAINING;
 use crate::api::schedule::{ScheduleShare, SourceRef};
 use crate::api::{ClusterReport, Schedule, ScheduleGroupStatus};
 
@@ -31,6 +32,11 @@ fn has(cluster: &crate::api::Cluster, type_: &str) -> bool {
 pub fn is_leaving(cluster: &crate::api::Cluster) -> bool {
     let asked = cluster.status.as_ref().and_then(|status| status.leave_requested);
     cluster.metadata.deletion_timestamp.is_some() || asked == Some(true)
+}
+
+/// Whether the agent of a Cluster asks that what is placed there moves.
+pub fn is_drained(cluster: &crate::api::Cluster) -> bool {
+    cluster.status.as_ref().and_then(|status| status.drain_requested) == Some(true)
 }
 
 /// Nodes, and label keys of which the values are not known.
@@ -77,6 +83,10 @@ pub fn cluster(fleet: &mut Fleet, cluster: &crate::api::Cluster, (nodes, dropped
 pub fn update(known: &mut Cluster, cluster: &crate::api::Cluster) {
     known.labels = cluster.metadata.labels.clone().unwrap_or_default();
     known.taints.clone_from(&cluster.spec.taints);
+    if is_drained(cluster) {
+        let effect = "NoExecute".to_owned();
+        known.taints.push(Taint { key: TAINT_DRAINING.to_owned(), value: String::new(), effect });
+    }
     known.ready = is_ready(cluster);
     known.accepted = cluster.spec.accepted;
     known.leaving = is_leaving(cluster);

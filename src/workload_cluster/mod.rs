@@ -2,6 +2,7 @@
 
 pub mod charts;
 pub mod control_plane_api;
+pub mod copies;
 pub mod error;
 pub mod install;
 pub mod plan;

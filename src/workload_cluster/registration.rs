@@ -8,8 +8,10 @@ use kube::runtime::wait::await_condition;
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
+use crate::api::labels::LABEL_PLACED_BY;
 use crate::api::registration::{
-    ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET, LEAVE_FAILED, Registration, state,
+    ANNOTATION_DRAIN, ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET, LEAVE_FAILED,
+    Registration, state,
 };
 
 /// An agent that was refused asks again after 30 s; if it still says the same after that, it is so.
@@ -38,6 +40,8 @@ pub struct Seen {
     pub hub: String,
     /// An uninstall has asked the agent to leave.
     pub leaving: bool,
+    /// Label value of the copies of its control plane; absent where nothing was ever placed here.
+    pub placed_by: Option<String>,
     /// The agent's word.
     pub said: Option<Registration>,
 }
@@ -49,8 +53,14 @@ fn seen(secret: &Secret) -> Seen {
         registered: bytes(IDENTITY_CERTIFICATE).is_some_and(|certificate| !certificate.is_empty()),
         hub: String::from_utf8_lossy(bytes(IDENTITY_HUB).unwrap_or_default()).into_owned(),
         leaving: secret.annotations().get(ANNOTATION_LEAVE).is_some_and(|value| value == "true"),
+        placed_by: secret.annotations().get(LABEL_PLACED_BY).filter(|value| is_label(value)).cloned(),
         said: Registration::read(secret.annotations()),
     }
+}
+
+/// Whether a text can be looked for as a value of [`LABEL_PLACED_BY`].
+fn is_label(value: &str) -> bool {
+    (1..=63).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 impl Identity {
@@ -72,8 +82,20 @@ impl Identity {
     /// # Errors
     /// An API that does not answer or refuses.
     pub async fn ask_to_leave(&self, leave: bool) -> Result<(), kube::Error> {
-        let value = leave.then_some("true");
-        let change = json!({ "metadata": { "annotations": { ANNOTATION_LEAVE: value } } });
+        self.annotate(ANNOTATION_LEAVE, leave).await
+    }
+
+    /// Asks the agent to have the cluster drained, or takes the request back.
+    ///
+    /// # Errors
+    /// An API that does not answer or refuses.
+    pub async fn ask_to_drain(&self, drain: bool) -> Result<(), kube::Error> {
+        self.annotate(ANNOTATION_DRAIN, drain).await
+    }
+
+    async fn annotate(&self, annotation: &str, is_asked: bool) -> Result<(), kube::Error> {
+        let value = is_asked.then_some("true");
+        let change = json!({ "metadata": { "annotations": { annotation: value } } });
         self.api.patch(IDENTITY_SECRET, &PatchParams::default(), &Patch::Merge(change)).await?;
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! The removal of an agent: the cluster leaves its control plane first, then everything here goes.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 
+use super::copies::{Copies, PlacedObject};
 use super::plan::OWNER_KIND;
 use super::probe;
 use super::registration::Identity;
@@ -20,6 +21,9 @@ use crate::install::progress::Progress;
 
 /// How long an agent may take to leave: it looks every 5 s, and the control plane forgets a cluster within seconds.
 pub const LEAVING: Duration = Duration::from_secs(60);
+
+/// Time between two looks at what is left while the cluster is drained.
+const DRAIN_POLL: Duration = Duration::from_secs(2);
 
 /// An agent that is to go.
 pub type Target<'a> = install::installed::Target<'a, ClusterName>;
@@ -41,6 +45,22 @@ fn has_asked(said: &Registration) -> bool {
     said.is(state::REGISTERING) || said.is(state::BLOCKED) && said.reason == LEAVE_FAILED
 }
 
+/// How a drain ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drain {
+    /// Nothing that was placed is here any more.
+    Done,
+    /// No agent runs here that could ask for it.
+    NoAgent,
+    /// These objects are here still; the request is taken back.
+    Left(Vec<PlacedObject>),
+}
+
+async fn has_agent(client: &Client, namespace: &str) -> Result<bool, kube::Error> {
+    let agent = deployments(client, namespace).get_opt("fleet-agent").await?;
+    Ok(agent.and_then(|deployment| deployment.spec?.replicas).unwrap_or(0) > 0)
+}
+
 fn deployments(client: &Client, namespace: &str) -> Api<Deployment> {
     Api::namespaced(client.clone(), namespace)
 }
@@ -60,8 +80,7 @@ pub async fn leave(client: &Client, namespace: &str, limit: Duration) -> Result<
     if !before.registered && !before.said.as_ref().is_some_and(has_asked) {
         return Ok(Leave::NotRegistered);
     }
-    let agent = deployments(client, namespace).get_opt("fleet-agent").await?;
-    if agent.and_then(|deployment| deployment.spec?.replicas).unwrap_or(0) == 0 {
+    if !has_agent(client, namespace).await? {
         return Ok(Leave::Stays("no agent runs here that could say goodbye".to_owned()));
     }
     identity.ask_to_leave(true).await?;
@@ -82,6 +101,52 @@ impl Target<'_> {
     pub async fn installed(&self) -> Result<Option<String>, kube::Error> {
         let found = deployments(self.client, self.namespace.as_str()).get_opt("fleet-agent").await?;
         Ok(found.and_then(|deployment| deployment.labels().get(LABEL_INSTANCE).cloned()))
+    }
+
+    /// The copies of the agent's control plane, if there can be any.
+    ///
+    /// # Errors
+    /// A workload cluster that does not answer or refuses.
+    pub async fn copies(&self) -> Result<Option<Copies>, kube::Error> {
+        let placed_by = self.identity().look().await?.placed_by;
+        Ok(placed_by.map(|placed_by| Copies::new(self.client, &placed_by)))
+    }
+
+    /// Has the control plane move the copies to other clusters, and waits until none is here, at most as long as the run may
+    /// take; `left` hears which are here still. A request that is not met is taken back.
+    ///
+    /// # Errors
+    /// A workload cluster that does not answer or refuses.
+    pub async fn drain(&self, copies: &Copies, left: impl Fn(&[PlacedObject])) -> Result<Drain, kube::Error> {
+        if !has_agent(self.client, self.namespace.as_str()).await? {
+            return Ok(Drain::NoAgent);
+        }
+        let started = Instant::now();
+        self.identity().ask_to_drain(true).await?;
+        loop {
+            let found = copies.list().await?;
+            if found.is_empty() {
+                return Ok(Drain::Done);
+            }
+            if started.elapsed() >= self.timeout {
+                self.stop_draining().await?;
+                return Ok(Drain::Left(found));
+            }
+            left(&found);
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    }
+
+    /// Takes the request for a drain back: the cluster takes work again.
+    ///
+    /// # Errors
+    /// A workload cluster that does not answer or refuses.
+    pub async fn stop_draining(&self) -> Result<(), kube::Error> {
+        self.identity().ask_to_drain(false).await
+    }
+
+    fn identity(&self) -> Identity {
+        Identity::new(self.client, self.namespace.as_str())
     }
 
     /// Asks the agent to leave the control plane, and waits for its answer. A request that is not met is taken back.

@@ -99,9 +99,12 @@ fn the_example_places_a_workload_and_leaves_nothing_in_its_cluster() {
     let removal = scripts.pop().unwrap();
     assert!(removal.contains("delete -f shop.yaml"), "{removal}");
     let merge = "fleetctl kubeconfig demo --context host --merge\n".to_owned();
-    follow(&site, &["host", "member-1"], &[&[merge], &scripts[..]].concat(), &[]);
+    follow(&site, &["host", "member-1"], &[&[merge.clone()], &scripts[..]].concat(), &[]);
     let pods = member.kubectl(&["-n", "shop", "get", "pods", "-o", "jsonpath={.items[*].status.phase}"]);
     assert_eq!(pods.split_whitespace().collect::<Vec<_>>(), ["Running"; 4], "they run in the workload cluster");
+    member.uninstall(&[]).fails(6, &["Deployment shop/web", "--drain", "--keep-workloads"]);
+    // There is no other cluster.
+    member.uninstall(&["--drain", "--timeout", "10s"]).fails(6, &["could not be drained", "takes work again"]);
     let why = member.fleetctl(&["why", "deployment/web", "-n", "shop", "--context", "demo"]);
     assert!(why.succeeds().contains("Deployment shop/web is placed on member-1"), "{why:?}");
     follow(
@@ -111,7 +114,16 @@ fn the_example_places_a_workload_and_leaves_nothing_in_its_cluster() {
         &[],
     );
     member.assert_same_as(&before);
-    member.uninstall(&[]).succeeds();
+
+    follow(&site, &["host", "member-1"], &[&[merge], &scripts[..]].concat(), &[]);
+    let kept = member.uninstall(&["--keep-workloads"]);
+    assert!(kept.succeeds().contains("Running on, managed by nobody:"), "{kept:?}");
+    let pods = member.kubectl(&["-n", "shop", "get", "pods", "-o", "jsonpath={.items[*].status.phase}"]);
+    assert_eq!(pods.split_whitespace().collect::<Vec<_>>(), ["Running"; 4]);
+    let marked = "deployments,services,configmaps,namespaces";
+    let marked = member.kubectl(&["get", marked, "-A", "-o", "name", "-l", "fleet-scheduler.io/placed-by"]);
+    assert_eq!(marked, "", "nothing says any more that it is managed");
+    member.kubectl(&["delete", "namespace", "shop"]);
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
 }
 

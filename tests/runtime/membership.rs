@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
 use fleetctl::api::condition::find;
+use fleetctl::api::labels::LABEL_PLACED_BY;
 use fleetctl::api::lenient::Lenient;
-use fleetctl::api::registration::{ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_SECRET};
+use fleetctl::api::registration::{ANNOTATION_DRAIN, ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_SECRET};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -186,6 +187,24 @@ pub(crate) async fn add_fake_node(member: &Client) {
         "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now }],
     }});
     nodes.patch_status("fake", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_drain_is_asked_for_and_taken_back() {
+    let scene = Scene::set().await;
+    let mut agent = scene.agent("pod-1");
+    agent.ready(Duration::from_secs(60)).await;
+    scene.until_ready().await;
+    wait("the label of its copies is recorded", async || {
+        scene.secrets().get(IDENTITY_SECRET).await.unwrap().annotations().contains_key(LABEL_PLACED_BY)
+    })
+    .await;
+    let requested = async || scene.clusters().get(&scene.name).await.unwrap().status.unwrap().drain_requested;
+    for (value, expected) in [(Some("true"), Some(true)), (None, None)] {
+        let change = json!({ "metadata": { "annotations": { ANNOTATION_DRAIN: value } } });
+        scene.secrets().patch(IDENTITY_SECRET, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+        wait("the control plane knows", async || requested().await == expected).await;
+    }
 }
 
 #[tokio::test]

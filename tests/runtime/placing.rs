@@ -354,6 +354,43 @@ async fn an_annotation_moves_an_object_without_a_gap_and_a_policy_that_goes_dele
     fleet.end(&[]).await;
 }
 
+#[tokio::test]
+async fn a_drained_cluster_is_left_and_its_namespaces_go_last() {
+    let fleet = Fleet::new().await;
+    let members = [fleet.join(2).await, fleet.join(2).await];
+    let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
+    let in_these = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": names});
+    let policy = fleet.policy(json!({"clusterSelector": {"matchExpressions": [in_these]}})).await;
+    fleet.deployment("web", 1, json!({})).await;
+    let target = async || fleet.deployments().get("web").await.unwrap().labels().get(LABEL_TARGET_CLUSTER).cloned();
+    wait("it is placed", async || target().await.is_some()).await;
+    let from = target().await.unwrap();
+    let to = names.iter().find(|name| **name != from).unwrap();
+    let available = json!({"replicas": 1, "availableReplicas": 1, "observedGeneration": 1});
+    let first = fleet.copy(&from, "Deployment web").await;
+    fleet.report(&first, available.clone(), true).await;
+
+    let clusters: Api<fleetctl::api::Cluster> = Api::all(fleet.client());
+    let drain = json!({"status": {"drainRequested": true}});
+    clusters.patch_status(&from, &PatchParams::default(), &Patch::Merge(&drain)).await.unwrap();
+    let second = fleet.copy(to, "Deployment web").await;
+    let old = fleet.copies(&from).await.remove("Deployment web").expect("it stays for now");
+    assert!(old.metadata.deletion_timestamp.is_none(), "its successor is not available yet");
+    fleet.report(&second, available, true).await;
+    let is_leaving = async |what: &str| {
+        let copy = fleet.copies(&from).await.remove(what);
+        copy.is_some_and(|copy| copy.metadata.deletion_timestamp.is_some())
+    };
+    wait("the old Schedule goes", async || is_leaving("Deployment web").await).await;
+    let namespace = format!("Namespace {}", fleet.namespace);
+    assert!(!is_leaving(&namespace).await, "something is in it");
+    fleet.report_deleted(&old).await;
+    wait("the namespace follows", async || is_leaving(&namespace).await).await;
+    let there = fleet.copy(to, &namespace).await;
+    assert!(there.metadata.deletion_timestamp.is_none(), "where it runs it stays");
+    fleet.end(&[policy]).await;
+}
+
 /// Places while its scheduler is killed again and again; everything is placed, once, and nothing is lost.
 async fn placed_while_killed(count: usize, kills: usize) {
     let mut fleet = Fleet::new().await;

@@ -26,6 +26,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::watch as channel;
 
 use super::heartbeat::LeaseStatus;
+use super::identity::IdentityStore;
 use super::inventory::watch::Observed;
 use crate::api::labels::cluster_namespace;
 use crate::daemon::log::OnChange;
@@ -50,6 +51,8 @@ pub struct Work {
     pub observed: Observed,
     /// Metrics.
     pub metrics: Metrics,
+    /// Where an uninstall finds by which label the copies are known.
+    pub store: IdentityStore,
     /// Time after which copies without a Schedule are deleted.
     pub orphan_grace: Duration,
 }
@@ -87,12 +90,19 @@ impl Work {
             }
             tokio::time::sleep(backoff.next_wait()).await;
         };
+        let placed_by: String = uid.chars().take(8).collect();
+        while let Err(error) = self.store.report_placed_by(&placed_by).await {
+            if logged.changed("identity", &error.to_string()) {
+                tracing::warn!(%error, "the label of the copies cannot be recorded; will retry");
+            }
+            tokio::time::sleep(backoff.next_wait()).await;
+        }
         Context {
             control_plane: self.control_plane.clone(),
             local: self.local.clone(),
             cluster: self.cluster.clone(),
             namespace: cluster_namespace(&self.cluster),
-            placed_by: uid.chars().take(8).collect(),
+            placed_by,
             control_plane_uid: uid,
         }
     }

@@ -292,6 +292,11 @@ impl State {
         if let Some(group) = &schedule.spec.group {
             self.mark(Unit::Group(group.clone()), now);
         }
+        if self.drained.contains(cluster_of(at))
+            && let Some(namespace) = &schedule.spec.source_ref.namespace
+        {
+            self.mark_owner(&ObjectKey::new("", "Namespace", "", namespace), now);
+        }
         self.mark_owner(&key, now);
     }
 

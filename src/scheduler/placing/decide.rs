@@ -75,6 +75,10 @@ impl Clusters {
     /// Looks at the clusters, and marks the groups for which a change matters.
     pub(super) fn refresh(&mut self, index: &Index, state: &mut State, now: Instant) {
         let changed = self.read(index, state);
+        if !changed.is_empty() {
+            let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
+            state.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
+        }
         self.grown |= !changed.is_empty() || !state.touched.is_empty();
         self.renew_promises(state);
         if !changed.is_empty() {
@@ -237,9 +241,9 @@ impl Clusters {
 }
 
 /// What decides whether a cluster may be chosen.
-fn eligibility(cluster: &Cluster) -> (Option<&str>, BTreeMap<String, String>, [bool; 3], String) {
+fn eligibility(cluster: &Cluster) -> (Option<&str>, BTreeMap<String, String>, [bool; 4], String) {
     let taints = serde_json::to_string(&cluster.spec.taints).unwrap_or_default();
-    let states = [live::is_ready(cluster), cluster.spec.accepted, live::is_leaving(cluster)];
+    let states = [live::is_ready(cluster), cluster.spec.accepted, live::is_leaving(cluster), live::is_drained(cluster)];
     let apis = cluster.status.as_ref().and_then(|status| status.observed.as_ref()).map(|observed| &observed.apis);
     let taints = format!("{taints}{}", serde_json::to_string(&apis).unwrap_or_default());
     (cluster.metadata.uid.as_deref(), cluster.labels().clone(), states, taints)

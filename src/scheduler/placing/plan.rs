@@ -80,10 +80,15 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
     let is_direct = state.assignments.get(key) == Some(&Assignment::Direct);
     let targets: Vec<&str> =
         direct.iter().flat_map(|direct| &direct.targets).map(|target| target.cluster.as_str()).collect();
+    let is_namespace = key.is("", "Namespace");
     for (at, schedule) in state.copies_of(key) {
         let cluster = cluster_of(at);
-        let is_namespace = key.is("", "Namespace");
-        if !is_direct || is_namespace && !targets.contains(&cluster) {
+        let pinned = targets.contains(&cluster);
+        if is_namespace && !pinned && state.drained.contains(cluster) && !state.is_inhabited(cluster, key.name()) {
+            if schedule.metadata.deletion_timestamp.is_none() {
+                draft.plan.stages.push(vec![remove(at, schedule, None)]);
+            }
+        } else if !is_direct || is_namespace && !pinned {
             let share = schedule.spec.share.clone();
             let group = schedule.spec.group.as_deref();
             draft.want(state, &Wanted { source, cluster, share, policy: None, group, is_scaled: false });

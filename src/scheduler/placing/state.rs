@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::queue::{Queue, Unit};
 use super::source::Source;
 use super::sources::{Place, WATCHES};
+use crate::api::labels::cluster_namespace;
 use crate::api::placeable::{self, Placeable};
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
@@ -56,6 +57,8 @@ pub(super) struct State {
     /// Parts of inventories, and the clusters of which one changed.
     pub(super) reports: BTreeMap<Place, ClusterReport>,
     pub(super) reported: BTreeSet<String>,
+    /// Clusters that are being drained.
+    pub(super) drained: BTreeSet<String>,
     /// Clusters whose Schedules changed.
     pub(super) touched: BTreeSet<String>,
     /// Groups that have to be decided, not only brought up to date.
@@ -79,6 +82,7 @@ impl State {
             queue: Queue::default(),
             reports: BTreeMap::new(),
             reported: BTreeSet::new(),
+            drained: BTreeSet::new(),
             touched: BTreeSet::new(),
             undecided: BTreeSet::new(),
             listed: BTreeSet::new(),
@@ -178,6 +182,24 @@ impl State {
         let first = (namespace.to_owned(), String::new());
         let namespace = namespace.to_owned();
         self.schedules.range(first..).take_while(move |(at, _)| at.0 == namespace).map(|(_, schedule)| schedule)
+    }
+
+    /// Records which clusters are being drained; the namespaces go from one when nothing is in them there any more.
+    pub(super) fn set_drained(&mut self, drained: BTreeSet<String>, now: Instant) {
+        let new: BTreeSet<String> = drained.difference(&self.drained).cloned().collect();
+        self.drained = drained;
+        let is_new = |at: &&Place| new.contains(cluster_of(at));
+        let namespaces =
+            self.copies.iter().filter(|(key, places)| key.is("", "Namespace") && places.iter().any(|at| is_new(&at)));
+        for key in namespaces.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.mark_owner(&key, now);
+        }
+    }
+
+    /// Whether copies are in a namespace of a cluster.
+    pub(super) fn is_inhabited(&self, cluster: &str, namespace: &str) -> bool {
+        self.schedules_of(&cluster_namespace(cluster))
+            .any(|schedule| schedule.spec.source_ref.namespace.as_deref() == Some(namespace))
     }
 
     /// Returns the parts of an inventory in a namespace.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -24,14 +25,22 @@ use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::install::progress::Progress;
-use crate::workload_cluster::uninstall::Leave;
+use crate::workload_cluster::copies::{PlacedObject, names};
+use crate::workload_cluster::uninstall::{Drain, Leave};
+
+/// How long an interrupted run may take to take back what it asked for.
+const TAKE_BACK: Duration = Duration::from_secs(5);
 
 pub(super) const EXAMPLES: &str = "\
 The agent says goodbye to the control plane first, which forgets the cluster; then it is removed here.
+What the control plane placed here is moved to other clusters first (`--drain`), or left running and managed by
+nobody (`--keep-workloads`); without either, nothing is done while something is here.
 A namespace and an init Secret that an operator made stay.
 
 Examples:
   fleetctl uninstall agent west --context west
+  fleetctl uninstall agent west --context west --drain
+  fleetctl uninstall agent west --context west --keep-workloads
   fleetctl uninstall agent west --context west --force";
 
 /// Disconnect the cluster of `--context` from its control plane and remove its agent
@@ -44,6 +53,14 @@ pub(crate) struct UninstallAgentArgs {
     /// Remove the agent although the control plane cannot be told
     #[arg(long)]
     force: bool,
+
+    /// Have what was placed here moved to other clusters first
+    #[arg(long, conflicts_with = "keep_workloads")]
+    drain: bool,
+
+    /// Leave what was placed here running, managed by nobody
+    #[arg(long)]
+    keep_workloads: bool,
 
     #[command(flatten)]
     run: RunArgs,
@@ -76,6 +93,31 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
     let work = async {
         // What cannot be removed here is not made to leave there.
         target.plan(&progress).await.map_err(|error| engine_error("the agent cannot be removed", &error))?;
+        let copies = target.copies().await.map_err(|e| unread(&e))?;
+        let mut placed = match &copies {
+            Some(copies) => copies.list().await.map_err(|e| unread(&e))?,
+            None => Vec::new(),
+        };
+        if args.drain
+            && let Some(copies) = &copies
+            && !placed.is_empty()
+        {
+            progress.step("Moving what is placed here to other clusters");
+            let left = |left: &[PlacedObject]| progress.update(&format!("{} are left: {}", objects(left), names(left)));
+            match target.drain(copies, left).await.map_err(|e| unread(&e))? {
+                Drain::Done => progress.done("nothing is left here"),
+                Drain::NoAgent => return Err(not_drained(&name, "no agent runs here that could ask for it", global)),
+                Drain::Left(left) => {
+                    let why =
+                        format!("{} stayed for {} s: {}", objects(&left), args.run.timeout.as_secs(), names(&left));
+                    return Err(not_drained(&name, &why, global));
+                }
+            }
+            placed.clear();
+        }
+        if !args.keep_workloads && placed.iter().any(|object| !object.is_namespace()) {
+            return Err(placed_here(&name, &placed, global));
+        }
         progress.step(&format!("Leaving the control plane as {name}"));
         let leave = target.leave().await.map_err(|e| unread(&e))?;
         match &leave {
@@ -84,17 +126,38 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             Leave::Stays(why) if args.force => progress.warn(&format!("{why}; going on, as `--force` says")),
             Leave::Stays(why) => return Err(stays(&name, why, global)),
         }
+        // An agent that works still would put its marks back.
+        let release = async || match &copies {
+            Some(copies) => copies.release(&placed).await.map_err(|e| goes_on(unread(&e))),
+            None => Ok(()),
+        };
+        let has_left = !matches!(leave, Leave::Stays(_));
+        if has_left {
+            release().await?;
+        }
         progress.step(&format!("Removing the agent from namespace {}", global.namespace));
         let removed = target.remove(&progress).await;
-        Ok((leave, removed.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?))
+        let removed = removed.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?;
+        if !has_left {
+            release().await?;
+        }
+        Ok((leave, removed, placed))
     };
-    let (leave, removed) = until_stopped(ui, &display, "the removal", work).await??;
+    let outcome = until_stopped(ui, &display, "the removal", work).await;
+    if outcome.is_err() && args.drain {
+        // Interrupted: the cluster is not to stay drained by a run that has ended.
+        let _ = tokio::time::timeout(TAKE_BACK, target.stop_draining()).await;
+    }
+    let (leave, removed, kept) = outcome??;
     elsewhere("agent", name.as_str(), global, &removed)?;
     ui.out(&match args.output {
-        Some(format) => {
-            format.of(&Document { name: name.as_str(), left: !matches!(leave, Leave::Stays(_)), removed: &removed })
-        }
-        None => summary(ui, &name, global, &leave, &removed),
+        Some(format) => format.of(&Document {
+            name: name.as_str(),
+            left: !matches!(leave, Leave::Stays(_)),
+            workloads_kept: &kept,
+            removed: &removed,
+        }),
+        None => summary(ui, &name, global, &leave, &removed, &kept),
     })?;
     leftovers(&removed)
 }
@@ -106,6 +169,8 @@ struct Document<'r> {
     name: &'r str,
     /// Whether the control plane knows nothing of the cluster any more.
     left: bool,
+    /// What was placed here, runs on and is managed by nobody.
+    workloads_kept: &'r [PlacedObject],
     #[serde(flatten)]
     removed: &'r Removed,
 }
@@ -113,6 +178,34 @@ struct Document<'r> {
 /// What the control plane still has of a cluster that could not leave.
 fn left_there(name: &ClusterName) -> String {
     format!("Cluster {name}, its namespace {} and its credentials", cluster_namespace(name.as_str()))
+}
+
+fn objects(objects: &[PlacedObject]) -> String {
+    match objects.len() {
+        1 => "1 object".to_owned(),
+        count => format!("{count} objects"),
+    }
+}
+
+fn placed_here(name: &ClusterName, placed: &[PlacedObject], global: &Global) -> CliError {
+    let headline = format!("the control plane has placed {} in workload cluster {name}", objects(placed));
+    let again = format!("fleetctl uninstall agent {name}{}", global.tail());
+    CliError::new(Exit::Refused, "WorkloadsPlaced", headline)
+        .cause(visible(&names(placed)).into_owned())
+        .hint("nothing was removed")
+        .hint(format!("to have them moved to other clusters first: `{again} --drain`"))
+        .hint(format!("to leave them running, managed by nobody: `{again} --keep-workloads`"))
+}
+
+fn not_drained(name: &ClusterName, why: &str, global: &Global) -> CliError {
+    CliError::new(Exit::Refused, "NotDrained", format!("workload cluster {name} could not be drained"))
+        .cause(visible(why).into_owned())
+        .hint("nothing was removed, and the cluster takes work again")
+        .hint("why an object stays is said at the control plane: `fleetctl why KIND/NAME -n NAMESPACE`")
+        .hint(format!(
+            "to leave what is here running, managed by nobody: `fleetctl uninstall agent {name}{} --keep-workloads`",
+            global.tail()
+        ))
 }
 
 pub(in crate::cli) fn stays(name: &ClusterName, why: &str, global: &Global) -> CliError {
@@ -128,7 +221,14 @@ fn delete_there(name: &ClusterName) -> Command {
     Command::at(Place::ControlPlane(Access::Unknown), Action::DeleteCluster(name.to_string()))
 }
 
-fn summary(ui: &Ui, name: &ClusterName, global: &Global, leave: &Leave, removed: &Removed) -> String {
+fn summary(
+    ui: &Ui,
+    name: &ClusterName,
+    global: &Global,
+    leave: &Leave,
+    removed: &Removed,
+    workloads: &[PlacedObject],
+) -> String {
     let namespace = &global.namespace;
     let mut text = if removed.nothing_found {
         format!("There is no agent {name} in namespace {namespace}; nothing to remove.\n")
@@ -139,6 +239,12 @@ fn summary(ui: &Ui, name: &ClusterName, global: &Global, leave: &Leave, removed:
         text.push_str("\nKept:\n");
         for kept in &removed.kept {
             let _ = writeln!(text, "  {}: {}", kept.object, visible(&kept.why));
+        }
+    }
+    if !workloads.is_empty() {
+        let _ = writeln!(text, "\nRunning on, managed by nobody:");
+        for object in workloads {
+            let _ = writeln!(text, "  {}", visible(&object.to_string()));
         }
     }
     if let Leave::Stays(_) = leave {

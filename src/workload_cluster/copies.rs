@@ -1,0 +1,170 @@
+//! The copies that a control plane placed into a workload cluster, as whoever uninstalls its agent finds them.
+
+use std::fmt;
+
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
+use crate::api::placeable::{PLACEABLE, Placeable};
+use crate::k8s::api_error::ApiError;
+
+/// Number of objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// An object that was placed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacedObject {
+    /// Namespace; absent for kinds without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Kind.
+    pub kind: &'static str,
+    /// Name.
+    pub name: String,
+    #[serde(skip)]
+    group: &'static str,
+    #[serde(skip)]
+    uid: String,
+}
+
+impl PlacedObject {
+    /// Whether it is a namespace: one that is there for what is in it needs nobody's decision.
+    pub fn is_namespace(&self) -> bool {
+        self.group.is_empty() && self.kind == "Namespace"
+    }
+}
+
+impl fmt::Display for PlacedObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// Copies of one control plane in a workload cluster.
+#[derive(Clone)]
+pub struct Copies {
+    client: Client,
+    placed_by: String,
+}
+
+impl fmt::Debug for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Copies").field("placed_by", &self.placed_by).finish_non_exhaustive()
+    }
+}
+
+impl Copies {
+    /// Copies that have the label value `placed_by`.
+    pub fn new(client: &Client, placed_by: &str) -> Self {
+        Self { client: client.clone(), placed_by: placed_by.to_owned() }
+    }
+
+    /// Lists them all, those that are being deleted too, by namespace, kind and name; Secrets only where the caller may.
+    ///
+    /// # Errors
+    /// The first list that failed, of whichever kind: half of them would look like all.
+    pub async fn list(&self) -> Result<Vec<PlacedObject>, kube::Error> {
+        let mut found = Vec::new();
+        for kind in PLACEABLE {
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.resource());
+            let mut page = ListParams::default().labels(&format!("{LABEL_PLACED_BY}={}", self.placed_by)).limit(PAGE);
+            loop {
+                let list = match api.list_metadata(&page).await {
+                    Ok(list) => list,
+                    // The kind is not served.
+                    Err(kube::Error::Api(status)) if status.code == 404 => break,
+                    // Neither may the agent list Secrets, so their marks mean nothing to it later.
+                    Err(kube::Error::Api(status)) if status.code == 403 && kind.kind == "Secret" => break,
+                    Err(error) => return Err(error),
+                };
+                found.extend(list.items.iter().map(|object| PlacedObject {
+                    namespace: object.namespace(),
+                    kind: kind.kind,
+                    name: object.name_any(),
+                    group: kind.group,
+                    uid: object.uid().unwrap_or_default(),
+                }));
+                match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => page.continue_token = Some(token),
+                    None => break,
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Takes the marks of the control plane off objects, which nobody manages from then on. One that is gone, or that another
+    /// object has the name of, is passed over.
+    ///
+    /// # Errors
+    /// The first refusal; those before it are released.
+    pub async fn release(&self, objects: &[PlacedObject]) -> Result<(), kube::Error> {
+        for object in objects {
+            let Some(kind) = crate::api::placeable::find(object.group, object.kind) else { continue };
+            let none = Value::Null;
+            let patch = json!({ "metadata": {
+                "uid": object.uid,
+                "labels": { LABEL_PLACED_BY: none },
+                "annotations": { ANNOTATION_SCHEDULE_UID: none, ANNOTATION_ADOPTED: none },
+            } });
+            let api = self.api(kind, object.namespace.as_deref());
+            match api.patch_metadata(&object.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if is_gone(&status) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn api(&self, kind: &Placeable, namespace: Option<&str>) -> Api<DynamicObject> {
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind.resource()),
+            None => Api::all_with(self.client.clone(), &kind.resource()),
+        }
+    }
+}
+
+fn is_gone(status: &kube::core::Status) -> bool {
+    let error = ApiError::of_status(status);
+    error.is_not_found() || error.is_uid_mismatch()
+}
+
+/// Names up to five objects, and says how many more there are.
+pub fn names(objects: &[PlacedObject]) -> String {
+    const SHOWN: usize = 5;
+    let first: Vec<String> = objects.iter().take(SHOWN).map(ToString::to_string).collect();
+    match objects.len().saturating_sub(SHOWN) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_objects_are_named_in_part() {
+        let object = |name: &str, namespace: Option<&str>| PlacedObject {
+            namespace: namespace.map(str::to_owned),
+            kind: "Deployment",
+            name: name.to_owned(),
+            group: "apps",
+            uid: String::new(),
+        };
+        let all: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(|name| object(name, Some("shop"))).into();
+        assert_eq!(names(&all[..2]), "Deployment shop/a, Deployment shop/b");
+        assert!(names(&all).ends_with("Deployment shop/e and 1 more"), "{}", names(&all));
+        let namespace = PlacedObject { kind: "Namespace", group: "", ..object("shop", None) };
+        assert!(namespace.is_namespace() && namespace.to_string() == "Namespace shop");
+    }
+}
