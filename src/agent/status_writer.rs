@@ -226,12 +226,11 @@ impl Reporter {
         let mut asked = None;
         loop {
             let held = *self.lease.borrow() == LeaseStatus::Held;
-            match wanted().await.filter(|wanted| held && asked != Some(*wanted)) {
-                Some(wanted) => match self.request_drain(wanted).await {
+            if let Some(wanted) = wanted().await.filter(|wanted| held && asked != Some(*wanted)) {
+                match self.request_drain(wanted).await {
                     Ok(()) => asked = Some(wanted),
                     Err(error) => tracing::debug!(%error, "asking for a drain failed; will retry"),
-                },
-                None => {}
+                }
             }
             tokio::time::sleep(DRAIN_POLL).await;
         }

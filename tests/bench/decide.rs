@@ -2,6 +2,8 @@
 //!
 //! `decide [CLUSTERS…]`: a line of JSON for each combination of clusters, members and policy.
 
+mod numbers;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write as _;
@@ -13,6 +15,7 @@ use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::{Cluster, Fleet};
 use fleetctl::placement::matching::Policy;
 use fleetctl::placement::room::Node;
+use numbers::Numbers;
 use serde_json::{Value, json};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -22,16 +25,6 @@ const NODES: usize = 100;
 const TIME: Duration = Duration::from_secs(4);
 /// Decisions after which the fleet is as it was, so that it does not fill up.
 const ROUND: usize = 2_000;
-
-/// A sequence of numbers that is the same in every run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
 
 /// Clusters between 30 and 90 % full, with three kinds of nodes, labels, taints and APIs.
 fn fleet(clusters: usize) -> Fleet {

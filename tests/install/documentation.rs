@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::member::Member;
-use crate::support::Site;
+use crate::support::{Site, eventually};
 
 /// The commands of a page in their order: each code block of a console is one script, and so is each row of a table
 /// that names a command.
@@ -104,9 +104,13 @@ fn the_example_places_a_workload_and_leaves_nothing_in_its_cluster() {
     assert_eq!(pods.split_whitespace().collect::<Vec<_>>(), ["Running"; 4], "they run in the workload cluster");
     member.uninstall(&[]).fails(6, &["Deployment shop/web", "--drain", "--keep-workloads"]);
     // There is no other cluster.
-    member.uninstall(&["--drain", "--timeout", "10s"]).fails(6, &["could not be drained", "takes work again"]);
-    let why = member.fleetctl(&["why", "deployment/web", "-n", "shop", "--context", "demo"]);
-    assert!(why.succeeds().contains("Deployment shop/web is placed on member-1"), "{why:?}");
+    member
+        .uninstall(&["--drain", "--timeout", "10s"])
+        .fails(6, &["could not be drained", "takes work again within seconds"]);
+    eventually("the request is taken back", || {
+        let why = member.fleetctl(&["why", "deployment/web", "-n", "shop", "--context", "demo"]);
+        why.code == Some(0) && why.stdout.contains("Deployment shop/web is placed on member-1")
+    });
     follow(
         &site,
         &["host", "member-1"],

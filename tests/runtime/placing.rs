@@ -1,5 +1,7 @@
 //! The scheduler places objects: Schedules, groups, labels, events and the status that comes back, on a real hub.
 
+mod reasons;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -37,11 +37,23 @@ impl Simulated {
 
     /// Lives with a certificate.
     pub(crate) fn live(init: &Init, applicant: &Applicant, certificate: &str, nodes: usize, metrics: &Metrics) -> Self {
+        Self::of(init, applicant, certificate, inventory(nodes), own_api_of(&[]), metrics)
+    }
+
+    /// The same with an inventory and an API server of its own.
+    pub(crate) fn of(
+        init: &Init,
+        applicant: &Applicant,
+        certificate: &str,
+        observed: Observed,
+        local: Client,
+        metrics: &Metrics,
+    ) -> Self {
         let client = || init.client(certificate, &applicant.key).expect("usable");
         let (sender, lease) = watch::channel(LeaseStatus::Starting);
         let mut renewer = LeaseRenewer::new(client(), &applicant.name, applicant.id.clone(), sender, metrics.clone());
         let reporter = Reporter {
-            local: own_api(),
+            local,
             control_plane: client(),
             name: applicant.name.clone(),
             overrides: Overrides::default(),
@@ -51,7 +63,6 @@ impl Simulated {
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { renewer.run().await });
-        let observed = inventory(nodes);
         tasks.spawn(reporter.clone().inventory(observed.clone()));
         tasks.spawn(reporter.health());
         Self { name: applicant.name.clone(), observed, tasks }
@@ -64,10 +75,23 @@ impl Simulated {
 }
 
 /// A member's own API server, of which there cannot be hundreds. That of the control plane must not answer in its place:
-/// it would be asked for its health by all of them together. A reporter asks for no more than this.
-fn own_api() -> Client {
-    let answer = |request: http::Request<Body>| async move {
+/// it would be asked for its health by all of them together. A reporter asks for no more than this. It serves `apis`, such as
+/// `apps/v1`; with none it does not say which it serves.
+pub(crate) fn own_api_of(apis: &'static [&'static str]) -> Client {
+    let answer = move |request: http::Request<Body>| async move {
         let (status, body) = match request.uri().path() {
+            "/api" if !apis.is_empty() => {
+                (200, json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] }))
+            }
+            "/apis" if !apis.is_empty() => {
+                let groups = apis.iter().filter_map(|api| {
+                    let (group, version) = api.split_once('/')?;
+                    let version = json!({ "groupVersion": api, "version": version });
+                    Some(json!({ "name": group, "versions": [version], "preferredVersion": version }))
+                });
+                let groups: Vec<_> = groups.collect();
+                (200, json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
+            }
             "/readyz" => (200, json!("ok")),
             "/version" => (
                 200,

@@ -9,6 +9,7 @@ mod bench;
 mod bench_apply;
 mod bench_crowd;
 mod bench_decide;
+mod bench_fit;
 mod bench_render;
 mod bench_status;
 mod cache;

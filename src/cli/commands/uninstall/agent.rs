@@ -200,7 +200,7 @@ fn placed_here(name: &ClusterName, placed: &[PlacedObject], global: &Global) -> 
 fn not_drained(name: &ClusterName, why: &str, global: &Global) -> CliError {
     CliError::new(Exit::Refused, "NotDrained", format!("workload cluster {name} could not be drained"))
         .cause(visible(why).into_owned())
-        .hint("nothing was removed, and the cluster takes work again")
+        .hint("nothing was removed, and the cluster takes work again within seconds")
         .hint("why an object stays is said at the control plane: `fleetctl why KIND/NAME -n NAMESPACE`")
         .hint(format!(
             "to leave what is here running, managed by nobody: `fleetctl uninstall agent {name}{} --keep-workloads`",

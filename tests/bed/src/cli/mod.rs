@@ -13,8 +13,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::say::{print, say};
 use crate::steps::on_interrupt;
 use crate::{
-    Bed, Unfit, bench, bench_apply, bench_crowd, bench_decide, bench_render, bench_status, demo, goldens, newcomer,
-    pictures, test,
+    Bed, Unfit, bench, bench_apply, bench_crowd, bench_decide, bench_fit, bench_render, bench_status, demo, goldens,
+    newcomer, pictures, test,
 };
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
@@ -139,7 +139,7 @@ enum Task {
     /// Measure against peers, in one run
     Bench {
         /// `install` beside kubectl; `apply`, the engine alone, beside kubectl and Helm; `render` beside Helm; `crowd`,
-        /// many agents on one control plane; `decide`, where groups go; `status`, what is waited for at a prompt
+        /// many agents on one control plane; `decide`, where groups go; `fit`, whether a real kube-scheduler binds what has room; `status`, what is waited for at a prompt
         #[arg(value_enum, default_value = "install")]
         what: Benchmark,
         /// For `apply`: these numbers of objects instead of the usual ones
@@ -148,12 +148,15 @@ enum Task {
         /// For `apply`: these round-trip times instead of the usual ones, in milliseconds
         #[arg(long, value_name = "MS", value_delimiter = ',')]
         round_trips: Vec<u64>,
-        /// For `render`, `decide` and `status`: a profile of Cargo.toml. release is what users get, e2e is quick to build
+        /// For `render`, `decide`, `fit` and `status`: a profile of Cargo.toml. release is what users get, e2e is quick to build
         #[arg(long, default_value = "release")]
         profile: String,
         /// For `crowd`: how many agents, one run each
         #[arg(long, value_name = "N", default_value = "10,100", value_delimiter = ',')]
         agents: Vec<usize>,
+        /// For `fit`: how many groups at each fill
+        #[arg(long, value_name = "N", default_value_t = 200)]
+        groups: usize,
         /// For `crowd`: how long all are watched in quiet
         #[arg(long, default_value_t = 2.0)]
         minutes: f64,
@@ -188,6 +191,7 @@ enum Benchmark {
     Render,
     Crowd,
     Decide,
+    Fit,
     Status,
 }
 
@@ -233,6 +237,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench { what: Benchmark::Render, profile, .. } => bench_render::run(&bed, &profile)?,
         Task::Bench { what: Benchmark::Crowd, agents, minutes, .. } => bench_crowd::run(&bed, &agents, minutes)?,
         Task::Bench { what: Benchmark::Decide, profile, .. } => bench_decide::run(&bed, &profile)?,
+        Task::Bench { what: Benchmark::Fit, groups, profile, .. } => bench_fit::run(&bed, groups, &profile)?,
         Task::Bench { what: Benchmark::Status, profile, .. } => bench_status::run(&bed, &profile)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
