@@ -31,6 +31,8 @@ impl<'s> Member<'s> {
     pub(crate) fn clean(&self) {
         for args in [
             &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"][..],
+            // What a test that failed had placed here.
+            &["delete", "namespace", "-l", "fleet-scheduler.io/placed-by", "--wait=true"],
             &["delete", "clusterrole,clusterrolebinding", "fleet-agent", "--ignore-not-found"],
             &["-n", "kube-system", "delete", "role,rolebinding", "fleet-agent", "--ignore-not-found"],
         ] {

@@ -131,13 +131,19 @@ impl Cluster {
         self.start("kube-controller-manager", &self.program(&part, "kube-controller-manager"), manager)?;
         if self.spec.node {
             let own = self.pki("kube-scheduler.kubeconfig");
-            let scheduler = flags(&[
+            let mut scheduler = flags(&[
                 ("kubeconfig", &own),
                 ("authentication-kubeconfig", &own),
                 ("authorization-kubeconfig", &own),
                 ("bind-address", "127.0.0.1"),
                 ("leader-elect", "false"),
             ]);
+            if self.spec.kubernetes == "1.25" {
+                // Told of a claim before its own index of claims has it, 1.25 fails with `running PreFilter plugin
+                // "VolumeBinding": %!w(<nil>)` and looks at the pod again only after five minutes, which is as long as an
+                // install waits.
+                scheduler.extend(flags(&[("pod-max-in-unschedulable-pods-duration", "20s")]));
+            }
             self.start("kube-scheduler", &self.program(&part, "kube-scheduler"), scheduler)?;
         }
         Ok(())
