@@ -19,9 +19,7 @@ use fleetctl::placement::matching::Policy;
 use fleetctl::placement::reason::Reason;
 use fleetctl::placement::room;
 use futures::StreamExt as _;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
@@ -99,7 +97,8 @@ fn group(numbers: &mut Numbers, number: usize) -> Vec<Value> {
             let requests = json!({ "cpu": format!("{cpu}m"), "memory": format!("{memory}Mi") });
             json!({ "apiVersion": "apps/v1", "kind": "Deployment",
                 "metadata": { "name": format!("shape-{shape}"), "namespace": NAMESPACE },
-                "spec": { "replicas": 1 + numbers.below(10), "template": { "spec": { "containers": [
+                "spec": { "replicas": 1 + numbers.below(10), "template": { "spec": {
+                    "tolerations": tolerations(), "containers": [
                     { "name": "c", "image": "none", "resources": { "requests": requests } }] } } } })
         })
         .collect()
@@ -113,19 +112,10 @@ async fn each<T, F: Future<Output = kube::Result<T>>>(requests: impl Iterator<It
     Ok(())
 }
 
-/// Keeps the nodes alive, as their kubelets would.
-async fn heartbeat(client: Client) {
-    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
-    loop {
-        for at in 0..NODES {
-            let lease = json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                "spec": { "holderIdentity": format!("fake-{at:02}"), "leaseDurationSeconds": 40,
-                    "renewTime": MicroTime(Timestamp::now()) } });
-            let params = PatchParams::apply("bench-fit").force();
-            let _ = leases.patch(&format!("fake-{at:02}"), &params, &Patch::Apply(&lease)).await;
-        }
-        tokio::time::sleep(Duration::from_secs(10)).await;
-    }
+/// Lets pods onto nodes that no kubelet reports about.
+fn tolerations() -> Value {
+    let key = |name: &str| json!({ "key": format!("node.kubernetes.io/{name}"), "operator": "Exists" });
+    json!([key("not-ready"), key("unreachable")])
 }
 
 /// Gives the cluster the nodes, and each the pod that fills it.
@@ -144,21 +134,12 @@ async fn set_up(client: &Client, fakes: &[Fake]) -> Result<()> {
         nodes.patch_status(&fake.name, &PatchParams::default(), &Patch::Merge(&status)).await?;
         let (cpu, memory) = fake.amounts(fake.used);
         let filler = json!({ "metadata": { "name": format!("filler-{}", fake.name) }, "spec": { "nodeName": fake.name,
+            "tolerations": tolerations(),
             "containers": [{ "name": "c", "image": "none", "resources": { "requests": {
                 "cpu": format!("{cpu}m"), "memory": format!("{memory}Mi") } } }] } });
         pods.create(&PostParams::default(), &serde_json::from_value(filler)?).await?;
     }
-    // The taint that a node begins with goes when its heartbeat was seen.
-    loop {
-        let all = nodes.list(&ListParams::default()).await?;
-        let is_fake = |node: &&Node| node.name_any().starts_with("fake-");
-        let tainted =
-            |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).is_some_and(|t| !t.is_empty());
-        if all.items.iter().filter(is_fake).all(|node| !tainted(node)) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    Ok(())
 }
 
 async fn clear(client: &Client, selector: &str) -> Result<()> {
@@ -251,7 +232,6 @@ async fn main() -> Result<()> {
             nodes.cordon(&node.name_any()).await?;
         }
     }
-    tokio::spawn(heartbeat(client.clone()));
     let policy = policy()?;
     for fill in FILLS {
         let mut numbers = Numbers(fill);
