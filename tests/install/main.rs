@@ -9,7 +9,7 @@ mod exposure;
 mod failing;
 mod faults;
 mod killed;
-mod life;
+mod lifecycle;
 mod limited;
 mod member;
 mod shells;

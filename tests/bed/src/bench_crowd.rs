@@ -12,7 +12,7 @@ use crate::steps::Steps;
 const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes it";
 /// The API that plays the control plane's.
 const HUB: &str = "api-old";
-const TEST: &str = "crowd::a_crowd_of_agents_stays_ready";
+const TEST: &str = "scale::a_crowd_of_agents_stays_ready";
 
 /// One run for each size, each on a control plane of its own.
 pub(crate) fn run(bed: &Bed, agents: &[usize], minutes: f64) -> Result<()> {

@@ -4,8 +4,8 @@ use fleetctl::api::kinds::Kind;
 use fleetctl::apply::{Action, Planned, Removal};
 use serde_json::json;
 
-use super::hands::{bind, delete_wholly, edit, kubectl_made, made_by_kubectl};
-use super::kept::{CLAIM, applied, is_bound, wipe};
+use super::actors::{bind, delete_wholly, edit, kubectl_made, made_by_kubectl};
+use super::data_retention::{CLAIM, applied, is_bound, wipe};
 use super::support::{Case, objects, release};
 
 #[tokio::test]

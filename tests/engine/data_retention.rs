@@ -11,7 +11,7 @@ use fleetctl::k8s::{Done, Event, ObjectRef, Selection};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
 
-use super::hands::{bind, bind_by, delete, delete_wholly, edit, kubectl_made, wait_for_claim};
+use super::actors::{bind, bind_by, delete, delete_wholly, edit, kubectl_made, wait_for_claim};
 use super::support::{Case, cluster, dump, objects, release};
 use super::{kill, rules};
 

@@ -10,7 +10,7 @@ use fleetctl::inventory::{APPLYSET_TOOLING, Owner};
 use fleetctl::k8s::{Event, Events, ObjectRef, Selection};
 use serde_json::json;
 
-use super::hands::{delete_wholly, edit, kubectl_made, wait_for_claim};
+use super::actors::{delete_wholly, edit, kubectl_made, wait_for_claim};
 use super::kill::wipe;
 use super::support::{Case, client, dump, kubeconfig, objects, release};
 

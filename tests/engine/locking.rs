@@ -8,7 +8,7 @@ use fleetctl::apply::{Options, Removal, Run};
 use fleetctl::k8s::{Done, Event};
 use serde_json::json;
 
-use super::hands::{bind, delete, edit};
+use super::actors::{bind, delete, edit};
 use super::kill;
 use super::support::{Case, cluster, dump, objects, release};
 
