@@ -72,7 +72,7 @@ fn page(file: &str) -> String {
 
 #[test]
 fn the_operator_workflow_leads_from_the_decision_to_the_removal() {
-    let site = Site::on("new");
+    let site = Site::with("new", "member-2");
     let _member = Member::beside(&site, "member-2");
     let before = site.dump();
     let scripts = scripts(&page("docs/operator-workflow.md"));
@@ -83,7 +83,7 @@ fn the_operator_workflow_leads_from_the_decision_to_the_removal() {
 
 #[test]
 fn the_example_places_a_workload_and_leaves_nothing_in_its_cluster() {
-    let site = Site::on("host");
+    let site = Site::with("host", "member-1");
     let member = Member::beside(&site, "member-1");
     site.install(&[]).succeeds();
     member.install(&["--control-plane", "demo"]).succeeds();
@@ -98,18 +98,14 @@ fn the_example_places_a_workload_and_leaves_nothing_in_its_cluster() {
     assert!(scripts.len() >= 6, "{scripts:#?}");
     let removal = scripts.pop().unwrap();
     assert!(removal.contains("delete -f shop.yaml"), "{removal}");
-    let merge = "fleetctl kubeconfig demo --context host --merge\n".to_owned();
-    follow(&site, &["host", "member-1"], &[&[merge], &scripts[..]].concat(), &[]);
+    let merge = format!("fleetctl kubeconfig demo --context {} --merge\n", site.cluster);
+    let clusters = [site.cluster, "member-1"];
+    follow(&site, &clusters, &[std::slice::from_ref(&merge), &scripts[..]].concat(), &[]);
     let pods = member.kubectl(&["-n", "shop", "get", "pods", "-o", "jsonpath={.items[*].status.phase}"]);
     assert_eq!(pods.split_whitespace().collect::<Vec<_>>(), ["Running"; 4], "they run in the workload cluster");
     let why = member.fleetctl(&["why", "deployment/web", "-n", "shop", "--context", "demo"]);
     assert!(why.succeeds().contains("Deployment shop/web is placed on member-1"), "{why:?}");
-    follow(
-        &site,
-        &["host", "member-1"],
-        &["fleetctl kubeconfig demo --context host --merge\n".to_owned(), removal],
-        &[],
-    );
+    follow(&site, &clusters, &[merge, removal], &[]);
     member.assert_same_as(&before);
     member.uninstall(&[]).succeeds();
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
@@ -129,7 +125,7 @@ mod exhaustive {
 
     #[test]
     fn the_lines_of_the_readme_register_a_cluster() {
-        let site = Site::on("host");
+        let site = Site::with("host", "member-1");
         let _member = Member::beside(&site, "member-1");
         let page = page("README.md");
         let (_, own) = page.split_once("## Use it on a cluster of your own").unwrap();
@@ -139,7 +135,7 @@ mod exhaustive {
         assert!(block.starts_with("fleetctl install control-plane"), "{block}");
         let leave =
             "fleetctl uninstall agent west --context member-1\nfleetctl uninstall control-plane demo --delete-data\n";
-        let names = [("HOSTING-CONTEXT", "host"), ("WORKLOAD-CONTEXT", "member-1")];
-        follow(&site, &["host", "member-1"], &[block, leave.to_owned()], &names);
+        let names = [("HOSTING-CONTEXT", site.cluster), ("WORKLOAD-CONTEXT", "member-1")];
+        follow(&site, &[site.cluster, "member-1"], &[block, leave.to_owned()], &names);
     }
 }

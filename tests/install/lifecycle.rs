@@ -83,7 +83,7 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
 
     // Again: nothing is written, and nothing changes.
     let authority = site.secret("fleet-pki")["ca.crt"].clone();
-    let proxy = Proxy::start(site.bed, "host").unwrap();
+    let proxy = Proxy::start(site.bed, site.cluster).unwrap();
     let mut again = site.command(&["install", "cp", "demo"]);
     again.env("KUBECONFIG", proxy.kubeconfig());
     assert!(site.finish(again).succeeds().contains("Nothing had to be changed"));
@@ -244,6 +244,6 @@ fn what_does_not_exist_is_said_and_is_no_failure_to_remove() {
     let away = site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]);
     assert!(away.succeeds().contains(&format!("The folder {} stays", site.fleet_folder().display())), "{away:?}");
     assert!(site.fleet_folder().exists());
-    site.fleetctl(&["install", "cp", "demo", "--context", "nowhere"]).fails(2, &["nowhere", "host"]);
-    site.fleetctl(&["get", "clusters", "--context", "host"]).fails(1, &["no resource `clusters`"]);
+    site.fleetctl(&["install", "cp", "demo", "--context", "nowhere"]).fails(2, &["nowhere", site.cluster]);
+    site.fleetctl(&["get", "clusters", "--context", site.cluster]).fails(1, &["no resource `clusters`"]);
 }

@@ -43,6 +43,7 @@ mod spec;
 pub mod steps;
 mod teardown;
 mod test;
+mod turns;
 
 use std::path::{Path, PathBuf};
 
@@ -54,6 +55,7 @@ pub use dump::differences;
 pub use faults::NODE;
 pub use process::State;
 pub use spec::ClusterSpec;
+pub use turns::{Turn, Turns};
 
 use cache::Cache;
 use place::Place;
@@ -113,14 +115,19 @@ impl Bed {
     /// of it. Clusters that run are left alone, so a test can call this first thing.
     pub fn up(&self, names: &[&str]) -> Result<()> {
         require_root()?;
+        // What runs is left alone, so this need not wait for whoever starts another cluster.
+        if self.are_up(names)? {
+            return Ok(());
+        }
         let _lock = self.lock()?;
         let specs = names.iter().map(|name| self.spec.get(name)).collect::<Result<Vec<_>>>()?;
         packages::ensure(specs.iter().any(|(_, spec)| spec.node))?;
         self.make_state_folder()?;
-        let clusters = names.iter().map(|name| self.cluster(name)).collect::<Result<Vec<_>>>()?;
-        if clusters.iter().all(Cluster::is_up) {
+        if self.are_up(names)? {
             return Ok(());
         }
+        network::allow_watches()?;
+        let clusters = names.iter().map(|name| self.cluster(name)).collect::<Result<Vec<_>>>()?;
         let mut parts: Vec<parts::Part> = Vec::new();
         for part in clusters.iter().map(Cluster::parts).collect::<Result<Vec<_>>>()?.concat() {
             if !parts.iter().any(|known| known.key() == part.key()) {
@@ -140,6 +147,16 @@ impl Bed {
             PathBuf::new()
         };
         in_parallel(&clusters, |cluster| cluster.up(hub, &program))
+    }
+
+    /// Whether the clusters run, all of them.
+    fn are_up(&self, names: &[&str]) -> Result<bool> {
+        let mut up = !names.is_empty() && self.place.state.is_dir();
+        for name in names {
+            self.spec.get(name)?;
+            up = up && self.cluster(name)?.is_up();
+        }
+        Ok(up)
     }
 
     /// Builds the images of this project's own programs with a profile of Cargo.toml and pushes them, under each tag,

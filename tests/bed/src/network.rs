@@ -22,6 +22,7 @@ use crate::cache::Cache;
 use crate::place::Place;
 use crate::process::{Record, State, Supervisor};
 use crate::run;
+use crate::say::say;
 
 /// The machine's own address, the last part of 10.200.X.1.
 pub(crate) const MACHINE: u8 = 1;
@@ -29,6 +30,19 @@ pub(crate) const MACHINE: u8 = 1;
 pub(crate) const HUB: u8 = 2;
 /// The first cluster's; its place in the file is added.
 pub(crate) const FIRST_CLUSTER: u8 = 11;
+
+/// How many inotify instances of one user there may be; a node with its API uses 17, and a new kernel allows 128 in all.
+const WATCHES: u32 = 1024;
+
+/// Lets as many clusters run as the memory has room for. Kubelets end where the machine has too few inotify instances.
+pub(crate) fn allow_watches() -> Result<()> {
+    let file = "/proc/sys/fs/inotify/max_user_instances";
+    let allowed: u32 = fs::read_to_string(file)?.trim().parse()?;
+    if allowed < WATCHES && fs::write(file, WATCHES.to_string()).is_err() {
+        say(format!("{file} is {allowed} and cannot be changed here; with many clusters, kubelets will not start"));
+    }
+    Ok(())
+}
 
 /// An address of the bed.
 pub(crate) fn address(subnet: u8, last: u8) -> String {

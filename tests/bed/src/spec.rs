@@ -26,6 +26,11 @@ pub struct ClusterSpec {
     pub provider_id: Option<String>,
 }
 
+/// How many clusters there may be, for the addresses between [`crate::network::FIRST_CLUSTER`] and those of load balancers.
+const MOST: usize = 80;
+/// How many of them, from the first on, have addresses for a load balancer.
+const BALANCED: usize = 7;
+
 /// The clusters by name, in the order of the file.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec(Vec<(String, ClusterSpec)>);
@@ -70,7 +75,7 @@ impl Spec {
 
     fn parse(text: &str) -> Result<Self> {
         let file: File = serde_saphyr::from_str(text)?;
-        for (name, cluster) in &file.clusters.0 {
+        for (index, (name, cluster)) in file.clusters.0.iter().enumerate() {
             let plain =
                 !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
             if !plain || name.len() > 16 || name == "hub" {
@@ -81,9 +86,14 @@ impl Spec {
             if !cluster.node && (cluster.storage || cluster.load_balancer || cluster.provider_id.is_some()) {
                 bail!("cluster `{name}` has no node, so it cannot have storage, a load balancer or a providerID");
             }
+            if cluster.load_balancer && index >= BALANCED {
+                bail!(
+                    "only the first {BALANCED} clusters can have a load balancer: no addresses are left for `{name}`"
+                );
+            }
         }
-        if file.clusters.0.len() > 7 {
-            bail!("at most 7 clusters: the eighth would have no addresses left for load balancers");
+        if file.clusters.0.len() > MOST {
+            bail!("at most {MOST} clusters: there are no addresses left for more");
         }
         Ok(Self(file.clusters.0))
     }
@@ -122,6 +132,11 @@ mod tests {
             ("clusters: {a: {kubernetes: '1.25', nodes: 1}}", "nodes"),
             ("clusters: {a: {kubernetes: '1.25', storage: true}}", "has no node"),
             ("clusters: {hub: {kubernetes: '1.25'}}", "no name"),
+            (
+                "{clusters: {a: &a {kubernetes: '1.25', node: true}, b: *a, c: *a, d: *a, e: *a, f: *a, g: *a, h: \
+                 {kubernetes: '1.25', node: true, loadBalancer: true}}}",
+                "no addresses are left for `h`",
+            ),
         ] {
             let error = format!("{:#}", Spec::parse(text).unwrap_err());
             assert!(error.contains(expected), "{error}");

@@ -16,14 +16,24 @@ const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `carg
 const DENY: &str = "0.20.2";
 
 /// The test targets that need clusters; plain `cargo test` leaves them out.
-const ON_CLUSTERS: [&str; 4] = [INSTALL, "engine", "packager", "runtime"];
-
-/// The one that needs clusters with nodes.
+const ON_CLUSTERS: [&str; 4] = [INSTALL, ENGINE, "packager", RUNTIME];
 const INSTALL: &str = "install";
+const ENGINE: &str = "engine";
+const RUNTIME: &str = "runtime";
 
-/// Those that need servers without nodes, and how many threads they use. They run one after the other beside
-/// [`INSTALL`], which mostly waits for pods and has none of these servers.
-const BESIDE: [(&[&str], &str); 2] = [(&["engine", "packager"], "2"), (&["runtime"], "1")];
+/// The clusters of those targets. They are started together: a test that started one of them would keep the others waiting.
+const CLUSTERS: [&str; 10] =
+    ["host", "host-2", "new", "member-1", "member-2", "api-old", "api", "api-old-2", "api-2", "api-old-3"];
+
+/// How many tests of a target run side by side. Most of them wait: for pods, for time-outs, for a turn at a cluster.
+fn threads(target: &str) -> &'static str {
+    match target {
+        // Of installs, one for each hosting cluster, and those without one.
+        INSTALL | ENGINE => "4",
+        // Of the runtime, one for each pair of servers.
+        _ => "2",
+    }
+}
 
 /// Parts of those targets that take many minutes, because they wait for time-outs or try every case; they run with
 /// `cargo bed test --exhaustive`.
@@ -142,11 +152,9 @@ fn some(bed: &Bed, choice: Choice, args: &[String], steps: &mut Steps) -> Result
         return Ok(());
     }
     steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
-    steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;
+    steps.run("start the clusters", || bed.up(&CLUSTERS))?;
     for target in targets {
-        let threads = if target == "engine" || target == "packager" { "2" } else { "1" };
-        steps
-            .program(&format!("tests on clusters: {target}"), &mut on_clusters(bed, &[target], threads, false, args))?;
+        steps.program(&format!("tests on clusters: {target}"), &mut on_clusters(bed, target, false, args))?;
     }
     steps.run("stop the clusters", || bed.down(&[]))
 }
@@ -169,10 +177,10 @@ fn without_clusters(bed: &Bed, steps: &mut Steps) -> Result<()> {
     steps.program("examples of the documentation", examples.args(DAEMONS))
 }
 
-/// The command that runs test targets on clusters.
-fn on_clusters(bed: &Bed, names: &[&'static str], threads: &str, exhaustive: bool, args: &[String]) -> Command {
+/// The command that runs a test target on clusters.
+fn on_clusters(bed: &Bed, target: &'static str, exhaustive: bool, args: &[String]) -> Command {
     let mut test = cargo(bed, &["test", "--package", "fleetctl"]);
-    test.args(DAEMONS).args(targets(names)).args(["--", "--test-threads", threads]);
+    test.args(DAEMONS).args(targets(&[target])).args(["--", "--test-threads", threads(target)]);
     if !exhaustive {
         test.args(SLOW.iter().flat_map(|part| ["--skip", part]));
     }
@@ -195,16 +203,14 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     // All at once, for two builds would wait for one another.
     let mut build = cargo(bed, &["test", "--package", "fleetctl", "--no-run"]);
     steps.program("build the tests on clusters", build.args(DAEMONS).args(targets(&ON_CLUSTERS)))?;
-    let tests = |names: &[&'static str], threads: &str| {
-        let name = format!("tests on clusters: {}", names.join(" and "));
-        (name, on_clusters(bed, names, threads, exhaustive, args))
-    };
-    steps.run("start the cluster `api-old`", || bed.up(&["api-old"]))?;
-    let mut beside = vec![Beside::start(BESIDE.map(|(names, threads)| tests(names, threads)).into())?];
+    let tests = |target| (format!("tests on clusters: {target}"), on_clusters(bed, target, exhaustive, args));
+    steps.run("start the clusters", || bed.up(&CLUSTERS))?;
+    // Each has servers of its own, but for the packager's, which are those of the engine and of a runtime test.
+    let mut beside = vec![Beside::start(vec![tests(ENGINE)])?, Beside::start(vec![tests("packager"), tests(RUNTIME)])?];
     if deny_later {
         beside.push(Beside::start(vec![("licence checker".to_owned(), deny.install(bed))])?);
     }
-    let (name, mut test) = tests(&[INSTALL], "1");
+    let (name, mut test) = tests(INSTALL);
     let outcome = steps.program(&name, &mut test);
     beside.into_iter().fold(outcome, |outcome, beside| outcome.and(steps.join(beside)))?;
     steps.run("stop the clusters", || bed.down(&[]))?;

@@ -51,9 +51,10 @@ impl Cluster {
         network::FIRST_CLUSTER + self.index
     }
 
-    /// The addresses that its load balancer gives out: twenty of its own.
+    /// The addresses that its load balancer gives out: twenty of its own, where it has one.
     pub fn load_balancer_ips(&self) -> Vec<String> {
-        (0..20).map(|step| address(self.subnet, 100 + 20 * self.index + step)).collect()
+        let count = if self.spec.load_balancer { 20 } else { 0 };
+        (0..count).map(|step| address(self.subnet, 100 + 20 * self.index + step)).collect()
     }
 
     /// The administrator's kubeconfig.
