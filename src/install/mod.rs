@@ -3,6 +3,7 @@
 
 pub mod admin_access;
 pub mod diff;
+pub(crate) mod drive;
 pub mod failure;
 pub mod fleet_home;
 pub mod installed;
