@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Cluster;
 use super::api::PATIENCE;
-use crate::process::{MARK, MARK_UNIT};
+use crate::cluster::process::{MARK, MARK_UNIT};
 
 const COREDNS: &str = include_str!("../../addons/coredns.yaml");
 const LOCAL_PATH: &str = include_str!("../../addons/local-path.yaml");

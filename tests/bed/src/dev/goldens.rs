@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use crate::Bed;
-use crate::product::DAEMONS;
+use crate::parts::product::DAEMONS;
 use crate::run::cargo;
 
 /// The tests that compare with files of the checkout, by target and part of their names. The definitions come first, for

@@ -4,10 +4,10 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::Bed;
-use crate::product::DAEMONS;
+use crate::dev::steps::Steps;
+use crate::parts::product::DAEMONS;
 use crate::run::cargo;
 use crate::say::{print, say};
-use crate::steps::Steps;
 
 const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes it";
 /// The API that plays the control plane's.

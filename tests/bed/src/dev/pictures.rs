@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
-use crate::process::MARK;
+use crate::cluster::process::MARK;
+use crate::dev::steps::Steps;
+use crate::dev::{demo, picture};
 use crate::run::output_of;
-use crate::steps::Steps;
-use crate::{Bed, PROFILE, demo, picture};
+use crate::{Bed, PROFILE};
 
 const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes it";
 const CLUSTER: &str = "host";

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
-use crate::cache::Cache;
-use crate::network;
+use crate::cluster::network;
+use crate::cluster::process::{Record, State, Supervisor};
 use crate::parts;
+use crate::parts::cache::Cache;
 use crate::place::Place;
-use crate::process::{Record, State, Supervisor};
 use crate::run;
 
 /// The port, at the hub's address.
@@ -28,7 +28,7 @@ pub(crate) fn up(place: &Place, cache: &Cache, hub: &Supervisor, subnet: u8) -> 
     // Images that were built after the registry came up are added to it; one that a test took away stays away.
     let filled = place.state.join("hub/registry.filled");
     fs::create_dir_all(&filled)?;
-    for image in crate::images::stored(cache) {
+    for image in crate::parts::images::stored(cache) {
         let mark = filled.join(image.file_name().unwrap_or_default());
         if !mark.exists() {
             fill(&image, &root)?;

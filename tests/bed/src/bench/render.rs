@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::Bed;
 use crate::bench::{Cost, TEMPLATE, compile};
+use crate::dev::steps::Steps;
 use crate::run::output_of;
 use crate::say::say;
-use crate::steps::Steps;
 
 /// Objects of a run, and how often it is repeated.
 const SIZES: [(usize, usize); 5] = [(4, 20), (30, 20), (100, 15), (1_000, 5), (5_000, 3)];

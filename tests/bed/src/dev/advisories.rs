@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
+use crate::dev::steps::Steps;
 use crate::run;
-use crate::steps::Steps;
 
 /// The variable by which cargo-deny's configuration finds the databases.
 const VARIABLE: &str = "ADVISORY_DBS";

@@ -1,5 +1,13 @@
 //! What the bed builds from source: programs, their versions, and the Go module in `tests/bed/go` that pins each.
 
+pub(crate) mod cache;
+pub(crate) mod go;
+pub(crate) mod images;
+pub(crate) mod load;
+pub(crate) mod packages;
+pub(crate) mod product;
+pub(crate) mod schemas;
+
 use anyhow::{Context, Result};
 
 /// One Go module and the programs built from it, all of one version.
@@ -68,7 +76,7 @@ pub(crate) const KUBERNETES: &[Part] = &[
 pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
     KUBERNETES.iter().find(|part| part.minor() == minor).copied().with_context(|| {
         let known = KUBERNETES.iter().map(Part::minor).collect::<Vec<_>>().join(", ");
-        format!("Kubernetes {minor} is not among the bed's versions ({known}); add it in tests/bed/src/parts.rs and tests/bed/go")
+        format!("Kubernetes {minor} is not among the bed's versions ({known}); add it in tests/bed/src/parts/mod.rs and tests/bed/go")
     })
 }
 

@@ -16,15 +16,15 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use crate::cluster::Cluster;
-use crate::network;
+use crate::cluster::network;
 use crate::say::say;
 
 /// Serves a cluster until this process is ended.
 pub(crate) fn serve(cluster: &Cluster) -> Result<()> {
     let holder = cluster.supervisor().record("holder")?.process.context("the cluster's namespaces are not there")?.pid;
     let (kubeconfig, pool) = (cluster.kubeconfig(), cluster.load_balancer_ips());
-    crate::client::block_on(|| async move {
-        let client = crate::client::client(&kubeconfig).await?;
+    crate::cluster::client::block_on(|| async move {
+        let client = crate::cluster::client::client(&kubeconfig).await?;
         let services = Api::<Service>::all(client.clone());
         let mut changes =
             pin!(watcher(services.clone(), watcher::Config::default()).default_backoff().touched_objects());

@@ -15,7 +15,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::Bed;
-use crate::client::{block_on, client};
+use crate::cluster::client::{block_on, client};
 use crate::run::output_of;
 
 const NAMESPACE: &str = "fleet";

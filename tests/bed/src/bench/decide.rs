@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use crate::Bed;
 use crate::bench::compile;
+use crate::dev::steps::Steps;
 use crate::run::output_of;
 use crate::say::say;
-use crate::steps::Steps;
 
 /// Clusters of a fleet.
 const SIZES: [&str; 3] = ["10", "100", "1000"];

@@ -12,7 +12,7 @@ use crate::say::{say, seconds};
 
 /// A run and what it has done so far.
 #[derive(Debug)]
-pub struct Steps {
+pub(crate) struct Steps {
     began: Instant,
     done: Vec<(String, Duration)>,
     remarks: Vec<String>,
@@ -21,7 +21,7 @@ pub struct Steps {
 /// Programs that run one after the other beside other steps, to be [joined](Steps::join) whatever becomes of those.
 #[must_use = "what they found would be lost"]
 #[derive(Debug)]
-pub struct Beside {
+pub(crate) struct Beside {
     name: String,
     thread: JoinHandle<Vec<Ended>>,
 }
@@ -38,7 +38,7 @@ struct Ended {
 impl Beside {
     /// Starts steps that are programs and run beside those that follow, each after the one before it has succeeded.
     /// The user sees what they print when they are [joined](Steps::join).
-    pub fn start(programs: Vec<(String, Command)>) -> Result<Self> {
+    pub(crate) fn start(programs: Vec<(String, Command)>) -> Result<Self> {
         let mut prepared = Vec::new();
         let mut names = Vec::new();
         for (name, mut command) in programs {
@@ -75,13 +75,13 @@ impl Default for Steps {
 impl Steps {
     /// A run that has done nothing yet. On Ctrl-C it says `left`, which should be what remains on the machine and how
     /// to remove it, and ends with exit code 130.
-    pub fn new(left: &'static str) -> Self {
+    pub(crate) fn new(left: &'static str) -> Self {
         on_interrupt(left);
         Self::default()
     }
 
     /// Does one step.
-    pub fn run<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn run<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
         say(format!("── {name}"));
         let began = Instant::now();
         let result = step().with_context(|| format!("in the step `{name}`"));
@@ -92,12 +92,12 @@ impl Steps {
     }
 
     /// Does one step that is a program, whose output the user sees.
-    pub fn program(&mut self, name: &str, command: &mut Command) -> Result<()> {
+    pub(crate) fn program(&mut self, name: &str, command: &mut Command) -> Result<()> {
         self.run(name, || succeed(command))
     }
 
     /// Waits for steps that run beside others, and shows what they printed. The first that failed is the error.
-    pub fn join(&mut self, beside: Beside) -> Result<()> {
+    pub(crate) fn join(&mut self, beside: Beside) -> Result<()> {
         let Ok(ended) = beside.thread.join() else { bail!("the thread of {} panicked", beside.name) };
         let mut outcome = Ok(());
         for mut ended in ended {
@@ -118,7 +118,7 @@ impl Steps {
     }
 
     /// A line a step, and the whole, and the remarks.
-    pub fn summary(&self) {
+    pub(crate) fn summary(&self) {
         for (name, took) in &self.done {
             say(format!("{:>9}  {name}", seconds(*took)));
         }
@@ -140,7 +140,7 @@ fn succeed(command: &mut Command) -> Result<()> {
 }
 
 /// On Ctrl-C, says what is left on the machine and how to remove it, and ends the program with exit code 130.
-pub fn on_interrupt(left: &'static str) {
+pub(crate) fn on_interrupt(left: &'static str) {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         if runtime.is_ok_and(|runtime| runtime.block_on(tokio::signal::ctrl_c()).is_ok()) {

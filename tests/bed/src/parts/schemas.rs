@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 use serde::Deserialize;
 
-use crate::cache::{Cache, remove_tree};
+use crate::parts::cache::{Cache, remove_tree};
 use crate::run::output_of;
 use crate::say::say;
 

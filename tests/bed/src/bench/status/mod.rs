@@ -13,10 +13,10 @@ use fs_err as fs;
 
 use crate::Bed;
 use crate::bench::{Cost, compile, milliseconds};
+use crate::dev::steps::Steps;
 use crate::proxy::Proxy;
 use crate::run::output_of;
 use crate::say::say;
-use crate::steps::Steps;
 
 const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes it";
 /// The API that plays both the hosting cluster's and the control plane's: of a version that hosts the default line.

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt;
 
-use crate::certs::Pair;
+use crate::cluster::certs::Pair;
 
 /// Writes a kubeconfig that only its owner may read.
 pub(crate) fn write(file: &Path, name: &str, server: &str, ca: &str, client: &Pair) -> Result<()> {

@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
+use crate::dev::steps::Steps;
 use crate::run::find;
 use crate::say::{say, seconds};
-use crate::steps::Steps;
 use crate::{Bed, TESTED};
 
 const LEFT: &str = "the clone above and its clusters may be left: `cargo bed down` in it stops them";

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
-use crate::cache::{Cache, remove_tree};
 use crate::parts::Part;
+use crate::parts::cache::{Cache, remove_tree};
 use crate::place::Place;
 use crate::say::{say, seconds};
 

@@ -1,5 +1,11 @@
 //! `cargo bed bench`: measurements against kubectl and Helm, side by side in one run.
 
+pub(crate) mod apply;
+pub(crate) mod decide;
+pub(crate) mod render;
+pub(crate) mod scale;
+pub(crate) mod status;
+
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -12,10 +18,10 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
 use crate::Bed;
-use crate::product::{DAEMONS, executables};
+use crate::dev::steps::Steps;
+use crate::parts::product::{DAEMONS, executables};
 use crate::run::{cargo, output_of};
 use crate::say::say;
-use crate::steps::Steps;
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
 /// Runs of a command that ends at once.

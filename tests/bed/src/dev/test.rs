@@ -5,10 +5,11 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::product::DAEMONS;
-use crate::steps::{Beside, Steps};
+use crate::dev::advisories;
+use crate::dev::steps::{Beside, Steps};
+use crate::parts::product::DAEMONS;
+use crate::run;
 use crate::{Bed, PROFILE, TESTED};
-use crate::{advisories, run};
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
 

@@ -11,11 +11,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
-use crate::picture;
-use crate::product::{DAEMONS, executables};
+use crate::dev::picture;
+use crate::dev::steps::Steps;
+use crate::parts::product::{DAEMONS, executables};
 use crate::run::{cargo, output_of};
 use crate::say::say;
-use crate::steps::Steps;
 use crate::{Bed, PROFILE};
 
 const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes everything";

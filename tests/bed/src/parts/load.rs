@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::registry::path_and_tag;
+use crate::cluster::registry::path_and_tag;
 use crate::run;
 
 /// Copies every image of a docker-archive to the registry, under the names that the archive gives them.

@@ -10,9 +10,9 @@ use anyhow::{Result, bail};
 use fs_err as fs;
 use rustix::process::Signal;
 
-use crate::cache::remove_tree;
+use crate::cluster::process::{self, Process};
+use crate::parts::cache::remove_tree;
 use crate::place::Place;
-use crate::process::{self, Process};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 

@@ -9,10 +9,10 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
-use crate::cache::{Cache, remove_tree};
-use crate::packages::BUSYBOX;
+use crate::cluster::registry;
+use crate::parts::cache::{Cache, remove_tree};
+use crate::parts::packages::BUSYBOX;
 use crate::parts::{self, Part};
-use crate::registry;
 use crate::run;
 use crate::say::say;
 

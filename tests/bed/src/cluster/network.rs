@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use fs_err as fs;
 
-use crate::cache::Cache;
+use crate::cluster::process::{Record, State, Supervisor};
+use crate::parts::cache::Cache;
 use crate::place::Place;
-use crate::process::{Record, State, Supervisor};
 use crate::run;
 use crate::say::say;
 

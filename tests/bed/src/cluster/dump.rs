@@ -43,8 +43,10 @@ impl Bed {
     /// has seen that its nodes are ready: a dump before that differs from the next.
     pub fn dump(&self, cluster: &str) -> Result<BTreeMap<String, Value>> {
         let kubeconfig = self.kubeconfig(cluster)?;
-        crate::client::block_on(|| async move { all(&crate::client::client(&kubeconfig).await?).await })
-            .with_context(|| format!("cannot read all objects of cluster `{cluster}`"))
+        crate::cluster::client::block_on(
+            || async move { all(&crate::cluster::client::client(&kubeconfig).await?).await },
+        )
+        .with_context(|| format!("cannot read all objects of cluster `{cluster}`"))
     }
 }
 

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 use rustix::process::Signal;
 
-use crate::network::inside;
-use crate::process::{State, Supervisor};
-use crate::registry;
+use crate::cluster::network::inside;
+use crate::cluster::process::{State, Supervisor};
+use crate::cluster::registry;
 use crate::{Bed, run};
 
 /// The name that stands for all that makes a node: kubelet, kube-proxy, containerd and every container.
@@ -99,7 +99,7 @@ impl Bed {
         if component != NODE {
             return Ok(());
         }
-        crate::teardown::containers(&self.place, cluster)
+        crate::cluster::teardown::containers(&self.place, cluster)
     }
 }
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
-use crate::cache::remove_tree;
-use crate::images::Builder;
-use crate::packages::is_static;
+use crate::parts::cache::remove_tree;
+use crate::parts::images::Builder;
+use crate::parts::packages::is_static;
 use crate::place::Place;
 use crate::run;
 use crate::say::say;

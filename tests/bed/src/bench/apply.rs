@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::Bed;
 use crate::bench::compile;
+use crate::dev::steps::Steps;
 use crate::proxy::Proxy;
 use crate::run::output_of;
 use crate::say::say;
-use crate::steps::Steps;
 
 const CLUSTER: &str = "api";
 /// Objects, and the round-trip times in milliseconds at which they are applied.

@@ -26,7 +26,7 @@ pub struct ClusterSpec {
     pub provider_id: Option<String>,
 }
 
-/// How many clusters there may be, for the addresses between [`crate::network::FIRST_CLUSTER`] and those of load balancers.
+/// How many clusters there may be, for the addresses between [`crate::cluster::network::FIRST_CLUSTER`] and those of load balancers.
 const MOST: usize = 80;
 /// How many of them, from the first on, have addresses for a load balancer.
 const BALANCED: usize = 7;
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_file_of_this_checkout_is_valid_and_ordered() {
-        let spec = Spec::parse(include_str!("../clusters.yaml")).expect("clusters.yaml is valid");
+        let spec = Spec::parse(include_str!("../../clusters.yaml")).expect("clusters.yaml is valid");
         assert_eq!(spec.get("host").expect("host is there").0, 0);
         assert!(spec.get("new").is_ok_and(|(_, new)| new.storage && !new.load_balancer));
         assert!(spec.get("nope").unwrap_err().to_string().contains("it has host, member-1"));
