@@ -32,7 +32,7 @@ pub struct InstalledFacts {
     pub drift: Result<Vec<String>, String>,
     /// A run under way: who.
     pub at_work: Option<String>,
-    /// A run that was cut off: what it was, and when it began.
+    /// A run that was interrupted: what it was, and when it began.
     pub cut_off: Option<(String, String)>,
     /// All certificates that could be read.
     pub certificates: Vec<Expiry>,
@@ -116,11 +116,11 @@ fn last_run(facts: &InstalledFacts) -> CheckResult {
     match &facts.cut_off {
         None => CheckResult::Passed("ended well".to_owned()),
         Some((command, started)) if command == "uninstall" => CheckResult::failed(
-            format!("an uninstall that began {started} was cut off"),
+            format!("an uninstall that began {started} was interrupted"),
             Remedy::default().command(facts.command(Action::Uninstall)).text(" goes on with it"),
         ),
         Some((command, started)) => CheckResult::failed(
-            format!("an {command} that began {started} was cut off"),
+            format!("an {command} that began {started} was interrupted"),
             Remedy::default()
                 .command(facts.command(Action::Install))
                 .text(", with the version and values of that run, goes on with it, ")

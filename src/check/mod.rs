@@ -25,7 +25,7 @@ pub enum Severity {
     Warning,
 }
 
-/// What became of one check.
+/// Outcome of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckResult {
     /// It holds, with what was seen.
@@ -64,12 +64,12 @@ impl CheckResult {
     }
 }
 
-/// What is wrong and what to do about it.
+/// The problem and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// What was found, naming the object.
     pub what: String,
-    /// What to do next.
+    /// The remedy.
     pub remedy: Remedy,
 }
 
@@ -138,7 +138,7 @@ pub struct Judged {
     pub title: &'static str,
     /// The group that it is shown with.
     pub category: &'static str,
-    /// What became of it.
+    /// The outcome.
     pub result: CheckResult,
 }
 

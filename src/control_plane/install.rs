@@ -31,7 +31,7 @@ use crate::pki::{self, Files, Kubeconfig};
 /// A finished install.
 #[derive(Debug)]
 pub struct Installed {
-    /// What was seen at the end.
+    /// The last observation.
     pub health: Health,
     /// Where the API is reached.
     pub endpoint: Endpoint,

@@ -377,7 +377,7 @@ impl Installer<'_> {
         Err(InstallError::Refused(refused))
     }
 
-    /// Takes back the request to leave of an uninstall that was cut off; the agent that heard it has to start anew.
+    /// Takes back the request to leave of an uninstall that was interrupted; the agent that heard it has to start anew.
     async fn stay(&self, identity: &Identity) -> Result<(), InstallError> {
         identity.ask_to_leave(false).await?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace());

@@ -14,7 +14,7 @@ use http::uri::Authority;
 use http::{HeaderValue, Uri};
 use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 
-/// How many bytes a kubeconfig may have, and each file that it names.
+/// Number of bytes that a kubeconfig may have, and each file that it names.
 pub const MAX_BYTES: usize = 4 << 20;
 
 /// What `kubectl config view` prints for data and for secrets, without `--raw`.
@@ -26,7 +26,7 @@ const OMITTED: [&str; 2] = ["DATA+OMITTED", "REDACTED"];
 pub struct FieldError {
     /// The field: `clusters[name=demo].cluster.server`.
     pub field: String,
-    /// What is wrong with it, without its value.
+    /// The problem with it, without its value.
     pub problem: String,
 }
 
@@ -276,7 +276,7 @@ fn scheme_of(url: &str) -> Option<(String, &str)> {
 /// The URL of an API server as the library takes it. `implied` is the scheme of one without.
 ///
 /// # Errors
-/// What is wrong with it, to be said behind the name of its field.
+/// The problem with it, to be said behind the name of its field.
 pub fn server_url(server: &str, implied: Option<&str>) -> Result<String, String> {
     let missing = || "has neither http:// nor https:// before the host".to_owned();
     if server.is_empty() {

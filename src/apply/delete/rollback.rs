@@ -29,23 +29,23 @@ use crate::inventory::store::{LockedStore, Store};
 use crate::k8s::client::Server;
 use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
 
-/// How long a rollback waits for what it deleted.
+/// Time that a rollback waits for what it deleted.
 const GONE_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a rollback did.
+/// Result of a rollback.
 #[derive(Debug, Default)]
 pub struct RolledBack {
-    /// What is as it was before, the last change first.
+    /// Objects that are as they were before, the last change first.
     pub undone: Vec<ObjectRef>,
-    /// What stays on purpose: data and keys, where nothing but a copy of the journal, or the cluster's, tells that they were
+    /// Objects that are retained: data and keys, where nothing but a copy of the journal, or the cluster's, tells that they were
     /// not there before; and objects that are not of this installation.
     pub kept: Vec<Kept>,
-    /// What could not be undone. The journal stays open while there is any.
+    /// Objects that could not be restored. The journal stays open while there is any.
     pub problems: Vec<Error>,
 }
 
 impl Run {
-    /// Undoes everything that this run, and a cut-off one that it continued, has done.
+    /// Undoes everything that this run, and an interrupted one that it continued, has done.
     ///
     /// # Errors
     /// When the record cannot be written; failures of single objects are in [`RolledBack::problems`].
@@ -63,7 +63,7 @@ impl Run {
 }
 
 impl Engine {
-    /// Undoes a run that was cut off. Without a journal there is nothing to undo but a namespace that we made and
+    /// Undoes a run that was interrupted. Without a journal there is nothing to undo but a namespace that we made and
     /// never got to use; the result is empty then.
     ///
     /// # Errors
@@ -360,9 +360,9 @@ impl Engine {
 #[derive(Default)]
 struct Undoing {
     result: RolledBack,
-    /// What is deleted, and may not be gone yet.
+    /// Deleted objects that may still be there.
     pending: Vec<PendingDeletion>,
-    /// What was deleted before, with the uids that it has now.
+    /// Recreated objects with their new uids.
     recreated: Vec<(ObjectRef, String)>,
 }
 

@@ -20,7 +20,7 @@ use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, is_terminating, label, text, uid};
 
-/// What undoing a step left to do.
+/// Outcome of undoing a step.
 pub(crate) enum StepOutcome {
     /// There was nothing to undo.
     Nothing,
@@ -32,7 +32,7 @@ pub(crate) enum StepOutcome {
 }
 
 impl StepOutcome {
-    /// What became of an object that was restored: nothing where the write changed nothing, because the step was written
+    /// Outcome of an object that was restored: nothing where the write changed nothing, because the step was written
     /// down and never done, or undone before.
     fn after(live: &Value, restored: &Value) -> Self {
         let version = |object| text(object, "/metadata/resourceVersion").map(str::to_owned);
@@ -136,7 +136,7 @@ impl Engine {
                 self.release_ownership(server, &kind, target, &live, &self.without_labels(&live), &[]).await?;
                 Ok(StepOutcome::Restored)
             }
-            // It was to be deleted, and was not; or an undoing that was cut off has made it again.
+            // It was to be deleted, and was not; or an undoing that was interrupted has made it again.
             (Undo::Recreate { manifest }, live)
                 if live.as_ref().is_none_or(|live| self.is_undoable(step, live, state) && !is_terminating(live)) =>
             {

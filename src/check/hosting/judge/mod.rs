@@ -108,7 +108,7 @@ const CLOCK_NOISE: i64 = 5;
 fn clock(facts: &HostingFacts) -> CheckResult {
     let Some(ahead) = facts.clock_ahead else {
         return CheckResult::warned(
-            "the API server told no time",
+            "the API server sent no time",
             "see that the clocks of this machine and of the cluster agree",
         );
     };
@@ -195,7 +195,7 @@ fn names(facts: &HostingFacts) -> CheckResult {
         if facts.collisions.iter().any(|taken| taken.installed) {
             Remedy::new("choose another name, or another namespace with ")
                 .flag(Flag::Namespace(None))
-                .text("; what another installation has is not taken over")
+                .text("; objects of another installation are not adopted")
         } else {
             Remedy::new("remove or rename them, choose another namespace with ")
                 .flag(Flag::Namespace(None))
@@ -340,7 +340,7 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
                 ),
                 Remedy::new("give that Service another, or choose another here with ")
                     .flag(Flag::set(NODE_PORT, "PORT"))
-                    .text("; whoever calls the old one has to be told the new one then"),
+                    .text("; whoever calls the old one needs the new one then"),
             );
         }
     }
