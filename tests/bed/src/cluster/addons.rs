@@ -50,7 +50,7 @@ impl Cluster {
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
             .args(["apply", "--server-side", "--validate=false", "-f", "-"])
-            // So that whoever removes a cluster whose start was cut off finds it.
+            // So that whoever removes a cluster whose start was interrupted finds it.
             .env(MARK, &self.place.id)
             .env(MARK_UNIT, &self.name)
             .stdin(Stdio::piped())

@@ -137,6 +137,8 @@ impl Cluster {
                 ("authorization-kubeconfig", &own),
                 ("bind-address", "127.0.0.1"),
                 ("leader-elect", "false"),
+                // One that met a claim of the same name on its way out is forgotten for five minutes by default.
+                ("pod-max-in-unschedulable-pods-duration", "20s"),
             ]);
             self.start("kube-scheduler", &self.program(&part, "kube-scheduler"), scheduler)?;
         }
