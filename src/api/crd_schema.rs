@@ -42,7 +42,7 @@ pub(super) fn taint_effect(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"] })
 }
 
-/// What becomes of a copy whose Schedule is deleted.
+/// Outcome of a copy whose Schedule is deleted.
 pub(super) fn on_delete(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Delete", "Keep"] })
 }

@@ -15,7 +15,7 @@ use crate::k8s::client::{MANAGER, Server};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, list, text};
 
-/// How often an object is read again that was changed in between.
+/// Number of times that an object is read again that was changed in between.
 const TRIES: u32 = 20;
 
 /// Managers whose entries stand for a whole manifest, by which of the two operations they ever write; our own for one that a
@@ -28,7 +28,7 @@ impl Engine {
     /// Controllers write to the object meanwhile: where that came in between, it is read and done again.
     pub(crate) async fn take_over(&self, server: &Server, step: &Step) -> Result<(), Error> {
         let written = write_entries(server, &step.kind, &step.target, step.live.clone(), merged_entries).await;
-        written.map_err(|error| Error::on("take over", &step.target, error))
+        written.map_err(|error| Error::on("adopt", &step.target, error))
     }
 
     /// Puts the entries of tools as they were in the place of all of ours, so that their next apply finds its own fields.

@@ -11,7 +11,7 @@ pub struct Applied {
     pub uid: String,
     /// The generation that our write gave it; waits demand that its controller has seen at least this one.
     pub generation: Option<i64>,
-    /// What was done.
+    /// Action that was taken.
     pub done: Done,
     pub(crate) origin: Origin,
     pub(crate) policy: Policy,

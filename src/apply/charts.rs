@@ -23,7 +23,7 @@ pub struct Planned {
     pub stage: u32,
     /// The manifest.
     pub object: Value,
-    /// What removing does with it.
+    /// Its deletion policy.
     pub policy: Policy,
 }
 

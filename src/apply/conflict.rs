@@ -8,7 +8,7 @@ use crate::api::text::{visible, visible_cell};
 use crate::k8s::api_error::ApiError;
 use crate::k8s::object::{ObjectRef, list, text};
 
-/// How long a value may be in a message.
+/// Most characters of a value in a message.
 const SHOWN: usize = 60;
 
 /// One field of one object that another manager holds with another value.
@@ -18,24 +18,24 @@ pub struct Conflict {
     pub object: ObjectRef,
     /// The field's path, as the server writes it: `.spec.replicas`.
     pub field: String,
-    /// Who holds it.
+    /// Its holder.
     pub manager: String,
     /// Since when, RFC 3339, where the server knows.
     pub since: Option<String>,
-    /// What we would set, as JSON, cut; `(not shown)` for Secrets.
+    /// The value that we would set as JSON, cut; `(not shown)` for Secrets.
     pub ours: String,
-    /// What is there, as JSON, cut; `(not shown)` for Secrets.
+    /// The live value as JSON, cut; `(not shown)` for Secrets.
     pub theirs: String,
 }
 
 impl Conflict {
-    /// What to give to `--take-fields` for just this field: `Deployment/apiserver:.spec.replicas`.
+    /// Argument of `--take-fields` for just this field: `Deployment/apiserver:.spec.replicas`.
     pub fn flag(&self) -> String {
         flag(&self.object, &self.field)
     }
 }
 
-/// What to give to `--take-fields` for one field of one object.
+/// Argument of `--take-fields` for one field of one object.
 pub(crate) fn flag(object: &ObjectRef, field: &str) -> String {
     format!("{}/{}:{field}", object.kind, object.name)
 }

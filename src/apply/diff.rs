@@ -1,4 +1,4 @@
-//! What an apply would change, field by field, as the server itself would do it: by server-side dry run.
+//! Differences that an apply would make, field by field, by server-side dry run.
 //!
 //! Values that differ only in writing (`1000m` and `1`), defaults and lists with keys are compared as the server stores
 //! them. Values of Secrets appear as hashes that are stable within one installation.
@@ -24,7 +24,7 @@ const STAND_IN: &str = "default";
 /// that is compared as it was last read.
 const READS_AGAIN: usize = 5;
 
-/// What would happen to one object.
+/// The change of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
@@ -43,9 +43,9 @@ pub enum Change {
 pub struct FieldChange {
     /// Such as `.spec.template.spec.containers[name=api].image`.
     pub path: String,
-    /// What is there, as JSON.
+    /// The live value as JSON.
     pub before: Option<String>,
-    /// What would be there, as JSON.
+    /// The value after the change as JSON.
     pub after: Option<String>,
 }
 
@@ -54,7 +54,7 @@ pub struct FieldChange {
 pub struct Difference {
     /// Which.
     pub object: ObjectRef,
-    /// What would happen to it.
+    /// The change of it.
     pub change: Change,
     /// The fields, sorted by path; empty for deletions and what stays.
     pub fields: Vec<FieldChange>,

@@ -1,4 +1,4 @@
-//! What others did to our objects since they were applied: from the record and from metadata alone.
+//! Drift: changes of others to owned objects since they were applied, from the record and from metadata alone.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::k8s::client::{MANAGER, Selection, Server};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, uid};
 
-/// What became of an object.
+/// Drift of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drifted {
     /// It is gone.
@@ -32,7 +32,7 @@ pub enum Drifted {
 pub struct Drift {
     /// Which.
     pub object: ObjectRef,
-    /// What became of it.
+    /// The outcome.
     pub strayed: Drifted,
 }
 

@@ -18,7 +18,7 @@ use crate::k8s::client::Server;
 use crate::k8s::event::Events;
 use crate::k8s::object::ObjectRef;
 
-/// What a caller can choose.
+/// Options of a caller.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// When requests, retries and waits end. None: every request has its own limit only.
@@ -29,11 +29,11 @@ pub struct Options {
     pub adopt: bool,
     /// Fields to take from other managers: `.spec.replicas`, or `Deployment/apiserver:.spec.replicas`.
     pub take_fields: Vec<String>,
-    /// How long to wait for another run's lock.
+    /// Time to wait for another run's lock.
     pub lock_wait: Duration,
     /// Who the lock says is at work. Each run puts a fresh nonce into it.
     pub holder: Holder,
-    /// How many requests are under way at once. The server shares 400 reads and 200 writes among all clients.
+    /// Number of requests that are under way at once. The server shares 400 reads and 200 writes among all clients.
     pub parallel: usize,
     /// The charts of the owner: what a record or a journal may name. Without any, no step of a journal is undone.
     pub charts: Arc<dyn Charts>,
@@ -107,7 +107,7 @@ impl Engine {
     /// An object as it is.
     ///
     /// # Errors
-    /// What the server refuses; an object that is not there.
+    /// Refusals of the server; an object that is not there.
     pub async fn read(&self, object: &ObjectRef) -> Result<Value, Error> {
         let server = self.server();
         let kind =

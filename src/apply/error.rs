@@ -83,7 +83,7 @@ pub enum Error {
 pub struct Foreign {
     /// Which.
     pub object: ObjectRef,
-    /// Who wrote it: the field managers, the newest first.
+    /// Its writers: the field managers, the newest first.
     pub managers: Vec<String>,
     /// The installation that it belongs to, when its labels name one.
     pub install: Option<String>,
@@ -149,7 +149,7 @@ impl Error {
         }
     }
 
-    /// What to do next, when there is something.
+    /// The remedy, if there is one.
     pub fn remedy(&self) -> Option<Remedy> {
         Some(match self {
             Self::Client(error) => error.remedy(),
@@ -160,7 +160,7 @@ impl Error {
                 Remedy::new("to overwrite just these, add ").flags(fields)
             }
             Self::NotOurs { objects } if objects.iter().any(|object| object.install.is_some()) => {
-                Remedy::new("choose another name or namespace; what another installation has is not taken over, also with ")
+                Remedy::new("choose another name or namespace; objects of another installation are not adopted, not even with ")
                     .flag(Flag::Adopt)
             }
             Self::NotOurs { .. } => {

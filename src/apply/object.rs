@@ -20,9 +20,9 @@ use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{is_terminating, number, text, uid};
 
-/// How long the API may take to serve a kind after its definition is established.
+/// Time that the API may take to serve a kind after its definition is established.
 const DEFINITION_LAG: Duration = Duration::from_secs(10);
-/// How long an object that is on its way out may keep its successor waiting.
+/// Time that an object that is on its way out may keep its successor waiting.
 const TERMINATING: Duration = Duration::from_secs(60);
 
 /// What a step takes in the journal at most, in bytes, before anything is left out of it that can be done without.
@@ -128,7 +128,7 @@ impl Engine {
         self.wait_gone(server, vec![pending], end).await
     }
 
-    /// What leads back from applying a step to an object that a cut-off run has written to, or was about to: it was known
+    /// The undo of applying a step to an object that an interrupted run has written to, or was about to: it was known
     /// how that is undone, and may not be what undoes this. None where nothing has to be added.
     pub(crate) async fn wider_undo(&self, server: &Server, step: &Step, known: &Undo) -> Result<Option<Undo>, Error> {
         // What was made is deleted, and what was taken over is given back as a whole.
@@ -141,7 +141,7 @@ impl Engine {
         managed_fields::merge(&mut former, patch);
         let mut wider = patch.clone();
         managed_fields::unite_patches(&mut wider, &managed_fields::merge_diff(&step.manifest, &former));
-        // What somebody has set since the run that was cut off; what was there before it comes first.
+        // What somebody has set since the run that was interrupted; what was there before it comes first.
         let since = theirs_of(step, live, &applied);
         let all = match (theirs.clone(), since) {
             (Some(mut known), Some(since)) => {
@@ -153,7 +153,7 @@ impl Engine {
         Ok((wider != *patch || all != *theirs).then_some(Undo::Reapply { patch: wider, theirs: all }))
     }
 
-    /// What leads back from applying a step.
+    /// The undo of applying a step.
     pub(crate) async fn undo_of(&self, server: &Server, step: &Step) -> Result<Undo, Error> {
         if step.action == Action::Create {
             return Ok(Undo::Delete);

@@ -1,7 +1,7 @@
-//! What an apply would do, found out with reads alone: create, change, adopt, leave, prune.
+//! The plan of an apply, made by reads alone: create, change, adopt, leave, prune.
 //!
 //! An object needs no write when we applied exactly this manifest before (digest in the record, same uid, no step of a
-//! run that was cut off) and every field of it is still in our `managedFields` entry, which the server takes away as soon
+//! run that was interrupted) and every field of it is still in our `managedFields` entry, which the server takes away as soon
 //! as anyone else changes one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,10 +26,10 @@ use crate::k8s::client::{Selection, Server};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, annotation, label, text, uid};
 
-/// How long a namespace that is being deleted is waited for.
+/// Time that a namespace that is being deleted is waited for.
 const TERMINATING: Duration = Duration::from_secs(90);
 
-/// What happens to one object.
+/// Action on one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// It is not there (or is going away) and will be made.
@@ -55,9 +55,9 @@ pub struct Step {
     pub target: ObjectRef,
     /// The manifest as it will be sent, with our labels.
     pub manifest: Value,
-    /// What removing does with it.
+    /// Its deletion policy.
     pub policy: Policy,
-    /// What will be done.
+    /// The action.
     pub action: Action,
     /// Our fields that others changed since: paths into the manifest.
     pub drift: Vec<String>,
@@ -192,7 +192,7 @@ impl Engine {
         Ok(items.filter(prunable).collect())
     }
 
-    /// What a run that was cut off has made, and these inputs do not hold: no record knows of it yet.
+    /// What a run that was interrupted has made, and these inputs do not hold: no record knows of it yet.
     async fn begun(&self, state: &State, planned: &BTreeSet<&ObjectRef>) -> Result<Vec<Item>, Error> {
         let server = self.server();
         let made = state.journal.iter().flat_map(|journal| &journal.steps).filter(|step| step.undo == Undo::Delete);

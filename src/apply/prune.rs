@@ -82,7 +82,7 @@ impl Run {
             let known = journal.as_ref().and_then(|journal| journal.step(&item.object));
             match known.map(|step| &step.undo) {
                 None => {}
-                // A cut-off run changed it first: made again, it is as it was before that.
+                // An interrupted run changed it first: made again, it is as it was before that.
                 Some(Undo::Reapply { patch, .. }) => managed_fields::merge(&mut manifest, patch),
                 Some(_) => continue,
             }

@@ -42,7 +42,7 @@ impl Engine {
     /// Starts a run: makes the namespace where it is missing and planned, takes the lock, opens the journal, the last two
     /// in one write.
     ///
-    /// A journal that a cut-off run left is continued, so that a rollback leads back to before both.
+    /// A journal that an interrupted run left is continued, so that a rollback leads back to before both.
     ///
     /// # Errors
     /// [`Error::NotOurs`] when objects are in the way, [`inventory::Error::Locked`], or whatever the server refuses. Nothing but
@@ -144,7 +144,7 @@ impl Run {
         &self.plan
     }
 
-    /// What has been applied so far, and what needed no write.
+    /// Objects applied so far, and what needed no write.
     pub const fn applied(&self) -> &BTreeMap<ObjectRef, Applied> {
         &self.applied
     }
@@ -219,7 +219,7 @@ impl Run {
             match answer {
                 Ok(applied) => {
                     let met = |step: &&Step| step.target == target && step.is_met_by(&applied);
-                    // What a run that was cut off had sent may have come late.
+                    // What a run that was interrupted had sent may have come late.
                     let sent_before = self.plan.state.journal.as_ref().is_some_and(|journal| journal.created(&target));
                     theirs.extend(steps.iter().find(met).filter(|_| !sent_before));
                     self.applied.insert(target, applied);
@@ -264,7 +264,7 @@ impl Run {
         let entries: Vec<Result<Option<JournalStep>, Error>> = stream::iter(due)
             .map(|step| (*step, known(step)))
             .map(|(step, known)| async move {
-                // What a cut-off run made is gone, if others have made it since: theirs is not to be deleted.
+                // What an interrupted run made is gone, if others have made it since: theirs is not to be deleted.
                 let known = known.filter(|known| step.action != Action::Adopt || known.undo != Undo::Delete);
                 Ok(match known {
                     None => Some(entry(step, engine.undo_of(server, step).await?)),
@@ -373,7 +373,7 @@ impl Run {
         record.inventory = kept.cloned().chain(remaining).collect();
         for (object, applied) in &self.applied {
             let known = former.and_then(|r| r.item(object)).filter(|item| item.uid == applied.uid);
-            // What a cut-off run made is ours by creation, though this run found it there.
+            // What an interrupted run made is ours by creation, though this run found it there.
             let made = journal.as_ref().is_some_and(|journal| journal.created(object));
             let origin = known.map_or(if made { Origin::Created } else { applied.origin }, |item| item.origin);
             record.inventory.push(Item {

@@ -12,7 +12,7 @@ use crate::k8s::client::Selection;
 use crate::k8s::event::Event;
 use crate::k8s::object::{ObjectRef, condition, label, list, number, text, uid};
 
-/// How long the controller may take to see a change.
+/// Time that the controller may take to see a change.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The label by which a set tells its revisions apart.
@@ -23,7 +23,7 @@ impl Engine {
     /// replaces one, and then waits for a quorum that the others do not let come about.
     ///
     /// # Errors
-    /// What the server refuses to read; a pod that may not be deleted is told.
+    /// Reads that the server refuses; a pod that may not be deleted is told.
     pub async fn replace_broken_pods(&self, set: &ObjectRef) -> Result<(), Error> {
         let (server, sets, pods) = (self.server(), Kind::known("apps", "StatefulSet"), Kind::known("", "Pod"));
         let end = Instant::now() + SEEN_WITHIN;

@@ -4,7 +4,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use kube::Client;
 use kube::api::{Api, PostParams};
 
-use super::Finding;
+use super::CheckResult;
 use crate::api::remedy::{Command, Flag, Remedy};
 
 /// The writes among `writes` (API group, resource, whether it lives in a namespace) that are not allowed, as
@@ -48,11 +48,11 @@ pub async fn forbidden(
 
 /// Judges what is [`forbidden`] among the writes of `kinds` kinds; `source` says, in brackets, where the rights that are
 /// needed can be read, or nothing.
-pub(super) fn judge(forbidden: &[String], kinds: usize, source: Command) -> Finding {
+pub(super) fn judge(forbidden: &[String], kinds: usize, source: Command) -> CheckResult {
     if forbidden.is_empty() {
-        return Finding::Good(format!("may write all {kinds} kinds that are needed"));
+        return CheckResult::Passed(format!("may write all {kinds} kinds that are needed"));
     }
-    Finding::bad(
+    CheckResult::failed(
         format!("you may not {}", forbidden.join(", ")),
         Remedy::new("ask for these rights (")
             .command(source)

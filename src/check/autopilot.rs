@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 
-use super::Finding;
+use super::CheckResult;
 
 /// An API group that only clusters in this mode serve.
 const GROUP: &str = "auto.gke.io";
@@ -18,10 +18,10 @@ pub(super) fn evidence<'n>(groups: Option<&APIGroupList>, nodes: impl Iterator<I
 }
 
 /// The verdict on what was found.
-pub(super) fn judge(evidence: &[String]) -> Finding {
+pub(super) fn judge(evidence: &[String]) -> CheckResult {
     match evidence.first() {
-        None => Finding::Good("not a fully managed (autopilot) cluster".to_owned()),
-        Some(evidence) => Finding::bad(
+        None => CheckResult::Passed("not a fully managed (autopilot) cluster".to_owned()),
+        Some(evidence) => CheckResult::failed(
             format!("this is a managed cluster in autopilot mode ({evidence})"),
             "use a cluster whose nodes are yours to manage",
         ),
@@ -42,6 +42,6 @@ mod tests {
         assert!(found("apps", &["worker-1"]).is_empty() && evidence(None, std::iter::empty()).is_empty());
         assert_eq!(found("auto.gke.io", &[]), ["API group auto.gke.io"]);
         assert_eq!(found("apps", &["gk3-pool-1"]), ["node gk3-pool-1"]);
-        assert!(matches!(judge(&found("apps", &["gk3-pool-1"])), Finding::Bad(_)));
+        assert!(matches!(judge(&found("apps", &["gk3-pool-1"])), CheckResult::Failed(_)));
     }
 }

@@ -1,7 +1,7 @@
 //! The installation itself: are its objects as they were installed, has its last run ended, how long do its
 //! certificates last.
 
-use super::{Check, Finding};
+use super::{Check, CheckResult};
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::ServiceVersion;
 
@@ -32,7 +32,7 @@ pub struct InstalledFacts {
     pub drift: Result<Vec<String>, String>,
     /// A run under way: who.
     pub at_work: Option<String>,
-    /// A run that was cut off: what it was, and when it began.
+    /// A run that was interrupted: what it was, and when it began.
     pub cut_off: Option<(String, String)>,
     /// All certificates that could be read.
     pub certificates: Vec<Expiry>,
@@ -68,11 +68,11 @@ pub const VALUES: &str = "with the values that it was installed with";
 /// How many objects that strayed are named.
 const NAMED: usize = 5;
 
-fn objects(facts: &InstalledFacts) -> Finding {
+fn objects(facts: &InstalledFacts) -> CheckResult {
     let (version, count) = match &facts.recorded {
         Ok(Some(recorded)) => recorded,
         Ok(None) => {
-            return Finding::bad(
+            return CheckResult::failed(
                 "the record of this installation is not there",
                 Remedy::default()
                     .command(facts.as_it_is(Action::Install))
@@ -80,21 +80,21 @@ fn objects(facts: &InstalledFacts) -> Finding {
             );
         }
         Err(why) => {
-            return Finding::doubtful(
+            return CheckResult::warned(
                 format!("the record cannot be read: {why}"),
                 "allow `get` on the Secrets of the namespace",
             );
         }
     };
     match &facts.drift {
-        Err(why) => Finding::doubtful(format!("could not be compared: {why}"), "allow `list` on these objects"),
+        Err(why) => CheckResult::warned(format!("could not be compared: {why}"), "allow `list` on these objects"),
         Ok(strayed) if strayed.is_empty() => {
-            Finding::Good(format!("{count} of service version {version}, as installed"))
+            CheckResult::Passed(format!("{count} of service version {version}, as installed"))
         }
         Ok(strayed) => {
             let more = strayed.len().saturating_sub(NAMED);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            Finding::bad(
+            CheckResult::failed(
                 format!("{}{more}", strayed[..strayed.len().min(NAMED)].join("; ")),
                 Remedy::default()
                     .command(facts.as_it_is(|installed| Action::Diff(Some(installed))))
@@ -106,21 +106,21 @@ fn objects(facts: &InstalledFacts) -> Finding {
     }
 }
 
-fn last_run(facts: &InstalledFacts) -> Finding {
+fn last_run(facts: &InstalledFacts) -> CheckResult {
     if facts.recorded.is_err() {
-        return Finding::Unseen("objects");
+        return CheckResult::Skipped("objects");
     }
     if let Some(who) = &facts.at_work {
-        return Finding::doubtful(format!("at work: {who}"), "look again when it is done");
+        return CheckResult::warned(format!("at work: {who}"), "look again when it is done");
     }
     match &facts.cut_off {
-        None => Finding::Good("ended well".to_owned()),
-        Some((command, started)) if command == "uninstall" => Finding::bad(
-            format!("an uninstall that began {started} was cut off"),
+        None => CheckResult::Passed("ended well".to_owned()),
+        Some((command, started)) if command == "uninstall" => CheckResult::failed(
+            format!("an uninstall that began {started} was interrupted"),
             Remedy::default().command(facts.command(Action::Uninstall)).text(" goes on with it"),
         ),
-        Some((command, started)) => Finding::bad(
-            format!("an {command} that began {started} was cut off"),
+        Some((command, started)) => CheckResult::failed(
+            format!("an {command} that began {started} was interrupted"),
             Remedy::default()
                 .command(facts.command(Action::Install))
                 .text(", with the version and values of that run, goes on with it, ")
@@ -134,23 +134,23 @@ fn first_to_end(facts: &InstalledFacts) -> Option<&Expiry> {
     facts.certificates.iter().min_by_key(|expiry| expiry.days)
 }
 
-fn expired(facts: &InstalledFacts) -> Finding {
+fn expired(facts: &InstalledFacts) -> CheckResult {
     match first_to_end(facts) {
-        None => Finding::doubtful("none could be read", "allow `list` on the Secrets of the namespace"),
-        Some(first) if first.days < 0 => Finding::bad(
+        None => CheckResult::warned("none could be read", "allow `list` on the Secrets of the namespace"),
+        Some(first) if first.days < 0 => CheckResult::failed(
             format!("{} expired on {}", first.file, first.date),
             Remedy::default().command(facts.as_it_is(Action::Install)).text(format!(", {VALUES}, issues it anew")),
         ),
-        Some(_) => Finding::Good(format!("{} valid", facts.certificates.len())),
+        Some(_) => CheckResult::Passed(format!("{} valid", facts.certificates.len())),
     }
 }
 
-fn renewal(facts: &InstalledFacts) -> Finding {
+fn renewal(facts: &InstalledFacts) -> CheckResult {
     let due: Vec<&Expiry> = facts.certificates.iter().filter(|expiry| expiry.days < WARN_DAYS).collect();
     match (first_to_end(facts), due.as_slice()) {
-        (None, _) => Finding::doubtful("not known", "allow `list` on the Secrets of the namespace"),
-        (Some(first), []) => Finding::Good(format!("{} is the first to end, in {} days", first.file, first.days)),
-        (Some(first), due) => Finding::bad(
+        (None, _) => CheckResult::warned("not known", "allow `list` on the Secrets of the namespace"),
+        (Some(first), []) => CheckResult::Passed(format!("{} is the first to end, in {} days", first.file, first.days)),
+        (Some(first), due) => CheckResult::failed(
             format!(
                 "{} of {} certificates end within {WARN_DAYS} days, {} first, on {}",
                 due.len(),
@@ -170,7 +170,7 @@ pub(super) use tests::examples;
 mod tests {
     use super::*;
     use crate::api::remedy::Place;
-    use crate::check::{Judged, Verdict, run, unfit};
+    use crate::check::{CheckResult, Judged, run, unfit};
 
     fn good() -> InstalledFacts {
         InstalledFacts {
@@ -202,8 +202,8 @@ mod tests {
         .into()
     }
 
-    fn verdict(facts: &InstalledFacts, id: &str) -> Verdict {
-        run(&CHECKS, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap().verdict
+    fn verdict(facts: &InstalledFacts, id: &str) -> CheckResult {
+        run(&CHECKS, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap().result
     }
 
     fn said(facts: &InstalledFacts, id: &str) -> String {
@@ -213,24 +213,24 @@ mod tests {
     #[test]
     fn an_installation_that_is_as_it_was_made_passes() {
         let report = run(&CHECKS, &good(), &[]);
-        assert!(report.judged.iter().all(|judged| matches!(judged.verdict, Verdict::Passed(_))), "{report:?}");
+        assert!(report.judged.iter().all(|judged| matches!(judged.result, CheckResult::Passed(_))), "{report:?}");
     }
 
     #[test]
     fn a_certificate_is_warned_about_from_sixty_days_before_its_end_and_fails_after_it() {
         let with = |days| InstalledFacts { certificates: vec![expiry("apiserver.crt", days)], ..good() };
-        assert!(matches!(verdict(&with(60), "certificate-renewal"), Verdict::Passed(_)));
-        assert!(matches!(verdict(&with(59), "certificate-renewal"), Verdict::Warned(_)));
+        assert!(matches!(verdict(&with(60), "certificate-renewal"), CheckResult::Passed(_)));
+        assert!(matches!(verdict(&with(59), "certificate-renewal"), CheckResult::Warned(_)));
         assert!(said(&with(59), "certificate-renewal").contains("apiserver.crt first, on 2027-01-31"));
-        assert!(matches!(verdict(&with(0), "certificates"), Verdict::Passed(_)));
-        assert!(matches!(verdict(&with(-1), "certificates"), Verdict::Failed(_)));
+        assert!(matches!(verdict(&with(0), "certificates"), CheckResult::Passed(_)));
+        assert!(matches!(verdict(&with(-1), "certificates"), CheckResult::Failed(_)));
     }
 
     #[test]
     fn drift_a_lost_record_and_a_run_that_was_cut_off_are_warnings_with_the_command_that_mends() {
         let drifted =
             InstalledFacts { drift: Ok(vec!["fields of ConfigMap fleet/a were changed".to_owned(); 7]), ..good() };
-        assert!(matches!(verdict(&drifted, "objects"), Verdict::Warned(_)));
+        assert!(matches!(verdict(&drifted, "objects"), CheckResult::Warned(_)));
         let text = said(&drifted, "objects");
         assert!(text.contains("and 2 more") && text.contains(r#"Diff(Some(ControlPlane("demo")))"#), "{text}");
         let lost = InstalledFacts { recorded: Ok(None), ..good() };
@@ -270,8 +270,8 @@ mod tests {
     #[test]
     fn a_record_that_may_not_be_read_is_a_warning_and_nothing_is_guessed_from_it() {
         let facts = InstalledFacts { recorded: Err("secrets is forbidden".to_owned()), ..good() };
-        assert!(matches!(verdict(&facts, "objects"), Verdict::Warned(_)));
+        assert!(matches!(verdict(&facts, "objects"), CheckResult::Warned(_)));
         assert!(said(&facts, "objects").contains("secrets is forbidden"));
-        assert_eq!(verdict(&facts, "last-run"), Verdict::Skipped("objects"));
+        assert_eq!(verdict(&facts, "last-run"), CheckResult::Skipped("objects"));
     }
 }

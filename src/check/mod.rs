@@ -25,51 +25,51 @@ pub enum Severity {
     Warning,
 }
 
-/// What a check found.
+/// Outcome of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
-    /// As it should be, with what was seen.
-    Good(String),
-    /// Not as it should be, at the check's own severity.
-    Bad(Problem),
-    /// Not as it should be, but never a reason to stop.
-    Doubtful(Problem),
-    /// Nothing was seen of it, for the reason that the named check gives.
-    Unseen(&'static str),
+pub enum CheckResult {
+    /// It holds, with what was seen.
+    Passed(String),
+    /// It does not hold. In a report: and nothing may be written.
+    Failed(Problem),
+    /// It does not hold; a warning, and never a reason to stop.
+    Warned(Problem),
+    /// It could not be evaluated, for the reason that the named check gives.
+    Skipped(&'static str),
 }
 
-impl Finding {
+impl CheckResult {
     /// A problem at the check's own severity.
-    pub fn bad(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
-        Self::Bad(Problem { what: what.into(), remedy: remedy.into() })
+    pub fn failed(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
+        Self::Failed(Problem { what: what.into(), remedy: remedy.into() })
     }
 
-    /// The finding as it may be shown: what was seen is in the words of API servers, agents and the objects of others.
+    /// A problem that is only warned about.
+    pub fn warned(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
+        Self::Warned(Problem { what: what.into(), remedy: remedy.into() })
+    }
+
+    /// The result as it may be shown: what was seen is in the words of API servers, agents and the objects of others.
     fn visible(self) -> Self {
         let shown = |problem: Problem| Problem {
             what: visible_list(&problem.what).into_owned(),
             remedy: problem.remedy.visible(),
         };
         match self {
-            Self::Good(seen) => Self::Good(visible_list(&seen).into_owned()),
-            Self::Bad(problem) => Self::Bad(shown(problem)),
-            Self::Doubtful(problem) => Self::Doubtful(shown(problem)),
-            Self::Unseen(because) => Self::Unseen(because),
+            Self::Passed(seen) => Self::Passed(visible_list(&seen).into_owned()),
+            Self::Failed(problem) => Self::Failed(shown(problem)),
+            Self::Warned(problem) => Self::Warned(shown(problem)),
+            Self::Skipped(needed) => Self::Skipped(needed),
         }
-    }
-
-    /// A problem that is only warned about.
-    pub fn doubtful(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
-        Self::Doubtful(Problem { what: what.into(), remedy: remedy.into() })
     }
 }
 
-/// What is wrong and what to do about it.
+/// The problem and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// What was found, naming the object.
     pub what: String,
-    /// What to do next.
+    /// The remedy.
     pub remedy: Remedy,
 }
 
@@ -96,7 +96,7 @@ pub struct Check<F> {
     /// Reads whose outcome it judges, where facts come from several that end at different times.
     pub reads: &'static [&'static str],
     /// The judgement: a pure function of the facts.
-    pub evaluate: fn(&F) -> Finding,
+    pub evaluate: fn(&F) -> CheckResult,
 }
 
 impl<F> Check<F> {
@@ -106,7 +106,7 @@ impl<F> Check<F> {
         title: &'static str,
         category: &'static str,
         needs: &'static [&'static str],
-        evaluate: fn(&F) -> Finding,
+        evaluate: fn(&F) -> CheckResult,
     ) -> Self {
         Self { id, title, category, severity: Severity::Error, needs, reads: &[], evaluate }
     }
@@ -117,7 +117,7 @@ impl<F> Check<F> {
         title: &'static str,
         category: &'static str,
         needs: &'static [&'static str],
-        evaluate: fn(&F) -> Finding,
+        evaluate: fn(&F) -> CheckResult,
     ) -> Self {
         Self { id, title, category, severity: Severity::Warning, needs, reads: &[], evaluate }
     }
@@ -129,19 +129,6 @@ impl<F> Check<F> {
     }
 }
 
-/// What became of one check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// It holds.
-    Passed(String),
-    /// It does not hold, and nothing may be written.
-    Failed(Problem),
-    /// It does not hold; a warning.
-    Warned(Problem),
-    /// It could not be judged because of the named check.
-    Skipped(&'static str),
-}
-
 /// One line of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
@@ -151,11 +138,11 @@ pub struct Judged {
     pub title: &'static str,
     /// The group that it is shown with.
     pub category: &'static str,
-    /// What became of it.
-    pub verdict: Verdict,
+    /// The outcome.
+    pub result: CheckResult,
 }
 
-/// All verdicts of a run, in the order of the checks.
+/// All results of a run, in the order of the checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// One entry a check.
@@ -165,19 +152,19 @@ pub struct Report {
 impl Report {
     /// The checks that refuse, with their problems.
     pub fn failures(&self) -> impl Iterator<Item = (&Judged, &Problem)> {
-        self.judged.iter().filter_map(|judged| match &judged.verdict {
-            Verdict::Failed(problem) => Some((judged, problem)),
+        self.judged.iter().filter_map(|judged| match &judged.result {
+            CheckResult::Failed(problem) => Some((judged, problem)),
             _ => None,
         })
     }
 
-    /// The verdicts, what fails first, then warnings, what was not judged, and what holds; else in the order of the checks.
+    /// The results, what fails first, then warnings, what was not judged, and what holds; else in the order of the checks.
     pub fn worst_first(&self) -> Vec<&Judged> {
-        let rank = |judged: &&Judged| match judged.verdict {
-            Verdict::Failed(_) => 0,
-            Verdict::Warned(_) => 1,
-            Verdict::Skipped(_) => 2,
-            Verdict::Passed(_) => 3,
+        let rank = |judged: &&Judged| match judged.result {
+            CheckResult::Failed(_) => 0,
+            CheckResult::Warned(_) => 1,
+            CheckResult::Skipped(_) => 2,
+            CheckResult::Passed(_) => 3,
         };
         let mut judged: Vec<&Judged> = self.judged.iter().collect();
         judged.sort_by_key(rank);
@@ -186,8 +173,8 @@ impl Report {
 
     /// The checks that warn, with their problems.
     pub fn warnings(&self) -> impl Iterator<Item = (&Judged, &Problem)> {
-        self.judged.iter().filter_map(|judged| match &judged.verdict {
-            Verdict::Warned(problem) => Some((judged, problem)),
+        self.judged.iter().filter_map(|judged| match &judged.result {
+            CheckResult::Warned(problem) => Some((judged, problem)),
             _ => None,
         })
     }
@@ -212,7 +199,7 @@ impl<'c, F> Judging<'c, F> {
         Self { checks, lenient, report: Report::default() }
     }
 
-    /// Judges the next checks, up to the first of which a read is not among those that `ended`, and gives their verdicts.
+    /// Judges the next checks, up to the first of which a read is not among those that `ended`, and gives their results.
     pub fn go_on(&mut self, facts: &F, ended: &BTreeSet<&'static str>) -> &[Judged] {
         let before = self.report.judged.len();
         let left = self.checks.get(before..).unwrap_or_default();
@@ -232,21 +219,17 @@ impl<'c, F> Judging<'c, F> {
 
     fn judge(&mut self, check: &Check<F>, facts: &F) {
         let judged = &mut self.report.judged;
-        let is_blocked = |done: &Judged| matches!(done.verdict, Verdict::Failed(_) | Verdict::Skipped(_));
+        let is_blocked = |done: &Judged| matches!(done.result, CheckResult::Failed(_) | CheckResult::Skipped(_));
         let blocks = |needed: &str| judged.iter().any(|done| done.id == needed && is_blocked(done));
-        let verdict = match check.needs.iter().copied().find(|needed| blocks(needed)) {
-            Some(needed) => Verdict::Skipped(needed),
+        let warns = check.severity == Severity::Warning || self.lenient.iter().any(|id| id == check.id);
+        let result = match check.needs.iter().copied().find(|needed| blocks(needed)) {
+            Some(needed) => CheckResult::Skipped(needed),
             None => match (check.evaluate)(facts).visible() {
-                Finding::Good(seen) => Verdict::Passed(seen),
-                Finding::Unseen(because) => Verdict::Skipped(because),
-                Finding::Doubtful(problem) => Verdict::Warned(problem),
-                Finding::Bad(problem) => {
-                    let warns = check.severity == Severity::Warning || self.lenient.iter().any(|id| id == check.id);
-                    if warns { Verdict::Warned(problem) } else { Verdict::Failed(problem) }
-                }
+                CheckResult::Failed(problem) if warns => CheckResult::Warned(problem),
+                result => result,
             },
         };
-        judged.push(Judged { id: check.id, title: check.title, category: check.category, verdict });
+        judged.push(Judged { id: check.id, title: check.title, category: check.category, result });
     }
 }
 
@@ -256,7 +239,7 @@ pub fn unseen<F>(checks: &[Check<F>], because: &'static str) -> Report {
         id: check.id,
         title: check.title,
         category: check.category,
-        verdict: Verdict::Skipped(because),
+        result: CheckResult::Skipped(because),
     };
     Report { judged: checks.iter().map(skipped).collect() }
 }
@@ -274,7 +257,7 @@ fn only_failure<F>(checks: &[Check<F>], facts: &F) -> (&'static str, String, Rem
 #[cfg(test)]
 fn unfit<F>(checks: &[Check<F>], id: &str, facts: &F) -> Judged {
     let judged = run(checks, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap();
-    assert!(matches!(judged.verdict, Verdict::Failed(_) | Verdict::Warned(_)), "{judged:?}");
+    assert!(matches!(judged.result, CheckResult::Failed(_) | CheckResult::Warned(_)), "{judged:?}");
     judged
 }
 
@@ -290,21 +273,21 @@ mod tests {
 
     const CHECKS: [Check<bool>; 2] = [
         Check::required("first", "the first", "order", &[], |good| {
-            if *good { Finding::Good(String::new()) } else { Finding::bad("it is not", "mend it") }
+            if *good { CheckResult::Passed(String::new()) } else { CheckResult::failed("it is not", "mend it") }
         }),
-        Check::required("second", "the second", "order", &["first"], |_| Finding::Good("seen".to_owned())),
+        Check::required("second", "the second", "order", &["first"], |_| CheckResult::Passed("seen".to_owned())),
     ];
 
     #[test]
     fn what_cannot_be_judged_is_skipped_not_failed() {
         let report = run(&CHECKS, &false, &[]);
         assert_eq!(report.failures().count(), 1);
-        assert_eq!(report.judged[1].verdict, Verdict::Skipped("first"));
+        assert_eq!(report.judged[1].result, CheckResult::Skipped("first"));
     }
 
     #[test]
     fn a_check_is_judged_in_its_turn_once_its_reads_have_ended() {
-        let good = |(): &()| Finding::Good(String::new());
+        let good = |(): &()| CheckResult::Passed(String::new());
         let checks = [
             Check::required("a", "a", "k", &[], good).after(&["slow"]),
             Check::required("b", "b", "k", &[], good),
@@ -320,15 +303,15 @@ mod tests {
 
     #[test]
     fn the_worst_comes_first_and_what_is_alike_stays_in_order() {
-        let judged = |id, verdict| Judged { id, title: id, category: "k", verdict };
+        let judged = |id, result| Judged { id, title: id, category: "k", result };
         let problem = || Problem { what: "w".to_owned(), remedy: "r".into() };
         let report = Report {
             judged: vec![
-                judged("good", Verdict::Passed("seen".to_owned())),
-                judged("warning", Verdict::Warned(problem())),
-                judged("first failure", Verdict::Failed(problem())),
-                judged("unseen", Verdict::Skipped("good")),
-                judged("second failure", Verdict::Failed(problem())),
+                judged("good", CheckResult::Passed("seen".to_owned())),
+                judged("warning", CheckResult::Warned(problem())),
+                judged("first failure", CheckResult::Failed(problem())),
+                judged("unseen", CheckResult::Skipped("good")),
+                judged("second failure", CheckResult::Failed(problem())),
             ],
         };
         let order: Vec<&str> = report.worst_first().into_iter().map(|judged| judged.id).collect();
@@ -339,6 +322,6 @@ mod tests {
     fn a_lenient_check_warns_and_those_that_need_it_are_still_judged() {
         let report = run(&CHECKS, &false, &["first".to_owned()]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, 1));
-        assert_eq!(report.judged[1].verdict, Verdict::Passed("seen".to_owned()));
+        assert_eq!(report.judged[1].result, CheckResult::Passed("seen".to_owned()));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Finding;
+use super::CheckResult;
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy};
 use crate::api::version::KubeMinor;
 
@@ -21,15 +21,15 @@ pub struct Support {
 
 impl Support {
     /// Judges the version that an API server reports.
-    pub fn judge(&self, git_version: &str) -> Finding {
+    pub fn judge(&self, git_version: &str) -> CheckResult {
         let Ok(minor) = git_version.parse::<KubeMinor>() else {
-            return Finding::bad(
+            return CheckResult::failed(
                 format!("the API server reports version `{git_version}`, which is not a Kubernetes version"),
                 Remedy::new("check that ").flag(Flag::Context(None)).text(" names a Kubernetes cluster"),
             );
         };
         if self.supported.contains(&minor) {
-            return Finding::Good(format!("{git_version} is supported by service version {}", self.line));
+            return CheckResult::Passed(format!("{git_version} is supported by service version {}", self.line));
         }
         let row: Vec<String> = self.supported.iter().map(ToString::to_string).collect();
         let what = format!(
@@ -53,6 +53,6 @@ impl Support {
                 .command(Command::at(Place::Any, Action::Versions))
                 .text(" lists what is supported"),
         };
-        Finding::bad(what, remedy)
+        CheckResult::failed(what, remedy)
     }
 }

@@ -56,7 +56,7 @@ enum Command {
     /// Show what an install would change, and change nothing
     #[command(subcommand)]
     Diff(Lazy<diff::DiffCommand>),
-    /// Undo an install or upgrade that was cut off
+    /// Undo an install or upgrade that was interrupted
     Rollback(Lazy<rollback::RollbackArgs>),
     /// Write the kubeconfig of a control plane again
     Kubeconfig(Lazy<kubeconfig::KubeconfigArgs>),

@@ -1,4 +1,4 @@
-//! What an install would change, found out without changing anything: the same plan, compared by server-side dry run.
+//! Compares an install with the cluster without changing anything: the same plan, compared by server-side dry run.
 
 use std::sync::Arc;
 use std::time::Instant;

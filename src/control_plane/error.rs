@@ -47,14 +47,14 @@ pub enum InstallError {
     LocalKeys {
         /// Where they are.
         folder: PathBuf,
-        /// What is wrong with them.
+        /// The problem with them.
         #[source]
         source: PkiError,
     },
     /// etcd cannot grow or shrink in place.
     #[error("etcd has {now} {}, and would have {wanted}", if *now == 1 { "member" } else { "members" })]
     Members {
-        /// How many there are.
+        /// Their number.
         now: u64,
         /// How many were asked for.
         wanted: u64,

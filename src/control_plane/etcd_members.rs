@@ -39,7 +39,7 @@ pub(super) async fn beside_data(
     Ok(now.filter(|now| *now != wanted).map(|now| InstallError::Members { now, wanted }))
 }
 
-/// As the record says, else the journal of a first install that was cut off.
+/// As the record says, else the journal of a first install that was interrupted.
 fn recorded(state: &State) -> Option<u64> {
     let begun = || state.journal.as_ref()?.release.as_ref();
     let release = state.record.as_ref().map(|record| &record.release).or_else(begun)?;
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(recorded(&State::default()), None);
         let mut state = State { journal: Some(journal), ..State::default() };
         assert_eq!(recorded(&state), Some(3));
-        // What a run that was cut off would have made of a finished one was refused.
+        // What a run that was interrupted would have made of a finished one was refused.
         state.record = Some(record);
         assert_eq!(recorded(&state), Some(1));
     }

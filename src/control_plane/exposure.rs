@@ -1,4 +1,4 @@
-//! How the control plane's API is reached: decided from facts of the cluster before anything is rendered.
+//! Exposure of the control plane's API: decided from facts of the cluster before anything is rendered.
 
 use std::collections::BTreeSet;
 

@@ -58,7 +58,7 @@ pub enum AdminKubeconfigError {
         namespace: String,
         /// The control plane.
         name: String,
-        /// What is wrong with it.
+        /// The problem with it.
         source: PkiError,
     },
 }

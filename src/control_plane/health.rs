@@ -1,4 +1,4 @@
-//! Whether a control plane is healthy, from both sides: its pods in the hosting cluster, and its own API.
+//! Health of a control plane, from both sides: its pods in the hosting cluster, and its own API.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::install::admin_access;
 use crate::k8s::sentences;
 use crate::pki::Kubeconfig;
 
-/// How long one look at the control plane's API may take.
+/// Time that one look at the control plane's API may take.
 const LOOK: Duration = Duration::from_secs(10);
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(250);

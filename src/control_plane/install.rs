@@ -1,11 +1,9 @@
 //! The install of a control plane, from preflight to a healthy API; a second run changes only what differs.
 
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
@@ -20,11 +18,12 @@ use super::values::ExposureType;
 use super::{etcd_members, kubeconfig, kubernetes_downgrade};
 use crate::api::text::visible_cell;
 use crate::check::hosting::HostingFacts;
-use crate::install::failure::{Failure, FailureOutcome, ignoring_signals};
+use crate::install::drive::{InstallFailure, InstallSteps, drive};
+use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::install::release_spec::planned;
-use crate::install::session::{InstallOptions, Session};
+use crate::install::session::{InstallOptions, Session, Stopped};
 use crate::inventory::{Phase, State};
 use crate::k8s::ObjectRef;
 use crate::pki::{self, Files, Kubeconfig};
@@ -32,7 +31,7 @@ use crate::pki::{self, Files, Kubeconfig};
 /// A finished install.
 #[derive(Debug)]
 pub struct Installed {
-    /// What was seen at the end.
+    /// The last observation.
     pub health: Health,
     /// Where the API is reached.
     pub endpoint: Endpoint,
@@ -54,32 +53,8 @@ pub async fn install(
     let deadline = Instant::now() + options.timeout;
     let journal = Some(home.journal(&plan.name));
     let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, journal, progress);
-    let mut interrupted = pin!(interrupted.fuse());
-    let mut waited = options.lock_wait.is_zero();
-    loop {
-        let mut installer =
-            Installer { plan, client, home, options, session: Session::new(&engine, progress, deadline) };
-        let outcome = tokio::select! {
-            outcome = installer.run() => outcome,
-            () = &mut interrupted => Err(InstallError::Interrupted),
-        };
-        match outcome {
-            Ok(installed) => return Ok(installed),
-            // Who was asked to wait for another run goes on from what that one left.
-            Err(InstallError::Engine(stopped)) if stopped.is_outdated() && !waited => waited = true,
-            Err(error) => {
-                let ending = async {
-                    let barred = if options.rollback && engine.has_begun() { installer.barred().await } else { None };
-                    match (installer.session.abort(options.rollback && barred.is_none()).await, barred) {
-                        (FailureOutcome::Left, Some(barred)) => barred,
-                        (aftermath, _) => aftermath,
-                    }
-                };
-                let aftermath = ignoring_signals(ending, interrupted).await;
-                return Err(Failure { error, aftermath });
-            }
-        }
-    }
+    let new = |session| Installer { plan, client, home, options, session };
+    drive(&engine, options, progress, deadline, interrupted, new).await
 }
 
 struct Installer<'a> {
@@ -90,7 +65,23 @@ struct Installer<'a> {
     session: Session<'a>,
 }
 
-impl Installer<'_> {
+impl InstallFailure for InstallError {
+    fn interrupted() -> Self {
+        Self::Interrupted
+    }
+
+    fn stopped(&self) -> Option<&Stopped> {
+        match self {
+            Self::Engine(stopped) => Some(stopped),
+            _ => None,
+        }
+    }
+}
+
+impl InstallSteps for Installer<'_> {
+    type Installed = Installed;
+    type Error = InstallError;
+
     async fn run(&mut self) -> Result<Installed, InstallError> {
         self.session.step("Checking the hosting cluster");
         let (lenient, progress) = (&self.options.skip_preflight, self.session.progress.as_ref());
@@ -144,8 +135,19 @@ impl Installer<'_> {
         Ok(Installed { health: health?, endpoint, kubeconfig, unchanged })
     }
 
-    /// What becomes of changes that are not to be undone; nothing where they can be.
-    async fn barred(&self) -> Option<FailureOutcome> {
+    async fn end(self, _: &InstallError) -> FailureOutcome {
+        let rollback = self.options.rollback;
+        let refused = if rollback && self.session.engine.has_begun() { self.downgrade_refused().await } else { None };
+        match (self.session.abort(rollback && refused.is_none()).await, refused) {
+            (FailureOutcome::Left, Some(refused)) => refused,
+            (outcome, _) => outcome,
+        }
+    }
+}
+
+impl Installer<'_> {
+    /// Why the changes are not undone, where they could not be come back from; nothing where they can be undone.
+    async fn downgrade_refused(&self) -> Option<FailureOutcome> {
         let engine = self.session.engine.with_deadline(None);
         let found = match engine.state().await {
             Ok(state) => {

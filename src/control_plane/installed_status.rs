@@ -45,7 +45,7 @@ fn engine(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -
 }
 
 /// The control planes of which an install or a removal was begun here and not undone: the one that is named, or all in the
-/// namespace. Of one that was cut off there may be nothing but its record.
+/// namespace. Of one that was interrupted there may be nothing but its record.
 pub async fn begun(
     client: &Client,
     namespace: &NamespaceName,

@@ -1,4 +1,4 @@
-//! Whether the API server can be taken back to a former version. From its first moment it stores objects in forms that one
+//! Refuses to take the API server back to a former version. From its first moment it stores objects in forms that one
 //! of an older Kubernetes minor does not read: 1.31 writes those of flow control as `v1`, and 1.25, which knows no such
 //! version, does not become ready with them.
 
@@ -21,7 +21,7 @@ const API_SERVER: &str = "apiserver";
 /// The containers of a Deployment.
 const IN_TEMPLATE: &str = "/spec/template/spec/containers";
 
-/// Why the run that was cut off cannot be undone; nothing where it can.
+/// Why the run that was interrupted cannot be undone; nothing where it can.
 pub(super) async fn from_journal(
     engine: &Engine,
     namespace: &NamespaceName,

@@ -66,7 +66,7 @@ impl Folder {
         let written = Written::of(home, name);
         let others = match (&written, authority, server) {
             (Written::Nothing, ..) => false,
-            // One that nothing in the cluster tells to be its own can be that of a namesake: an install that was cut off
+            // One that nothing in the cluster tells to be its own can be that of a namesake: an install that was interrupted
             // before its keys has written none.
             (Written::Unreadable, ..) | (Written::Kubeconfig(_), None, None) => true,
             (_, Some(authority), _) => !written.trusts(authority),
@@ -138,11 +138,11 @@ mod tests {
         assert_eq!(goes(&own, Some("one"), Some("https://moved:1")), Some(false), "the keys say more than an address");
         assert_eq!(goes(&own, Some("two"), Some(SERVER)), None);
         assert_eq!(goes(&[("fleet-kubeconfig", "clusters: [\n")], Some("one"), None), None);
-        // A removal that was cut off after the keys, or lost them before: what there is must not say otherwise.
+        // A removal that was interrupted after the keys, or lost them before: what there is must not say otherwise.
         assert_eq!(goes(&own, None, Some(SERVER)), Some(false));
         assert_eq!(goes(&own, None, None), None, "a first install that was cut off has written none");
         assert_eq!(goes(&own, None, Some("https://192.0.2.10:32223")), None);
-        // Of an install that was cut off, or of `template`.
+        // Of an install that was interrupted, or of `template`.
         assert_eq!(goes(&[("journal", "")], Some("one"), None), Some(false));
         assert_eq!(goes(&[("journal", "")], None, None), Some(false));
         assert_eq!(goes(&[("journal", ""), ("pki/ca.crt", "two")], None, None), None);

@@ -1,4 +1,4 @@
-//! What it means to install, check and remove a control plane.
+//! Installs, checks and removes a control plane.
 
 pub mod charts;
 pub mod diff;

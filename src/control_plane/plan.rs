@@ -1,4 +1,4 @@
-//! What will be installed: name, namespace, version, chart and checked values; from there to objects, without a cluster.
+//! The plan of an install: name, namespace, version, chart and checked values; from there to objects, without a cluster.
 
 use std::sync::Arc;
 

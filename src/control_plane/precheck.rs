@@ -1,4 +1,4 @@
-//! What is looked at before anything is decided: the hosting cluster, what is recorded there, and the way from it.
+//! Pre-install checks: the hosting cluster, what is recorded there, and the way from it.
 //!
 //! An install and a comparison begin with the same reads and the same refusals.
 
@@ -101,7 +101,7 @@ async fn installed_version(plan: &Plan, client: &Client, state: &State, facts: &
     if let Some(recorded) = record.map(|record| &record.release.version).filter(|version| !version.is_empty()) {
         return Some(recorded.clone());
     }
-    // A first install that was cut off has no record, and nothing in it that another version could not replace.
+    // A first install that was interrupted has no record, and nothing in it that another version could not replace.
     if record.is_none() && state.journal.as_ref().is_some_and(|journal| !journal.is_removal()) {
         return None;
     }

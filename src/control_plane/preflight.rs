@@ -20,7 +20,7 @@ pub struct Compared {
     pub state: State,
     /// Objects of others that the install takes over, if it may.
     pub adopted: Vec<Foreign>,
-    /// How many objects were found by their labels, where the record is lost.
+    /// Number of objects that were found by their labels, where the record is lost.
     pub found: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Undoing a run that was cut off: what it made goes, what it changed gets its former fields back.
+//! Undoing a run that was interrupted: what it made goes, what it changed gets its former fields back.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use crate::apply::{self, RolledBack, UndoPlan};
 use crate::install::progress::Progress;
 use crate::inventory::{self, Journal, State};
 
-/// What became of a rollback.
+/// Outcome of a rollback.
 #[derive(Debug)]
 pub enum Outcome {
-    /// No run was cut off; what is installed, if anything, stays.
+    /// No run was interrupted; what is installed, if anything, stays.
     NothingToUndo {
         /// The service version that is installed.
         installed: Option<String>,
         /// The record of it is there; without, its labels tell the version.
         recorded: bool,
     },
-    /// The run that was cut off was an uninstall: what it deleted is gone.
+    /// The run that was interrupted was an uninstall: what it deleted is gone.
     WasUninstall {
         /// When it began.
         started: String,
@@ -30,7 +30,7 @@ pub enum Outcome {
     Barred(UpgradeRefused),
     /// Undone, as far as the problems in it say.
     Undone {
-        /// When the run began that was cut off; empty where only a namespace tells of it.
+        /// When the run began that was interrupted; empty where only a namespace tells of it.
         started: String,
         /// What was undone, and what could not be.
         result: RolledBack,
@@ -172,7 +172,7 @@ mod tests {
         Client::new(tower::service_fn(serve), "fleet")
     }
 
-    /// What becomes of a rollback by a copy of the journal on this machine with this step.
+    /// Outcome of a rollback by a copy of the journal on this machine with this step.
     async fn undone_by(step: Value) -> Outcome {
         let (folder, name) = (tempfile::tempdir().unwrap(), "demo".parse().unwrap());
         let home = Home::at(folder.path());

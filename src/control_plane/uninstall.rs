@@ -17,7 +17,7 @@ use crate::install::progress::Progress;
 use crate::inventory::{Journal, Phase, Record, State};
 use crate::k8s::ObjectRef;
 
-/// How long the control plane may take to say which workload clusters are registered.
+/// Time that the control plane may take to say which workload clusters are registered.
 const ASKING: Duration = Duration::from_secs(5);
 
 /// What a removal would delete.
@@ -29,7 +29,7 @@ pub struct Planned {
     pub retained: Vec<ObjectRef>,
     /// The namespace, unless something else is in it.
     pub namespace: Option<ObjectRef>,
-    /// What becomes of the local folder where the data goes.
+    /// Change of the local folder where the data goes.
     pub folder: Folder,
 }
 
@@ -108,7 +108,7 @@ impl Target<'_> {
         Ok(Stage::of(&state, has_data))
     }
 
-    /// What a removal would do, by reads alone.
+    /// The plan of a removal, made by reads alone.
     pub async fn plan(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Planned, apply::Error> {
         let engine = self.worker(progress);
         let Removed { deleted: objects, kept, .. } = engine.plan_removal(removal).await?;
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(stage(Some("removed"), None, false), Stage::Removed);
         assert_eq!(stage(None, None, true), Stage::Complete);
         assert_eq!(stage(None, None, false), Stage::Unfinished, "there is nothing to lose");
-        // A first install that was cut off, and a removal begun after the record was lost.
+        // A first install that was interrupted, and a removal begun after the record was lost.
         assert_eq!(stage(None, Some("install"), true), Stage::Unfinished);
         assert_eq!(stage(None, Some("uninstall"), true), Stage::Removed);
     }

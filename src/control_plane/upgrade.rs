@@ -1,4 +1,4 @@
-//! Whether an installed control plane may become another version: one line at a time, and upwards only.
+//! Upgrade paths of an installed control plane: one line at a time, and upwards only.
 //!
 //! A line may change the format of what etcd holds, so its successor is the only one that is known to read it. Within
 //! a line any version follows any other: they share their chart and their data.
@@ -18,7 +18,7 @@ pub enum UpgradeRefused {
     Downgrade {
         /// What is installed.
         from: ServiceVersion,
-        /// What was asked for.
+        /// The version that was asked for.
         to: ServiceVersion,
     },
     /// Lines lie between the two.
@@ -26,7 +26,7 @@ pub enum UpgradeRefused {
     Jump {
         /// What is installed.
         from: ServiceVersion,
-        /// What was asked for.
+        /// The version that was asked for.
         to: ServiceVersion,
         /// Every line to install, in order, with the Kubernetes minors that it supports.
         path: Vec<(ServiceLine, Vec<KubeMinor>)>,

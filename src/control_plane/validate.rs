@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::chart::{Chart, Kind, SetKind};
 
-    /// What is wrong, as `path code`.
+    /// The problem, as `path code`.
     fn found(sets: &[&str]) -> Vec<String> {
         let mut builder = Chart::load(Kind::ControlPlane, "v1.1".parse().unwrap()).unwrap().values();
         for set in sets {

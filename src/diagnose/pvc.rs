@@ -76,7 +76,7 @@ fn without_class(classes: &[StorageClass], own: impl Fn(String) -> Link) -> Find
     Finding::new(
         CauseId::ClaimWithoutClass,
         own(format!("Pending without a StorageClass: it was made before `{default}` became the default one")),
-        "uninstall and install again: a claim without data is made anew, and gets the default class",
+        "uninstall and install again: a PersistentVolumeClaim without data is recreated, and gets the default class",
     )
 }
 

@@ -1,14 +1,14 @@
-//! What an install would change, as it is told.
+//! Result of comparing an install with the cluster.
 
 use crate::api::remedy::Remedy;
 use crate::apply::{Change, Difference, Foreign, Plan};
 
-/// What an install would do.
+/// Differences that an install would make.
 #[derive(Debug)]
 pub struct Comparison {
-    /// What would change, in the order of applying; deletions last, and with them what is planned no more and stays.
+    /// Changes that would be made, in the order of applying; deletions last, and with them what is planned no more and stays.
     pub differences: Vec<Difference>,
-    /// How many objects would stay as they are.
+    /// Number of objects that would stay as they are.
     pub same: usize,
     /// Objects in the way: an install would refuse because of them.
     pub foreign: Vec<Foreign>,

@@ -1,4 +1,4 @@
-//! How a run that failed ends: whether it was recorded all the same, what is undone, and what is left.
+//! Failure handling: whether the run was recorded all the same, what is undone, and what is left.
 
 use std::pin::pin;
 
@@ -11,7 +11,7 @@ use crate::inventory::{self, Phase, State};
 /// The step that undoes a run.
 const UNDOING: &str = "Undoing what this run has changed";
 
-/// What became of the changes of a failed run.
+/// Outcome of the changes of a failed run.
 #[derive(Debug)]
 pub enum FailureOutcome {
     /// Nothing had been written.
@@ -33,7 +33,7 @@ pub enum FailureOutcome {
 pub struct Failure<E> {
     /// The first error, which is the one to mend.
     pub error: E,
-    /// What became of the changes.
+    /// Outcome of the changes.
     pub aftermath: FailureOutcome,
 }
 
@@ -51,7 +51,7 @@ impl Session<'_> {
     /// Returns whether the run has been recorded as a whole: then there is nothing to undo.
     ///
     /// # Errors
-    /// What the server refuses, when it has to be asked: the answer to the last write did not come.
+    /// Refusals of the server, when it has to be asked: the answer to the last write did not come.
     pub async fn is_recorded(&self) -> Result<bool, apply::Error> {
         if self.committed || self.release.is_none() {
             return Ok(self.committed);
@@ -76,7 +76,7 @@ impl Session<'_> {
 
     /// Ends a run that failed: undoes it if that was asked for, else lets go of the lock.
     ///
-    /// Begun without a run means that it was cut off between its first write and its return, or in its last write: the journal
+    /// Begun without a run means that it was interrupted between its first write and its return, or in its last write: the journal
     /// knows. A run that was refused at the door, or left while it waited there, has begun nothing: what stands in the journal
     /// is another's.
     pub async fn abort(mut self, rollback: bool) -> FailureOutcome {
@@ -98,7 +98,7 @@ impl Session<'_> {
                 self.undoing();
                 run.rollback().await.map(Some)
             }
-            None => self.undo_cut_off().await,
+            None => self.undo_interrupted().await,
         };
         match undone {
             Ok(None) => FailureOutcome::Recorded,
@@ -113,9 +113,9 @@ impl Session<'_> {
         }
     }
 
-    /// Undoes a run that was cut off in its first write or its last; nothing where the last was done all the same. Where
+    /// Undoes a run that was interrupted in its first write or its last; nothing where the last was done all the same. Where
     /// nothing is known there, the first has not arrived: what the journal's copy on this machine tells of is an earlier run.
-    async fn undo_cut_off(&mut self) -> Result<Option<RolledBack>, apply::Error> {
+    async fn undo_interrupted(&mut self) -> Result<Option<RolledBack>, apply::Error> {
         let engine = self.engine.with_deadline(None);
         let mut late = false;
         loop {
@@ -126,7 +126,7 @@ impl Session<'_> {
             }
             // Of what is recorded, only the journal's copy on this machine goes.
             match engine.rollback_of(state, None).await {
-                // The write that was cut off has come after that look.
+                // The write that was interrupted has come after that look.
                 Err(apply::Error::Inventory(inventory::Error::PlanOutdated)) if !late => late = true,
                 undone => return undone.map(|undone| Some(undone).filter(|_| !recorded)),
             }
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// What becomes of a run that is to be undone, and was cut off while its last write was on its way; with what was told.
+    /// Outcome of a run that is to be undone, and was interrupted while its last write was on its way; with what was told.
     async fn cut_off_at_the_end(kept: bool) -> (FailureOutcome, Vec<String>, Option<Value>) {
         let cluster = Arc::new(Cluster { kept, ..Cluster::default() });
         let told = Arc::new(Told::default());

@@ -25,7 +25,7 @@ pub struct Target<'a, N> {
     pub home: &'a Home,
     /// Time for everything together.
     pub timeout: Duration,
-    /// How long to wait for another run.
+    /// Time to wait for another run.
     pub lock_wait: Duration,
 }
 

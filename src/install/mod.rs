@@ -1,8 +1,9 @@
-//! What installs of a control plane and of an agent have in common: the chosen package, the home directory, what
+//! Common parts of installs of a control plane and of an agent: the chosen package, the home directory, what
 //! containers ask for, how a run tells what it does, how it goes through its stages and how it ends.
 
 pub mod admin_access;
 pub mod diff;
+pub(crate) mod drive;
 pub mod failure;
 pub mod fleet_home;
 pub mod installed;

@@ -1,4 +1,4 @@
-//! How an install or uninstall tells what it does; the command line shows it.
+//! Progress of an install or uninstall; the command line shows it.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ pub fn events(progress: &Arc<dyn Progress>) -> Events {
     Events::new(move |numbered| progress.event(&numbered.event))
 }
 
-/// Tells, before anything is written, what others made and the run will take over.
+/// Tells, before anything is written, what others made and the run will adopt.
 pub fn preview_adoption(progress: &dyn Progress, adopted: &[Foreign]) {
     for foreign in adopted {
-        progress.warn(&format!("{} is {} and will be taken over", foreign.object, foreign.owner()));
+        progress.warn(&format!("{} is {} and will be adopted", foreign.object, foreign.owner()));
     }
 }
 

@@ -43,7 +43,7 @@ pub enum PackageError {
         kind: chart::Kind,
         /// The chosen line.
         line: String,
-        /// What is wrong with it.
+        /// The problem with it.
         #[source]
         source: ChartError,
     },
@@ -119,7 +119,7 @@ impl Package {
         self.kubernetes.contains(&minor)
     }
 
-    /// Who owns the objects.
+    /// Owner of the objects.
     pub fn owner(&self) -> Owner {
         Owner::new(self.chart.kind().as_str(), &self.name, self.namespace.as_str())
     }

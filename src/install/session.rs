@@ -12,7 +12,7 @@ use crate::apply::{self, Charts, Engine, Planned, Run, WaitOptions, WaitTarget};
 use crate::inventory::{self, Owner, Release};
 use crate::k8s::{Done, ObjectRef};
 
-/// What a caller can choose about one run.
+/// Options of one run.
 #[derive(Debug, Clone, Default)]
 pub struct InstallOptions {
     /// Undo this run if it fails.
@@ -25,7 +25,7 @@ pub struct InstallOptions {
     pub adopt: bool,
     /// Fields to take from other managers.
     pub take_fields: Vec<String>,
-    /// How long to wait for another run.
+    /// Time to wait for another run.
     pub lock_wait: Duration,
 }
 
@@ -77,7 +77,7 @@ impl Stopped {
 pub struct Session<'a> {
     /// The engine.
     pub engine: &'a Engine,
-    /// Who is told.
+    /// Receiver of steps and warnings.
     pub progress: &'a Arc<dyn Progress>,
     /// When it has to have ended.
     pub deadline: Instant,
@@ -128,7 +128,7 @@ impl<'a> Session<'a> {
     /// Starts writing a plan, or goes on with it after a part.
     ///
     /// # Errors
-    /// What the engine refuses.
+    /// Refusals of the engine.
     pub async fn begin(&mut self, plan: apply::Plan) -> Result<(), Stopped> {
         let outcome = match &mut self.run {
             Some(run) => run.extend(plan),
@@ -143,7 +143,7 @@ impl<'a> Session<'a> {
     /// `one_by_one`, each healthy before the next; what is new is healthy sooner when a stage starts together.
     ///
     /// # Errors
-    /// What the engine meets.
+    /// Errors of the engine.
     pub async fn stages(
         &mut self,
         planned: &[Planned],
@@ -194,7 +194,7 @@ impl<'a> Session<'a> {
     /// Applies the `wanted` objects of one stage; nothing where there is nothing to write.
     ///
     /// # Errors
-    /// What the engine meets.
+    /// Errors of the engine.
     pub async fn apply(&mut self, stage: u32, wanted: impl Fn(&ObjectRef) -> bool) -> Result<(), Stopped> {
         let stopped = self.stopped();
         match &mut self.run {
@@ -203,7 +203,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes way for what a set has become since its pods were made, by this run or one that was cut off, where none of
+    /// Makes way for what a set has become since its pods were made, by this run or one that was interrupted, where none of
     /// them works.
     async fn replace_broken(&self, workloads: &[ObjectRef]) -> Result<(), Stopped> {
         let applied = self.run.as_ref().map(Run::applied);
@@ -241,7 +241,7 @@ impl<'a> Session<'a> {
     /// Records what was applied and lets go of the lock.
     ///
     /// # Errors
-    /// What the engine meets.
+    /// Errors of the engine.
     pub async fn commit(&mut self) -> Result<(), Stopped> {
         if let Some(run) = self.run.take() {
             self.release.clone_from(&run.plan().release);

@@ -70,7 +70,7 @@ mod tests {
         resources: Resources,
     }
 
-    /// What is wrong with the agent's, as `path code`, and what is said.
+    /// The problem with the agent's, as `path code`, and what is said.
     fn found(sets: &[&str]) -> (Vec<String>, String) {
         let mut builder = Chart::load(Kind::Agent, "v1.1".parse().unwrap()).unwrap().values();
         for set in sets {

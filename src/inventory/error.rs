@@ -30,7 +30,7 @@ pub enum Error {
     /// Another run took the lock while this one worked.
     #[error("the lock was lost to {}; nothing more was written", visible(holder))]
     LockLost {
-        /// Who has it now.
+        /// Its current holder.
         holder: String,
     },
     /// Another run changed the installation after the plan was made. Nothing of the plan was written.
@@ -43,7 +43,7 @@ pub enum Error {
         name: String,
         /// Its namespace.
         namespace: String,
-        /// What is wrong with it.
+        /// The problem with it.
         why: String,
     },
     /// The journal file on this machine cannot be written or read.
@@ -93,7 +93,7 @@ impl Error {
         }
     }
 
-    /// What to do next, when there is something.
+    /// The remedy, if there is one.
     pub fn remedy(&self) -> Option<Remedy> {
         Some(match self {
             Self::Request(error) => return error.remedy(),

@@ -1,4 +1,4 @@
-//! What a run has begun, with what undoes it: written before the write it describes.
+//! The journal of a run: each step with its undo, written before the write that it describes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::release::{Policy, Release};
 use crate::k8s::object::ObjectRef;
 
-/// What leads back to the state before a step.
+/// The undo of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "undo", rename_all = "kebab-case")]
 pub enum Undo {
@@ -67,7 +67,7 @@ pub struct JournalStep {
     pub object: ObjectRef,
     /// The version it is written in, which is the version of the undo.
     pub api_version: String,
-    /// What an uninstall does with the object.
+    /// Deletion policy of the object.
     #[serde(default)]
     pub policy: Policy,
     /// The uid that the object had before the step; empty where it was not there, or where an older version wrote the step.
@@ -110,7 +110,7 @@ pub struct Journal {
     pub started: String,
     /// The install uid, which the record may not have yet.
     pub install_uid: String,
-    /// True if this run, or a cut-off one that it continues, made the namespace.
+    /// True if this run, or an interrupted one that it continues, made the namespace.
     #[serde(default)]
     pub namespace_created: bool,
     /// Uids of the volume claims that were there before the stateful sets that the run made: their data is not its own.
@@ -159,7 +159,7 @@ impl Journal {
         self.steps.iter().find(|step| step.object == *object)
     }
 
-    /// Returns whether this run, or a cut-off one that it continues, made an object.
+    /// Returns whether this run, or an interrupted one that it continues, made an object.
     pub fn created(&self, object: &ObjectRef) -> bool {
         self.step(object).is_some_and(|step| step.undo == Undo::Delete)
     }

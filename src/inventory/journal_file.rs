@@ -57,7 +57,7 @@ impl LocalJournal {
 
     /// What a copy tells of the runs in it that were not closed; nothing where there is no file, or no step in it.
     ///
-    /// A line that was cut off in the middle was written for a step that was never made.
+    /// A line that was interrupted in the middle was written for a step that was never made.
     pub(crate) fn read(path: &Path) -> Result<Option<Journal>, Error> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -191,7 +191,7 @@ mod tests {
             assert_eq!(fs_err::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
             assert_eq!(fs_err::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
         }
-        // The copy is read as the cluster's journal, but for what is missing of Secrets; a line that was cut off is none.
+        // The copy is read as the cluster's journal, but for what is missing of Secrets; a line that was interrupted is none.
         file::append(&path).unwrap().write_all(b"{\"kind\": \"Conf").unwrap();
         let read = LocalJournal::read(&path).unwrap().unwrap();
         assert_eq!((read.install_uid.as_str(), read.steps.len(), read.namespace_created), ("u", 2, false));

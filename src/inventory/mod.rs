@@ -1,4 +1,4 @@
-//! What is remembered of an installation: whose objects they are, the record, the lock, and the journal of the run under way.
+//! The inventory of an installation: whose objects they are, the record, the lock, and the journal of the run under way.
 //!
 //! One Secret per installation, [`Owner::record_name`], holds all of it; a file on this machine repeats the journal.
 

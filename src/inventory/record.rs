@@ -1,4 +1,4 @@
-//! What the cluster remembers of an installation: one small Secret with record, journal and lock.
+//! The inventory store: one small Secret with record, journal and lock.
 //!
 //! The three are in one object so that each step is one request and "the journal is closed" and "the record is new"
 //! are the same write. The Secret is also the parent of the ApplySet. It never holds manifests, only former fields of
@@ -36,7 +36,7 @@ pub enum Phase {
     Removed,
 }
 
-/// How an object became ours.
+/// Origin of an owned object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -55,15 +55,15 @@ pub struct Item {
     pub object: ObjectRef,
     /// Its uid.
     pub uid: String,
-    /// How it became ours.
+    /// Its origin.
     pub origin: Origin,
-    /// What removing does with it.
+    /// Its deletion policy.
     #[serde(default, skip_serializing_if = "is_delete")]
     pub policy: Policy,
     /// A keyed digest of what was applied; empty where it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// How many fields of it were ours when it was applied; 0 where it is not known. Fewer now means that somebody took
+    /// Number of fields of it that were ours when it was applied; 0 where it is not known. Fewer now means that somebody took
     /// some: the manifest itself is not remembered.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fields: u32,
@@ -127,7 +127,7 @@ impl Record {
     }
 }
 
-/// Who holds the lock.
+/// Holder of the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The user's name on that host.
@@ -247,7 +247,7 @@ fn hash_into(value: &Value, hasher: &mut Sha256) {
 pub struct State {
     /// The last completed state; none before the first install is complete.
     pub record: Option<Record>,
-    /// What a run under way, or one that was cut off, has begun.
+    /// What a run under way, or one that was interrupted, has begun.
     pub journal: Option<Journal>,
     /// Who is at work.
     pub lock: Option<Lock>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What is installed: the caller's part of the record.
+/// The release: the caller's part of the record.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
@@ -24,7 +24,7 @@ pub struct Release {
     pub facts: BTreeMap<String, String>,
 }
 
-/// What removing the installation does with an object.
+/// Deletion policy of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {

@@ -25,19 +25,19 @@ use crate::k8s::request_error::RequestError;
 
 /// The most that record and journal may take, in bytes; the API server refuses Secrets from 1 MiB on.
 const LARGEST: usize = 1_000 * 1024;
-/// How long a lock lives without renewal.
+/// Time that a lock lives without renewal.
 const LOCK_LIFE: Duration = Duration::from_secs(30);
-/// How often it is renewed.
+/// Interval of its renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// How often a lock that is waited for is looked at.
+/// Interval at which a lock that is waited for is polled.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the last write of a run may take, even when its deadline has passed.
+/// Time that the last write of a run may take, even when its deadline has passed.
 const LAST_WORD: Duration = Duration::from_secs(30);
 
-/// How the lock is taken.
+/// Options of taking the lock.
 pub(crate) struct LockOptions<'a> {
-    /// How long to wait for another run's lock.
+    /// Time to wait for another run's lock.
     pub(crate) wait: Duration,
     /// Who the lock says is at work; each run puts a fresh nonce into it.
     pub(crate) holder: &'a Holder,

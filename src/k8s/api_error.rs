@@ -34,7 +34,7 @@ pub struct ApiError {
     pub causes: Vec<Cause>,
     /// What the server asked to wait.
     pub retry_after: Option<Duration>,
-    /// How often it was tried.
+    /// Number of tries so far.
     pub tries: u32,
 }
 

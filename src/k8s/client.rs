@@ -24,7 +24,7 @@ use crate::api::kinds::Kind;
 /// The field manager of every write, and the value of the label `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = "fleetctl";
 
-/// How long one request may take before it counts as lost.
+/// Time that one request may take before it counts as lost.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects a page of a list.
 const PAGE: u32 = 500;
@@ -81,7 +81,7 @@ pub struct Selection<'a> {
     pub metadata_only: bool,
 }
 
-/// How a PATCH with server-side apply is made.
+/// Options of a PATCH with server-side apply.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ApplyOptions {
     /// Takes fields from other managers instead of refusing.

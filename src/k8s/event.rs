@@ -1,4 +1,4 @@
-//! What happens while the engine works, as data for whoever shows it. Nothing here is printed.
+//! Events of the engine as data for whoever shows it. Nothing here is printed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::object::ObjectRef;
 
-/// What was done with one object.
+/// Action that was taken on one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Done {
@@ -36,7 +36,7 @@ pub enum Event {
     Object {
         /// Which.
         object: ObjectRef,
-        /// What was done.
+        /// Action that was taken.
         done: Done,
     },
     /// The server warned about an object (Pod Security, a deprecated version), or it or a field of it is left as it is.
@@ -71,14 +71,14 @@ pub enum Event {
     Retrying {
         /// The verb and path, without the query.
         request: String,
-        /// How often it was tried so far.
+        /// Number of tries so far.
         tries: u32,
         /// What the last try gave.
         error: String,
     },
     /// Another run holds the lock and is waited for, or a dead one's lock was taken over.
     Lock {
-        /// Who holds or held it.
+        /// Its holder.
         holder: String,
         /// True if it was taken over.
         taken_over: bool,
@@ -116,7 +116,7 @@ impl Event {
 pub struct Numbered {
     /// Counts up from 1 without a gap within one [`Events`].
     pub sequence: u64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }

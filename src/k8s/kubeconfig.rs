@@ -19,12 +19,12 @@ use crate::api::remedy::{Flag, Remedy};
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell, visible_list};
 
-/// How long a connection may take to come up.
+/// Time that a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may stay silent. Longer than a request of ours and than the life of a watch of ours.
+/// Time that a connection may stay silent. Longer than a request of ours and than the life of a watch of ours.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many requests may wait for a connection before senders have to.
+/// Number of requests that may wait for a connection before senders have to.
 const IN_FLIGHT: usize = 1024;
 
 /// Where to connect and as whom.
@@ -73,14 +73,14 @@ pub enum ClientError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The context that was asked for does not exist, or none is current.
     #[error("{} in {files}{}", missing(context.as_deref()), known(contexts))]
     Context {
-        /// What was asked for; none when no context is current.
+        /// The context that was asked for; none when no context is current.
         context: Option<String>,
         /// The files that were read.
         files: String,
@@ -94,7 +94,7 @@ pub enum ClientError {
         context: String,
         /// The files that were read.
         files: String,
-        /// What is wrong.
+        /// The problem.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -111,7 +111,7 @@ impl ClientError {
         }
     }
 
-    /// What to do next.
+    /// The remedy.
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::NoKubeconfig { .. } => "set KUBECONFIG to the file of your cluster".into(),

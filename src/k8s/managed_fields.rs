@@ -82,14 +82,14 @@ pub(crate) fn not_owned(manifest: &Value, fields: &Value) -> Vec<String> {
     missing
 }
 
-/// How many fields an entry covers: the leaves of its tree.
+/// Number of fields that an entry covers: the leaves of its tree.
 pub(crate) fn count(fields: &Value) -> u32 {
     let children: Vec<&Value> =
         fields.as_object().into_iter().flatten().filter(|(key, _)| *key != ".").map(|(_, child)| child).collect();
     if children.is_empty() { 1 } else { children.into_iter().map(count).sum() }
 }
 
-/// How many fields of an object are ours, with the replicas that whoever scales it has taken: a number that an autoscaler does
+/// Number of fields of an object that are ours, with the replicas that whoever scales it has taken: a number that an autoscaler does
 /// not make smaller.
 pub(crate) fn held(object: &Value) -> u32 {
     let fields = ours(object);
@@ -176,7 +176,7 @@ pub(crate) fn names_item(key: &str, item: &Value) -> bool {
     matched
 }
 
-/// What a manager applied: the part of a live object that its entry covers, with the object's identity.
+/// The fields that a manager applied: the part of a live object that its entry covers, with the object's identity.
 ///
 /// Applying the result again with the same manager changes nothing.
 pub(crate) fn extract(live: &Value, fields: &Value) -> Value {

@@ -14,7 +14,7 @@ use super::client::{Server, Written};
 use super::event::Event;
 use super::retry::Retries;
 
-/// What came of a request.
+/// Result of a request.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,

@@ -45,7 +45,7 @@ impl RequestError {
         }
     }
 
-    /// What to do next, when there is something.
+    /// The remedy, if there is one.
     pub fn remedy(&self) -> Option<Remedy> {
         let source = &self.source;
         Some(match &self.object {

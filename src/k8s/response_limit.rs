@@ -10,10 +10,10 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body;
 use tower::{BoxError, Layer, Service};
 
-/// How many bytes an answer may have. A fleet of a thousand clusters that report much stays well below.
+/// Number of bytes that an answer may have. A fleet of a thousand clusters that report much stays well below.
 const MAX_BYTES: usize = 128 << 20;
 
-/// An answer that was cut off.
+/// An answer that was interrupted.
 #[derive(Debug, thiserror::Error)]
 #[error("the server's answer has more than {} MiB", .0 >> 20)]
 struct TooLarge(usize);

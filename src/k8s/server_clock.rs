@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 /// Answers tell whole seconds: it may be this much later there than they say.
 const TOLD: SignedDuration = SignedDuration::from_secs(1);
 
-/// How far the server's clock is before ours, in milliseconds. Shared by all copies.
+/// Lead of the server's clock over ours, in milliseconds. Shared by all copies.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock(Arc<AtomicI64>);
 
@@ -53,7 +53,7 @@ pub(crate) mod tests {
         said(&jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&time).unwrap())
     }
 
-    /// How far the clock is before ours, in seconds.
+    /// Lead of the clock over ours, in seconds.
     fn before(clock: &Clock) -> i64 {
         clock.now().duration_since(Timestamp::now()).as_millis().div_euclid(1000).try_into().unwrap()
     }

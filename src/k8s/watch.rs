@@ -12,9 +12,9 @@ use super::client::{Selection, Server};
 use super::object::text;
 use crate::api::kinds::Kind;
 
-/// How long one watch lives before it is opened anew. Shorter than the read time-out of a connection.
+/// Time that one watch lives before it is opened anew. Shorter than the read time-out of a connection.
 const WATCH_SECONDS: u64 = 40;
-/// How often to list where watching is forbidden.
+/// Interval of lists where watching is forbidden.
 const POLL_EVERY: Duration = Duration::from_secs(2);
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_millis(500);

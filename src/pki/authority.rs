@@ -190,7 +190,7 @@ fn make(entry: &str, source: rcgen::Error) -> PkiError {
     PkiError::Make { entry: entry.to_owned(), source }
 }
 
-/// How long before now a certificate begins, for clocks that are a little behind.
+/// Time before now at which a certificate begins, for clocks that are a little behind.
 const CLOCK_ALLOWANCE: Duration = Duration::from_secs(5 * 60);
 
 /// First and last moment of a certificate made now.

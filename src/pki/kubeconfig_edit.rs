@@ -31,7 +31,7 @@ pub enum EditError {
     },
 }
 
-/// What became of a kubeconfig.
+/// Outcome of a kubeconfig.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edited {
     /// The whole text.

@@ -16,7 +16,7 @@ const DAY: u64 = 24 * 60 * 60;
 /// From how many days before its end a leaf is issued anew by an install.
 pub const RENEW_DAYS: u64 = 60;
 
-/// How long certificates live, and how long before its end a leaf is replaced.
+/// Validity of certificates, and the time before its end at which a leaf is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
     /// Life of an authority.

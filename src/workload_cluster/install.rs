@@ -1,10 +1,8 @@
 //! The install of an agent, from preflight to a registered cluster that is Ready; a second run changes only what differs.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams};
@@ -27,10 +25,11 @@ use crate::chart::Object;
 use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
 use crate::check::{self};
 use crate::install::diff::Comparison;
-use crate::install::failure::{Failure, FailureOutcome, ignoring_signals};
+use crate::install::drive::{InstallFailure, InstallSteps, drive};
+use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::fleet_home::Home;
 use crate::install::progress::{Progress, preview_adoption, record_lost};
-use crate::install::session::{InstallOptions, Session};
+use crate::install::session::{InstallOptions, Session, Stopped};
 use crate::k8s::ObjectRef;
 
 /// The identifier by which `--skip-preflight` leaves the probe out.
@@ -71,46 +70,8 @@ pub async fn install(
     let deadline = Instant::now() + options.timeout;
     let journal = place.home.agent_journal(&plan.name);
     let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, Some(journal), progress);
-    let mut interrupted = pin!(interrupted.fuse());
-    let mut waited = options.lock_wait.is_zero();
-    let (mut installer, error) = loop {
-        let mut installer = Installer::new(plan, client, place, options, Session::new(&engine, progress, deadline));
-        let outcome = tokio::select! {
-            outcome = installer.run() => outcome,
-            () = &mut interrupted => Err(InstallError::Interrupted),
-        };
-        match outcome {
-            Ok(installed) => return Ok(installed),
-            // Who was asked to wait for another run goes on from what that one left.
-            Err(InstallError::Engine(stopped)) if stopped.is_outdated() && !waited => waited = true,
-            Err(error) => break (installer, error),
-        }
-    };
-    let ending = async {
-        if installer.probing {
-            // Its life is limited, so a cluster that no longer answers gets rid of it, too.
-            let _ = probe::remove(client, plan.package.namespace.as_str()).await;
-        }
-        // What a probe refuses was made for it only moments ago, and nothing runs yet.
-        let rollback = options.rollback || matches!(error, InstallError::Probe(_));
-        if rollback && installer.registers && matches!(installer.session.is_recorded().await, Ok(false)) {
-            // The control plane's half of what this install did.
-            installer.session.undoing();
-            let left = leave(client, plan.package.namespace.as_str(), LEAVING).await;
-            if let Ok(Leave::Stays(why)) = left {
-                let there = remedy::Place::ControlPlane(Hub::access_to(place.hub));
-                let delete = Command::at(there, Action::DeleteCluster(plan.name.to_string()));
-                let advice = Remedy::new(format!("{why}; if the control plane has a Cluster {}: ", plan.name));
-                progress.advise(&advice.command(delete));
-            }
-        }
-        match installer.session.abort(rollback).await {
-            FailureOutcome::RolledBack if matches!(error, InstallError::Probe(_)) => FailureOutcome::NothingWritten,
-            aftermath => aftermath,
-        }
-    };
-    let aftermath = ignoring_signals(ending, interrupted).await;
-    Err(Failure { error, aftermath })
+    let new = |session| Installer::new(plan, client, place, options, session);
+    drive(&engine, options, progress, deadline, interrupted, new).await
 }
 
 /// What an install of `plan` would change, by reads and dry runs.
@@ -181,6 +142,68 @@ struct Prepared {
     hub: Option<Hub>,
 }
 
+impl InstallFailure for InstallError {
+    fn interrupted() -> Self {
+        Self::Interrupted
+    }
+
+    fn stopped(&self) -> Option<&Stopped> {
+        match self {
+            Self::Engine(stopped) => Some(stopped),
+            _ => None,
+        }
+    }
+}
+
+impl InstallSteps for Installer<'_> {
+    type Installed = Installed;
+    type Error = InstallError;
+
+    async fn run(&mut self) -> Result<Installed, InstallError> {
+        let Prepared { facts, rendered, objects, copied, whole, server, hub } = self.prepare().await?;
+        let unchanged = whole.is_noop();
+        let identity = Identity::new(self.client, self.namespace());
+        let before = identity.look().await?;
+        if !unchanged {
+            let first_writes = whole.steps.iter().any(|step| step.stage == FIRST_STAGE && step.action.writes());
+            self.session.step(&self.opening(&facts, copied && first_writes));
+            self.session.begin(whole).await?;
+            self.session.apply(FIRST_STAGE, |_| true).await?;
+            self.session.progress.done("");
+        }
+        self.stages(&rendered, &objects, facts.agents.is_empty(), &identity, &before).await?;
+        self.ready(&identity, facts.init().map(Init::hub).as_deref()).await?;
+        self.session.commit().await?;
+        Ok(Installed { unchanged, control_plane: hub, server })
+    }
+
+    async fn end(mut self, error: &InstallError) -> FailureOutcome {
+        if self.probing {
+            // Its life is limited, so a cluster that no longer answers gets rid of it, too.
+            let _ = probe::remove(self.client, self.namespace()).await;
+        }
+        // What a probe refuses was made for it only moments ago, and nothing runs yet.
+        let refused_by_probe = matches!(error, InstallError::Probe(_));
+        let rollback = self.options.rollback || refused_by_probe;
+        if rollback && self.registers && matches!(self.session.is_recorded().await, Ok(false)) {
+            // The control plane's half of what this install did.
+            self.session.undoing();
+            let left = leave(self.client, self.namespace(), LEAVING).await;
+            if let Ok(Leave::Stays(why)) = left {
+                let there = remedy::Place::ControlPlane(Hub::access_to(self.place.hub));
+                let name = &self.plan.name;
+                let delete = Command::at(there, Action::DeleteCluster(name.to_string()));
+                let advice = Remedy::new(format!("{why}; if the control plane has a Cluster {name}: "));
+                self.session.progress.advise(&advice.command(delete));
+            }
+        }
+        match self.session.abort(rollback).await {
+            FailureOutcome::RolledBack if refused_by_probe => FailureOutcome::NothingWritten,
+            outcome => outcome,
+        }
+    }
+}
+
 impl Installer<'_> {
     fn namespace(&self) -> &str {
         self.plan.package.namespace.as_str()
@@ -208,24 +231,6 @@ impl Installer<'_> {
         record_lost(self.session.progress.as_ref(), whole.found_by_labels());
         preview_adoption(self.session.progress.as_ref(), &whole.adopted);
         Ok(Prepared { facts, rendered, objects, copied, whole, server, hub: source.hub })
-    }
-
-    async fn run(&mut self) -> Result<Installed, InstallError> {
-        let Prepared { facts, rendered, objects, copied, whole, server, hub } = self.prepare().await?;
-        let unchanged = whole.is_noop();
-        let identity = Identity::new(self.client, self.namespace());
-        let before = identity.look().await?;
-        if !unchanged {
-            let first_writes = whole.steps.iter().any(|step| step.stage == FIRST_STAGE && step.action.writes());
-            self.session.step(&self.opening(&facts, copied && first_writes));
-            self.session.begin(whole).await?;
-            self.session.apply(FIRST_STAGE, |_| true).await?;
-            self.session.progress.done("");
-        }
-        self.stages(&rendered, &objects, facts.agents.is_empty(), &identity, &before).await?;
-        self.ready(&identity, facts.init().map(Init::hub).as_deref()).await?;
-        self.session.commit().await?;
-        Ok(Installed { unchanged, control_plane: hub, server })
     }
 
     fn opening(&self, facts: &WorkloadFacts, copies: bool) -> String {
@@ -372,7 +377,7 @@ impl Installer<'_> {
         Err(InstallError::Refused(refused))
     }
 
-    /// Takes back the request to leave of an uninstall that was cut off; the agent that heard it has to start anew.
+    /// Takes back the request to leave of an uninstall that was interrupted; the agent that heard it has to start anew.
     async fn stay(&self, identity: &Identity) -> Result<(), InstallError> {
         identity.ask_to_leave(false).await?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace());

@@ -15,9 +15,9 @@ use crate::inventory::{INSTALL_LABEL, OWNER_KIND_LABEL};
 
 /// Name of the pod.
 pub const POD: &str = "fleet-agent-probe";
-/// How long to wait for the pod, its image included.
+/// Time to wait for the pod, its image included.
 pub const LIMIT: Duration = Duration::from_secs(90);
-/// How long the pod may live, in seconds, whatever becomes of us.
+/// Time that the pod may live, in seconds, whatever becomes of us.
 const LIFE: i64 = 120;
 
 /// What came of a probe.
@@ -96,7 +96,7 @@ fn verdict(pod: &Pod) -> Option<Probed> {
 pub async fn run(client: &Client, deployment: &Value, limit: Duration) -> Result<Probed, kube::Error> {
     let namespace = deployment["metadata"]["namespace"].as_str().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    // One may be left of a run that was cut off.
+    // One may be left of a run that was interrupted.
     remove(client, namespace).await?;
     let object: Pod = serde_json::from_value(pod(deployment)).map_err(kube::Error::SerdeError)?;
     pods.create(&PostParams::default(), &object).await?;

@@ -47,7 +47,7 @@ pub fn rights(plan: &Plan) -> Result<Rights, Diagnostics> {
         Right::needed(Scope::Namespace, "", "secrets", &["get", "list", "watch", "patch"]),
         // Whether replicas that somebody has scaled are an autoscaler's.
         Right::optional(Scope::Namespace, "autoscaling", "horizontalpodautoscalers", &["list"]),
-        // The pod that tries the way, and the agent that an uninstall that was cut off has sent away.
+        // The pod that tries the way, and the agent that an uninstall that was interrupted has sent away.
         Right::needed(Scope::Namespace, "", "pods", &["create", "delete", "deletecollection", "list", "watch"]),
     ];
     Ok(Rights {

@@ -10,8 +10,8 @@ use fleetctl::apply::{Error, Planned, Removal};
 use fleetctl::k8s::{Event, ObjectRef};
 use serde_json::{Value, json};
 
-use super::hands::{bind, delete_wholly, edit, kubectl_made, made_by_kubectl};
-use super::kept::{CLAIM, applied, is_bound, wipe};
+use super::actors::{bind, delete_wholly, edit, kubectl_made, made_by_kubectl};
+use super::data_retention::{CLAIM, applied, is_bound, wipe};
 use super::kill::settled;
 use super::support::{Case, dump, kubeconfig, objects, release};
 

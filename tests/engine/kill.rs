@@ -8,7 +8,7 @@ use fleetctl::apply::{Error, Planned, Removal, Removed};
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 
-use super::hands::{bind, kubectl_made};
+use super::actors::{bind, kubectl_made};
 use super::support::{Case, dump, furnished, objects, release};
 
 /// Cases side by side. One API server and two cores are the limit.

@@ -8,7 +8,7 @@ use fleetctl::inventory::{INSTALL_LABEL, Phase, Policy};
 use fleetctl::k8s::{Event, ObjectRef};
 use serde_json::json;
 
-use super::hands::{bind, delete_wholly, edit, wait_for_claim};
+use super::actors::{bind, delete_wholly, edit, wait_for_claim};
 use super::support::{Case, dump, objects, release};
 
 #[tokio::test]

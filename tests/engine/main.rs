@@ -3,19 +3,19 @@
 //! The server stores, defaults, validates and collects as any other; only no pod ever runs. Each test has its own
 //! namespace and installation, so they run side by side. `FLEET_TEST_CLUSTER` names another cluster of the bed.
 
+mod actors;
 mod agent_rights;
+mod data_retention;
+mod foreign_objects;
 mod forged;
-mod given_back;
-mod hands;
-mod kept;
 mod kill;
 mod lifecycle;
-mod others;
+mod locking;
 mod rights;
+mod rollback;
 mod rollout;
 mod rules;
 mod sequences;
 mod support;
 mod traffic;
-mod turns;
 mod waiting;

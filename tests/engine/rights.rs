@@ -125,8 +125,8 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     sets.list(&kube::api::ListParams::default()).await.map_err(|e| chain(&e))?;
     let report = installed_status::look(client, &plan.name, &plan.package.namespace).await.report;
     let objects = report.judged.iter().find(|judged| judged.id == "objects").unwrap();
-    if !matches!(objects.verdict, fleetctl::check::Verdict::Passed(_)) {
-        return Err(format!("{:?}", objects.verdict));
+    if !matches!(objects.result, fleetctl::check::CheckResult::Passed(_)) {
+        return Err(format!("{:?}", objects.result));
     }
     // The claim of etcd follows its set a moment later, and is a part of what an uninstall may delete.
     let claims: kube::Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =

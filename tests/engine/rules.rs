@@ -8,7 +8,7 @@ use fleetctl::inventory;
 use fleetctl::k8s::{Done, Event, ObjectRef};
 use serde_json::{Value, json};
 
-use super::hands::{delete, edit, made_by_kubectl};
+use super::actors::{delete, edit, made_by_kubectl};
 use super::support::{Case, alone, dump, objects};
 
 #[tokio::test]

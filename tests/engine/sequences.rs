@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
-use super::hands::{delete, edit};
+use super::actors::{delete, edit};
 use super::kill::TOGETHER;
 use super::support::{Case, dump, objects, release};
 

@@ -10,7 +10,7 @@ use crate::support::{Ran, Site, eventually};
 
 #[test]
 fn the_operators_steps_register_a_cluster_and_an_uninstall_leaves_no_trace() {
-    let site = Site::on("host");
+    let site = Site::with("host", "member-1");
     site.install(&[]).succeeds();
     let member = Member::beside(&site, "member-1");
     let before = member.dump();
@@ -130,7 +130,7 @@ fn comes_back_where_it_was(site: &Site, member: &Member<'_>, pod: &str) {
 
 #[test]
 fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
-    let site = Site::on("host");
+    let site = Site::with("host", "member-1");
     site.install(&[]).succeeds();
     let member = Member::beside(&site, "member-1");
     let before = member.dump();
@@ -149,7 +149,7 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
     member.copy_secret(|secret| rewrite(secret, |text| text.replace("token:", "tokken:")));
     member.install(&[]).fails(3, &["cannot be used", "copy it again"]);
     member.kubectl(&["delete", "namespace", "fleet"]);
-    let host = site.bed.node_ip("host").unwrap();
+    let host = site.bed.node_ip(site.cluster).unwrap();
     member.copy_secret_to_a_closed_port();
     let with_secret = member.dump();
     member.install(&[]).fails(3, &["not reached from inside the workload cluster", "TCP", &format!("{host}:9")]);
@@ -204,7 +204,7 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
 
 #[test]
 fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_back() {
-    let site = Site::on("new");
+    let site = Site::with("new", "member-2");
     site.install(&["--version", "v1.1", "--set", "scheduler.registration=Manual"]).succeeds();
     let member = Member::beside(&site, "member-2");
     let before = member.dump();
@@ -335,7 +335,7 @@ fn two_agents<'s>(site: &'s Site, member: &'s Member<'s>) -> impl Fn(&[&str]) ->
 
 #[test]
 fn two_agents_of_one_cluster_are_ready_together() {
-    let site = Site::on("new");
+    let site = Site::with("new", "member-2");
     let member = Member::beside(&site, "member-2");
     two_agents(&site, &member)(&[]).succeeds();
     let ready = "jsonpath={.items[*].status.readyReplicas}";
@@ -349,7 +349,7 @@ mod exhaustive {
 
     #[test]
     fn a_rollback_takes_back_what_connects_and_does_not_become_ready() {
-        let site = Site::on("new");
+        let site = Site::with("new", "member-2");
         let member = Member::beside(&site, "member-2");
         let install = two_agents(&site, &member);
         install(&[]).succeeds();

@@ -72,7 +72,7 @@ fn page(file: &str) -> String {
 
 #[test]
 fn the_operator_workflow_leads_from_the_decision_to_the_removal() {
-    let site = Site::on("new");
+    let site = Site::with("new", "member-2");
     let _member = Member::beside(&site, "member-2");
     let before = site.dump();
     let scripts = scripts(&page("docs/operator-workflow.md"));
@@ -83,7 +83,7 @@ fn the_operator_workflow_leads_from_the_decision_to_the_removal() {
 
 #[test]
 fn the_example_places_a_workload_and_leaves_nothing_in_its_cluster() {
-    let site = Site::on("host");
+    let site = Site::with("host", "member-1");
     let member = Member::beside(&site, "member-1");
     site.install(&[]).succeeds();
     member.install(&["--control-plane", "demo"]).succeeds();
@@ -98,8 +98,9 @@ fn the_example_places_a_workload_and_leaves_nothing_in_its_cluster() {
     assert!(scripts.len() >= 6, "{scripts:#?}");
     let removal = scripts.pop().unwrap();
     assert!(removal.contains("delete -f shop.yaml"), "{removal}");
-    let merge = "fleetctl kubeconfig demo --context host --merge\n".to_owned();
-    follow(&site, &["host", "member-1"], &[&[merge.clone()], &scripts[..]].concat(), &[]);
+    let merge = format!("fleetctl kubeconfig demo --context {} --merge\n", site.cluster);
+    let clusters = [site.cluster, "member-1"];
+    follow(&site, &clusters, &[std::slice::from_ref(&merge), &scripts[..]].concat(), &[]);
     let pods = member.kubectl(&["-n", "shop", "get", "pods", "-o", "jsonpath={.items[*].status.phase}"]);
     assert_eq!(pods.split_whitespace().collect::<Vec<_>>(), ["Running"; 4], "they run in the workload cluster");
     member.uninstall(&[]).fails(6, &["Deployment shop/web", "--drain", "--keep-workloads"]);
@@ -111,15 +112,10 @@ fn the_example_places_a_workload_and_leaves_nothing_in_its_cluster() {
         let why = member.fleetctl(&["why", "deployment/web", "-n", "shop", "--context", "demo"]);
         why.code == Some(0) && why.stdout.contains("Deployment shop/web is placed on member-1")
     });
-    follow(
-        &site,
-        &["host", "member-1"],
-        &["fleetctl kubeconfig demo --context host --merge\n".to_owned(), removal],
-        &[],
-    );
+    follow(&site, &clusters, &[merge.clone(), removal], &[]);
     member.assert_same_as(&before);
 
-    follow(&site, &["host", "member-1"], &[&[merge], &scripts[..]].concat(), &[]);
+    follow(&site, &clusters, &[&[merge], &scripts[..]].concat(), &[]);
     let kept = member.uninstall(&["--keep-workloads"]);
     assert!(kept.succeeds().contains("Running on, managed by nobody:"), "{kept:?}");
     let pods = member.kubectl(&["-n", "shop", "get", "pods", "-o", "jsonpath={.items[*].status.phase}"]);
@@ -145,7 +141,7 @@ mod exhaustive {
 
     #[test]
     fn the_lines_of_the_readme_register_a_cluster() {
-        let site = Site::on("host");
+        let site = Site::with("host", "member-1");
         let _member = Member::beside(&site, "member-1");
         let page = page("README.md");
         let (_, own) = page.split_once("## Use it on a cluster of your own").unwrap();
@@ -155,7 +151,7 @@ mod exhaustive {
         assert!(block.starts_with("fleetctl install control-plane"), "{block}");
         let leave =
             "fleetctl uninstall agent west --context member-1\nfleetctl uninstall control-plane demo --delete-data\n";
-        let names = [("HOSTING-CONTEXT", "host"), ("WORKLOAD-CONTEXT", "member-1")];
-        follow(&site, &["host", "member-1"], &[block, leave.to_owned()], &names);
+        let names = [("HOSTING-CONTEXT", site.cluster), ("WORKLOAD-CONTEXT", "member-1")];
+        follow(&site, &[site.cluster, "member-1"], &[block, leave.to_owned()], &names);
     }
 }

@@ -45,7 +45,7 @@ fn tells(ran: &Ran, cause: &str) {
 #[test]
 fn no_storage_class() {
     let site = Site::on("host");
-    site.bed.remove_storage_class("host").unwrap();
+    site.bed.remove_storage_class(site.cluster).unwrap();
     named(&site, &["--skip-preflight", "storage"], "no-default-storage-class");
 }
 
@@ -64,7 +64,7 @@ fn a_bad_image() {
 
 #[test]
 fn a_bad_pull_secret() {
-    let site = Site::on("host");
+    let site = Site::alone();
     let _open = Mend(|| site.bed.unlock_registry().unwrap());
     site.bed.lock_registry().unwrap();
     // A tag that no node has, so that it has to be pulled.
@@ -75,7 +75,7 @@ fn a_bad_pull_secret() {
 fn a_full_quota() {
     let site = Site::on("host");
     site.kubectl(&["create", "namespace", "fleet"]);
-    site.bed.fill_quota("host", "fleet", &["pods"]).unwrap();
+    site.bed.fill_quota(site.cluster, "fleet", &["pods"]).unwrap();
     site.install(&[]).fails(3, &["quota"]);
     named(&site, &["--skip-preflight", "quota,pod-security"], "quota-exceeded");
     site.kubectl(&["delete", "namespace", "fleet"]);
@@ -113,7 +113,7 @@ fn with_certificate(site: &Site, make: impl FnOnce(&Files) -> (String, pki::Secr
     let child = command.stdin(Stdio::null()).spawn().unwrap();
     eventually("the StatefulSet etcd", || {
         site.bed
-            .kubectl("host", &["-n", "fleet", "get", "statefulset", "etcd", "--ignore-not-found", "-o", "name"])
+            .kubectl(site.cluster, &["-n", "fleet", "get", "statefulset", "etcd", "--ignore-not-found", "-o", "name"])
             .is_ok_and(|found| !found.is_empty())
     });
     let mut kept = Files::new();
@@ -212,8 +212,8 @@ fn too_little_memory() {
 #[test]
 fn a_node_that_is_stopped() {
     let site = Site::on("host");
-    site.bed.stop("host", "kubelet").unwrap();
-    let _up = Mend(|| site.bed.restart("host", "kubelet").unwrap());
+    site.bed.stop(site.cluster, "kubelet").unwrap();
+    let _up = Mend(|| site.bed.restart(site.cluster, "kubelet").unwrap());
     eventually("the node's absence", || {
         !site
             .kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].status.conditions[?(@.type==\"Ready\")].status}"])

@@ -37,7 +37,7 @@ fn what_is_killed_after_a_write_is_gone_on_with_undone_or_removed() {
     let mut random = StdRng::seed_from_u64(seed);
     let mut place = |writes: usize| random.random_range(1..=writes);
 
-    let proxy = Proxy::start(site.bed, "host").unwrap();
+    let proxy = Proxy::start(site.bed, site.cluster).unwrap();
     let mut whole = site.command(&["install", "cp", "demo"]);
     whole.env("KUBECONFIG", proxy.kubeconfig());
     site.finish(whole).succeeds();

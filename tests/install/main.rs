@@ -1,7 +1,7 @@
 //! What a user sees of installing, checking and removing a control plane, on real clusters.
 //!
-//! The tests share the clusters `host`, `new`, `member-1` and `member-2`, so they run one after another; each begins and ends with a clean
-//! cluster.
+//! The tests share the clusters `host`, `host-2`, `new`, `member-1` and `member-2`. Those of one cluster run one after another,
+//! the others side by side; each begins and ends with a clean cluster. `--show-output` tells how long each command took.
 
 mod agents;
 mod documentation;
@@ -9,7 +9,7 @@ mod exposure;
 mod failing;
 mod faults;
 mod killed;
-mod life;
+mod lifecycle;
 mod limited;
 mod member;
 mod shells;

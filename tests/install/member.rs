@@ -20,9 +20,9 @@ pub(crate) struct Member<'s> {
 }
 
 impl<'s> Member<'s> {
-    /// A running cluster without any trace of an agent.
+    /// The workload cluster of a site that was made [with](Site::with) it, without any trace of an agent.
     pub(crate) fn beside(site: &'s Site, name: &'static str) -> Self {
-        site.bed.up(&[name]).unwrap();
+        assert!(site.has(name), "{name} may be another test's");
         let member = Self { site, name };
         member.clean();
         member

@@ -16,7 +16,7 @@ use crate::support::{Site, eventually};
 #[test]
 fn row_1_an_api_server_that_does_not_start_is_traced_to_storage_and_the_remedy_works() {
     let site = Site::on("host");
-    site.bed.remove_storage_class("host").unwrap();
+    site.bed.remove_storage_class(site.cluster).unwrap();
     let before = site.dump();
     let refused = site.install(&[]);
     refused.fails(3, &["StorageClass", "storage provisioner", "--skip-preflight storage"]);
@@ -52,7 +52,7 @@ fn row_1_an_api_server_that_does_not_start_is_traced_to_storage_and_the_remedy_w
     }
 
     // The specification's remedy, as written: a class, uninstall, install.
-    site.bed.restore_storage_class("host").unwrap();
+    site.bed.restore_storage_class(site.cluster).unwrap();
     site.fleetctl(&["uninstall", "control-plane", "demo"]).succeeds();
     site.install(&[]).succeeds();
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
@@ -63,7 +63,7 @@ fn row_1_an_api_server_that_does_not_start_is_traced_to_storage_and_the_remedy_w
 #[test]
 fn row_1_where_all_was_begun_at_once_the_api_server_crashes_and_the_cause_is_told_all_the_same() {
     let site = Site::on("host");
-    site.bed.remove_storage_class("host").unwrap();
+    site.bed.remove_storage_class(site.cluster).unwrap();
     site.apply(site.manifests().succeeds());
     eventually("the listing of the specification", || {
         let pods = site.kubectl(&["-n", "fleet", "get", "pods", "--no-headers"]);
@@ -90,12 +90,12 @@ fn row_1_where_all_was_begun_at_once_the_api_server_crashes_and_the_cause_is_tol
 
 #[test]
 fn row_2_the_agents_log_names_the_reason_why_its_cluster_is_not_listed() {
-    let site = Site::on("host");
+    let site = Site::with("host", "member-1");
     site.install(&[]).succeeds();
     let member = Member::beside(&site, "member-1");
     member.copy_secret_to_a_closed_port();
     // Seen before the install; who goes on all the same has an agent that cannot register.
-    let address = format!("{}:9", site.bed.node_ip("host").unwrap());
+    let address = format!("{}:9", site.bed.node_ip(site.cluster).unwrap());
     let probed = member.fleetctl(&["install", "agent", member.name, "--context", member.name]);
     probed.fails(3, &["not reached from inside the workload cluster", &address]);
     let skipped =
@@ -142,9 +142,9 @@ impl Drop for ManagedNode<'_> {
 
 #[test]
 fn row_4_an_autopilot_mode_cluster_is_refused_for_both_kinds_of_install() {
-    let site = Site::on("host");
+    let site = Site::with("host", "member-1");
     let before = site.dump();
-    let node = ManagedNode::in_cluster(&site, "host");
+    let node = ManagedNode::in_cluster(&site, site.cluster);
     let said =
         ["autopilot mode (node gk3-pool-1)", "(autopilot)", "whose nodes are yours to manage", "nothing was written"];
     site.install(&[]).fails(3, &said);

@@ -6,17 +6,17 @@ use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bed::Bed;
+use bed::{Bed, Turn, Turns};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The tests change the same clusters: one at a time, whatever the number of test threads.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Tests that change the same cluster run one after another, whatever the number of test threads.
+static TURNS: Turns = Turns::new();
 
 /// The bed with the images of this project in its registry.
 pub(crate) fn bed() -> &'static Bed {
@@ -36,7 +36,7 @@ pub(crate) struct Site {
     pub(crate) kubeconfig: PathBuf,
     home: TempDir,
     outputs: Mutex<String>,
-    _alone: MutexGuard<'static, ()>,
+    turn: Turn,
 }
 
 /// What a run printed and how it ended.
@@ -76,18 +76,40 @@ impl Ran {
 }
 
 impl Site {
-    /// A running cluster without any trace of an earlier test.
+    /// A running cluster without any trace of an earlier test. `host` stands for either of two that are the same.
     pub(crate) fn on(cluster: &'static str) -> Self {
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::of(match cluster {
+            "host" => TURNS.take(&[&["host-2"], &["host"]]),
+            "new" => TURNS.take(&[&["new"]]),
+            other => panic!("no control plane is installed in {other}"),
+        })
+    }
+
+    /// The same with a workload cluster, which is to be had by [`Member::beside`](crate::member::Member::beside).
+    pub(crate) fn with(cluster: &'static str, member: &'static str) -> Self {
+        Self::of(match (cluster, member) {
+            ("host", "member-1") => TURNS.take(&[&["host", "member-1"], &["host-2", "member-1"]]),
+            ("new", "member-2") => TURNS.take(&[&["new", "member-2"]]),
+            other => panic!("no test has {other:?}"),
+        })
+    }
+
+    /// `host`, for a test that changes what all clusters share: the registry.
+    pub(crate) fn alone() -> Self {
+        Self::of(TURNS.take(&[&["host", "host-2", "new", "member-1", "member-2"]]))
+    }
+
+    fn of(turn: Turn) -> Self {
         let bed = bed();
-        bed.up(&[cluster]).unwrap();
+        bed.up(turn.clusters).unwrap();
+        let cluster = turn.clusters[0];
         let site = Self {
             bed,
             cluster,
             kubeconfig: bed.kubeconfig(cluster).unwrap(),
             home: TempDir::new().unwrap(),
             outputs: Mutex::new(String::new()),
-            _alone: alone,
+            turn,
         };
         site.clean();
         site
@@ -95,6 +117,7 @@ impl Site {
 
     /// Takes away what a test that failed half-way may have left: deleting the namespace takes its content along.
     fn clean(&self) {
+        let began = Instant::now();
         let _ = self.bed.kubectl(self.cluster, &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"]);
         let _ = self.bed.restore_storage_class(self.cluster);
         // The provisioner makes and removes volumes by pods of its own, also after the claim has gone.
@@ -104,6 +127,12 @@ impl Site {
             none(&["get", "persistentvolumes", "-o", "name"], "persistentvolume/")
                 && none(&["-n", "local-path-storage", "get", "pods", "-o", "name"], "helper-pod")
         });
+        took(began.elapsed(), &format!("cleaning {}", self.cluster));
+    }
+
+    /// Whether the test has this cluster for itself.
+    pub(crate) fn has(&self, cluster: &str) -> bool {
+        self.turn.clusters.contains(&cluster)
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -154,6 +183,7 @@ impl Site {
     pub(crate) fn finish(&self, mut command: Command) -> Ran {
         let began = Instant::now();
         let ran = Ran::of(command.output().unwrap(), began);
+        took(ran.took, &format!("{command:?}"));
         let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
         outputs.push_str(&ran.stdout);
         outputs.push_str(&ran.stderr);
@@ -289,26 +319,34 @@ fn secret_lines(text: &str) -> Vec<String> {
     lines
 }
 
+/// Notes what a test has done, and how long it took: shown where it fails, or with `--show-output`.
+#[expect(clippy::print_stdout, reason = "the test's own output, which is captured")]
+fn took(took: Duration, what: &str) {
+    println!("{:>6.1} s  {}", took.as_secs_f64(), what.rsplit(r#"/fleetctl""#).next().unwrap_or(what));
+}
+
 /// Waits for a condition, generously, and says what was waited for.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(180);
+    let began = Instant::now();
     while !holds() {
-        assert!(Instant::now() < end, "{what} did not come true");
+        assert!(began.elapsed() < Duration::from_secs(180), "{what} did not come true");
         std::thread::sleep(Duration::from_millis(250));
     }
+    took(began.elapsed(), what);
 }
 
 /// Asserts that a cluster is what it was, once what ends in its own time has ended: pods, namespaces, volumes.
 #[track_caller]
 pub(crate) fn assert_becomes(before: &BTreeMap<String, Value>, now: impl Fn() -> BTreeMap<String, Value>) {
-    let end = Instant::now() + Duration::from_secs(120);
+    let began = Instant::now();
     loop {
         let differences = bed::differences(before, &now());
         if differences.is_empty() {
+            took(began.elapsed(), "the same as before");
             return;
         }
-        assert!(Instant::now() < end, "{differences:#?}");
+        assert!(began.elapsed() < Duration::from_secs(120), "{differences:#?}");
         std::thread::sleep(Duration::from_millis(500));
     }
 }

@@ -146,6 +146,9 @@ struct Trial {
     namespaces: Vec<String>,
     /// Names that a rule might let through.
     names: Vec<String>,
+    /// Whether reviews ask about each of them everywhere, rather than about one after another. The rules that bind the
+    /// credential, which are all read, are the only ones by which a name could make a difference.
+    all_names: bool,
     served: Vec<Served>,
 }
 
@@ -186,7 +189,14 @@ impl Trial {
         for (group, plural, sub, namespaced, verb) in served.chain(rights) {
             let places = self.namespaces.iter().filter(|_| namespaced).map(String::as_str);
             for namespace in places.chain([""]) {
-                for name in std::iter::once(None).chain(self.names.iter().map(|name| Some(name.as_str()))) {
+                let title = title(group, plural, sub);
+                let named = |name: &str| {
+                    self.grants.iter().any(|grant| grant.title == title && grant.name.as_deref() == Some(name))
+                };
+                let turn = questions.len() % self.names.len();
+                let asked = |(index, name): &(usize, &str)| self.all_names || *index == turn || named(name);
+                let names = self.names.iter().map(String::as_str).enumerate().filter(asked);
+                for name in std::iter::once(None).chain(names.map(|(_, name)| Some(name))) {
                     questions.push((group, plural, sub, namespace, name, verb));
                 }
             }
@@ -382,8 +392,7 @@ async fn token_secret(admin: &Client) -> String {
     found.into_iter().find(|name| name.starts_with("bootstrap-token-")).expect("the scheduler made one")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_may_do_nothing_beyond_its_own_namespace_and_its_own_cluster() {
+async fn an_agent(all_names: bool) {
     let stage = Stage::hub().await;
     let control_plane = ControlPlane::start(&stage, "").await;
     let (a, b) = (Applicant::new(&fresh("iso-a")), Applicant::new(&fresh("iso-b")));
@@ -397,6 +406,7 @@ async fn an_agent_may_do_nothing_beyond_its_own_namespace_and_its_own_cluster() 
         grants: members(&a.name),
         namespaces: [&own, &other, "kube-system", "fleet", "default"].map(ToString::to_string).into(),
         names: names.map(|name: &str| name.to_owned()).into(),
+        all_names,
         served: served(&admin).await,
         admin,
     };
@@ -416,8 +426,7 @@ async fn an_agent_may_do_nothing_beyond_its_own_namespace_and_its_own_cluster() 
     assert_ne!(patched.spec.region, "mine", "no spec by status");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_init_token_may_do_nothing_but_ask() {
+async fn an_init_token(all_names: bool) {
     let stage = Stage::hub().await;
     let control_plane = ControlPlane::start(&stage, "").await;
     let member = Applicant::new(&fresh("iso-c"));
@@ -430,14 +439,14 @@ async fn an_init_token_may_do_nothing_but_ask() {
             .map(ToString::to_string)
             .into(),
         names: vec![member.name.clone(), INIT_SECRET.to_owned(), token_secret(&admin).await],
+        all_names,
         served: served(&admin).await,
         admin,
     };
     trial.run().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_whose_rights_were_revoked_may_do_nothing_at_all() {
+async fn a_certificate_without_rights(all_names: bool) {
     let stage = Stage::hub().await;
     let control_plane = ControlPlane::start(&stage, "").await;
     let init = &control_plane.init;
@@ -478,6 +487,7 @@ async fn a_certificate_whose_rights_were_revoked_may_do_nothing_at_all() {
             grants: everybodys(),
             namespaces: [&own, "kube-system", "fleet"].map(ToString::to_string).into(),
             names: vec![applicant.name.clone(), format!("fleet:agent:{}", applicant.name), "fleet-agent".to_owned()],
+            all_names,
             served: served.clone(),
             admin: admin.clone(),
         };
@@ -493,4 +503,30 @@ async fn until_refused(client: &Client, name: &str) {
         async || matches!(clusters.get(name).await, Err(kube::Error::Api(status)) if status.code == 403),
     )
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_may_do_nothing_beyond_its_own_namespace_and_its_own_cluster() {
+    an_agent(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_init_token_may_do_nothing_but_ask() {
+    an_init_token(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_whose_rights_were_revoked_may_do_nothing_at_all() {
+    a_certificate_without_rights(false).await;
+}
+
+mod exhaustive {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_name_makes_a_difference_to_what_a_credential_may_do() {
+        an_agent(true).await;
+        an_init_token(true).await;
+        a_certificate_without_rights(true).await;
+    }
 }

@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bed::{Turn, Turns};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::sync::watch;
 
-/// The cluster that plays the hub: the oldest that hosts the line.
-const HUB: &str = "api-old";
-/// The cluster that plays the workload cluster.
-const MEMBER: &str = "api";
+/// A cluster that plays the hub, of the oldest Kubernetes that hosts the line, and one that plays the workload cluster.
+/// A hub has one scheduler, and a workload cluster one agent: tests run side by side where there are several of both.
+const PAIRS: [&[&str]; 2] = [&["api-old-2", "api"], &["api-old-3", "api-2"]];
 
-static LOCK: Mutex<()> = Mutex::const_new(());
+static TURNS: Turns = Turns::new();
 
 /// One API server.
 pub(crate) struct Server {
@@ -55,49 +55,52 @@ pub(crate) async fn config_of(kubeconfig: Kubeconfig) -> Config {
     config
 }
 
-/// The clusters, for one test at a time.
+/// Clusters that one test has for itself.
 pub(crate) struct Stage {
     pub(crate) hub: Server,
     bed: bed::Bed,
-    _turn: MutexGuard<'static, ()>,
+    turn: Turn,
 }
 
 impl Stage {
     /// Waits for its turn and brings the hub up.
     pub(crate) async fn hub() -> Self {
-        let turn = LOCK.lock().await;
-        let bed = up(&[HUB]).await;
-        Self { hub: Server::of(&bed, HUB).await, bed, _turn: turn }
+        let turn = tokio::task::spawn_blocking(|| TURNS.take(&PAIRS)).await.expect("no panic");
+        let name = turn.clusters[0];
+        let bed = up(name).await;
+        Self { hub: Server::of(&bed, name).await, bed, turn }
     }
 
     /// The workload cluster, too.
     pub(crate) async fn member(&self) -> Server {
-        Server::of(&up(&[MEMBER]).await, MEMBER).await
+        let name = self.turn.clusters[1];
+        Server::of(&up(name).await, name).await
     }
-}
 
-impl Stage {
+    fn name(&self) -> &'static str {
+        self.turn.clusters[0]
+    }
     /// The kubectl of the hub's own version.
     pub(crate) fn kubectl(&self) -> PathBuf {
-        self.bed.kubectl_of(HUB).expect("it is built")
+        self.bed.kubectl_of(self.name()).expect("it is built")
     }
 
     /// The process of a component of the hub.
     pub(crate) fn pid(&self, component: &str) -> u32 {
-        self.bed.pid(HUB, component).expect("it runs").try_into().expect("a pid")
+        self.bed.pid(self.name(), component).expect("it runs").try_into().expect("a pid")
     }
 
     /// Does something to a component of the hub.
     pub(crate) async fn to_the_hub(&self, fault: impl FnOnce(&bed::Bed, &str) -> anyhow::Result<()> + Send + 'static) {
-        let bed = self.bed.clone();
-        tokio::task::spawn_blocking(move || fault(&bed, HUB)).await.expect("no panic").expect("the bed can do it");
+        let (bed, name) = (self.bed.clone(), self.name());
+        tokio::task::spawn_blocking(move || fault(&bed, name)).await.expect("no panic").expect("the bed can do it");
     }
 }
 
-async fn up(names: &'static [&'static str]) -> bed::Bed {
+async fn up(name: &'static str) -> bed::Bed {
     tokio::task::spawn_blocking(move || {
         let bed = bed::Bed::here().expect("the bed is readable");
-        bed.up(names).expect("the bed's clusters come up");
+        bed.up(&[name]).expect("the bed's clusters come up");
         bed
     })
     .await

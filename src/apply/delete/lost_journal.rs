@@ -17,7 +17,7 @@ use crate::k8s::client::Server;
 use crate::k8s::object::{ObjectRef, annotation, condition, is_terminating, number, text};
 
 impl Engine {
-    /// The copy on this machine of the journal of a run that was cut off, where the cluster has lost journal and record: it is
+    /// The copy on this machine of the journal of a run that was interrupted, where the cluster has lost journal and record: it is
     /// about this cluster if the namespace was made by the installation that it names.
     ///
     /// # Errors

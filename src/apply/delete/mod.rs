@@ -11,5 +11,6 @@ pub(super) mod recorded_release;
 pub(super) mod report;
 pub(super) mod rollback;
 pub(super) mod rollback_plan;
+mod undo_step;
 pub(super) mod uninstall;
 pub(super) mod wait_deleted;

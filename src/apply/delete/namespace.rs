@@ -15,14 +15,14 @@ use crate::k8s::discovery;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, list, text, uid};
 
-/// How many strangers in a namespace are named.
+/// Number of strangers in a namespace that are named.
 const NAMED: usize = 5;
 
 impl Engine {
     /// The owner's namespace, where it is there and an install of this owner has made it.
     ///
     /// # Errors
-    /// What the server refuses to read.
+    /// Reads that the server refuses.
     pub async fn made_namespace(&self) -> Result<Option<ObjectRef>, Error> {
         let kind = Kind::known("", "Namespace");
         let object = ObjectRef::new(&kind, None, &self.owner.namespace);

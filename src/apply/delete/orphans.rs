@@ -21,10 +21,10 @@ use crate::k8s::client::{Selection, Server};
 use crate::k8s::object::{ObjectRef, is_terminating, label, list, text, uid};
 use crate::k8s::{discovery, managed_fields};
 
-/// How long the garbage collector may take before what it should have collected counts as left over.
+/// Time that the garbage collector may take before what it should have collected counts as left over.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(20);
 
-/// How long a volume may take to go after its claim: a cloud detaches its disk first, which takes a minute and more.
+/// Time that a volume may take to go after its claim: a cloud detaches its disk first, which takes a minute and more.
 const RECLAIMED_WITHIN: Duration = Duration::from_secs(120);
 
 /// The volume that a claim names, and the uid by which the volume names the claim.
@@ -46,10 +46,10 @@ impl Volume {
     }
 }
 
-/// What a search of the whole cluster found.
+/// Result of a search of the whole cluster.
 #[derive(Debug, Default)]
 pub struct Searched {
-    /// What is left of this installation, sorted.
+    /// Orphaned objects of this installation, sorted.
     pub leftovers: Vec<Leftover>,
     /// The kinds or groups that did not answer.
     pub unsearched: Vec<String>,

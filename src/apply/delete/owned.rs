@@ -1,4 +1,4 @@
-//! What there is of an installation in the cluster: by its labels, its record and its journal.
+//! Objects of an installation in the cluster, found by its labels, its record and its journal.
 
 use std::collections::BTreeMap;
 
@@ -121,7 +121,7 @@ impl Engine {
     /// The volume claims of our workloads that hold data.
     ///
     /// # Errors
-    /// What the server refuses.
+    /// Refusals of the server.
     pub async fn data(&self) -> Result<Vec<ObjectRef>, Error> {
         let claims = self.claims(&self.server()).await?.into_iter();
         Ok(claims.filter(|claim| is_bound(&claim.live)).map(|claim| claim.object).collect())

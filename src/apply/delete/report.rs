@@ -13,17 +13,17 @@ pub struct Kept {
     pub why: String,
 }
 
-/// What a removal did.
+/// Result of a removal.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Removed {
     /// Nothing of the installation was found.
     pub nothing_found: bool,
-    /// What is gone.
+    /// Objects that were deleted.
     pub deleted: Vec<ObjectRef>,
-    /// What stays on purpose.
+    /// Objects that are retained.
     pub kept: Vec<Kept>,
-    /// What is there against all intent.
+    /// Objects that should have been deleted.
     pub leftovers: Vec<Leftover>,
     /// Kinds or groups that could not be searched.
     pub unsearched: Vec<String>,

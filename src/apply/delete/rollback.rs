@@ -3,56 +3,49 @@
 //! A journal out of a cluster is not believed (see [`super::journal_check`]): objects that grant rights or run programs are restored
 //! from the recorded release, and data is deleted only where this machine knows that the run made it.
 
-use std::borrow::Cow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-
 use super::found::Found;
-use super::journal_check::{self, FOREIGN, RECORDED, Source};
-use super::lost_journal::values_lost;
+use super::journal_check::Source;
 use super::owned::keeps_data;
 use super::owner_refs::claim_of;
 use super::recorded_release::Former;
 use super::report::Kept;
+use super::undo_step::StepOutcome;
 use super::wait_deleted::PendingDeletion;
-use crate::api::kinds::{Kind, split_api_version};
-use crate::apply::conflict::{self, Conflict};
+use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
-use crate::apply::object::bare;
 use crate::apply::plan::metadata_of;
 use crate::apply::run::Run;
 use crate::inventory;
-use crate::inventory::journal::{Journal, JournalStep, Theirs, Undo};
+use crate::inventory::journal::{Journal, JournalStep, Undo};
 use crate::inventory::journal_file::{LocalJournal, remove_file};
 use crate::inventory::owner::KEEP_ANNOTATION;
 use crate::inventory::record::State;
 use crate::inventory::release::Policy;
 use crate::inventory::store::{LockedStore, Store};
-use crate::k8s::client::{ApplyOptions, Server};
-use crate::k8s::event::{Done, Event};
-use crate::k8s::managed_fields;
-use crate::k8s::object::{ObjectRef, annotation, is_terminating, label, text, uid};
+use crate::k8s::client::Server;
+use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
 
-/// How long a rollback waits for what it deleted.
+/// Time that a rollback waits for what it deleted.
 const GONE_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a rollback did.
+/// Result of a rollback.
 #[derive(Debug, Default)]
 pub struct RolledBack {
-    /// What is as it was before, the last change first.
+    /// Objects that are as they were before, the last change first.
     pub undone: Vec<ObjectRef>,
-    /// What stays on purpose: data and keys, where nothing but a copy of the journal, or the cluster's, tells that they were
+    /// Objects that are retained: data and keys, where nothing but a copy of the journal, or the cluster's, tells that they were
     /// not there before; and objects that are not of this installation.
     pub kept: Vec<Kept>,
-    /// What could not be undone. The journal stays open while there is any.
+    /// Objects that could not be restored. The journal stays open while there is any.
     pub problems: Vec<Error>,
 }
 
 impl Run {
-    /// Undoes everything that this run, and a cut-off one that it continued, has done.
+    /// Undoes everything that this run, and an interrupted one that it continued, has done.
     ///
     /// # Errors
     /// When the record cannot be written; failures of single objects are in [`RolledBack::problems`].
@@ -70,7 +63,7 @@ impl Run {
 }
 
 impl Engine {
-    /// Undoes a run that was cut off. Without a journal there is nothing to undo but a namespace that we made and
+    /// Undoes a run that was interrupted. Without a journal there is nothing to undo but a namespace that we made and
     /// never got to use; the result is empty then.
     ///
     /// # Errors
@@ -202,12 +195,12 @@ impl Engine {
             let gone = self.wait_gone(server, std::mem::take(&mut undoing.pending), end).await;
             undoing.result.problems.extend(gone.err());
         }
-        let Undoing { mut result, made_again, .. } = undoing;
+        let Undoing { mut result, recreated, .. } = undoing;
         if !result.problems.is_empty() {
-            store.lock().await.finish(|state| note_uids(state, &made_again)).await?;
+            store.lock().await.finish(|state| note_uids(state, &recreated)).await?;
             return Ok(result);
         }
-        self.close(server, store, &journal, &state, &made_again, &mut result).await?;
+        self.close(server, store, &journal, &state, &recreated, &mut result).await?;
         Ok(result)
     }
 
@@ -239,15 +232,15 @@ impl Engine {
     ) -> Result<(), Error> {
         for step in steps {
             match self.undo_step(server, step, state, former).await {
-                Ok(Outcome::Stays(why)) => {
+                Ok(StepOutcome::Stays(why)) => {
                     undoing.result.kept.push(Kept { object: step.object.clone(), why: why.to_owned() });
                     continue;
                 }
                 // It was written down, and then not done.
-                Ok(Outcome::Nothing) => continue,
-                Ok(Outcome::Restored) => {}
-                Ok(Outcome::Deleted(gone)) => undoing.pending.push(gone),
-                Ok(Outcome::Recreated(uid)) => undoing.made_again.push((step.object.clone(), uid)),
+                Ok(StepOutcome::Nothing) => continue,
+                Ok(StepOutcome::Restored) => {}
+                Ok(StepOutcome::Deleted(gone)) => undoing.pending.push(gone),
+                Ok(StepOutcome::Recreated(uid)) => undoing.recreated.push((step.object.clone(), uid)),
                 Err(error @ Error::Inventory(inventory::Error::LockLost { .. })) => return Err(error),
                 Err(error) => {
                     undoing.result.problems.push(error);
@@ -330,7 +323,7 @@ impl Engine {
         store: &LockedStore,
         journal: &Journal,
         state: &State,
-        made_again: &[(ObjectRef, String)],
+        recreated: &[(ObjectRef, String)],
         result: &mut RolledBack,
     ) -> Result<(), Error> {
         let made_here = journal.namespace_created && state.record.is_none();
@@ -356,191 +349,10 @@ impl Engine {
         store
             .finish(|state| {
                 state.journal = None;
-                note_uids(state, made_again);
+                note_uids(state, recreated);
             })
             .await?;
         Ok(())
-    }
-
-    /// Undoes one step. `former` is the recorded release, for steps that are undone from it.
-    ///
-    /// # Errors
-    /// Whatever the server refuses; [`Error::NotRendered`] where the former state is to be had from the recorded release
-    /// only, and is not.
-    pub(crate) async fn undo_step(
-        &self,
-        server: &Server,
-        step: &JournalStep,
-        state: &State,
-        former: &Former,
-    ) -> Result<Outcome, Error> {
-        let target = &step.object;
-        let kind = server.kind_of(&step.api_version, &target.kind).await;
-        let kind = match kind {
-            Ok(kind) => kind,
-            // The definition of this kind was made by the same run and is gone with its objects.
-            Err(error) if error.is_not_found() => return Ok(Outcome::Nothing),
-            Err(error) => return Err(Error::on("find the kind of", target, error)),
-        };
-        let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
-        let live = live.map_err(|e| Error::on("read", target, e))?;
-        let source = step.source();
-        match (&step.undo, live) {
-            (undo, Some(_)) if source == Source::Journal && undo.is_without_values() => {
-                Err(Error::Input(values_lost(target)))
-            }
-            (_, Some(live)) if state.belies(step, uid(&live)) => Ok(Outcome::Stays(RECORDED)),
-            (Undo::Delete, Some(live)) if self.is_undoable(step, &live, state) => {
-                let uid = uid(&live).to_owned();
-                server.delete(&kind, target, &uid).await.map_err(|e| Error::on("delete", target, e))?;
-                self.events.send(Event::Object { object: target.clone(), done: Done::Deleted });
-                Ok(Outcome::Deleted(PendingDeletion { kind, object: target.clone(), uid }))
-            }
-            (Undo::Reapply { .. }, Some(live)) if !self.is_undoable(step, &live, state) => Ok(Outcome::Stays(FOREIGN)),
-            (Undo::Reapply { .. }, Some(live)) if source == Source::Release => {
-                let restored = self.reapply(server, &kind, target, former.of(target, Some(&live))?).await?;
-                Ok(Outcome::after(&live, &restored))
-            }
-            (Undo::Reapply { patch, theirs }, Some(live)) => {
-                let mut former = managed_fields::ours(&live)
-                    .map_or_else(|| identity(&live), |ours| managed_fields::extract(&live, ours));
-                managed_fields::merge(&mut former, patch);
-                if !step.witnessed && !self.owner.labelled(&former) {
-                    return Err(Error::Input(format!("{target} would lose the labels of this installation")));
-                }
-                // First, so that what is not ours to give back has an owner when we let go of it.
-                if let Some(Theirs { manager, patch }) = theirs {
-                    if step.witnessed {
-                        let merged = server.merge_as(manager, &kind, target, patch).await;
-                        merged.map_err(|e| Error::on("restore", target, e))?;
-                    } else {
-                        let message = "what others had set in fields of ours does not come back: only the journal in the \
-                                       cluster tells of it";
-                        self.events.send(Event::Warning { object: target.clone(), message: message.to_owned() });
-                    }
-                }
-                let restored = self.reapply(server, &kind, target, &former).await?;
-                Ok(Outcome::after(&live, &restored))
-            }
-            (Undo::Release { .. }, Some(live)) if !step.uid.is_empty() && step.uid != uid(&live) => {
-                Ok(Outcome::Nothing)
-            }
-            // What has no fields of ours was never taken over; who says so otherwise is not believed.
-            (Undo::Release { .. }, Some(live)) if !step.witnessed && managed_fields::ours(&live).is_none() => {
-                Ok(Outcome::Nothing)
-            }
-            // Without a uid it was made by others while the run was at work, and had no former fields.
-            (Undo::Release { patch, entries }, Some(live))
-                if step.witnessed || source == Source::Journal && !step.uid.is_empty() =>
-            {
-                self.give_back(server, &kind, target, &live, patch, entries).await?;
-                Ok(Outcome::Restored)
-            }
-            (Undo::Release { patch, .. }, Some(live)) => {
-                if patch.as_object().is_none_or(|patch| !patch.is_empty()) {
-                    let message = "its former fields do not come back: only the journal in the cluster tells of them";
-                    self.events.send(Event::Warning { object: target.clone(), message: message.to_owned() });
-                }
-                self.give_back(server, &kind, target, &live, &self.without_labels(&live), &[]).await?;
-                Ok(Outcome::Restored)
-            }
-            // It was to be deleted, and was not; or an undoing that was cut off has made it again.
-            (Undo::Recreate { manifest }, live)
-                if live.as_ref().is_none_or(|live| self.is_undoable(step, live, state) && !is_terminating(live)) =>
-            {
-                let manifest = if source == Source::Release { former.of(target, live.as_ref())? } else { manifest };
-                let made = self.reapply(server, &kind, target, manifest).await?;
-                Ok(Outcome::Recreated(uid(&made).to_owned()))
-            }
-            // It never came to be, is gone, or is somebody else's by now.
-            _ => Ok(Outcome::Nothing),
-        }
-    }
-
-    /// Returns whether a live object may be deleted or written to by this step. That of a journal out of a cluster has
-    /// no record beside it that says more: both lie in one Secret.
-    pub(crate) fn is_undoable(&self, step: &JournalStep, live: &Value, state: &State) -> bool {
-        if step.witnessed {
-            return self.is_ours(live, &step.object, state);
-        }
-        self.owner.labelled(live) && managed_fields::ours(live).is_some()
-    }
-
-    /// The merge patch that takes our labels off, where they are ours.
-    fn without_labels(&self, live: &Value) -> Value {
-        let labels = self.owner.labels().into_iter().filter(|(key, value)| label(live, key) == Some(value));
-        let nulls: serde_json::Map<String, Value> = labels.map(|(key, _)| (key.to_owned(), Value::Null)).collect();
-        json!({"metadata": {"labels": nulls}})
-    }
-
-    /// Gives back what was taken over: our fields go, and those of its former managers are as they were and theirs.
-    async fn give_back(
-        &self,
-        server: &Server,
-        kind: &Kind,
-        target: &ObjectRef,
-        live: &Value,
-        former: &Value,
-        entries: &[Value],
-    ) -> Result<(), Error> {
-        let restore = |error| Error::on("restore", target, error);
-        let patch = match server.apply(kind, &identity(live), ApplyOptions::default()).await {
-            Ok(_) => former.clone(),
-            // Some fields cannot be let go of, for no such object can be without them: the containers of a workload.
-            Err(error) if error.code == 422 && managed_fields::ours(live).is_some() => {
-                self.disown(server, kind, target).await?;
-                // Of a whole object it is known, too, what has to go.
-                let whole = former.get("kind").is_some();
-                if whole { managed_fields::merge_diff(&bare(live), former) } else { former.clone() }
-            }
-            Err(error) => return Err(restore(error)),
-        };
-        if patch.as_object().is_some_and(|map| !map.is_empty()) {
-            server.merge(kind, target, &patch).await.map_err(restore)?;
-        }
-        self.hand_over(server, kind, target, entries).await?;
-        self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
-        Ok(())
-    }
-
-    /// Applies what was ours before. What somebody changed by hand since is undone with it, as an install repairs it; the
-    /// replicas that an autoscaler holds by now are left to it.
-    async fn reapply(
-        &self,
-        server: &Server,
-        kind: &Kind,
-        target: &ObjectRef,
-        manifest: &Value,
-    ) -> Result<Value, Error> {
-        if !journal_check::names(manifest, kind, target) {
-            return Err(Error::Input(format!("what is to be restored of {target} names another object")));
-        }
-        let mut manifest = Cow::Borrowed(manifest);
-        let mut options = ApplyOptions::default();
-        let written = loop {
-            let error = match server.apply(kind, &manifest, options).await {
-                Ok(written) => break written,
-                Err(error) if error.is_conflict_with_manager() && !options.force => error,
-                Err(error) => return Err(Error::on("restore", target, error)),
-            };
-            let live = server.get(kind, target.namespace.as_deref(), &target.name).await.ok().flatten();
-            let conflicts = conflict::read(&error, target, &manifest, live.as_ref());
-            let (by_hand, others): (Vec<_>, Vec<_>) =
-                conflicts.into_iter().partition(|conflict| managed_fields::by_hand(&conflict.manager));
-            let scaled = |conflict: &Conflict| conflict.field == managed_fields::REPLICAS;
-            if others.is_empty() && !by_hand.is_empty() {
-                options.force = true;
-            } else if !others.is_empty() && others.iter().all(scaled) {
-                let spec = manifest.to_mut().get_mut("spec").and_then(Value::as_object_mut);
-                if spec.and_then(|spec| spec.remove("replicas")).is_none() {
-                    return Err(Error::Conflicts { conflicts: others });
-                }
-            } else {
-                return Err(Error::Conflicts { conflicts: others });
-            }
-        };
-        self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
-        Ok(written.object)
     }
 }
 
@@ -548,10 +360,10 @@ impl Engine {
 #[derive(Default)]
 struct Undoing {
     result: RolledBack,
-    /// What is deleted, and may not be gone yet.
+    /// Deleted objects that may still be there.
     pending: Vec<PendingDeletion>,
-    /// What was deleted before, with the uids that it has now.
-    made_again: Vec<(ObjectRef, String)>,
+    /// Recreated objects with their new uids.
+    recreated: Vec<(ObjectRef, String)>,
 }
 
 fn kept_data(object: ObjectRef) -> Kept {
@@ -560,41 +372,10 @@ fn kept_data(object: ObjectRef) -> Kept {
 }
 
 /// Has the record know objects by the uids that they have now.
-fn note_uids(state: &mut State, made_again: &[(ObjectRef, String)]) {
+fn note_uids(state: &mut State, recreated: &[(ObjectRef, String)]) {
     for item in state.record.iter_mut().flat_map(|record| record.inventory.iter_mut()) {
-        if let Some((_, uid)) = made_again.iter().find(|(object, _)| *object == item.object) {
+        if let Some((_, uid)) = recreated.iter().find(|(object, _)| *object == item.object) {
             item.uid.clone_from(uid);
         }
     }
-}
-
-/// What undoing a step left to do.
-pub(crate) enum Outcome {
-    /// There was nothing to undo.
-    Nothing,
-    /// It stays as it is, for this reason.
-    Stays(&'static str),
-    Restored,
-    Deleted(PendingDeletion),
-    Recreated(String),
-}
-
-impl Outcome {
-    /// What became of an object that was restored: nothing where the write changed nothing, because the step was written
-    /// down and never done, or undone before.
-    fn after(live: &Value, restored: &Value) -> Self {
-        let version = |object| text(object, "/metadata/resourceVersion").map(str::to_owned);
-        if version(restored) == version(live) { Self::Nothing } else { Self::Restored }
-    }
-}
-
-/// An object without a single field: applying it lets go of all of ours.
-fn identity(live: &Value) -> Value {
-    let (group, version) = split_api_version(text(live, "/apiVersion").unwrap_or_default());
-    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let mut metadata = json!({"name": text(live, "/metadata/name")});
-    if let Some(namespace) = text(live, "/metadata/namespace") {
-        metadata["namespace"] = namespace.into();
-    }
-    json!({"apiVersion": api_version, "kind": text(live, "/kind"), "metadata": metadata})
 }

@@ -1,4 +1,4 @@
-//! What an undo would do, by reads alone: shown before it is done.
+//! The plan of an undo, made by reads alone: shown before it is done.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::k8s::client::Server;
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, uid};
 
-/// What happens to an object.
+/// Action on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deed {
@@ -33,13 +33,13 @@ pub enum Deed {
 pub struct PlannedUndo {
     /// Which.
     pub object: ObjectRef,
-    /// What happens to it.
+    /// Action on it.
     pub deed: Deed,
     /// Where its former state is taken from; none where it is deleted.
     pub source: Option<Source>,
 }
 
-/// What an undo would do.
+/// The plan of an undo.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UndoPlan {
     /// The objects of the journal, the last change first.

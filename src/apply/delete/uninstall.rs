@@ -25,7 +25,7 @@ use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
 
-/// What to remove.
+/// Options of a removal.
 #[derive(Debug, Clone, Default)]
 pub struct Removal {
     /// Also what cannot be made again: volume claims, keys. Definitions of kinds stay even then.
@@ -50,7 +50,7 @@ struct Removing<'a> {
 }
 
 impl Engine {
-    /// What a removal would do, by reads alone: what would be deleted and what would stay.
+    /// The plan of a removal, made by reads alone: what would be deleted and what would stay.
     ///
     /// # Errors
     /// [`Error::MadeByOthers`], [`Error::JournalRefused`], or whatever the server refuses to read.
@@ -76,7 +76,7 @@ impl Engine {
 
     /// Removes the installation, waits until it is gone, and searches the cluster for left-overs.
     ///
-    /// Safe to repeat, and to go on with after it was cut off anywhere.
+    /// Safe to repeat, and to go on with after it was interrupted anywhere.
     ///
     /// # Errors
     /// [`Error::MadeByOthers`] when all there is was not made by us, [`Error::JournalRefused`] when no run of this owner can
@@ -185,7 +185,7 @@ impl Engine {
     ) -> Result<(Vec<Found>, Vec<PendingDeletion>), Error> {
         let Removing { server, removal, store, state, end, .. } = removing;
         let store = store.as_ref();
-        // What a cut-off run took over from others is given back, and is nothing of ours any more.
+        // What an interrupted run took over from others is given back, and is nothing of ours any more.
         for step in given_back(state) {
             self.undo_step(server, step, state, &Former::default()).await?;
         }
@@ -383,7 +383,7 @@ fn without_data(claims: Vec<Found>, delete_data: bool) -> (Vec<Found>, Vec<Found
     claims.into_iter().partition(|claim| delete_data || !keeps_data(&claim.live))
 }
 
-/// Returns whether a run that was cut off has taken the object over from others.
+/// Returns whether a run that was interrupted has taken the object over from others.
 fn taken(state: &State, object: &ObjectRef) -> bool {
     given_back(state).any(|step| step.object == *object)
 }

@@ -15,7 +15,7 @@ use crate::k8s::object::{ObjectRef, uid};
 
 /// After how long an object that is still there is explained.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(10);
-/// How often it is looked.
+/// Interval of the polls.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// An object whose deletion was asked for.

@@ -50,7 +50,7 @@ struct Learning<'s>(RefCell<Known<'s>>);
 
 struct Known<'s> {
     facts: HostingFacts,
-    /// Who is told.
+    /// Receiver of what is reported.
     seen: &'s mut dyn FnMut(&HostingFacts),
 }
 

@@ -3,24 +3,28 @@
 use super::{HOSTING, HealthFacts};
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
-use crate::check::{Check, Finding};
+use crate::check::{Check, CheckResult};
 
-fn component_check(facts: &HealthFacts, name: &str) -> Finding {
-    let Ok(components) = &facts.components else { return Finding::Unseen(HOSTING) };
+fn component_check(facts: &HealthFacts, name: &str) -> CheckResult {
+    let Ok(components) = &facts.components else { return CheckResult::Skipped(HOSTING) };
     match components.get(name) {
-        Some(component) if component.running() => Finding::Good(component.state()),
-        Some(component) => Finding::bad(component.state(), "see the causes below, or the events of its pods"),
-        None => Finding::bad("not looked at", "report this as a fault of the program"),
+        Some(component) if component.running() => CheckResult::Passed(component.state()),
+        Some(component) => CheckResult::failed(component.state(), "see the causes below, or the events of its pods"),
+        None => CheckResult::failed("not looked at", "report this as a fault of the program"),
     }
 }
 
-fn definition_check(facts: &HealthFacts, kind: &str) -> Finding {
+fn definition_check(facts: &HealthFacts, kind: &str) -> CheckResult {
     match &facts.inside {
-        Err(error) => Finding::bad(format!("unknown: {error}"), "see whether the API server is reachable from here"),
+        Err(error) => {
+            CheckResult::failed(format!("unknown: {error}"), "see whether the API server is reachable from here")
+        }
         Ok(inside) => match (inside.definitions.get(kind), &inside.bootstrap_trouble) {
-            (Some(true), _) => Finding::Good("installed".to_owned()),
-            (_, Some(trouble)) => Finding::bad(format!("not installed: {trouble}"), "see the log of fleet-scheduler"),
-            _ => Finding::bad("not installed", "see the log of fleet-scheduler, which installs it"),
+            (Some(true), _) => CheckResult::Passed("installed".to_owned()),
+            (_, Some(trouble)) => {
+                CheckResult::failed(format!("not installed: {trouble}"), "see the log of fleet-scheduler")
+            }
+            _ => CheckResult::failed("not installed", "see the log of fleet-scheduler, which installs it"),
         },
     }
 }
@@ -46,37 +50,37 @@ pub const CHECKS: [Check<HealthFacts>; 11] = [
     Check::advised("policies", "schedule policies", "fleet", &["definition-schedulepolicy"], policies),
 ];
 
-fn hosting(facts: &HealthFacts) -> Finding {
+fn hosting(facts: &HealthFacts) -> CheckResult {
     match &facts.components {
-        Ok(_) => Finding::Good("answers".to_owned()),
-        Err(why) => Finding::bad(
+        Ok(_) => CheckResult::Passed("answers".to_owned()),
+        Err(why) => CheckResult::failed(
             format!("not looked at: {why}"),
             Remedy::new("give ").flag(Flag::Context(None)).text(" of the hosting cluster"),
         ),
     }
 }
 
-fn init_secret(facts: &HealthFacts) -> Finding {
+fn init_secret(facts: &HealthFacts) -> CheckResult {
     let Some(server) = facts.inside.as_ref().ok().and_then(|inside| inside.init_secret.as_ref()) else {
         let remedy = "see the log of fleet-scheduler, which makes it";
-        return Finding::bad(format!("Secret {INIT_SECRET} is missing"), remedy);
+        return CheckResult::failed(format!("Secret {INIT_SECRET} is missing"), remedy);
     };
     match &facts.agents_call {
-        Some(wanted) if server != wanted => Finding::bad(
+        Some(wanted) if server != wanted => CheckResult::failed(
             format!("Secret {INIT_SECRET} leads to {server} still, and not to {wanted}"),
             "fleet-scheduler sees its new configuration within two minutes; after that, see its log",
         ),
-        _ => Finding::Good(format!("Secret {INIT_SECRET} is there")),
+        _ => CheckResult::Passed(format!("Secret {INIT_SECRET} is there")),
     }
 }
 
 /// How many clusters that are not ready are named.
 const NAMED: usize = 5;
 
-fn clusters(facts: &HealthFacts) -> Finding {
+fn clusters(facts: &HealthFacts) -> CheckResult {
     let members = facts.inside.as_ref().map(|inside| inside.members.as_slice()).unwrap_or_default();
     if members.is_empty() {
-        return Finding::bad(
+        return CheckResult::failed(
             "0 workload clusters connected",
             Remedy::new("register one with ")
                 .command(Command::at(Place::Context("CONTEXT"), Action::Install(Subject::Agent("NAME".to_owned())))),
@@ -84,27 +88,27 @@ fn clusters(facts: &HealthFacts) -> Finding {
     }
     let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
     if unready.is_empty() {
-        return Finding::Good(format!("{} connected and ready", members.len()));
+        return CheckResult::Passed(format!("{} connected and ready", members.len()));
     }
     let named: Vec<_> = unready.iter().take(NAMED).map(|m| format!("{} ({})", m.name, m.reason)).collect();
     let more = unready.len() - named.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Finding::bad(
+    CheckResult::failed(
         format!("{} of {} workload clusters not ready: {}{more}", unready.len(), members.len(), named.join(", ")),
         if more.is_empty() { Remedy::default() } else { Remedy::new("list all with ").flag(Flag::Wide).text("; ") }
             .text("read the agent's log there: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`"),
     )
 }
 
-fn policies(facts: &HealthFacts) -> Finding {
-    let Ok(inside) = &facts.inside else { return Finding::bad("not looked at", Remedy::default()) };
+fn policies(facts: &HealthFacts) -> CheckResult {
+    let Ok(inside) = &facts.inside else { return CheckResult::failed("not looked at", Remedy::default()) };
     let (policies, groups) = (inside.policies, &inside.groups);
     if !groups.unplaced.is_empty() {
         let reasons: Vec<String> = groups.unplaced.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         let count: usize = groups.unplaced.values().sum();
         let what =
             format!("{policies} defined; {count} of {} groups have no place: {}", groups.all, reasons.join(", "));
-        return Finding::bad(
+        return CheckResult::failed(
             what,
             Remedy::new("ask why with ")
                 .command(Command::at(Place::Context("CONTROL_PLANE"), Action::Why("KIND/NAME".to_owned())))
@@ -114,13 +118,13 @@ fn policies(facts: &HealthFacts) -> Finding {
         );
     }
     match (policies, groups.all) {
-        (0, 0) => Finding::bad(
+        (0, 0) => CheckResult::failed(
             "0 schedule policies defined",
             "without a SchedulePolicy, only objects with an annotation of their own are placed",
         ),
-        (n, 0) => Finding::Good(format!("{n} defined")),
-        (n, 1) => Finding::Good(format!("{n} defined, 1 group placed")),
-        (n, all) => Finding::Good(format!("{n} defined, {all} groups placed")),
+        (n, 0) => CheckResult::Passed(format!("{n} defined")),
+        (n, 1) => CheckResult::Passed(format!("{n} defined, 1 group placed")),
+        (n, all) => CheckResult::Passed(format!("{n} defined, {all} groups placed")),
     }
 }
 
@@ -128,7 +132,7 @@ fn policies(facts: &HealthFacts) -> Finding {
 pub(super) mod tests {
     use super::*;
     use crate::check::inside::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member, View};
-    use crate::check::{Judged, Verdict, run, unfit};
+    use crate::check::{CheckResult, Judged, run, unfit};
 
     fn healthy() -> HealthFacts {
         let running = Component { installed: true, wanted: 1, ready: 1, trouble: None };
@@ -195,7 +199,7 @@ pub(super) mod tests {
     #[test]
     fn a_healthy_control_plane_passes_every_check() {
         let report = run(&CHECKS, &healthy(), &[]);
-        assert!(report.judged.iter().all(|j| matches!(j.verdict, Verdict::Passed(_))), "{report:?}");
+        assert!(report.judged.iter().all(|j| matches!(j.result, CheckResult::Passed(_))), "{report:?}");
     }
 
     #[test]
@@ -262,9 +266,11 @@ pub(super) mod tests {
         let report = run(&CHECKS, &facts, &[]);
         assert_eq!((facts.view(), report.failures().count(), report.warnings().count()), (View::ControlPlane, 0, 1));
         let skipped: Vec<_> =
-            report.judged.iter().filter(|j| j.verdict == Verdict::Skipped(HOSTING)).map(|j| j.id).collect();
+            report.judged.iter().filter(|j| j.result == CheckResult::Skipped(HOSTING)).map(|j| j.id).collect();
         assert_eq!(skipped, ["apiserver", "controller-manager", "etcd", "scheduler"]);
-        assert!(report.judged.iter().any(|j| j.id == "definition-cluster" && matches!(j.verdict, Verdict::Passed(_))));
+        assert!(
+            report.judged.iter().any(|j| j.id == "definition-cluster" && matches!(j.result, CheckResult::Passed(_)))
+        );
     }
 
     #[test]
@@ -273,6 +279,6 @@ pub(super) mod tests {
         facts.inside = Err("connection refused".to_owned());
         let report = run(&CHECKS, &facts, &[]);
         assert_eq!((facts.view(), report.failures().count()), (View::HostingCluster, 3));
-        assert!(report.judged.iter().any(|j| j.id == "clusters" && matches!(j.verdict, Verdict::Skipped(_))));
+        assert!(report.judged.iter().any(|j| j.id == "clusters" && matches!(j.result, CheckResult::Skipped(_))));
     }
 }

@@ -18,7 +18,7 @@ use crate::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECR
 use crate::check::access::forbidden;
 use crate::check::autopilot;
 
-/// How long the control plane may take to answer from here.
+/// Time that the control plane may take to answer from here.
 const ASKING: Duration = Duration::from_secs(5);
 
 impl InitFacts {

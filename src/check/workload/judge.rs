@@ -4,7 +4,7 @@ use super::{InitFacts, TokenFacts, Wanted, WorkloadFacts};
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Access, Action, Command, Flag, Place, Remedy, Subject};
 use crate::api::version::ServiceLine;
-use crate::check::{Check, Finding, access, autopilot};
+use crate::check::{Check, CheckResult, access, autopilot};
 
 /// The preflight checks of an agent install, in the order in which they are shown.
 pub const CHECKS: [Check<WorkloadFacts>; 10] = [
@@ -34,7 +34,7 @@ pub const CHECKS: [Check<WorkloadFacts>; 10] = [
     Check::required("cluster-name", "name of the cluster", "control plane", &[], cluster_name),
 ];
 
-fn rights(facts: &WorkloadFacts) -> Finding {
+fn rights(facts: &WorkloadFacts) -> CheckResult {
     let Wanted { name, namespace, support, .. } = &facts.wanted;
     let source = Command::at(Place::Any, Action::ShowRbac(Subject::Agent(name.clone())))
         .with(Flag::Namespace(Some(namespace.clone())))
@@ -112,25 +112,28 @@ fn copy_again(facts: &WorkloadFacts) -> Remedy {
         .text(" in place of the second command")
 }
 
-fn namespace(facts: &WorkloadFacts) -> Finding {
+fn namespace(facts: &WorkloadFacts) -> CheckResult {
     let name = &facts.wanted.namespace;
     if let Some(error) = facts.unread.get("namespace") {
-        return Finding::doubtful(format!("namespace {name} could not be read: {error}"), "allow `get` on namespaces");
+        return CheckResult::warned(
+            format!("namespace {name} could not be read: {error}"),
+            "allow `get` on namespaces",
+        );
     }
     if facts.namespace_terminating {
-        return Finding::bad(
+        return CheckResult::failed(
             format!("namespace {name} is being deleted"),
             Remedy::new(format!("wait for it to go (`kubectl get namespace {name}`), or choose another with "))
                 .flag(Flag::Namespace(None)),
         );
     }
     if facts.namespace_exists {
-        return Finding::Good(format!("{name} exists"));
+        return CheckResult::Passed(format!("{name} exists"));
     }
     if facts.wanted.copies {
-        return Finding::Good(format!("{name} will be created"));
+        return CheckResult::Passed(format!("{name} will be created"));
     }
-    Finding::bad(
+    CheckResult::failed(
         format!("there is no namespace {name} in this cluster, and so no Secret {INIT_SECRET}"),
         Remedy::new("make the namespace and copy the Secret into it:\n  ")
             .and(create_command(facts))
@@ -141,22 +144,22 @@ fn namespace(facts: &WorkloadFacts) -> Finding {
     )
 }
 
-fn init_secret(facts: &WorkloadFacts) -> Finding {
+fn init_secret(facts: &WorkloadFacts) -> CheckResult {
     let namespace = &facts.wanted.namespace;
     match &facts.init {
-        InitFacts::Usable { init, .. } => Finding::Good(format!("leads to {}", init.server)),
-        InitFacts::Missing => Finding::bad(
+        InitFacts::Usable { init, .. } => CheckResult::Passed(format!("leads to {}", init.server)),
+        InitFacts::Missing => CheckResult::failed(
             format!("there is no Secret {INIT_SECRET} in namespace {namespace}"),
             Remedy::new("copy it from the control plane:\n  ")
                 .and(copy_command(facts))
                 .text("\n")
                 .and(short_way(facts)),
         ),
-        InitFacts::Malformed(why) => Finding::bad(
+        InitFacts::Malformed(why) => CheckResult::failed(
             format!("the Secret {INIT_SECRET} in namespace {namespace} cannot be used: {why}"),
             copy_again(facts),
         ),
-        InitFacts::Elsewhere(server) => Finding::bad(
+        InitFacts::Elsewhere(server) => CheckResult::failed(
             format!(
                 "the Secret {INIT_SECRET} in namespace {namespace} leads to {server}, and not to the control plane that is named"
             ),
@@ -167,35 +170,35 @@ fn init_secret(facts: &WorkloadFacts) -> Finding {
     }
 }
 
-fn init_token(facts: &WorkloadFacts) -> Finding {
-    let InitFacts::Usable { init, token, .. } = &facts.init else { return Finding::Good(String::new()) };
+fn init_token(facts: &WorkloadFacts) -> CheckResult {
+    let InitFacts::Usable { init, token, .. } = &facts.init else { return CheckResult::Passed(String::new()) };
     match token {
-        TokenFacts::Accepted => Finding::Good("taken by the control plane".to_owned()),
+        TokenFacts::Accepted => CheckResult::Passed("taken by the control plane".to_owned()),
         // Agents may reach what this machine does not; the probe in the cluster knows.
-        TokenFacts::Unreached(_) => Finding::Good(format!("{} is not reached from here", init.server)),
+        TokenFacts::Unreached(_) => CheckResult::Passed(format!("{} is not reached from here", init.server)),
         // An agent that is registered already has a certificate and needs no token.
-        TokenFacts::Refused if facts.is_registered_with(init) => Finding::doubtful(
+        TokenFacts::Refused if facts.is_registered_with(init) => CheckResult::warned(
             "the token in the init Secret has expired; the agent that is here goes on with its certificate",
             Remedy::new("before that agent is replaced, ").and(copy_again(facts)),
         ),
-        TokenFacts::Refused => Finding::bad(
+        TokenFacts::Refused => CheckResult::failed(
             format!("the control plane at {} does not take the token in the Secret: it has expired", init.server),
             copy_again(facts),
         ),
     }
 }
 
-fn skew(facts: &WorkloadFacts) -> Finding {
-    let InitFacts::Usable { version, .. } = &facts.init else { return Finding::Good(String::new()) };
+fn skew(facts: &WorkloadFacts) -> CheckResult {
+    let InitFacts::Usable { version, .. } = &facts.init else { return CheckResult::Passed(String::new()) };
     let line = version.as_deref().and_then(|version| version.parse::<ServiceLine>().ok());
     let Some(line) = line.map(|line| line.to_string()) else {
-        return Finding::Good("the init Secret does not say the control plane's version".to_owned());
+        return CheckResult::Passed("the init Secret does not say the control plane's version".to_owned());
     };
     let wanted = &facts.wanted;
     if wanted.joins.contains(&line) {
-        return Finding::Good(format!("agent {}, control plane {line}", wanted.support.line));
+        return CheckResult::Passed(format!("agent {}, control plane {line}", wanted.support.line));
     }
-    Finding::bad(
+    CheckResult::failed(
         format!(
             "an agent of {} cannot join a control plane of {line}: it may be one line older or newer, not more",
             wanted.support.line
@@ -206,9 +209,9 @@ fn skew(facts: &WorkloadFacts) -> Finding {
     )
 }
 
-fn existing_agent(facts: &WorkloadFacts) -> Finding {
+fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
     if let Some(error) = facts.unread.get("agents") {
-        return Finding::doubtful(
+        return CheckResult::warned(
             format!("other agents could not be looked for: {error}"),
             "allow `list` on deployments",
         );
@@ -216,9 +219,9 @@ fn existing_agent(facts: &WorkloadFacts) -> Finding {
     let wanted = &facts.wanted;
     let other = facts.agents.iter().find(|a| a.name != wanted.name || a.namespace != wanted.namespace);
     match other {
-        None if facts.agents.is_empty() => Finding::Good("none in this cluster".to_owned()),
-        None => Finding::Good(format!("{} is installed and will be brought up to date", wanted.name)),
-        Some(other) => Finding::bad(
+        None if facts.agents.is_empty() => CheckResult::Passed("none in this cluster".to_owned()),
+        None => CheckResult::Passed(format!("{} is installed and will be brought up to date", wanted.name)),
+        Some(other) => CheckResult::failed(
             format!("this cluster has an agent already: `{}` in namespace {}", other.name, other.namespace),
             Remedy::new("a cluster is registered once; remove that agent first: ")
                 .command(uninstall_command(&other.name, &other.namespace)),
@@ -226,32 +229,32 @@ fn existing_agent(facts: &WorkloadFacts) -> Finding {
     }
 }
 
-fn registered_elsewhere(facts: &WorkloadFacts) -> Finding {
+fn registered_elsewhere(facts: &WorkloadFacts) -> CheckResult {
     match facts.init() {
         Some(init) if facts.registered_with.is_empty() || facts.is_registered_with(init) => {
-            Finding::Good("the one of the init Secret, or none yet".to_owned())
+            CheckResult::Passed("the one of the init Secret, or none yet".to_owned())
         }
-        Some(init) => Finding::bad(
+        Some(init) => CheckResult::failed(
             format!("the agent here is registered with another control plane than the one at {}", init.server),
             Remedy::default()
                 .command(uninstall_command(&facts.wanted.name, &facts.wanted.namespace))
                 .text(" first, with the former Secret in place; if that control plane is gone, go on with ")
                 .flag(Flag::SkipPreflight("registered-elsewhere")),
         ),
-        None => Finding::Good("not known".to_owned()),
+        None => CheckResult::Passed("not known".to_owned()),
     }
 }
 
-fn cluster_name(facts: &WorkloadFacts) -> Finding {
+fn cluster_name(facts: &WorkloadFacts) -> CheckResult {
     let name = &facts.wanted.name;
     let Some(members) = &facts.members else {
-        return Finding::Good("the control plane itself decides when the agent registers".to_owned());
+        return CheckResult::Passed("the control plane itself decides when the agent registers".to_owned());
     };
     if let Some(holder) = members.iter().find(|member| &member.name == name) {
         if holder.id.is_empty() || holder.id == facts.cluster_id {
-            return Finding::Good(format!("{name} is this cluster"));
+            return CheckResult::Passed(format!("{name} is this cluster"));
         }
-        return Finding::bad(
+        return CheckResult::failed(
             format!("another cluster is registered as {name}"),
             Remedy::new("choose another name, or remove that one if it is gone: ")
                 .command(Command::at(there(facts), Action::DeleteCluster(name.clone()))),
@@ -261,12 +264,12 @@ fn cluster_name(facts: &WorkloadFacts) -> Finding {
         Some(other) => {
             let agent = facts.agents.iter().find(|agent| agent.name == other.name);
             let namespace = agent.map_or(&facts.wanted.namespace, |agent| &agent.namespace);
-            Finding::bad(
+            CheckResult::failed(
                 format!("this cluster is registered already, as {}", other.name),
                 Remedy::new("use that name, or remove it first: ").command(uninstall_command(&other.name, namespace)),
             )
         }
-        None => Finding::Good(format!("{name} is free")),
+        None => CheckResult::Passed(format!("{name} is free")),
     }
 }
 
@@ -278,7 +281,7 @@ pub(super) mod tests {
     use crate::api::version::KubeMinor;
     use crate::check::support::Support;
     use crate::check::workload::{AgentFacts, MemberFacts, Wanted};
-    use crate::check::{Judged, Verdict, only_failure, run, unfit};
+    use crate::check::{CheckResult, Judged, only_failure, run, unfit};
 
     fn init() -> Init {
         Init::parse(
@@ -354,7 +357,7 @@ pub(super) mod tests {
     #[test]
     fn a_fit_cluster_passes_every_check() {
         let report = run(&CHECKS, &fit(), &[]);
-        assert!(report.judged.iter().all(|j| matches!(j.verdict, Verdict::Passed(_))), "{report:?}");
+        assert!(report.judged.iter().all(|j| matches!(j.result, CheckResult::Passed(_))), "{report:?}");
     }
 
     /// A remedy's words, with the place behind each `kubectl`.

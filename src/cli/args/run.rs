@@ -54,7 +54,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 /// Runs `work` until it ends or a signal stops it, and closes the display either way.
 ///
-/// For work that can be cut off at any point because the same command goes on with it; `what` is its name, such as
+/// For work that can be interrupted at any point because the same command goes on with it; `what` is its name, such as
 /// `the removal`.
 pub(crate) async fn until_stopped<T, E>(
     ui: &Ui,
@@ -74,7 +74,7 @@ pub(crate) async fn until_stopped<T, E>(
     }
 }
 
-/// Says that what was cut off can be gone on with; what was refused was not begun.
+/// Says that what was interrupted can be gone on with; what was refused was not begun.
 pub(crate) fn goes_on(error: CliError) -> CliError {
     if error.exit == Exit::Refused {
         return error;

@@ -1,4 +1,4 @@
-//! `rollback`: undoes a run that was cut off.
+//! `rollback`: undoes a run that was interrupted.
 
 use std::fmt::Write as _;
 use std::io;
@@ -28,7 +28,7 @@ use crate::install::progress::Progress;
 use crate::inventory::{self, Release};
 use crate::k8s::ObjectRef;
 
-/// Undo an install or upgrade that was cut off
+/// Undo an install or upgrade that was interrupted
 #[derive(Debug, Args)]
 #[command(
     after_help = "What the run made is deleted, what it changed gets its former fields back, and what was there \
@@ -195,7 +195,7 @@ fn stopped(name: &ControlPlaneName, error: &apply::Error) -> CliError {
 #[derive(Debug, Serialize)]
 struct Document<'r> {
     name: &'r str,
-    /// When the run began that was cut off, where there was one.
+    /// When the interrupted run began, where there was one.
     started: Option<&'r str>,
     undone: &'r [ObjectRef],
     /// Data and keys that stay; left out where none do.
@@ -230,7 +230,7 @@ pub(crate) fn told(
             ui.out(&match format {
                 Some(format) => format.of(&Document { name: name.as_str(), started: None, undone: &[], kept: &[], installed }),
                 None => format!(
-                    "No run of control plane {name} in namespace {} was cut off; nothing to undo. {}\n",
+                    "No run of control plane {name} in namespace {} was interrupted; nothing to undo. {}\n",
                     global.namespace,
                     state
                 ),
@@ -240,7 +240,7 @@ pub(crate) fn told(
         Outcome::WasUninstall { started, version } => Err(CliError::new(
             Exit::Refused,
             "UninstallCutOff",
-            format!("the run that was cut off, begun {}, was an uninstall; what it deleted cannot be brought back", visible_cell(&started)),
+            format!("the interrupted run, begun {}, was an uninstall; what it deleted cannot be brought back", visible_cell(&started)),
         )
         .hint(format!(
             "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane \
@@ -249,7 +249,7 @@ pub(crate) fn told(
             tail = global.tail(),
         ))),
         Outcome::Barred(refused) => {
-            Err(CliError::new(Exit::Refused, "VersionChangeRefused", "the run that was cut off cannot be undone")
+            Err(CliError::new(Exit::Refused, "VersionChangeRefused", "the interrupted run cannot be undone")
                 .because(&refused)
                 .hint(refused.remedy(name.as_str(), None))
                 .hint("nothing was written to the cluster"))
@@ -291,7 +291,7 @@ pub(crate) fn told(
             if let Some(remedy) = release.and_then(apply::Error::remedy) {
                 error = error.hint(remedy);
             }
-            let remove = Remedy::new("or go on with the install that was cut off, or remove what there is: ")
+            let remove = Remedy::new("or go on with the interrupted install, or remove what there is: ")
                 .command(about(name, Action::Uninstall));
             Err(error.hint("run the same command again; what is undone stays undone").hint(remove))
         }

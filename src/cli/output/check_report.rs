@@ -6,7 +6,7 @@ use super::error::{CliError, Exit};
 use super::terminal::{Mark, Ui};
 use crate::api::text::visible_cell;
 use crate::check::inside::HealthFacts;
-use crate::check::{Judged, Report, Verdict};
+use crate::check::{CheckResult, Judged, Report};
 
 /// The error of a refused preflight: every reason at once, each with its remedy; nothing was written.
 pub(crate) fn preflight_refused(report: &Report, lenient_flag: bool) -> CliError {
@@ -38,14 +38,14 @@ fn find<'a>(report: &'a Report, id: &str) -> Option<&'a Judged> {
 
 /// One line of a block: what, its state, its mark; a remedy below where something is wrong.
 fn line(text: &mut String, ui: &Ui, judged: &Judged, shown: &str) {
-    let (state, mark, remedy) = match &judged.verdict {
-        Verdict::Passed(state) => (state.clone(), Mark::Good, None),
-        Verdict::Failed(problem) => (problem.what.clone(), Mark::Bad, Some(problem.remedy.clone())),
-        Verdict::Warned(problem) => (problem.what.clone(), Mark::Warning, Some(problem.remedy.clone())),
-        Verdict::Skipped(needed) => (format!("not looked at, because of `{needed}`"), Mark::Warning, None),
+    let (state, mark, remedy) = match &judged.result {
+        CheckResult::Passed(state) => (state.clone(), Mark::Good, None),
+        CheckResult::Failed(problem) => (problem.what.clone(), Mark::Bad, Some(problem.remedy.clone())),
+        CheckResult::Warned(problem) => (problem.what.clone(), Mark::Warning, Some(problem.remedy.clone())),
+        CheckResult::Skipped(needed) => (format!("not looked at, because of `{needed}`"), Mark::Warning, None),
     };
     // What was seen of it names itself; what was not seen must be named.
-    let shown = if shown.is_empty() && matches!(judged.verdict, Verdict::Skipped(_)) { judged.title } else { shown };
+    let shown = if shown.is_empty() && matches!(judged.result, CheckResult::Skipped(_)) { judged.title } else { shown };
     let shown = if shown.is_empty() { String::new() } else { format!("{shown}... ") };
     let _ = writeln!(text, "* {shown}{state} {}", ui.mark(mark));
     if let Some(remedy) = remedy {
@@ -60,10 +60,10 @@ pub(crate) fn health(ui: &Ui, name: &str, report: &Report, facts: &HealthFacts) 
     for judged in components.iter().filter_map(|id| find(report, id)) {
         line(&mut text, ui, judged, &format!("{} status", judged.title));
     }
-    let seen = || report.judged.iter().filter(|judged| components.contains(&judged.id)).map(|judged| &judged.verdict);
-    let _ = if seen().all(|verdict| matches!(verdict, Verdict::Passed(_))) {
+    let seen = || report.judged.iter().filter(|judged| components.contains(&judged.id)).map(|judged| &judged.result);
+    let _ = if seen().all(|result| matches!(result, CheckResult::Passed(_))) {
         writeln!(text, "Control plane {name} is healthy {}", ui.mark(Mark::Good))
-    } else if seen().all(|verdict| matches!(verdict, Verdict::Skipped(_))) {
+    } else if seen().all(|result| matches!(result, CheckResult::Skipped(_))) {
         writeln!(text, "Control plane {name} answers; its components were not looked at {}", ui.mark(Mark::Warning))
     } else {
         writeln!(text, "Control plane {name} is not healthy {}", ui.mark(Mark::Bad))

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::terminal::{Mark, Ui};
 use crate::api::text::is_harmful;
-use crate::check::{Judged, Report, Verdict};
+use crate::check::{CheckResult, Judged, Report};
 
 /// One verdict as programs read it.
 #[derive(Debug, Serialize)]
@@ -28,11 +28,11 @@ pub(crate) fn entries<'r>(ui: &Ui, report: &'r Report) -> Vec<Entry<'r>> {
 }
 
 fn entry<'r>(ui: &Ui, judged: &'r Judged) -> Entry<'r> {
-    let (verdict, message, remedy) = match &judged.verdict {
-        Verdict::Passed(seen) => ("passed", seen.as_str(), None),
-        Verdict::Failed(problem) => ("failed", problem.what.as_str(), Some(ui.remedy(&problem.remedy))),
-        Verdict::Warned(problem) => ("warned", problem.what.as_str(), Some(ui.remedy(&problem.remedy))),
-        Verdict::Skipped(needed) => ("skipped", *needed, None),
+    let (verdict, message, remedy) = match &judged.result {
+        CheckResult::Passed(seen) => ("passed", seen.as_str(), None),
+        CheckResult::Failed(problem) => ("failed", problem.what.as_str(), Some(ui.remedy(&problem.remedy))),
+        CheckResult::Warned(problem) => ("warned", problem.what.as_str(), Some(ui.remedy(&problem.remedy))),
+        CheckResult::Skipped(needed) => ("skipped", *needed, None),
     };
     Entry { id: judged.id, category: judged.category, title: judged.title, verdict, message, remedy }
 }
@@ -59,11 +59,11 @@ impl<'u> Rows<'u> {
                 let _ = writeln!(text, "{gap}{}", self.category);
             }
             let shown = entry(self.ui, judged);
-            let (mark, message) = match judged.verdict {
-                Verdict::Passed(_) => (Mark::Good, shown.message.to_owned()),
-                Verdict::Failed(_) => (Mark::Bad, shown.message.to_owned()),
-                Verdict::Warned(_) => (Mark::Warning, shown.message.to_owned()),
-                Verdict::Skipped(needed) => (Mark::Warning, format!("not judged, because of `{needed}`")),
+            let (mark, message) = match judged.result {
+                CheckResult::Passed(_) => (Mark::Good, shown.message.to_owned()),
+                CheckResult::Failed(_) => (Mark::Bad, shown.message.to_owned()),
+                CheckResult::Warned(_) => (Mark::Warning, shown.message.to_owned()),
+                CheckResult::Skipped(needed) => (Mark::Warning, format!("not judged, because of `{needed}`")),
             };
             let _ = writeln!(text, "{} {} ({}): {message}", self.ui.mark(mark), shown.title, shown.id);
             if let Some(remedy) = &shown.remedy {
@@ -104,7 +104,7 @@ pub(crate) fn short(ui: &Ui, judged: &[Judged]) -> String {
 
 /// A JUnit report: a test case a check; a warning passes and is said in its output.
 pub(crate) fn junit(ui: &Ui, subject: &str, report: &Report) -> String {
-    let skipped = report.judged.iter().filter(|judged| matches!(judged.verdict, Verdict::Skipped(_))).count();
+    let skipped = report.judged.iter().filter(|judged| matches!(judged.result, CheckResult::Skipped(_))).count();
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ = writeln!(
         text,
@@ -155,14 +155,14 @@ mod tests {
     fn report() -> Report {
         let problem = || Problem { what: "<none> of \"it\" & more\u{1}".to_owned(), remedy: "mend it".into() };
         let verdicts = [
-            Verdict::Passed("seen".to_owned()),
-            Verdict::Failed(problem()),
-            Verdict::Warned(problem()),
-            Verdict::Skipped("b"),
+            CheckResult::Passed("seen".to_owned()),
+            CheckResult::Failed(problem()),
+            CheckResult::Warned(problem()),
+            CheckResult::Skipped("b"),
         ];
         let ids = ["a", "b", "c", "d"];
         let judged = ids.into_iter().zip(verdicts);
-        Report { judged: judged.map(|(id, verdict)| Judged { id, title: id, category: "k", verdict }).collect() }
+        Report { judged: judged.map(|(id, result)| Judged { id, title: id, category: "k", result }).collect() }
     }
 
     #[test]

@@ -201,7 +201,7 @@ fn backup_of(file: &Path) -> PathBuf {
 /// gives the place.
 ///
 /// # Errors
-/// What the file system refuses; the file is then as it was.
+/// Refusals of the file system; the file is then as it was.
 pub fn set_aside(file: &Path) -> io::Result<PathBuf> {
     let first = backup_of(file);
     let (mut place, mut number) = (first.clone(), 1);

@@ -4,46 +4,15 @@
 //! from source into a cache that all checkouts share, their images come from a registry of the bed's own, and nothing
 //! that they do leaves the machine.
 
-mod advisories;
 mod bench;
-mod bench_apply;
-mod bench_crowd;
-mod bench_decide;
-mod bench_fit;
-mod bench_render;
-mod bench_status;
-mod cache;
-mod certs;
 pub mod cli;
-mod client;
 mod cluster;
-mod demo;
-mod dump;
-mod faults;
-mod go;
-mod goldens;
-mod images;
-mod kubeconfig;
-mod load;
-mod load_balancer;
-mod network;
-mod newcomer;
-mod packages;
+mod dev;
 mod parts;
-mod picture;
-mod pictures;
 mod place;
-mod process;
-mod product;
 pub mod proxy;
-mod registry;
 mod run;
 mod say;
-mod schemas;
-mod spec;
-pub mod steps;
-mod teardown;
-mod test;
 
 use std::path::{Path, PathBuf};
 
@@ -51,15 +20,18 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
 pub use cluster::Cluster;
-pub use dump::differences;
-pub use faults::NODE;
-pub use process::State;
-pub use spec::ClusterSpec;
+pub use cluster::dump::differences;
+pub use cluster::faults::NODE;
+pub use cluster::process::State;
+pub use cluster::spec::ClusterSpec;
+pub use cluster::turns::{Turn, Turns};
 
-use cache::Cache;
+use cluster::process::Supervisor;
+use cluster::spec::Spec;
+use cluster::{network, process, registry, teardown};
+use parts::cache::Cache;
+use parts::{cache, go, images, load, packages, product, schemas};
 use place::Place;
-use process::Supervisor;
-use spec::Spec;
 
 /// Service versions whose images the tests install: the default, its successor, and the newest.
 pub const TESTED: [&str; 3] = ["v0.6.1", "v0.7.1", "v1.1.0"];
@@ -114,14 +86,19 @@ impl Bed {
     /// of it. Clusters that run are left alone, so a test can call this first thing.
     pub fn up(&self, names: &[&str]) -> Result<()> {
         require_root()?;
+        // What runs is left alone, so this need not wait for whoever starts another cluster.
+        if self.are_up(names)? {
+            return Ok(());
+        }
         let _lock = self.lock()?;
         let specs = names.iter().map(|name| self.spec.get(name)).collect::<Result<Vec<_>>>()?;
         packages::ensure(specs.iter().any(|(_, spec)| spec.node))?;
         self.make_state_folder()?;
-        let clusters = names.iter().map(|name| self.cluster(name)).collect::<Result<Vec<_>>>()?;
-        if clusters.iter().all(Cluster::is_up) {
+        if self.are_up(names)? {
             return Ok(());
         }
+        network::allow_watches()?;
+        let clusters = names.iter().map(|name| self.cluster(name)).collect::<Result<Vec<_>>>()?;
         let mut parts: Vec<parts::Part> = Vec::new();
         for part in clusters.iter().map(Cluster::parts).collect::<Result<Vec<_>>>()?.concat() {
             if !parts.iter().any(|known| known.key() == part.key()) {
@@ -141,6 +118,16 @@ impl Bed {
             PathBuf::new()
         };
         in_parallel(&clusters, |cluster| cluster.up(hub, &program))
+    }
+
+    /// Whether the clusters run, all of them.
+    fn are_up(&self, names: &[&str]) -> Result<bool> {
+        let mut up = !names.is_empty() && self.place.state.is_dir();
+        for name in names {
+            self.spec.get(name)?;
+            up = up && self.cluster(name)?.is_up();
+        }
+        Ok(up)
     }
 
     /// Builds the images of this project's own programs with a profile of Cargo.toml and pushes them, under each tag,
@@ -194,7 +181,7 @@ impl Bed {
         schemas::fetch(&self.cache)?;
         let dir = self.cache.openapi(minor);
         if !dir.is_dir() {
-            bail!("Kubernetes {minor} is not among the versions in tests/bed/src/schemas.rs");
+            bail!("Kubernetes {minor} is not among the versions in tests/bed/src/parts/schemas.rs");
         }
         Ok(dir)
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 use sha2::{Digest, Sha256};
 
-use crate::cache::Cache;
+use crate::parts::cache::Cache;
 
 /// The folder that holds every bed's state. Not /run: images, etcd and volumes would then sit in memory.
 /// Not below /var/lib or /var/log either, which a node covers with folders of its own.

@@ -5,7 +5,7 @@ use crate::api::version::KubeMinor;
 use crate::check::hosting::needs::Needs;
 use crate::check::hosting::{ClassFacts, Collision, NodeFacts, QuotaFacts};
 use crate::check::support::Support;
-use crate::check::{Judged, Verdict, only_failure, run, unfit};
+use crate::check::{CheckResult, Judged, only_failure, run, unfit};
 
 fn fit() -> HostingFacts {
     HostingFacts {
@@ -130,7 +130,7 @@ fn no_check_looks_at_what_it_does_not_wait_for() {
 #[test]
 fn a_fit_cluster_passes_every_check() {
     let report = run(&CHECKS, &fit(), &[]);
-    assert!(report.judged.iter().all(|j| matches!(j.verdict, Verdict::Passed(_))), "{report:?}");
+    assert!(report.judged.iter().all(|j| matches!(j.result, CheckResult::Passed(_))), "{report:?}");
 }
 
 #[test]

@@ -10,12 +10,10 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::dev::steps::on_interrupt;
+use crate::dev::{demo, goldens, newcomer, pictures, test};
 use crate::say::{print, say};
-use crate::steps::on_interrupt;
-use crate::{
-    Bed, Unfit, bench, bench_apply, bench_crowd, bench_decide, bench_fit, bench_render, bench_status, demo, goldens,
-    newcomer, pictures, test,
-};
+use crate::{Bed, Unfit, bench};
 
 const ABOUT: &str = "Real Kubernetes clusters on this machine, for this checkout
 
@@ -232,16 +230,16 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Goldens => goldens::write(&bed)?,
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
         Task::Bench { what: Benchmark::Apply, objects, round_trips, .. } => {
-            bench_apply::run(&bed, &objects, &round_trips)?;
+            bench::apply::run(&bed, &objects, &round_trips)?;
         }
-        Task::Bench { what: Benchmark::Render, profile, .. } => bench_render::run(&bed, &profile)?,
-        Task::Bench { what: Benchmark::Crowd, agents, minutes, .. } => bench_crowd::run(&bed, &agents, minutes)?,
-        Task::Bench { what: Benchmark::Decide, profile, .. } => bench_decide::run(&bed, &profile)?,
-        Task::Bench { what: Benchmark::Fit, groups, profile, .. } => bench_fit::run(&bed, groups, &profile)?,
-        Task::Bench { what: Benchmark::Status, profile, .. } => bench_status::run(&bed, &profile)?,
+        Task::Bench { what: Benchmark::Render, profile, .. } => bench::render::run(&bed, &profile)?,
+        Task::Bench { what: Benchmark::Crowd, agents, minutes, .. } => bench::scale::run(&bed, &agents, minutes)?,
+        Task::Bench { what: Benchmark::Decide, profile, .. } => bench::decide::run(&bed, &profile)?,
+        Task::Bench { what: Benchmark::Fit, groups, profile, .. } => bench::fit::run(&bed, groups, &profile)?,
+        Task::Bench { what: Benchmark::Status, profile, .. } => bench::status::run(&bed, &profile)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,
-        Task::LoadBalancer { name } => crate::load_balancer::serve(&bed.cluster(&name)?)?,
+        Task::LoadBalancer { name } => crate::cluster::load_balancer::serve(&bed.cluster(&name)?)?,
     }
     Ok(ExitCode::SUCCESS)
 }

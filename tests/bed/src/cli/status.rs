@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use crate::Bed;
-use crate::cache::size_of_tree;
-use crate::process::State;
+use crate::cluster::process::State;
+use crate::parts::cache::size_of_tree;
 use crate::say::print;
 
 /// A line a cluster, and the disk that the bed takes.

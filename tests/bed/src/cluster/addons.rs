@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Cluster;
 use super::api::PATIENCE;
-use crate::process::{MARK, MARK_UNIT};
+use crate::cluster::process::{MARK, MARK_UNIT};
 
 const COREDNS: &str = include_str!("../../addons/coredns.yaml");
 const LOCAL_PATH: &str = include_str!("../../addons/local-path.yaml");
@@ -50,7 +50,7 @@ impl Cluster {
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
             .args(["apply", "--server-side", "--validate=false", "-f", "-"])
-            // So that whoever removes a cluster whose start was cut off finds it.
+            // So that whoever removes a cluster whose start was interrupted finds it.
             .env(MARK, &self.place.id)
             .env(MARK_UNIT, &self.name)
             .stdin(Stdio::piped())

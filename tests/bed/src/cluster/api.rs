@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::Cluster;
-use crate::certs::{Authority, Use, write_service_account_keys};
-use crate::kubeconfig;
+use crate::cluster::certs::{Authority, Use, write_service_account_keys};
+use crate::cluster::kubeconfig;
 use crate::parts::ETCD;
 
 /// Service addresses; every cluster has the same, since none is seen outside its cluster.

@@ -2,7 +2,19 @@
 
 mod addons;
 mod api;
+pub(crate) mod certs;
+pub(crate) mod client;
+pub(crate) mod dump;
+pub(crate) mod faults;
+pub(crate) mod kubeconfig;
+pub(crate) mod load_balancer;
+pub(crate) mod network;
 mod node;
+pub(crate) mod process;
+pub(crate) mod registry;
+pub(crate) mod spec;
+pub(crate) mod teardown;
+pub(crate) mod turns;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,13 +23,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use fs_err as fs;
 
-use crate::cache::Cache;
-use crate::network::{self, address};
+use crate::cluster::network::address;
+use crate::cluster::process::{Record, State, Supervisor};
+use crate::cluster::spec::ClusterSpec;
+use crate::parts::cache::Cache;
 use crate::parts::{self, Part};
 use crate::place::Place;
-use crate::process::{Record, State, Supervisor};
 use crate::say::{say, seconds};
-use crate::spec::ClusterSpec;
 
 /// One cluster of the file, started or not.
 #[derive(Debug, Clone)]
@@ -51,9 +63,10 @@ impl Cluster {
         network::FIRST_CLUSTER + self.index
     }
 
-    /// The addresses that its load balancer gives out: twenty of its own.
+    /// The addresses that its load balancer gives out: twenty of its own, where it has one.
     pub fn load_balancer_ips(&self) -> Vec<String> {
-        (0..20).map(|step| address(self.subnet, 100 + 20 * self.index + step)).collect()
+        let count = if self.spec.load_balancer { 20 } else { 0 };
+        (0..count).map(|step| address(self.subnet, 100 + 20 * self.index + step)).collect()
     }
 
     /// The administrator's kubeconfig.
@@ -106,7 +119,7 @@ impl Cluster {
             say(format!("{}: repaired in {}", self.name, seconds(began.elapsed())));
             return Ok(());
         }
-        crate::teardown::unit(&self.place, &self.name)?;
+        crate::cluster::teardown::unit(&self.place, &self.name)?;
         fs::create_dir_all(self.dir())?;
         let holder = network::hold(&supervisor, &self.cache)?;
         network::join(hub, holder, self.subnet, self.last())?;
@@ -198,9 +211,9 @@ impl Cluster {
     /// Waits for an answer of the API; on failure the error ends with the log of whoever should have given it.
     fn poll(&self, path: &str, limit: Duration, blame: &str, done: impl FnMut(&str) -> bool + Send) -> Result<()> {
         let kubeconfig = self.kubeconfig();
-        crate::client::block_on(|| async move {
-            let client = crate::client::client(&kubeconfig).await?;
-            crate::client::poll(&client, path, limit, done).await
+        crate::cluster::client::block_on(|| async move {
+            let client = crate::cluster::client::client(&kubeconfig).await?;
+            crate::cluster::client::poll(&client, path, limit, done).await
         })
         .with_context(|| {
             let log = self.supervisor().log(blame);

@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::Cluster;
 use super::api::{PATIENCE, PODS, flags};
-use crate::images::PAUSE;
-use crate::process::State;
-use crate::registry;
+use crate::cluster::process::State;
+use crate::cluster::registry;
+use crate::parts::images::PAUSE;
 use crate::run;
 
 /// Where pods find DNS.

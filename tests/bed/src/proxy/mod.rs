@@ -87,7 +87,13 @@ impl Proxy {
         let address = listener.local_addr()?;
         let folder = tempfile::Builder::new().prefix("fleetbed-proxy-").tempdir()?;
         let own = folder.path().join("kubeconfig");
-        crate::kubeconfig::write(&own, &cluster.name, &format!("https://{address}"), &identity.ca, &identity.client)?;
+        crate::cluster::kubeconfig::write(
+            &own,
+            &cluster.name,
+            &format!("https://{address}"),
+            &identity.ca,
+            &identity.client,
+        )?;
         let (open, gate) = watch::channel(Gate::Open);
         let acceptor = tokio_rustls::TlsAcceptor::from(identity.server()?);
         let stranger = tokio_rustls::TlsAcceptor::from(tls::stranger()?);

@@ -9,8 +9,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
-use crate::certs::{Authority, Pair, Use};
 use crate::cluster::Cluster;
+use crate::cluster::certs::{Authority, Pair, Use};
 
 /// What the proxy shows to its clients and to the server.
 pub(super) struct Identity {

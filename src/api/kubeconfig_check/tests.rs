@@ -1,0 +1,168 @@
+use super::*;
+
+/// A kubeconfig with these fields of its cluster and its user, as flow mappings without braces.
+fn of(cluster: &str, user: &str) -> Kubeconfig {
+    let text = format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
+    );
+    parse(&text).unwrap()
+}
+
+fn server(cluster: &str, user: &str) -> Result<String, String> {
+    let checked = checked(of(cluster, user), "c").map_err(|error| error.to_string())?;
+    Ok(checked.clusters[0].cluster.as_ref().unwrap().server.clone().unwrap())
+}
+
+#[test]
+fn a_server_without_a_scheme_gets_the_one_that_kubectl_takes_unless_a_secret_would_be_sent_in_the_clear() {
+    let tls = ["certificate-authority-data: QUE=", "insecure-skip-tls-verify: true"];
+    for more in tls {
+        assert_eq!(server(&format!("server: 'host:6443', {more}"), "token: x").unwrap(), "https://host:6443/");
+    }
+    let certificate = "client-certificate-data: QUE=, client-key-data: QUE=";
+    assert_eq!(server("server: host", certificate).unwrap(), "https://host/");
+    assert_eq!(server("server: 'localhost:8001'", "").unwrap(), "http://localhost:8001/");
+    for user in
+        ["token: x", "tokenFile: f", "username: a, password: b", "exec: {command: c}", "auth-provider: {name: oidc}"]
+    {
+        let error = server("server: 'host:6443'", user).unwrap_err();
+        assert_eq!(error, "`clusters[name=k].cluster.server` has neither http:// nor https:// before the host");
+    }
+}
+
+#[test]
+fn servers_and_proxies_are_taken_as_they_are_or_their_field_is_named() {
+    for (given, taken) in [
+        ("https://h:1", "https://h:1/"),
+        ("HTTPS://h", "https://h/"),
+        ("https://h:/k8s/clusters/c-1/", "https://h:/k8s/clusters/c-1/"),
+        ("https://[::1]:6443", "https://[::1]:6443/"),
+        ("https://u:p@h:1/a?b=c", "https://h:1/a"),
+    ] {
+        assert_eq!(server_url(given, None).unwrap(), taken);
+    }
+    for given in [
+        "",
+        "http://",
+        "https://",
+        "https:///x",
+        "://x",
+        "/var/run/x",
+        "*",
+        "h:6443",
+        "a\nb",
+        "ftp://h",
+        "unix:///x",
+        "https://[::1",
+        "https://h:99999",
+        "https://h:-1",
+        "https://h:x",
+        "https://a b",
+        "https://h/a b",
+        "https://b\u{fc}cher",
+        "https://@",
+        "https://u@:1",
+        "https:h",
+    ] {
+        assert!(server_url(given, None).is_err(), "{given}");
+    }
+    for given in ["h:6443/x", "://x", "/x", "a b", "a\nb", "[::1"] {
+        assert!(server_url(given, Some("http")).is_err(), "{given}");
+    }
+    for proxy in ["http://p", "https://u:p@p:1", "socks5://127.0.0.1:1080", "HTTP://p:3128/"] {
+        assert_eq!(check_proxy(proxy), Ok(()), "{proxy}");
+    }
+    for proxy in ["p:3128", "*", "/x", "http://", "socks5h://p", "http://p:99999", "http://[::1", "://p"] {
+        assert!(check_proxy(proxy).is_err(), "{proxy}");
+    }
+    let error = server("server: 'https://h', proxy-url: 'p:3128'", "").unwrap_err();
+    assert_eq!(
+        error,
+        "`clusters[name=k].cluster.proxy-url` has no scheme where http://, https:// or socks5:// is needed"
+    );
+}
+
+#[test]
+fn what_the_library_would_panic_over_or_read_wrongly_is_named_by_its_field_and_never_quoted() {
+    for (user, field, problem) in [
+        ("token: \"hun\\nter2\"", "token", "control character"),
+        ("token: \"hunter2\\n\"", "token", "control character"),
+        ("token: REDACTED", "token", "--raw"),
+        ("client-key-data: DATA+OMITTED", "client-key-data", "--raw"),
+        ("client-certificate-data: DATA+OMITTED", "client-certificate-data", "--raw"),
+        ("client-certificate: /nonexistent/hunter", "client-certificate", "cannot be read: No such file"),
+        ("client-key: /dev/zero", "client-key", "cannot be read: it has more than 4 MiB"),
+        ("tokenFile: /dev/zero", "tokenFile", "more than 4 MiB"),
+        ("auth-provider: {name: gcp, config: {cmd-path: hunter2}}", "auth-provider", "gcp"),
+        ("auth-provider: {name: oidc, config: {id-token: \"hun\\nter2\"}}", "auth-provider.config.id-token", "control"),
+    ] {
+        let error = server("server: 'https://h'", user).unwrap_err();
+        assert!(
+            error.starts_with(&format!("`users[name=u].user.{field}` ")) && error.contains(problem),
+            "{user}: {error}"
+        );
+        assert!(!error.contains("hun"), "{error}");
+    }
+    for authority in ["certificate-authority-data: DATA+OMITTED", "certificate-authority: /dev/zero"] {
+        let error = server(&format!("server: 'https://h', {authority}"), "").unwrap_err();
+        let field = authority.split(':').next().unwrap();
+        assert!(error.starts_with(&format!("`clusters[name=k].cluster.{field}` ")), "{error}");
+    }
+}
+
+#[test]
+fn empty_is_none_and_line_breaks_in_base64_do_not_count() {
+    let empty = "tls-server-name: '', certificate-authority: '', certificate-authority-data: ''";
+    let user = "token: '', tokenFile: '', client-certificate: /dev/null, client-key: /dev/null";
+    let checked = checked(of(&format!("server: 'https://h', {empty}"), user), "c").unwrap();
+    let cluster = checked.clusters[0].cluster.clone().unwrap();
+    let given = [cluster.tls_server_name, cluster.certificate_authority, cluster.certificate_authority_data];
+    assert_eq!(given, [None, None, None]);
+    let user = serde_json::to_value(checked.auth_infos[0].auth_info.as_ref().unwrap()).unwrap();
+    assert_eq!(
+        user["token"].as_str().or(user["tokenFile"].as_str()).or(user["client-key-data"].as_str()),
+        None,
+        "{user}"
+    );
+    let folded =
+        super::checked(of("server: 'https://h', certificate-authority-data: \"QU\\r\\nE=\\n\"", ""), "c").unwrap();
+    assert_eq!(folded.clusters[0].cluster.as_ref().unwrap().certificate_authority_data.as_deref(), Some("QUE="));
+}
+
+#[test]
+fn a_file_is_read_in_the_encodings_of_shells_with_its_paths_and_within_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config");
+    let text = "clusters: [{name: k, cluster: {certificate-authority: ca.crt}}]\n\
+                users: [{name: u, user: {tokenFile: t, client-key: /k, exec: {command: ./plugin}}}, {name: v, user: {exec: {command: aws}}}]\n";
+    let utf16 = |mark: [u8; 2], unit: fn(u16) -> [u8; 2]| {
+        [&mark[..], &text.encode_utf16().flat_map(unit).collect::<Vec<u8>>()].concat()
+    };
+    for bytes in [
+        text.as_bytes().to_vec(),
+        [&[0xef, 0xbb, 0xbf], text.as_bytes()].concat(),
+        utf16([0xff, 0xfe], u16::to_le_bytes),
+        utf16([0xfe, 0xff], u16::to_be_bytes),
+    ] {
+        fs_err::write(&path, bytes).unwrap();
+        let read = read(&path).unwrap();
+        let here = |name: &str| Some(folder.path().join(name).to_str().unwrap().to_owned());
+        assert_eq!(read.clusters[0].cluster.as_ref().unwrap().certificate_authority, here("ca.crt"));
+        let user = read.auth_infos[0].auth_info.as_ref().unwrap();
+        assert_eq!((&user.token_file, user.client_key.as_deref()), (&here("t"), Some("/k")));
+        assert_eq!(user.exec.as_ref().unwrap().command, here("./plugin"));
+        assert_eq!(
+            read.auth_infos[1].auth_info.as_ref().unwrap().exec.as_ref().unwrap().command.as_deref(),
+            Some("aws")
+        );
+    }
+    for bytes in [&b"\xff\xfea"[..], b"\xff\xfe\x00\xd8", b"\xfe\xff\x00", b"\xef\xbb\xbf\xff", b"\xff"] {
+        fs_err::write(&path, bytes).unwrap();
+        assert!(matches!(read(&path), Err(KubeconfigError::ReadConfig(..))), "{bytes:?}");
+    }
+    fs_err::write(&path, "users:\n- name: u\n  user:\n    token: hunter2\n    exec: []\n").unwrap();
+    let error = read(&path).unwrap_err().to_string();
+    assert!(error.contains("line 5") && !error.contains("hunter2"), "{error}");
+    assert!(read(Path::new("/dev/zero")).unwrap_err().to_string().contains("more than 4 MiB"));
+}

@@ -1,0 +1,65 @@
+//! The loop of an install: after `--lock-wait` it plans again, and a run that fails or is interrupted is ended.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::FutureExt as _;
+
+use super::failure::{Failure, FailureOutcome, ignoring_signals};
+use super::progress::Progress;
+use super::session::{InstallOptions, Session, Stopped};
+use crate::apply::Engine;
+
+/// Why an install of one kind ended without success.
+pub(crate) trait InstallFailure {
+    /// SIGINT or SIGTERM.
+    fn interrupted() -> Self;
+
+    /// The engine's error, where that is the whole reason.
+    fn stopped(&self) -> Option<&Stopped>;
+}
+
+/// What an install of one kind does, from its first read to its record, and what it alone has to end.
+pub(crate) trait InstallSteps {
+    type Installed;
+    type Error: InstallFailure;
+
+    /// Installs. What was written when it fails, or is dropped, is left to [`InstallSteps::end`].
+    async fn run(&mut self) -> Result<Self::Installed, Self::Error>;
+
+    /// Ends the run that failed with `error`: undoes it where that was asked for, else lets go of the lock.
+    async fn end(self, error: &Self::Error) -> FailureOutcome;
+}
+
+/// Runs the steps that `new` makes of a session, until they end or `interrupted` does.
+///
+/// # Errors
+/// What the steps meet, with what became of the changes.
+pub(crate) async fn drive<'a, S: InstallSteps>(
+    engine: &'a Engine,
+    options: &InstallOptions,
+    progress: &'a Arc<dyn Progress>,
+    deadline: Instant,
+    interrupted: impl Future<Output = ()>,
+    new: impl Fn(Session<'a>) -> S,
+) -> Result<S::Installed, Failure<S::Error>> {
+    let mut interrupted = pin!(interrupted.fuse());
+    let mut waited = options.lock_wait.is_zero();
+    loop {
+        let mut steps = new(Session::new(engine, progress, deadline));
+        let outcome = tokio::select! {
+            outcome = steps.run() => outcome,
+            () = &mut interrupted => Err(S::Error::interrupted()),
+        };
+        match outcome {
+            Ok(installed) => return Ok(installed),
+            // After `--lock-wait`, the plan is made again from the state that the other run left.
+            Err(error) if !waited && error.stopped().is_some_and(Stopped::is_outdated) => waited = true,
+            Err(error) => {
+                let aftermath = ignoring_signals(steps.end(&error), interrupted).await;
+                return Err(Failure { error, aftermath });
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What a developer runs besides clusters: all tests, goldens, the demo, the walk of a newcomer, pictures.
+
+pub(crate) mod advisories;
+pub(crate) mod demo;
+pub(crate) mod goldens;
+pub(crate) mod newcomer;
+pub(crate) mod picture;
+pub(crate) mod pictures;
+pub(crate) mod steps;
+pub(crate) mod test;

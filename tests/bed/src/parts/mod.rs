@@ -1,0 +1,121 @@
+//! What the bed builds from source: programs, their versions, and the Go module in `tests/bed/go` that pins each.
+
+pub(crate) mod cache;
+pub(crate) mod go;
+pub(crate) mod images;
+pub(crate) mod load;
+pub(crate) mod packages;
+pub(crate) mod product;
+pub(crate) mod schemas;
+
+use anyhow::{Context, Result};
+
+/// One Go module and the programs built from it, all of one version.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// The name in the cache, before the version.
+    pub name: &'static str,
+    /// The version, in the cache's folder name and in the programs themselves.
+    pub version: &'static str,
+    /// The folder below `tests/bed/go`.
+    pub module: &'static str,
+    /// Program and package; one command builds them all.
+    pub programs: &'static [(&'static str, &'static str)],
+}
+
+const KUBE_PROGRAMS: &[(&str, &str)] = &[
+    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+    ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+];
+
+/// The store behind every API.
+pub(crate) const ETCD: Part = Part {
+    name: "etcd",
+    version: "3.5.21",
+    module: "etcd",
+    programs: &[("etcd", "go.etcd.io/etcd/server/v3"), ("etcdctl", "go.etcd.io/etcd/etcdctl/v3")],
+};
+
+/// Cluster DNS. It and [`LOCAL_PATH`] are pinned to libraries of the versions that the newest Kubernetes here is pinned
+/// to, so that a build of all of them compiles those once.
+pub(crate) const COREDNS: Part =
+    Part { name: "coredns", version: "1.11.3", module: "coredns", programs: &[("coredns", ".")] };
+
+/// Dynamic PersistentVolumes on the node's own disk.
+pub(crate) const LOCAL_PATH: Part = Part {
+    name: "local-path-provisioner",
+    version: "0.0.30",
+    module: "local-path-provisioner",
+    programs: &[("local-path-provisioner", "github.com/rancher/local-path-provisioner")],
+};
+
+/// The registry that every image of the bed comes from. What follows the version counts what the program here was made
+/// of: a cache that has an earlier one builds it anew.
+pub(crate) const REGISTRY: Part =
+    Part { name: "registry", version: "3.0.0-1", module: "registry", programs: &[("registry", ".")] };
+
+/// Kubernetes' own reader of YAML, as a program: tests hold against it what this project writes.
+pub(crate) const YAML_READER: Part =
+    Part { name: "yamlread", version: "1.4.0", module: "yamlread", programs: &[("yamlread", ".")] };
+
+/// Helm, which the benchmark of rendering compares with. Built only for that.
+pub(crate) const HELM: Part =
+    Part { name: "helm", version: "4.3.1", module: "helm", programs: &[("helm", "helm.sh/helm/v4/cmd/helm")] };
+
+/// Kubernetes by minor. The patch is the last one of that minor whose modules can all be had.
+pub(crate) const KUBERNETES: &[Part] = &[
+    Part { name: "kube", version: "1.25.4", module: "kube-1.25", programs: KUBE_PROGRAMS },
+    Part { name: "kube", version: "1.31.4", module: "kube-1.31", programs: KUBE_PROGRAMS },
+];
+
+/// Kubernetes of a minor, `1.25`.
+pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
+    KUBERNETES.iter().find(|part| part.minor() == minor).copied().with_context(|| {
+        let known = KUBERNETES.iter().map(Part::minor).collect::<Vec<_>>().join(", ");
+        format!("Kubernetes {minor} is not among the bed's versions ({known}); add it in tests/bed/src/parts/mod.rs and tests/bed/go")
+    })
+}
+
+/// Every part, in the order in which someone who waits needs them.
+pub(crate) fn all() -> Vec<Part> {
+    let [old, newer @ ..] = KUBERNETES else { return Vec::new() };
+    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH, YAML_READER].into_iter().chain(newer.iter().copied()).collect()
+}
+
+impl Part {
+    /// The folder's name in the cache.
+    pub fn key(&self) -> String {
+        format!("{}-{}", self.name, self.version)
+    }
+
+    /// `1.25` of 1.25.4.
+    pub fn minor(&self) -> &'static str {
+        self.version.rsplit_once('.').map_or(self.version, |(minor, _)| minor)
+    }
+
+    /// Build tags. Kubernetes 1.25 has the cloud providers in its tree, which no cluster here has a use for; without them
+    /// it compiles in less time.
+    pub fn tags(&self) -> &'static str {
+        if self.name == "kube" { "providerless" } else { "" }
+    }
+
+    /// What the linker writes into the programs. Kubernetes says its version from two packages;
+    /// with only one set, a 1.25 server calls itself `v0.0.0-master` at `/version`.
+    pub fn linker_flags(&self) -> String {
+        let mut flags = "-s -w".to_owned();
+        if self.name == "kube" {
+            let (major, minor) = self.minor().split_once('.').unwrap_or(("1", "0"));
+            for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+                flags += &format!(
+                    " -X {package}.gitVersion=v{} -X {package}.gitMajor={major} -X {package}.gitMinor={minor} -X {package}.gitTreeState=clean",
+                    self.version
+                );
+            }
+        }
+        flags
+    }
+}
