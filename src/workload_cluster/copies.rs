@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
-use crate::api::placeable::{PLACEABLE, Placeable};
+use crate::api::placeable::{self, PLACEABLE, Placeable};
 use crate::k8s::api_error::ApiError;
 
 /// Number of objects in one page of a list.
@@ -32,6 +32,11 @@ pub struct PlacedObject {
 }
 
 impl PlacedObject {
+    /// An object of a kind that can be placed.
+    pub fn new(kind: &'static Placeable, namespace: Option<String>, name: String, uid: String) -> Self {
+        Self { namespace, kind: kind.kind, name, group: kind.group, uid }
+    }
+
     /// Whether it is a namespace: one that is there for what is in it needs nobody's decision.
     pub fn is_namespace(&self) -> bool {
         self.group.is_empty() && self.kind == "Namespace"
@@ -84,12 +89,8 @@ impl Copies {
                     Err(kube::Error::Api(status)) if status.code == 403 && kind.kind == "Secret" => break,
                     Err(error) => return Err(error),
                 };
-                found.extend(list.items.iter().map(|object| PlacedObject {
-                    namespace: object.namespace(),
-                    kind: kind.kind,
-                    name: object.name_any(),
-                    group: kind.group,
-                    uid: object.uid().unwrap_or_default(),
+                found.extend(list.items.iter().map(|object| {
+                    PlacedObject::new(kind, object.namespace(), object.name_any(), object.uid().unwrap_or_default())
                 }));
                 match list.metadata.continue_.filter(|token| !token.is_empty()) {
                     Some(token) => page.continue_token = Some(token),
@@ -108,7 +109,7 @@ impl Copies {
     /// The first refusal; those before it are released.
     pub async fn release(&self, objects: &[PlacedObject]) -> Result<(), kube::Error> {
         for object in objects {
-            let Some(kind) = crate::api::placeable::find(object.group, object.kind) else { continue };
+            let Some(kind) = placeable::find(object.group, object.kind) else { continue };
             let none = Value::Null;
             let patch = json!({ "metadata": {
                 "uid": object.uid,
@@ -154,17 +155,14 @@ mod tests {
 
     #[test]
     fn many_objects_are_named_in_part() {
-        let object = |name: &str, namespace: Option<&str>| PlacedObject {
-            namespace: namespace.map(str::to_owned),
-            kind: "Deployment",
-            name: name.to_owned(),
-            group: "apps",
-            uid: String::new(),
+        let object = |kind: &str, namespace: Option<&str>, name: &str| {
+            let kind = placeable::find(if kind == "Deployment" { "apps" } else { "" }, kind).unwrap();
+            PlacedObject::new(kind, namespace.map(str::to_owned), name.to_owned(), String::new())
         };
-        let all: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(|name| object(name, Some("shop"))).into();
+        let all: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(|name| object("Deployment", Some("shop"), name)).into();
         assert_eq!(names(&all[..2]), "Deployment shop/a, Deployment shop/b");
         assert!(names(&all).ends_with("Deployment shop/e and 1 more"), "{}", names(&all));
-        let namespace = PlacedObject { kind: "Namespace", group: "", ..object("shop", None) };
+        let namespace = object("Namespace", None, "shop");
         assert!(namespace.is_namespace() && namespace.to_string() == "Namespace shop");
     }
 }

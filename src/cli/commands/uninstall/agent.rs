@@ -187,7 +187,7 @@ fn objects(objects: &[PlacedObject]) -> String {
     }
 }
 
-fn placed_here(name: &ClusterName, placed: &[PlacedObject], global: &Global) -> CliError {
+pub(in crate::cli) fn placed_here(name: &ClusterName, placed: &[PlacedObject], global: &Global) -> CliError {
     let headline = format!("the control plane has placed {} in workload cluster {name}", objects(placed));
     let again = format!("fleetctl uninstall agent {name}{}", global.tail());
     CliError::new(Exit::Refused, "WorkloadsPlaced", headline)
@@ -197,7 +197,7 @@ fn placed_here(name: &ClusterName, placed: &[PlacedObject], global: &Global) -> 
         .hint(format!("to leave them running, managed by nobody: `{again} --keep-workloads`"))
 }
 
-fn not_drained(name: &ClusterName, why: &str, global: &Global) -> CliError {
+pub(in crate::cli) fn not_drained(name: &ClusterName, why: &str, global: &Global) -> CliError {
     CliError::new(Exit::Refused, "NotDrained", format!("workload cluster {name} could not be drained"))
         .cause(visible(why).into_owned())
         .hint("nothing was removed, and the cluster takes work again within seconds")

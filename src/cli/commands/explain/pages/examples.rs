@@ -13,6 +13,7 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use super::all;
 use super::block::{self, Block};
 use crate::api::kinds::Kind;
+use crate::api::placeable;
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::apply::{
@@ -35,6 +36,7 @@ use crate::diagnose::{Diagnosis, WaitFailure, workload};
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::session::Stopped;
 use crate::k8s::{ApiError, ObjectRef};
+use crate::workload_cluster::copies::PlacedObject;
 use crate::{inventory, workload_cluster};
 
 fn object(group: &str, kind: &str, name: &str) -> ObjectRef {
@@ -243,10 +245,29 @@ fn of_installs() -> Vec<CliError> {
         ),
         nobody_asked("deleting data"),
         uninstall::agent::stays(&west, unreached, &global),
+        uninstall::agent::placed_here(&west, &placed(), &global),
+        uninstall::agent::not_drained(
+            &west,
+            "2 objects stayed for 300 s: Namespace shop, Deployment shop/web",
+            &global,
+        ),
         rolled_back(undone),
         rolled_back(cut_off),
         check_report::preflight_refused(&Report { judged: preflight }, true),
         kubectl_install::no_rights(&io::Error::from_raw_os_error(13), Path::new("/usr/local/bin/kubectl-fleet"), &ui),
+    ]
+}
+
+/// What a control plane placed into a workload cluster.
+fn placed() -> Vec<PlacedObject> {
+    let object = |group: &str, kind: &str, namespace: Option<&str>, name: &str| {
+        let kind = placeable::find(group, kind).expect("it can be placed");
+        PlacedObject::new(kind, namespace.map(str::to_owned), name.to_owned(), String::new())
+    };
+    vec![
+        object("", "Namespace", None, "shop"),
+        object("", "Service", Some("shop"), "web"),
+        object("apps", "Deployment", Some("shop"), "web"),
     ]
 }
 
