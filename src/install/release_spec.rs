@@ -243,7 +243,8 @@ pub fn recorded<P>(
     if release.chart != format!("{kind}/{}", chart.line()) {
         return Err(format!("its version {} is not of its chart {}", selection.version, visible(&release.chart)));
     }
-    let values = chart.values_of(&selection.version).file("the recorded values", values.to_string().as_bytes());
+    let values_of = chart.values_of(&selection.version).any_image();
+    let values = values_of.file("the recorded values", values.to_string().as_bytes());
     plan(&selection, chart, values).map_err(|problems| visible(&problems.to_string()).into_owned())
 }
 

@@ -29,6 +29,7 @@ mod status;
 mod template;
 mod uninstall;
 mod version;
+mod version_images;
 
 use std::io::BufReader;
 use std::path::Path;
