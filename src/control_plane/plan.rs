@@ -60,6 +60,7 @@ impl Plan {
         let tree = values.build(ControlPlaneValues::schema)?;
         let values: ControlPlaneValues = tree.deserialize()?;
         validate::check(&values, &tree)?;
+        let values = values.completed();
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values })
     }
@@ -85,12 +86,17 @@ impl Plan {
         self.package.render(&self.values, facts(endpoint), keys)
     }
 
-    /// The same objects, without those of the inside, as YAML documents.
+    /// The same objects, without those of the inside, as YAML documents; `adjust` may change each before it is written.
     ///
     /// # Errors
     /// The same.
-    pub fn manifests(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Vec<String>, Diagnostics> {
-        self.package.manifests(&self.values, facts(endpoint), keys)
+    pub fn manifests(
+        &self,
+        endpoint: &Endpoint,
+        keys: &pki::Files,
+        adjust: fn(&mut Object),
+    ) -> Result<Vec<String>, Diagnostics> {
+        self.package.manifests(&self.values, facts(endpoint), keys, adjust)
     }
 
     /// The charts as an engine sees them.

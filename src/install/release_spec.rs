@@ -168,7 +168,8 @@ impl Package {
         Ok(rendered)
     }
 
-    /// The same objects as YAML documents; they are written while others are still rendered.
+    /// The same objects as YAML documents; they are written while others are still rendered. `adjust` may change
+    /// each before it is written.
     ///
     /// # Errors
     /// The same.
@@ -177,10 +178,12 @@ impl Package {
         values: &impl Serialize,
         facts: Value,
         keys: &pki::Files,
+        adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
         let owner = self.owner();
         self.chart.render_each(&self.input(values, facts, keys), |mut object| {
             owner.stamp(&mut object.json);
+            adjust(&mut object);
             chart::output::yaml_stream([&object.json])
         })
     }

@@ -70,7 +70,7 @@ impl Plan {
     /// # Errors
     /// The same.
     pub fn manifests(&self) -> Result<Vec<String>, Diagnostics> {
-        self.package.manifests(&self.values, json!({}), &pki::Files::new())
+        self.package.manifests(&self.values, json!({}), &pki::Files::new(), |_| ())
     }
 
     /// Where a field of an object comes from: `deployment/fleet-agent#spec.replicas`.

@@ -27,7 +27,9 @@ mod server;
 mod show;
 mod status;
 mod template;
+mod template_keys;
 mod uninstall;
+mod values;
 mod version;
 mod version_images;
 

@@ -22,6 +22,8 @@ pub struct Commented<'c> {
     pub schema: &'c Value,
     /// Where editors find the schema, for the first line.
     pub schema_location: &'c str,
+    /// The command that writes the schema there.
+    pub schema_command: &'c str,
     /// The line; values that it does not know yet are left out.
     pub line: Option<ServiceLine>,
     /// Paths of the values that the service version decides, such as `etcd.image`: they are printed as comments, so that
@@ -36,6 +38,9 @@ impl Commented<'_> {
     /// version decides.
     pub fn print(&self, values: &Value) -> String {
         let mut text = format!("# yaml-language-server: $schema={}\n", self.schema_location);
+        let for_editors = "Editors check this file once the schema lies beside it:";
+        let _ = writeln!(text, "# {for_editors} {} > {}", self.schema_command, self.schema_location);
+        comment(&mut text, "What is commented out is optional; images follow the version as long as they are.", 0);
         let views = Schema::new(self.schema).views();
         if let Some(description) = views.description() {
             comment(&mut text, description, 0);
@@ -201,7 +206,8 @@ mod tests {
         let decided_by_version = vec!["images.etcd".to_owned(), "images.scheduler".to_owned()];
         let schema = schema();
         let line = Some(line(of));
-        Commented { schema: &schema, schema_location: "values.schema.json", line, decided_by_version }.print(values)
+        let (schema_location, schema_command) = ("values.schema.json", "fleetctl show schema");
+        Commented { schema: &schema, schema_location, schema_command, line, decided_by_version }.print(values)
     }
 
     #[test]

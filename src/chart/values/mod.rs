@@ -16,11 +16,13 @@ mod schema;
 pub mod suggest;
 mod tree;
 mod validate;
+mod written;
 
 pub use builder::{SetKind, ValuesBuilder, read_file};
 pub use images::is_tag;
 pub use schema::schema_of_line;
 pub use tree::{OriginOf, ValuesTree};
+pub use written::written_schema;
 
 pub(super) use images::{VersionImage, version_of_tag};
 pub(super) use schema::{Schema, Views, plain_json};

@@ -30,6 +30,7 @@ pub(crate) fn run(ui: &Ui, args: &ShowValuesArgs) -> Result<Exit, CliError> {
     let shown = Commented {
         schema: &chart_choice::schema(kind),
         schema_location: &location,
+        schema_command: &format!("fleetctl show schema {kind} --version {}", selection.row.version),
         line: Some(selection.row.version),
         decided_by_version: chart.image_paths().into_iter().map(|(_, path)| path).collect(),
     };

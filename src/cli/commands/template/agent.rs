@@ -40,5 +40,5 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateAgentArgs) -> Result<
     if let Some(field) = &args.output.explain {
         return args.output.explained(ui, plan.explain(field));
     }
-    args.output.print(ui, || plan.manifests(), || plan.render()).map(|_| Exit::Ok)
+    args.output.print(ui, || plan.manifests(), || plan.render()).map(|()| Exit::Ok)
 }

@@ -1,16 +1,15 @@
 //! Which of the rendered objects are printed, in which shape, and where to.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use fs_err as fs;
 
-use crate::api::file::{self, FileError};
+use super::folder;
 use crate::api::kinds;
 use crate::chart::inspect::explain;
 use crate::chart::inspect::explain::{ExplainError, Explanation};
-use crate::chart::{Diagnostics, Object, Rendered, output};
+use crate::chart::{Diagnostics, Object, Rendered};
 use crate::cli::args::package::wrong_values;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
@@ -25,7 +24,8 @@ pub(crate) struct OutputArgs {
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
     output: Format,
 
-    /// Write each object into a file of its own in this folder, numbered in the order of applying
+    /// Write each object into a file of its own in this folder; those of an earlier output that are not rendered any more
+    /// are removed, other files stay
     #[arg(long, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
 
@@ -50,17 +50,26 @@ pub(crate) struct OutputArgs {
     pub(crate) explain: Option<String>,
 }
 
-/// What was printed, or written into the folder.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Printed {
-    /// Whether there may be Secrets among it.
-    pub(crate) secrets: bool,
-}
-
 impl OutputArgs {
     /// Refuses what cannot be meant, before anything is rendered or written.
     pub(crate) fn check(&self) -> Result<(), CliError> {
         self.include_kind.iter().chain(&self.exclude_kind).try_for_each(|kind| known_kind(kind).map(drop))
+    }
+
+    /// Returns whether the manifests themselves are written out, and one for which `is` holds is among them.
+    pub(super) fn prints_any(
+        &self,
+        render: impl FnOnce() -> Result<Rendered, Diagnostics>,
+        is: impl Fn(&Object) -> bool,
+    ) -> Result<bool, CliError> {
+        if self.print_digest || !self.is_filtered() {
+            return Ok(!self.print_digest);
+        }
+        Ok(self.select(render().map_err(|problems| wrong_values(&problems))?)?.iter().any(is))
+    }
+
+    fn is_filtered(&self) -> bool {
+        [&self.show_only, &self.include_kind, &self.exclude_kind].iter().any(|filter| !filter.is_empty())
     }
 
     /// Renders and prints what was asked for: `manifests` gives all objects as YAML, `render` as objects.
@@ -69,23 +78,20 @@ impl OutputArgs {
         ui: &Ui,
         manifests: impl FnOnce() -> Result<Vec<String>, Diagnostics>,
         render: impl FnOnce() -> Result<Rendered, Diagnostics>,
-    ) -> Result<Printed, CliError> {
-        let filters = [&self.show_only, &self.include_kind, &self.exclude_kind];
-        let all = filters.iter().all(|filter| filter.is_empty()) && !self.print_digest && self.output_dir.is_none();
-        if all {
-            return manifests::print(ui, self.output, manifests, render).map(|()| Printed { secrets: true });
+    ) -> Result<(), CliError> {
+        if !self.is_filtered() && !self.print_digest && self.output_dir.is_none() {
+            return manifests::print(ui, self.output, manifests, render);
         }
         let objects = self.select(render().map_err(|problems| wrong_values(&problems))?)?;
-        let secrets = !self.print_digest && objects.iter().any(|object| object.kind() == "Secret");
         if self.print_digest {
             let digest = Rendered { objects, bootstrap: Vec::new() }.digest();
             ui.out(&format!("sha256:{digest}\n"))?;
         } else if let Some(folder) = &self.output_dir {
-            ui.out(&self.write(folder, &objects)?)?;
+            ui.out(&folder::write(folder, &objects, self.output)?)?;
         } else {
             ui.out(&manifests::of(self.output, &objects))?;
         }
-        Ok(Printed { secrets })
+        Ok(())
     }
 
     /// Prints where a field comes from.
@@ -141,64 +147,6 @@ impl OutputArgs {
         let inside: Vec<Object> = inside.collect();
         Ok(objects.into_iter().filter(named).chain(inside).collect())
     }
-
-    /// Writes the files and gives their paths, a line each.
-    fn write(&self, folder: &Path, objects: &[Object]) -> Result<String, CliError> {
-        let extension = match self.output {
-            Format::Json => "json",
-            Format::Yaml => "yaml",
-        };
-        let files: Vec<(String, &Object)> =
-            objects.iter().enumerate().map(|(index, object)| (file_name(index, object, extension), object)).collect();
-        // Secrets hold private keys, so nobody else may read them or put a file of theirs in the place of one.
-        let secrets = objects.iter().any(|object| object.kind() == "Secret");
-        if secrets && !folder.exists() {
-            file::private_folder(folder).map_err(|error| refused(&error))?;
-        }
-        fs::create_dir_all(folder)?;
-        if secrets {
-            file::own_folder(folder).map_err(|error| refused(&error))?;
-        }
-        // What an earlier run left would be applied together with what this one writes.
-        for entry in fs::read_dir(folder)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if !files.iter().any(|(own, _)| *own == name) {
-                return Err(CliError::new(
-                    Exit::Refused,
-                    "FolderInUse",
-                    format!("{} holds `{name}`, which is not part of this output", folder.display()),
-                )
-                .hint("give a new folder, or empty this one"));
-            }
-        }
-        let mut written = String::new();
-        for (name, object) in files {
-            let path = folder.join(name);
-            let text = match self.output {
-                Format::Json => output::json(&object.json),
-                Format::Yaml => output::yaml_stream([&object.json]),
-            };
-            let mode = if object.kind() == "Secret" { file::PRIVATE } else { file::PUBLIC };
-            file::write(&path, text.as_bytes(), mode).map_err(|error| refused(&error))?;
-            written.push_str(&format!("{}\n", path.display()));
-        }
-        Ok(written)
-    }
-}
-
-/// A file or folder that is not written to.
-fn refused(error: &FileError) -> CliError {
-    match error {
-        FileError::Unexpected { .. } => CliError::new(Exit::Refused, "FolderNotSafe", error.to_string())
-            .hint("give a folder that does not exist yet: it is made for you alone; or leave Secrets out with `--exclude-kind Secret`"),
-        FileError::Io { source, .. } => CliError::new(Exit::Failed, "Io", error.to_string()).because(source),
-    }
-}
-
-/// `007-deployment-apiserver.yaml`: the order of names is the order of applying.
-fn file_name(index: usize, object: &Object, extension: &str) -> String {
-    let safe = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.', "_");
-    format!("{index:03}-{}-{}.{extension}", safe(&object.kind().to_lowercase()), safe(object.name()))
 }
 
 /// A kind as it is written in objects, by its name or plural in any case.
