@@ -16,6 +16,7 @@ use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::hosting::{Wanted, needs};
 use crate::install::release_spec::{Package, writes};
+use crate::install::validate_registry;
 use crate::inventory::{Release, State};
 use crate::pki;
 
@@ -57,9 +58,10 @@ impl Plan {
         chart: Chart,
         values: ValuesBuilder,
     ) -> Result<Self, Diagnostics> {
-        let tree = values.build(ControlPlaneValues::schema)?;
+        let mut tree = values.build(ControlPlaneValues::schema)?;
         let values: ControlPlaneValues = tree.deserialize()?;
         validate::check(&values, &tree)?;
+        tree.warn(validate_registry::check(values.registry_credentials.as_ref(), &tree));
         let values = values.completed();
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values })

@@ -25,6 +25,7 @@ mod rbac;
 mod recover;
 mod server;
 mod show;
+mod small;
 mod status;
 mod template;
 mod template_keys;

@@ -160,5 +160,5 @@ fn examples_run_in_an_empty_folder() {
             ran += 1;
         }
     }
-    assert!(ran > 40, "{ran} examples");
+    assert!(ran >= 30, "{ran} examples");
 }

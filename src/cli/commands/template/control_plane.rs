@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::keys::{self, KeysArgs};
-use super::output::OutputArgs;
+use super::output::{OutputArgs, explained_field};
 use super::outside_row;
 use crate::api::version::KubeMinor;
 use crate::chart::output;
@@ -55,7 +55,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     if let Some(field) = &args.output.explain {
         // Keys are placeholders, so that asking makes none.
         let endpoint = render_offline::endpoint(&plan.values.exposure);
-        return args.output.explained(ui, plan.explain(&endpoint, &pki::placeholders(), field));
+        return args.output.explained(ui, plan.explain(&endpoint, &pki::placeholders(), &explained_field(field)));
     }
     let endpoint = exposure::endpoint_from_values(&plan.values.exposure).map_err(|missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))

@@ -29,8 +29,9 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
 
-    /// Only this object (`deployment/apiserver`) or this template (`templates/namespace.yaml`); may be repeated
-    #[arg(short, long, value_name = "OBJECT|TEMPLATE")]
+    /// Only this object (`deploy/apiserver`, `apps/Deployment/apiserver`) or this template (`templates/namespace.yaml`);
+    /// may be repeated
+    #[arg(short, long, value_name = "OBJECT|TEMPLATE", value_delimiter = ',')]
     show_only: Vec<String>,
 
     /// Only objects of this kind; may be repeated
@@ -114,6 +115,12 @@ impl OutputArgs {
     fn select(&self, rendered: Rendered) -> Result<Vec<Object>, CliError> {
         let kinds = |names: &[String]| names.iter().map(|name| known_kind(name)).collect::<Result<BTreeSet<_>, _>>();
         let (included, excluded) = (kinds(&self.include_kind)?, kinds(&self.exclude_kind)?);
+        let rendered_kinds: BTreeSet<String> = rendered.objects.iter().map(|object| object.kind().to_owned()).collect();
+        if let Some(kind) = included.iter().find(|kind| !rendered_kinds.contains(**kind)) {
+            let known = rendered_kinds.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(CliError::usage("NoSuchObject", format!("nothing that is rendered is a {kind}"))
+                .hint(format!("the kinds are: {known}")));
+        }
         let mut objects = if self.show_only.is_empty() { rendered.objects } else { self.only(rendered)? };
         objects.retain(|object| {
             (included.is_empty() || included.contains(object.kind())) && !excluded.contains(object.kind())
@@ -129,7 +136,7 @@ impl OutputArgs {
             file.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
         };
         let mut missing = self.show_only.iter().filter(|name| {
-            !objects.iter().any(|object| object.id().eq_ignore_ascii_case(name))
+            !objects.iter().any(|object| is_named(object, name))
                 && !objects.iter().chain(&bootstrap).any(|object| from(object, name))
         });
         if let Some(name) = missing.next() {
@@ -140,17 +147,56 @@ impl OutputArgs {
                 .hint(format!("the objects are: {}", known.join(", ")))
                 .hint(format!("the templates are: {}", templates.into_iter().collect::<Vec<_>>().join(", "))));
         }
-        let named = |object: &Object| {
-            self.show_only.iter().any(|name| object.id().eq_ignore_ascii_case(name) || from(object, name))
-        };
+        let named = |object: &Object| self.show_only.iter().any(|name| is_named(object, name) || from(object, name));
         let inside = bootstrap.into_iter().filter(|object| self.show_only.iter().any(|name| from(object, name)));
         let inside: Vec<Object> = inside.collect();
         Ok(objects.into_iter().filter(named).chain(inside).collect())
     }
 }
 
-/// A kind as it is written in objects, by its name or plural in any case.
+/// The short names of kubectl, of the kinds that charts render.
+const SHORT: [(&str, &str); 14] = [
+    ("cj", "CronJob"),
+    ("cm", "ConfigMap"),
+    ("crd", "CustomResourceDefinition"),
+    ("crds", "CustomResourceDefinition"),
+    ("deploy", "Deployment"),
+    ("ds", "DaemonSet"),
+    ("netpol", "NetworkPolicy"),
+    ("ns", "Namespace"),
+    ("pdb", "PodDisruptionBudget"),
+    ("po", "Pod"),
+    ("pvc", "PersistentVolumeClaim"),
+    ("sa", "ServiceAccount"),
+    ("sts", "StatefulSet"),
+    ("svc", "Service"),
+];
+
+/// Returns whether `text` names the object as kubectl takes it: `deploy/x`, `deployments/x` or `apps/Deployment/x`.
+fn is_named(object: &Object, text: &str) -> bool {
+    let parts: Vec<&str> = text.split('/').collect();
+    let is_kind = |kind: &str| known_kind(kind).is_ok_and(|kind| kind == object.kind());
+    match parts.as_slice() {
+        [kind, name] => *name == object.name() && is_kind(kind),
+        [group, kind, name] => *name == object.name() && object.group() == *group && is_kind(kind),
+        _ => false,
+    }
+}
+
+/// The field of `--explain` with its object as objects are called: `deploy/x#spec` becomes `deployment/x#spec`.
+pub(super) fn explained_field(field: &str) -> String {
+    let Some((object, path)) = field.split_once('#') else { return field.to_owned() };
+    let parts: Vec<&str> = object.split('/').collect();
+    let [.., kind, name] = parts.as_slice() else { return field.to_owned() };
+    match known_kind(kind) {
+        Ok(kind) => format!("{}/{name}#{path}", kind.to_lowercase()),
+        Err(_) => field.to_owned(),
+    }
+}
+
+/// A kind as it is written in objects, by its name, plural or short name in any case.
 fn known_kind(name: &str) -> Result<&'static str, CliError> {
+    let name = SHORT.iter().find(|(short, _)| short.eq_ignore_ascii_case(name)).map_or(name, |(_, kind)| *kind);
     let found = kinds::TABLE
         .iter()
         .find(|served| served.kind.eq_ignore_ascii_case(name) || served.plural.eq_ignore_ascii_case(name));
