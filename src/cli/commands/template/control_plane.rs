@@ -79,9 +79,11 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
         rendered.objects.iter_mut().for_each(keys::protect);
         Ok(if keys.without_keys { keys::without(rendered) } else { rendered })
     };
-    let manifests = || match keys.without_keys {
-        true => Ok(vec![output::yaml_stream(render()?.objects.iter().map(|object| &object.json))]),
-        false => plan.manifests(&endpoint, &found.files, keys::protect),
+    let manifests = || {
+        if keys.without_keys {
+            return Ok(vec![output::yaml_stream(render()?.objects.iter().map(|object| &object.json))]);
+        }
+        plan.manifests(&endpoint, &found.files, keys::protect)
     };
     args.output.print(ui, manifests, render)?;
     keys.report(ui, &home, &plan, &found, is_printed)?;
