@@ -14,7 +14,7 @@ use crate::api::version::{ServiceLine, ServiceVersion};
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::fast::documents::Documents;
 use super::render::{Part, Renderer};
-use super::values::ValuesBuilder;
+use super::values::{ValuesBuilder, VersionImage};
 use super::versions::{Row, Versions, VersionsError};
 use super::yaml::node::{Data, Node, Origin, Sources, merge};
 use super::yaml::read;
@@ -317,7 +317,7 @@ impl Chart {
     }
 
     /// The images of the table that it uses: name, and the path of the value that takes it.
-    pub(super) fn image_paths(&self) -> Vec<(String, String)> {
+    pub fn image_paths(&self) -> Vec<(String, String)> {
         let all = || {
             let names = self.row().into_iter().flat_map(|row| row.images.keys());
             names.map(|name| (name.clone(), format!("images.{name}"))).collect()
@@ -340,17 +340,24 @@ impl Chart {
         builder
     }
 
-    /// The same for one version of the line: the service's own images are of that version. Those are the images whose
-    /// tag in the table is the newest version of the line; what comes from elsewhere, such as etcd, stays.
+    /// The same for one version of the line: the service's own images are of that version. Images that the user gives are
+    /// held against those of the version.
     pub fn values_of(&self, version: &ServiceVersion) -> ValuesBuilder {
         let builder = self.values();
-        let Some(row) = self.row().filter(|row| row.default != *version) else { return builder };
-        let (newest, text) = (row.default.to_string(), version.to_string());
+        let Some(row) = self.row() else { return builder };
+        let text = version.to_string();
+        let image = |(name, path): (String, String)| {
+            let (tag, is_own) = row.image_tag(&name, version)?;
+            Some(VersionImage { path, tag, is_own })
+        };
+        let images: Vec<VersionImage> = self.image_paths().into_iter().filter_map(image).collect();
         let end = u32::try_from(text.len()).unwrap_or(u32::MAX);
         let tag = Node::new(Data::Text(text.clone()), Origin { source: 0, start: 0, end });
-        let own = |name: &String| row.images.get(name).is_some_and(|image| image.tag == newest);
-        let paths = self.image_paths().into_iter().filter(|(name, _)| own(name));
-        paths.fold(builder, |builder, (_, path)| builder.default_at("--version", &text, &format!("{path}.tag"), &tag))
+        let differ = images.iter().filter(|image| image.is_own && row.default != *version);
+        let builder = differ.fold(builder, |builder, image| {
+            builder.default_at("--version", &text, &format!("{}.tag", image.path), &tag)
+        });
+        builder.images(images)
     }
 
     /// The defaults of `values.yaml` alone, merged over all lines.

@@ -100,7 +100,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 pub use files::{Files, Preset, presets, values_file};
 pub use load::{Chart, ChartError, Kind, KindError, Stage};
 pub use render::{Object, RenderInput, Rendered};
-pub use values::{SetKind, ValuesBuilder, ValuesTree, read_file};
+pub use values::{SetKind, ValuesBuilder, ValuesTree, is_tag, read_file};
 pub use versions::{Image, Row, Versions, versions};
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ pub struct InstalledFacts {
     pub version: Option<ServiceVersion>,
     /// What strayed, one clause an object; or why it could not be found out.
     pub drift: Result<Vec<String>, String>,
+    /// Components that run another image than that of the version, one clause each.
+    pub images: Vec<String>,
     /// A run under way: who.
     pub at_work: Option<String>,
     /// A run that was interrupted: what it was, and when it began.
@@ -55,8 +57,9 @@ impl InstalledFacts {
 }
 
 /// The checks, in the order in which they are shown.
-pub const CHECKS: [Check<InstalledFacts>; 4] = [
+pub const CHECKS: [Check<InstalledFacts>; 5] = [
     Check::advised("objects", "objects", "installation", &[], objects),
+    Check::advised("images", "images", "installation", &[], images),
     Check::advised("last-run", "last run", "installation", &[], last_run),
     Check::required("certificates", "certificates", "installation", &[], expired),
     Check::advised("certificate-renewal", "certificate renewal", "installation", &["certificates"], renewal),
@@ -103,6 +106,19 @@ fn objects(facts: &InstalledFacts) -> CheckResult {
                     .text(format!(" repairs them, both {VALUES}")),
             )
         }
+    }
+}
+
+fn images(facts: &InstalledFacts) -> CheckResult {
+    match (&facts.version, &facts.images[..]) {
+        (None, _) => CheckResult::Skipped("objects"),
+        (Some(version), []) => CheckResult::Passed(format!("those of service version {version}")),
+        (Some(_), other) => CheckResult::failed(
+            other.join("; "),
+            Remedy::new("leave these images out of the values, and ")
+                .command(facts.as_it_is(Action::Install))
+                .text(" runs those of the version"),
+        ),
     }
 }
 
@@ -179,6 +195,7 @@ mod tests {
             version: Some("v0.6.1".parse().unwrap()),
             drift: Ok(Vec::new()),
             certificates: vec![expiry("ca.crt", 3650), expiry("apiserver.crt", 364)],
+            images: Vec::new(),
             at_work: None,
             cut_off: None,
         }
@@ -191,9 +208,14 @@ mod tests {
     pub(in crate::check) fn examples() -> Vec<Judged> {
         let strayed = "fields of Deployment fleet/apiserver were changed, last by kubectl-edit".to_owned();
         let cut_off = Some(("install".to_owned(), "2026-01-31T12:00:00Z".to_owned()));
+        let images = vec![
+            "fleet-scheduler runs fleetscheduler/fleet-scheduler:v0.5.9, and service version v0.6.1 runs v0.6.1"
+                .to_owned(),
+        ];
         let ends = |days| vec![expiry("ca.crt", 3650), expiry("apiserver.crt", days)];
         [
             ("objects", InstalledFacts { drift: Ok(vec![strayed]), ..good() }),
+            ("images", InstalledFacts { images, ..good() }),
             ("last-run", InstalledFacts { cut_off, ..good() }),
             ("certificates", InstalledFacts { certificates: ends(-1), ..good() }),
             ("certificate-renewal", InstalledFacts { certificates: ends(30), ..good() }),
@@ -239,6 +261,13 @@ mod tests {
             |command: &str| InstalledFacts { cut_off: Some((command.to_owned(), "then".to_owned())), ..good() };
         assert!(said(&cut_off("install"), "last-run").contains(r#"Rollback("demo")"#));
         assert!(said(&cut_off("uninstall"), "last-run").contains(r#"Uninstall(ControlPlane("demo"))"#));
+    }
+
+    #[test]
+    fn an_image_that_is_not_the_versions_is_a_warning_and_unknown_without_a_version() {
+        let images = vec!["apiserver runs a:v1, and service version v0.6.1 runs v2".to_owned()];
+        assert!(matches!(verdict(&InstalledFacts { images, ..good() }, "images"), CheckResult::Warned(_)));
+        assert_eq!(verdict(&InstalledFacts { version: None, ..good() }, "images"), CheckResult::Skipped("objects"));
     }
 
     #[test]

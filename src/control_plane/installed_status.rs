@@ -10,8 +10,10 @@ use kube::{Client, ResourceExt as _};
 use super::find_keys;
 use super::health::chain;
 use super::plan::OWNER_KIND;
+use super::running_images;
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::version::ServiceVersion;
 use crate::apply::{Engine, WaitTarget};
 use crate::check::inside::{Component, HOSTING, HealthFacts};
 use crate::check::installed::{CHECKS, Expiry, InstalledFacts, WARN_DAYS};
@@ -102,9 +104,16 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
         let of = |journal: &inventory::Journal| if journal.is_removal() { "removed" } else { "installed" };
         state.journal.as_ref().map(|journal| (format!("that is being {}", of(journal)), 0))
     });
+    let known: Option<ServiceVersion> = known.and_then(|version| version.parse().ok());
+    let images = match &known {
+        // While a run is at work, images are of the old version and of the new one.
+        Some(version) if at_work.is_none() => running_images::foreign(client, namespace, version).await,
+        _ => Vec::new(),
+    };
     let facts = InstalledFacts {
         name: name.to_string(),
-        version: known.and_then(|version| version.parse().ok()),
+        version: known,
+        images,
         recorded: unread.map_or(Ok(recorded), Err),
         drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
         cut_off: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),

@@ -18,6 +18,7 @@ pub mod preflight;
 pub mod rbac;
 mod recorded_endpoint;
 pub mod rollback;
+mod running_images;
 pub mod secrets;
 pub mod uninstall;
 pub mod upgrade;

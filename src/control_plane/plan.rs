@@ -16,6 +16,7 @@ use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::hosting::{Wanted, needs};
 use crate::install::release_spec::{Package, writes};
+use crate::install::validate_registry;
 use crate::inventory::{Release, State};
 use crate::pki;
 
@@ -57,9 +58,11 @@ impl Plan {
         chart: Chart,
         values: ValuesBuilder,
     ) -> Result<Self, Diagnostics> {
-        let tree = values.build(ControlPlaneValues::schema)?;
+        let mut tree = values.build(ControlPlaneValues::schema)?;
         let values: ControlPlaneValues = tree.deserialize()?;
         validate::check(&values, &tree)?;
+        tree.warn(validate_registry::check(values.registry_credentials.as_ref(), &tree));
+        let values = values.completed();
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values })
     }
@@ -85,12 +88,17 @@ impl Plan {
         self.package.render(&self.values, facts(endpoint), keys)
     }
 
-    /// The same objects, without those of the inside, as YAML documents.
+    /// The same objects, without those of the inside, as YAML documents; `adjust` may change each before it is written.
     ///
     /// # Errors
     /// The same.
-    pub fn manifests(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Vec<String>, Diagnostics> {
-        self.package.manifests(&self.values, facts(endpoint), keys)
+    pub fn manifests(
+        &self,
+        endpoint: &Endpoint,
+        keys: &pki::Files,
+        adjust: fn(&mut Object),
+    ) -> Result<Vec<String>, Diagnostics> {
+        self.package.manifests(&self.values, facts(endpoint), keys, adjust)
     }
 
     /// The charts as an engine sees them.

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use super::values::{ControlPlaneValues, ExposureValues, Lifetime};
+use super::values::{ControlPlaneValues, EtcdValues, ExposureValues, Lifetime, SMALLEST_QUOTA};
 use crate::api::lifetime::{self, CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
 use crate::chart::{Diagnostic, Diagnostics, ValuesTree};
 use crate::install::validate_resources;
@@ -17,6 +17,7 @@ use crate::pki::San;
 pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<(), Diagnostics> {
     let mut check = Check { tree, found: Vec::new() };
     check.exposure(&values.exposure);
+    check.quota(&values.etcd);
     let scheduler = &values.scheduler;
     check.lifetime("initTokenTTL", &scheduler.init_token_ttl, TOKEN_AT_LEAST);
     check.lifetime("agentCertificateTTL", &scheduler.agent_certificate_ttl, CERTIFICATE_AT_LEAST);
@@ -39,6 +40,29 @@ struct Check<'t> {
 impl Check<'_> {
     fn wrong(&mut self, path: &[&str], diagnostic: Diagnostic) {
         self.found.push(self.tree.blame(path, diagnostic));
+    }
+
+    /// What is written to the store has to fit its volume, or etcd fails before it can refuse.
+    fn quota(&mut self, etcd: &EtcdValues) {
+        let (quota, Some(size)) = (etcd.effective_quota(), etcd.storage.bytes()) else { return };
+        if quota <= size {
+            return;
+        }
+        let text = &etcd.storage.size.0;
+        let (path, diagnostic) = if etcd.quota_bytes.is_some() {
+            let message = format!(
+                "`etcd.quotaBytes` is {quota}, more than the volume holds: `etcd.storage.size` is {text} ({size} bytes)"
+            );
+            let help = "leave `etcd.quotaBytes` out, and it follows the size; or ask for a larger volume";
+            (&["etcd", "quotaBytes"][..], Diagnostic::error("quota-beyond-volume", message).help(help))
+        } else {
+            let message = format!(
+                "`etcd.storage.size` is {text} ({size} bytes), less than the least quota of etcd, {SMALLEST_QUOTA} bytes"
+            );
+            let help = "ask for a larger volume: `--set etcd.storage.size=10Gi`";
+            (&["etcd", "storage", "size"][..], Diagnostic::error("quota-beyond-volume", message).help(help))
+        };
+        self.wrong(path, diagnostic);
     }
 
     fn exposure(&mut self, exposure: &ExposureValues) {

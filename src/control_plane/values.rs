@@ -13,6 +13,7 @@ pub use crate::api::pod_values::{
     Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, Quantity, Resources, SecretName, SecretValue,
     TaintEffect, Toleration, TolerationOperator,
 };
+use crate::api::quantity;
 
 /// Values of a control plane.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -158,13 +159,36 @@ pub struct EtcdValues {
     pub image: ImageValues,
     /// Where the data lies.
     pub storage: StorageValues,
-    /// Size of the data at which etcd stops writing, in bytes. Keep it below the size of the volume.
-    #[schemars(range(min = 67_108_864_i64, max = 17_179_869_184_i64))]
-    pub quota_bytes: i64,
+    /// Size of the data at which etcd stops writing, in bytes; less than the size of the volume. Without it: four fifths of
+    /// the volume, at most 8 GiB.
+    #[serde(default)]
+    #[schemars(range(min = SMALLEST_QUOTA, max = 17_179_869_184_i64))]
+    pub quota_bytes: Option<i64>,
     /// Resources of each member.
     pub resources: Resources,
     /// Further arguments, which win over the chart's: `--log-level=debug`.
     pub extra_args: Vec<Argument>,
+}
+
+/// The least quota of etcd, in bytes.
+pub const SMALLEST_QUOTA: i64 = 64 << 20;
+
+/// The most that is taken without being asked for, in bytes: what etcd's authors advise.
+const LARGEST_DEFAULT_QUOTA: i64 = 8 << 30;
+
+impl EtcdValues {
+    /// The quota that etcd gets: as given, else what leaves a fifth of the volume free.
+    pub fn effective_quota(&self) -> i64 {
+        let of_volume = || self.storage.bytes().map_or(LARGEST_DEFAULT_QUOTA, |size| size / 5 * 4);
+        self.quota_bytes.unwrap_or_else(|| of_volume().clamp(SMALLEST_QUOTA, LARGEST_DEFAULT_QUOTA))
+    }
+}
+
+impl StorageValues {
+    /// The size in bytes; none where it is beyond what can be counted.
+    pub fn bytes(&self) -> Option<i64> {
+        i64::try_from(quantity::parse(&self.size.0)? / 1000).ok()
+    }
 }
 
 /// A volume per member of the store.
@@ -263,6 +287,13 @@ pub struct CloudValues {
 }
 
 impl ControlPlaneValues {
+    /// The values as templates take them, with what follows from others where it is not given.
+    #[must_use]
+    pub fn completed(mut self) -> Self {
+        self.etcd.quota_bytes = Some(self.etcd.effective_quota());
+        self
+    }
+
     /// The JSON Schema: closed at every level, with descriptions and bounds.
     pub fn schema() -> serde_json::Value {
         schemars::schema_for!(Self).to_value()

@@ -11,4 +11,5 @@ pub mod progress;
 pub mod release_spec;
 pub mod renderable;
 pub mod session;
+pub mod validate_registry;
 pub mod validate_resources;

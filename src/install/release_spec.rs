@@ -168,7 +168,8 @@ impl Package {
         Ok(rendered)
     }
 
-    /// The same objects as YAML documents; they are written while others are still rendered.
+    /// The same objects as YAML documents; they are written while others are still rendered. `adjust` may change
+    /// each before it is written.
     ///
     /// # Errors
     /// The same.
@@ -177,10 +178,12 @@ impl Package {
         values: &impl Serialize,
         facts: Value,
         keys: &pki::Files,
+        adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
         let owner = self.owner();
         self.chart.render_each(&self.input(values, facts, keys), |mut object| {
             owner.stamp(&mut object.json);
+            adjust(&mut object);
             chart::output::yaml_stream([&object.json])
         })
     }
@@ -243,7 +246,8 @@ pub fn recorded<P>(
     if release.chart != format!("{kind}/{}", chart.line()) {
         return Err(format!("its version {} is not of its chart {}", selection.version, visible(&release.chart)));
     }
-    let values = chart.values_of(&selection.version).file("the recorded values", values.to_string().as_bytes());
+    let values_of = chart.values_of(&selection.version).any_image();
+    let values = values_of.file("the recorded values", values.to_string().as_bytes());
     plan(&selection, chart, values).map_err(|problems| visible(&problems.to_string()).into_owned())
 }
 

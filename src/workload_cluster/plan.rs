@@ -14,7 +14,7 @@ use crate::chart::versions::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::workload::Wanted;
 use crate::install::release_spec::{Package, planned, writes};
-use crate::install::validate_resources;
+use crate::install::{validate_registry, validate_resources};
 use crate::inventory::Release;
 use crate::pki;
 
@@ -47,12 +47,13 @@ impl Plan {
         chart: Chart,
         values: ValuesBuilder,
     ) -> Result<Self, Diagnostics> {
-        let tree = values.build(AgentValues::schema)?;
+        let mut tree = values.build(AgentValues::schema)?;
         let values: AgentValues = tree.deserialize()?;
         let wrong = validate_resources::check(&[], &values.resources, &tree);
         if !wrong.is_empty() {
             return Err(Diagnostics(wrong));
         }
+        tree.warn(validate_registry::check(values.registry_credentials.as_ref(), &tree));
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values })
     }
@@ -70,7 +71,7 @@ impl Plan {
     /// # Errors
     /// The same.
     pub fn manifests(&self) -> Result<Vec<String>, Diagnostics> {
-        self.package.manifests(&self.values, json!({}), &pki::Files::new())
+        self.package.manifests(&self.values, json!({}), &pki::Files::new(), |_| ())
     }
 
     /// Where a field of an object comes from: `deployment/fleet-agent#spec.replicas`.

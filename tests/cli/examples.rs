@@ -79,7 +79,7 @@ const RUNS: [(&str, i32, Given, &str); 42] = [
         6,
         |sandbox| {
             std::fs::create_dir(sandbox.path().join("out")).unwrap();
-            sandbox.file("out/notes.txt", "mine\n");
+            sandbox.file("out/00-serviceaccount-fleet-agent.yaml", "mine\n");
         },
         "fleetctl template agent west --output-dir out",
     ),

@@ -105,7 +105,7 @@ fn the_order_in_which_values_win_has_the_environment_where_it_is_read() {
     for words in [["install", "cp"], ["template", "cp"]] {
         assert!(help(&words).contains("  2  environment, such as FLEET_NODE_IP  "), "{words:?}");
     }
-    assert!(help(&["template", "agent"]).contains("  2  --values FILE  "));
+    assert!(help(&["template", "agent"]).contains("  2  --preset NAME  "));
 }
 
 #[test]

@@ -25,10 +25,14 @@ mod rbac;
 mod recover;
 mod server;
 mod show;
+mod small;
 mod status;
 mod template;
+mod template_keys;
 mod uninstall;
+mod values;
 mod version;
+mod version_images;
 
 use std::io::BufReader;
 use std::path::Path;

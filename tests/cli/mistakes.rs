@@ -135,7 +135,7 @@ fn wrong_paths_and_flags_of_values_are_explained() {
         ("a device without end", &["--values", "/dev/zero"]),
         ("no file", &["--values"]),
         ("no value", &["--set", "etcd"]),
-        ("nothing", &["--set", ""]),
+        ("nothing", &["--set", "=3"]),
         ("no key", &["--set", "=3"]),
         ("an empty key", &["--set", "etcd..quotaBytes=3"]),
         ("a misspelt key", &["--set", "etcd.quotaByte=3"]),

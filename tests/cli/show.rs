@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::Sandbox;
 
-const LINES: [&str; 6] = ["v0.6", "v0.7", "v0.8", "v0.9", "v1.0", "v1.1"];
-const CHARTS: [&str; 2] = ["control-plane", "agent"];
+pub(crate) const LINES: [&str; 6] = ["v0.6", "v0.7", "v0.8", "v0.9", "v1.0", "v1.1"];
+pub(crate) const CHARTS: [&str; 2] = ["control-plane", "agent"];
 
 fn json(sandbox: &Sandbox, args: &[&str]) -> Value {
     serde_json::from_str(sandbox.run(args).succeeds()).unwrap()

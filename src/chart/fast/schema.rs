@@ -47,7 +47,7 @@ impl Fit<'_> {
         };
         all(keywords.iter().map(|(keyword, wanted)| match keyword.as_str() {
             // What only informs.
-            "$schema" | "$defs" | "title" | "description" | "default" | "examples" | "deprecated" => Some(true),
+            "$schema" | "$id" | "$defs" | "title" | "description" | "default" | "examples" | "deprecated" => Some(true),
             keyword if keyword.starts_with("x-") => Some(true),
             // The width of a number; the library takes it for information too.
             "format" => wanted.as_str()?.starts_with("int").then_some(true),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::api::version::ServiceLine;
 
@@ -15,23 +15,107 @@ use crate::chart::values::{Schema, Views};
 /// How wide a line of a comment may get, in characters.
 const WIDTH: usize = 100;
 
-/// The values as YAML with a comment above each that says what it is for; itself valid as a `--values` file.
-///
-/// `schema_location` goes into the first line, by which editors know the schema. Values that `line` does not know yet
-/// are left out; values that are null are shown as comments, because a null would delete.
-pub fn commented_values(schema: &Value, values: &Value, schema_location: &str, line: Option<ServiceLine>) -> String {
-    let mut text = format!("# yaml-language-server: $schema={schema_location}\n");
-    let views = Schema::new(schema).views();
-    if let Some(description) = views.description() {
-        comment(&mut text, description, 0);
-    }
-    mapping(&mut text, &views, values, 0, line);
-    text
+/// How the default values are printed.
+#[derive(Debug, Clone)]
+pub struct Commented<'c> {
+    /// The schema of the values.
+    pub schema: &'c Value,
+    /// Where editors find the schema, for the first line.
+    pub schema_location: &'c str,
+    /// The command that writes the schema there.
+    pub schema_command: &'c str,
+    /// The line; values that it does not know yet are left out.
+    pub line: Option<ServiceLine>,
+    /// Paths of the values that the service version decides, such as `etcd.image`: they are printed as comments, so that
+    /// a file made of the output does not hold on to the images of its version.
+    pub decided_by_version: Vec<String>,
 }
 
+impl Commented<'_> {
+    /// The values as YAML with a comment above each that says what it is for; itself valid as a `--values` file.
+    ///
+    /// What is optional is a comment, too: null (which would delete), empty lists and mappings, and what the service
+    /// version decides.
+    pub fn print(&self, values: &Value) -> String {
+        let mut text = format!("# yaml-language-server: $schema={}\n", self.schema_location);
+        let for_editors = "Editors check this file once the schema lies beside it:";
+        let _ = writeln!(text, "# {for_editors} {} > {}", self.schema_command, self.schema_location);
+        comment(&mut text, "What is commented out is optional; images follow the version as long as they are.", 0);
+        let views = Schema::new(self.schema).views();
+        if let Some(description) = views.description() {
+            comment(&mut text, description, 0);
+        }
+        self.mapping(&mut text, &views, values, &[]);
+        text
+    }
+
+    fn mapping(&self, text: &mut String, views: &Views<'_>, values: &Value, path: &[&str]) {
+        let empty = serde_json::Map::new();
+        let present = values.as_object().unwrap_or(&empty);
+        let named = views.keys();
+        let mut keys: BTreeSet<&str> = named.clone();
+        keys.extend(present.keys().map(String::as_str));
+        for key in keys {
+            let child = views.child(key);
+            let since = child.as_ref().and_then(Views::since);
+            if since.is_some_and(|since| self.line.is_some_and(|line| since > line)) {
+                continue;
+            }
+            if path.is_empty() {
+                text.push('\n');
+            }
+            // Keys that the user makes up have no words of their own.
+            if let Some(child) = child.as_ref().filter(|_| named.contains(key)) {
+                describe(text, child, path.len());
+            }
+            let fallback = child.as_ref().and_then(Views::default);
+            let value = present.get(key).or(fallback).unwrap_or(&Value::Null);
+            let path: Vec<&str> = path.iter().copied().chain([key]).collect();
+            self.entry(text, &path, value, child.as_ref());
+        }
+    }
+
+    fn entry(&self, text: &mut String, path: &[&str], value: &Value, views: Option<&Views<'_>>) {
+        let Some((key, above)) = path.split_last() else { return };
+        let indent = "  ".repeat(above.len());
+        let key_text = output::object_yaml(&Value::from(*key)).trim_end().to_owned();
+        if let (Value::Null, Some(views)) = (value, views) {
+            let _ = writeln!(text, "{indent}# {key_text}:  # {}", views.expected());
+            return;
+        }
+        let path_text = path.join(".");
+        let map =
+            value.as_object().filter(|map| !map.is_empty() || views.is_some_and(|views| !views.keys().is_empty()));
+        if let (Some(_), Some(views)) = (map, views) {
+            let mut below = String::new();
+            self.mapping(&mut below, views, value, path);
+            // A key with nothing below it would be a null, which deletes.
+            let is_decided = self.decided_by_version.contains(&path_text);
+            let is_comment = is_decided || below.lines().all(|line| line.trim_start().starts_with('#'));
+            let mark = if is_comment { "# " } else { "" };
+            let _ = writeln!(text, "{indent}{mark}{key_text}:");
+            for line in below.lines() {
+                let bare = line.trim_start();
+                let mark = if is_decided && !bare.starts_with('#') { "# " } else { "" };
+                let _ = writeln!(text, "{}{mark}{bare}", &line[..line.len() - bare.len()]);
+            }
+            return;
+        }
+        let is_empty = value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
+        let mark = if is_empty { "# " } else { "" };
+        for line in output::object_yaml(&serde_json::json!({ *key: value })).lines() {
+            let _ = writeln!(text, "{indent}{mark}{line}");
+        }
+    }
+}
+
+/// Words as comments of at most [`WIDTH`] characters; line breaks inside a paragraph are those of its source.
 fn comment(text: &mut String, words: &str, depth: usize) {
     let indent = "  ".repeat(depth);
-    for paragraph in words.split('\n') {
+    for (number, paragraph) in words.split("\n\n").enumerate() {
+        if number > 0 {
+            let _ = writeln!(text, "{indent}#");
+        }
         let mut line = format!("{indent}#");
         for word in paragraph.split_whitespace() {
             if line.chars().count() + word.chars().count() >= WIDTH {
@@ -47,30 +131,6 @@ fn comment(text: &mut String, words: &str, depth: usize) {
     }
 }
 
-fn mapping(text: &mut String, views: &Views<'_>, values: &Value, depth: usize, line: Option<ServiceLine>) {
-    let empty = serde_json::Map::new();
-    let present = values.as_object().unwrap_or(&empty);
-    let named = views.keys();
-    let mut keys: BTreeSet<&str> = named.clone();
-    keys.extend(present.keys().map(String::as_str));
-    for key in keys {
-        let child = views.child(key);
-        let too_new = child.as_ref().and_then(Views::since).is_some_and(|since| line.is_some_and(|line| since > line));
-        if too_new {
-            continue;
-        }
-        if depth == 0 {
-            text.push('\n');
-        }
-        // Keys that the user makes up have no words of their own.
-        if let Some(child) = child.as_ref().filter(|_| named.contains(key)) {
-            describe(text, child, depth);
-        }
-        let fallback = child.as_ref().and_then(Views::default);
-        entry(text, key, present.get(key).or(fallback).unwrap_or(&Value::Null), child.as_ref(), depth, line);
-    }
-}
-
 fn describe(text: &mut String, views: &Views<'_>, depth: usize) {
     if let Some(description) = views.description() {
         comment(text, description, depth);
@@ -81,38 +141,6 @@ fn describe(text: &mut String, views: &Views<'_>, depth: usize) {
     }
     if let Some(since) = views.since() {
         comment(text, &format!("Since {since}."), depth);
-    }
-}
-
-fn entry(
-    text: &mut String,
-    key: &str,
-    value: &Value,
-    views: Option<&Views<'_>>,
-    depth: usize,
-    line: Option<ServiceLine>,
-) {
-    let indent = "  ".repeat(depth);
-    let key_text = output::object_yaml(&Value::from(key)).trim_end().to_owned();
-    match (value, views) {
-        (Value::Null, Some(views)) => {
-            let _ = writeln!(text, "{indent}# {key_text}:  # {}", views.expected());
-        }
-        (Value::Object(map), Some(views)) if !map.is_empty() || !views.keys().is_empty() => {
-            let mut below = String::new();
-            mapping(&mut below, views, value, depth + 1, line);
-            // A key with nothing below it would be a null, which deletes.
-            let only_comments = below.lines().all(|line| line.trim_start().starts_with('#'));
-            let mark = if only_comments { "# " } else { "" };
-            let _ = writeln!(text, "{indent}{mark}{key_text}:");
-            text.push_str(&below);
-        }
-        _ => {
-            let single = serde_json::json!({ key: value });
-            for line in output::object_yaml(&single).lines() {
-                let _ = writeln!(text, "{indent}{line}");
-            }
-        }
     }
 }
 
@@ -174,11 +202,19 @@ mod tests {
     use super::*;
     use crate::chart::tests::{chart, input, line, schema};
 
+    fn shown(values: &Value, of: &str) -> String {
+        let decided_by_version = vec!["images.etcd".to_owned(), "images.scheduler".to_owned()];
+        let schema = schema();
+        let line = Some(line(of));
+        let (schema_location, schema_command) = ("values.schema.json", "fleetctl show schema");
+        Commented { schema: &schema, schema_location, schema_command, line, decided_by_version }.print(values)
+    }
+
     #[test]
     fn the_defaults_are_commented_and_valid_as_values_themselves() {
         let chart = chart("v0.6");
         let defaults = chart.values().build(schema).unwrap().to_json();
-        let text = commented_values(&schema(), &defaults, "values.schema.json", Some(line("v0.6")));
+        let text = shown(&defaults, "v0.6");
         insta::assert_snapshot!(text);
         let again = chart.values().file("shown.yaml", text.as_bytes()).build(schema).unwrap();
         assert_eq!(again.to_json(), defaults);
@@ -187,7 +223,7 @@ mod tests {
 
     #[test]
     fn values_that_a_line_does_not_know_are_not_shown() {
-        let text = |of: &str| commented_values(&schema(), &Value::Null, "s", Some(line(of)));
+        let text = |of: &str| shown(&Value::Null, of);
         assert!(!text("v0.6").contains("standby") && text("v0.7").contains("standby"));
     }
 

@@ -95,7 +95,7 @@ fn wrong_files_are_explained() {
 #[test]
 fn wrong_sets_are_explained() {
     let cases = [
-        (SetKind::Value, ""),
+        (SetKind::Value, ","),
         (SetKind::Value, "etcd"),
         (SetKind::Value, "etcd.replicas"),
         (SetKind::Value, "=3"),

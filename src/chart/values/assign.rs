@@ -239,10 +239,11 @@ pub(super) fn parse(kind: SetKind, text: &str, source: u32, read: ReadFile<'_>) 
             }
         };
     }
-    loop {
+    // As in Helm: nothing at all, and nothing behind the last comma, set nothing.
+    while !argument.rest().is_empty() {
         assignments.push(argument.assignment(kind, read)?);
         match argument.rest().chars().next() {
-            None => return Ok(assignments),
+            None => break,
             Some(',') => argument.at += 1,
             Some(_) => {
                 let at = argument.at;
@@ -250,6 +251,7 @@ pub(super) fn parse(kind: SetKind, text: &str, source: u32, read: ReadFile<'_>) 
             }
         }
     }
+    Ok(assignments)
 }
 
 /// Writes the value into the tree. Missing mappings and lists on the way are made.
@@ -259,6 +261,8 @@ pub(super) fn apply(
     place: impl Fn(Origin) -> Place,
 ) -> Result<(), Diagnostic> {
     let mut node = root;
+    // What was not there before is not overridden.
+    let mut is_fresh = false;
     for part in &assignment.path {
         let container = if part.index.is_some() {
             Data::List(Vec::new())
@@ -278,6 +282,7 @@ pub(super) fn apply(
         }
         node = match &mut node.data {
             Data::Map(map) => {
+                is_fresh = !map.entries.contains_key(&part.name);
                 let fresh = || Entry { key: part.origin, node: Node::new(Data::Null, part.origin) };
                 &mut map.entries.entry(part.name.clone()).or_insert_with(fresh).node
             }
@@ -292,7 +297,8 @@ pub(super) fn apply(
                     .at(place(part.origin))
                     .path(show_path_of(&assignment.path)));
                 }
-                if index == length {
+                is_fresh = index == length;
+                if is_fresh {
                     items.push(Node::new(Data::Null, part.origin));
                 }
                 &mut items[index]
@@ -301,7 +307,7 @@ pub(super) fn apply(
         };
     }
     let below = std::mem::replace(node, Node::new(Data::Null, assignment.node.origin));
-    *node = merge(below, assignment.node);
+    *node = if is_fresh { assignment.node } else { merge(below, assignment.node) };
     Ok(())
 }
 
@@ -332,6 +338,7 @@ mod tests {
         assert_eq!(value(&["l={a,2,}"])["l"], json!(["a", 2, ""]));
         assert_eq!(value(&["l={}"])["l"], json!([]));
         assert_eq!(value(&[r"a.k\.x\=y=1\,2"])["a"], json!({"x": 1, "k.x=y": "1,2"}));
+        assert_eq!(value(&["", "b=1,", "c=2,"])["b"], json!(1));
         assert_eq!(value(&["a=null"]), json!({"l": [{"n": 1}, {"n": 2}]}));
         assert_eq!(value(&["a.x=true", "a.x="])["a"], json!({"x": ""}));
         assert_eq!(value(&["a.x.y=1"])["a"], json!({"x": {"y": 1}}));
@@ -348,7 +355,6 @@ mod tests {
     fn what_cannot_be_meant_is_an_error() {
         let start = json!({"l": [1], "s": "x"});
         for (argument, part) in [
-            ("", "a key is missing"),
             ("=1", "a key is missing"),
             ("a", "`a` has no value"),
             ("a..b=1", "a key is missing"),
@@ -361,7 +367,6 @@ mod tests {
             ("s[0]=1", "not a list"),
             ("l={a", "brace is not closed"),
             ("l={a}b=1", "a comma is missing"),
-            ("a=1,", "a key is missing"),
         ] {
             let error = set(SetKind::Value, &start, &[argument]).unwrap_err();
             assert!(error.contains(part), "{argument}: {error}");

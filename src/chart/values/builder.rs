@@ -12,6 +12,7 @@ use crate::chart::yaml::read;
 use crate::chart::yaml::redact::hide_behind_secret_key;
 
 use super::assign::{self, Assignment};
+use super::images::{self, VersionImage};
 use super::tree::ValuesTree;
 use super::validate::{self, Layer};
 
@@ -84,6 +85,7 @@ pub struct ValuesBuilder {
     flags: Vec<Assignment>,
     problems: Vec<Diagnostic>,
     by_user: bool,
+    images: Vec<VersionImage>,
 }
 
 fn whole(source: u32) -> Origin {
@@ -103,6 +105,7 @@ impl ValuesBuilder {
             flags: Vec::new(),
             problems: Vec::new(),
             by_user: false,
+            images: Vec::new(),
         }
     }
 
@@ -150,6 +153,19 @@ impl ValuesBuilder {
         }
         self.defaults.push(node);
         self
+    }
+
+    /// Holds the user's images against those of the service version.
+    #[must_use]
+    pub(in crate::chart) fn images(mut self, images: Vec<VersionImage>) -> Self {
+        self.images = images;
+        self
+    }
+
+    /// Takes any image, for values that have been installed already.
+    #[must_use]
+    pub fn any_image(self) -> Self {
+        self.images(Vec::new())
     }
 
     /// Adds a `--values` file: YAML or JSON as bytes, and its name for people.
@@ -297,7 +313,8 @@ impl ValuesBuilder {
         }
         let mut warnings = Vec::new();
         if let Some(schema) = &schema {
-            let found = validate::validate(&mut root, schema, &self.sources, self.line, user_from, right.as_ref());
+            let mut found = validate::validate(&mut root, schema, &self.sources, self.line, user_from, right.as_ref());
+            found.extend(images::compare(&root, &self.images, self.line, &self.sources, user_from));
             let (errors, notes): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|problem| problem.severity == crate::chart::Severity::Error);
             warnings = notes;

@@ -11,14 +11,19 @@
 
 mod assign;
 mod builder;
+mod images;
 mod schema;
 pub mod suggest;
 mod tree;
 mod validate;
+mod written;
 
 pub use builder::{SetKind, ValuesBuilder, read_file};
+pub use images::is_tag;
 pub use schema::schema_of_line;
 pub use tree::{OriginOf, ValuesTree};
+pub use written::written_schema;
 
+pub(super) use images::{VersionImage, version_of_tag};
 pub(super) use schema::{Schema, Views, plain_json};
 pub(super) use tree::{MASK, digest};

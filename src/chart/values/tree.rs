@@ -67,6 +67,11 @@ impl ValuesTree {
         &self.warnings
     }
 
+    /// Adds what is worth a word.
+    pub fn warn(&mut self, warning: Option<Diagnostic>) {
+        self.warnings.extend(warning);
+    }
+
     /// Where the value at a path comes from: the path's parts are keys and list indexes.
     pub fn origin(&self, path: &[String]) -> Option<OriginOf> {
         let node = self.root.at(path)?;

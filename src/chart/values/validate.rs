@@ -102,6 +102,15 @@ pub(super) fn validate(
     check.diagnostics()
 }
 
+/// What to write where a null deleted what has to be there.
+fn instead_of_null(wanted: &Views<'_>) -> &'static str {
+    match (wanted.types().contains("array"), wanted.types().contains("object")) {
+        (true, _) => "for an empty list write `[]`, in `--set` `{}`; leave it out for the default",
+        (_, true) => "leave it out for the default, or delete single keys below it",
+        _ => "leave it out for the default",
+    }
+}
+
 impl Check<'_> {
     fn add(&mut self, origin: Origin, diagnostic: Diagnostic) {
         self.found.push((origin, diagnostic));
@@ -165,7 +174,19 @@ impl Check<'_> {
             }
             _ => {}
         }
-        let Some(raw) = node.raw.clone() else { return };
+        let Some(raw) = node.raw.clone() else {
+            if let Data::Number(number) = &node.data
+                && number.is_f64()
+                && views.allows("integer")
+                && !views.allows("number")
+            {
+                let shown = if views.is_secret() { "this".to_owned() } else { format!("`{number}`") };
+                let message = format!("{shown} is not written as an integer");
+                let expected = format!("expected {}", views.expected());
+                self.wrong(path, node.origin, Diagnostic::error("wrong-type", message).label(expected), Some(views));
+            }
+            return;
+        };
         let native = match &node.data {
             Data::Bool(_) => views.allows("boolean"),
             Data::Number(number) if number.is_f64() => views.allows("number"),
@@ -251,6 +272,9 @@ impl Check<'_> {
                 if let Some(wanted) = &wanted {
                     diagnostic = diagnostic.note(format!("expected {}", wanted.expected()));
                     diagnostic.notes.extend(wanted.sentence());
+                    if null.is_some() {
+                        diagnostic = diagnostic.help(instead_of_null(wanted));
+                    }
                 }
                 self.add(null.map_or_else(|| self.head(node), |null| null.origin), diagnostic);
             }
@@ -271,6 +295,10 @@ impl Check<'_> {
                     if fits && !views.is_some_and(Views::is_secret) {
                         diagnostic = diagnostic.help(format!("write it without quotes: `{text}`"));
                     }
+                }
+                if let Some(meant) = self.dotted_key(&path, node, views) {
+                    diagnostic =
+                        diagnostic.help(format!("a dot that belongs to a key needs `\\` before it: `{meant}`"));
                 }
                 self.wrong(&path, self.head(node), diagnostic, views);
             }
@@ -313,6 +341,23 @@ impl Check<'_> {
                 self.wrong(&path, self.head(node), Diagnostic::error("invalid-value", message), views);
             }
         }
+    }
+
+    /// The path that was meant where a key with dots, such as `kubernetes.io/os`, was taken for several keys.
+    fn dotted_key(&self, path: &[String], node: &Node, views: Option<&Views<'_>>) -> Option<String> {
+        let is_set = self.sources.get(node.origin).name.starts_with("--set");
+        let (first, above) = path.split_last()?;
+        if !is_set || !views?.allows("string") || self.schema.at(above)?.keys().contains(first.as_str()) {
+            return None;
+        }
+        let (mut key, mut below) = (first.clone(), node);
+        while let Data::Map(map) = &below.data {
+            let (name, entry) = map.entries.iter().next().filter(|_| map.entries.len() == 1)?;
+            key.push_str("\\.");
+            key.push_str(name);
+            below = &entry.node;
+        }
+        Some(if above.is_empty() { key } else { format!("{}.{key}", show_path(above)) })
     }
 
     /// Where to put the caret for a whole node: a collection shows its first character only.

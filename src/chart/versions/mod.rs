@@ -74,6 +74,14 @@ impl Row {
         self.kubernetes.contains(&minor)
     }
 
+    /// The tag that a component has in one version of the line, and whether the image is the service's own. Those are the
+    /// images whose tag in the table is the newest version of the line; what comes from elsewhere, such as etcd, stays.
+    pub fn image_tag(&self, component: &str, version: &ServiceVersion) -> Option<(String, bool)> {
+        let tag = &self.images.get(component)?.tag;
+        let is_own = *tag == self.default.to_string();
+        Some((if is_own { version.to_string() } else { tag.clone() }, is_own))
+    }
+
     /// The supported minors for people: `v1.26 to v1.29`, or `v1.24`.
     pub fn range(&self) -> String {
         match (self.kubernetes.iter().min(), self.kubernetes.iter().max()) {

@@ -3,6 +3,7 @@
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 
 use super::{Row, Versions};
+use crate::chart::values::version_of_tag;
 
 /// The version that is installed when nothing is asked for (the specification's default).
 pub const DEFAULT_VERSION: &str = "v0.6.1";
@@ -122,12 +123,6 @@ pub struct TooFarApart {
     pub agent: ServiceLine,
     /// The control plane's line.
     pub control_plane: ServiceLine,
-}
-
-/// The version that a tag names: `v0.6.1`, `0.6` and `v1.1.0-rc.1`, also with a digest behind; not `latest` or a bare digest.
-/// That there is no tag with a `+` the schema of the values says.
-fn version_of_tag(tag: &str) -> Option<ServiceVersion> {
-    tag.split_once(['@', '+']).map_or(tag, |(name, _)| name).parse().ok()
 }
 
 fn not_a_version(text: &str) -> SelectError {

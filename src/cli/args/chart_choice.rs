@@ -29,7 +29,12 @@ impl ChartArgs {
 
     /// The row of the table.
     pub(crate) fn selection(&self) -> Result<Selection<'static>, CliError> {
-        let request = Request { version: self.version.as_deref(), image_tag: None, server: None };
+        self.selection_with(None)
+    }
+
+    /// The row of the table: that of `--version`, else that of the tag of `--image-tag`.
+    pub(crate) fn selection_with(&self, image_tag: Option<&str>) -> Result<Selection<'static>, CliError> {
+        let request = Request { version: self.version.as_deref(), image_tag, server: None };
         select::select(chart::versions(), request).map_err(|error| no_version(&error))
     }
 }

@@ -6,6 +6,7 @@ pub(in crate::cli) mod control_plane;
 pub(in crate::cli) mod environment;
 pub(in crate::cli) mod global;
 pub(in crate::cli) mod images;
+pub(in crate::cli) mod own_image;
 pub(in crate::cli) mod package;
 pub(in crate::cli) mod run;
 pub(in crate::cli) mod values;

@@ -111,6 +111,10 @@ pub(crate) fn auto_needs_cluster() -> CliError {
 /// A name that Kubernetes would refuse.
 pub(crate) fn wrong_name(error: &NameError) -> CliError {
     let shown = CliError::usage("InvalidName", error.to_string());
+    let text = error.to_string();
+    if [".yaml`", ".yml`", ".json`"].iter().any(|end| text.contains(end)) {
+        return shown.hint("if it is a file of values: each needs a flag of its own, `--values FILE --values FILE`");
+    }
     match error {
         NameError::NotALabel { suggestion: Some(close), .. } => shown.hint(format!("for example `{close}`")),
         _ => shown,

@@ -1,10 +1,12 @@
 //! The flags that set values: `--values`, `--set` and its relatives, kept in the order in which they were given.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::chart::{Diagnostic, SetKind, ValuesBuilder, read_file};
+use crate::chart::{self, Diagnostic, Preset, SetKind, ValuesBuilder, read_file};
 
 const KINDS: [SetKind; 4] = [SetKind::Value, SetKind::Text, SetKind::File, SetKind::Json];
 
@@ -33,6 +35,8 @@ const fn value_name(kind: SetKind) -> &'static str {
 /// All sources of values on the command line but the dedicated flags.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ValuesArgs {
+    /// `--preset` names in order.
+    presets: Vec<String>,
     /// `--values` files in order; `-` is standard input.
     pub(crate) files: Vec<PathBuf>,
     /// `--set…` flags in order, across their kinds.
@@ -42,6 +46,7 @@ pub(crate) struct ValuesArgs {
 /// Files that have been read, and the other arguments: what several charts can be given.
 #[derive(Debug)]
 pub(crate) struct ReadValues {
+    presets: Vec<String>,
     files: Vec<(String, Result<Vec<u8>, Diagnostic>)>,
     sets: Vec<(SetKind, String)>,
 }
@@ -49,6 +54,9 @@ pub(crate) struct ReadValues {
 impl ReadValues {
     /// Lays them over what the builder holds.
     pub(crate) fn apply(&self, mut builder: ValuesBuilder) -> ValuesBuilder {
+        for preset in chosen(&self.presets) {
+            builder = builder.file(&format!("preset {}", preset.name), preset.text.as_bytes());
+        }
         for (name, bytes) in &self.files {
             builder = builder.file_result(name, bytes.clone());
         }
@@ -62,7 +70,7 @@ impl ReadValues {
 impl ValuesArgs {
     /// Returns whether none was given.
     pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.sets.is_empty()
+        self.presets.is_empty() && self.files.is_empty() && self.sets.is_empty()
     }
 
     /// Reads the files, standard input included, once.
@@ -70,14 +78,28 @@ impl ValuesArgs {
         let files = self.files.iter().map(|file| {
             let path = file.display().to_string();
             let name = if path == "-" { "standard input".to_owned() } else { path.clone() };
-            (name, read_file(&path))
+            (name, read_file(&path).map_err(|problem| with_preset(problem, &path)))
         });
-        ReadValues { files: files.collect(), sets: self.sets.clone() }
+        ReadValues { presets: self.presets.clone(), files: files.collect(), sets: self.sets.clone() }
     }
 
     /// Reads the files and lays everything over what the builder holds.
     pub(crate) fn apply(&self, builder: ValuesBuilder) -> ValuesBuilder {
         self.read().apply(builder)
+    }
+}
+
+/// The presets of these names, in their order.
+fn chosen(names: &[String]) -> impl Iterator<Item = Preset> {
+    names.iter().filter_map(|name| chart::presets().find(|preset| preset.name == *name))
+}
+
+/// The problem with a file of values, and the preset that was meant where the file is called like one.
+fn with_preset(problem: Diagnostic, path: &str) -> Diagnostic {
+    let name = Path::new(path).file_stem().and_then(OsStr::to_str).unwrap_or(path);
+    match chart::presets().find(|preset| preset.name == name) {
+        Some(preset) => problem.help(format!("the preset of this name needs no file: `--preset {}`", preset.name)),
+        None => problem,
     }
 }
 
@@ -87,18 +109,20 @@ macro_rules! with_precedence {
     ($examples:literal) => {
         with_precedence!(
             $examples,
-            "2  --values FILE                                       in the order given
-  3  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
-  4  flags of their own, such as --image-tag             whatever their place"
+            "2  --preset NAME                                       in the order given
+  3  --values FILE                                       in the order given
+  4  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
+  5  flags of their own, such as --image-tag             whatever their place"
         )
     };
     ($examples:literal, environment) => {
         with_precedence!(
             $examples,
             "2  environment, such as FLEET_NODE_IP                  `fleetctl --help` lists it
-  3  --values FILE                                       in the order given
-  4  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
-  5  flags of their own, such as --image-tag             whatever their place"
+  3  --preset NAME                                       in the order given
+  4  --values FILE                                       in the order given
+  5  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
+  6  flags of their own, such as --image-tag             whatever their place"
         )
     };
     ($examples:literal, $rest:literal) => {
@@ -123,6 +147,17 @@ const VALUES_HELP: &str = "File with values, YAML or JSON, `-` for standard inpu
 impl clap::Args for ValuesArgs {
     fn augment_args(command: Command) -> Command {
         // Each with its heading: one set for all that follow would take in the flags of the command, too.
+        let names = chart::presets().map(|preset| PossibleValue::new(preset.name));
+        let command = command.arg(
+            Arg::new("preset")
+                .help_heading(HEADING)
+                .long("preset")
+                .value_name("NAME")
+                .help("Values that come with the program; may be repeated, later ones win [see: show presets]")
+                .value_parser(PossibleValuesParser::new(names))
+                .hide_possible_values(true)
+                .action(ArgAction::Append),
+        );
         let command = command.arg(
             Arg::new("values")
                 .help_heading(HEADING)
@@ -153,6 +188,7 @@ impl clap::Args for ValuesArgs {
 impl clap::FromArgMatches for ValuesArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let files = matches.get_many::<PathBuf>("values").into_iter().flatten().cloned().collect();
+        let presets = matches.get_many::<String>("preset").into_iter().flatten().cloned().collect();
         let mut placed: Vec<(usize, SetKind, String)> = Vec::new();
         for kind in KINDS {
             let texts = matches.get_many::<String>(id(kind)).into_iter().flatten();
@@ -160,7 +196,7 @@ impl clap::FromArgMatches for ValuesArgs {
             placed.extend(places.zip(texts).map(|(place, text)| (place, kind, text.clone())));
         }
         placed.sort_by_key(|(place, ..)| *place);
-        Ok(Self { files, sets: placed.into_iter().map(|(_, kind, text)| (kind, text)).collect() })
+        Ok(Self { presets, files, sets: placed.into_iter().map(|(_, kind, text)| (kind, text)).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

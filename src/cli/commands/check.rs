@@ -27,7 +27,7 @@ an install\nwould be accepted (exit code 3 when it would be refused). Both only 
 
 Examples:
   fleetctl check --pre
-  fleetctl check --pre --version v1.1 --values values/ha.yaml -o short
+  fleetctl check --pre --version v1.1 --preset ha -o short
   fleetctl check demo -o junit > checks.xml";
 
 /// Check a cluster before an install, or an installed control plane

@@ -229,6 +229,14 @@ fn json_of(ui: &Ui, comparison: &Comparison) -> serde_json::Value {
         .iter()
         .map(|difference| {
             let mut object = serde_json::to_value(difference).unwrap_or_default();
+            for field in object["fields"].as_array_mut().into_iter().flatten() {
+                for side in ["before", "after"] {
+                    // Text that is no JSON is the hash of a secret value.
+                    if let Some(value) = field[side].as_str().and_then(|text| serde_json::from_str(text).ok()) {
+                        field[side] = value;
+                    }
+                }
+            }
             object["conflicts"] = difference.conflicts.iter().map(ToString::to_string).collect();
             object
         })
@@ -270,6 +278,7 @@ mod tests {
              1 to create, 1 to change, 0 to delete, 3 as they are.\n"
         );
         let json = json_of(&Ui::plain(), &comparison);
+        assert_eq!(json["objects"][1]["fields"][0]["before"], "1", "the value, and no text of JSON");
         assert_eq!((json["differs"].as_bool(), json["objects"][1]["change"].as_str()), (Some(true), Some("update")));
     }
 

@@ -11,6 +11,7 @@ use crate::chart::{self, Diagnostic, Kind, Severity, output};
 use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::images::ImageArgs;
+use crate::cli::args::own_image::OwnImageArgs;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Mark, Ui};
@@ -37,6 +38,9 @@ pub(crate) struct LintArgs {
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Format,
+
+    #[command(flatten)]
+    own_image: OwnImageArgs,
 
     #[command(flatten)]
     images: ImageArgs,
@@ -72,7 +76,7 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, Cli
     let values = args.values.read();
     let mut outcomes = Vec::new();
     for selection in selections(args, kind)? {
-        let add = |builder| Ok(args.images.apply(values.apply(builder)));
+        let add = |builder| args.own_image.apply(kind, args.images.apply(values.apply(builder)));
         let (objects, mut problems) = match preview(kind, &selection, &global.namespace, add) {
             Ok(preview) => {
                 let found = lint(&preview.chart, &preview.rendered, selection.row);
@@ -102,7 +106,7 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, Cli
 
 fn selections(args: &LintArgs, kind: Kind) -> Result<Vec<Selection<'static>>, CliError> {
     if !args.all_versions {
-        return Ok(vec![args.chart.selection()?]);
+        return Ok(vec![args.chart.selection_with(args.own_image.image_tag.as_deref())?]);
     }
     let rows = chart::versions().rows().iter().filter(|row| row.charts.contains_key(&kind));
     rows.map(|row| {

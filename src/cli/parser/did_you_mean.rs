@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 /// What Helm, kubectl and others call what is done here by another command.
-const ELSEWHERE: [(&str, &str); 18] = [
+const ELSEWHERE: [(&str, &str); 19] = [
     ("apply", "install"),
     ("create", "install"),
     ("delete agent", "uninstall agent"),
@@ -18,22 +18,81 @@ const ELSEWHERE: [(&str, &str); 18] = [
     ("history", "status"),
     ("init", "install control-plane"),
     ("join", "install agent"),
-    ("list", "get clusters"),
-    ("ls", "get clusters"),
+    ("list", "status"),
+    ("ls", "status"),
     ("preflight", "check --pre"),
     ("register", "install agent"),
     ("remove", "uninstall"),
+    ("pull", "show images"),
     ("render", "template"),
     ("rm", "uninstall"),
     ("update", "install"),
     ("upgrade", "install"),
 ];
 
+/// What flags of Helm are called here, or why there is no such flag.
+const FLAGS: [(&str, &str); 14] = [
+    ("--atomic", "'--rollback' undoes an install that fails"),
+    ("--rollback-on-failure", "'--rollback' undoes an install that fails"),
+    ("--cleanup-on-fail", "'--rollback' undoes an install that fails"),
+    (
+        "--create-namespace",
+        "'install control-plane' makes the namespace where it is missing; for an agent it is made before",
+    ),
+    ("--wait", "an install always waits; '--timeout' says how long"),
+    ("--wait-for-jobs", "an install always waits; '--timeout' says how long"),
+    ("--reuse-values", "give the values of the last install again, with '--values'"),
+    ("--reset-values", "every install starts from the defaults of the chart"),
+    ("--reset-then-reuse-values", "every install starts from the defaults of the chart"),
+    ("--post-renderer", "print the objects with 'template', and change what is printed"),
+    ("--take-ownership", "'--adopt' takes over objects that are there"),
+    ("--set-literal", "'--set-string' takes a value as text"),
+    ("--skip-crds", "definitions are part of the control plane and always there"),
+    ("--devel", "'--version' takes any version of 'fleetctl versions'"),
+];
+
+/// The end of a name that a file of values has.
+const FILES: [&str; 3] = [".yaml", ".yml", ".json"];
+
+/// What was meant by an argument that is not known.
+fn argument_tip(argument: &str) -> Option<String> {
+    let flag = argument.split_once('=').map_or(argument, |(flag, _)| flag);
+    let known = FLAGS.iter().find(|(theirs, _)| *theirs == flag).map(|(_, ours)| (*ours).to_owned());
+    let is_file = !flag.starts_with('-') && FILES.iter().any(|end| flag.ends_with(end));
+    known.or_else(|| is_file.then(|| format!("each file of values needs a flag of its own: '--values {argument}'")))
+}
+
+fn with_tip(mut error: Error, tip: String) -> Error {
+    error.remove(ContextKind::SuggestedArg);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    error
+}
+
 /// How many commands of the same name are named.
 const NAMED: usize = 5;
 
 /// The error with the command that was meant, where that is known better than by the spelling.
 pub(crate) fn told(mut error: Error, argv: &[OsString], tree: &Command, name: &str) -> Error {
+    if error.kind() == ErrorKind::UnknownArgument {
+        let tip = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(argument)) => argument_tip(argument),
+            _ => None,
+        };
+        return match tip {
+            Some(tip) => with_tip(error, tip),
+            None => error,
+        };
+    }
+    if error.kind() == ErrorKind::ValueValidation {
+        let tip = match error.get(ContextKind::InvalidValue) {
+            Some(ContextValue::String(value)) => argument_tip(value).filter(|_| !value.starts_with('-')),
+            _ => None,
+        };
+        return match tip {
+            Some(tip) => with_tip(error, tip),
+            None => error,
+        };
+    }
     if error.kind() != ErrorKind::InvalidSubcommand {
         return error;
     }
@@ -91,6 +150,25 @@ mod tests {
             let there = theirs.split(' ').try_fold(&tree, |command, word| command.find_subcommand(word));
             assert!(there.is_none(), "{theirs} is a command itself");
         }
+    }
+
+    #[test]
+    fn flags_of_helm_lead_to_what_there_is() {
+        let tree = crate::cli::tree();
+        let tip = |argv: &[&str]| {
+            let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
+            let error = tree.clone().try_get_matches_from(&argv).unwrap_err();
+            told(error, &argv, &tree, "fleetctl").render().to_string()
+        };
+        for (flag, ours) in FLAGS {
+            let text = tip(&["fleetctl", "install", "control-plane", "demo", flag]);
+            assert!(text.contains(&format!("tip: {ours}\n")), "{flag}: {text}");
+            assert!(!text.contains("to pass"), "{text}");
+        }
+        let text = tip(&["fleetctl", "install", "control-plane", "demo", "-f", "a.yaml", "b.yaml"]);
+        assert!(text.contains("tip: each file of values needs a flag of its own: '--values b.yaml'"), "{text}");
+        let text = tip(&["fleetctl", "lint", "-f", "a.yaml", "b.yaml"]);
+        assert!(text.contains("--values b.yaml"), "{text}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn inputs(chart: &Chart) -> Vec<RenderInput> {
         .map(|text| {
             let tree = chart.values().file("fixture.yaml", text.as_bytes());
             let tree = tree.build_checked(ControlPlaneValues::schema()).unwrap_or_else(|error| panic!("{error}"));
-            let values: ControlPlaneValues = tree.deserialize().unwrap();
+            let values = tree.deserialize::<ControlPlaneValues>().unwrap().completed();
             let mut input = input(chart, &values, &placeholders());
             let kind = &input.values["exposure"]["type"];
             if kind != "Auto" {

@@ -41,7 +41,7 @@ pub(super) fn values(chart: &Chart, preset: Option<&str>, sets: &[&str]) -> Cont
         builder = builder.set(SetKind::Value, set);
     }
     let tree = builder.build_checked(ControlPlaneValues::schema()).unwrap_or_else(|error| panic!("{error}"));
-    tree.deserialize().unwrap()
+    tree.deserialize::<ControlPlaneValues>().unwrap().completed()
 }
 
 pub(super) fn input(chart: &Chart, values: &ControlPlaneValues, pki: &Files) -> RenderInput {

@@ -125,6 +125,10 @@ async fn recorded_endpoint(
     Ok(port.parse().ok().map(|port| host.parse().map(|host| pki::Endpoint { host, port })).transpose()?)
 }
 
+/// Beside the keys that `template` keeps: the digest of the kubeconfig that it wrote. A name with a dot in front is no part
+/// of a set of keys.
+pub const TEMPLATE_MARK: &str = ".kubeconfig-of-template";
+
 /// A kubeconfig in its place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Placed {
@@ -154,7 +158,11 @@ pub fn write(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> R
     let is_other = is_anothers(home, name, kubeconfig, &text);
     let aside = is_other.then(|| write_shared::set_aside(&file)).transpose().map_err(failed("put aside", &file))?;
     match pki::write_file(&home.control_plane(name), "fleet-kubeconfig", text.expose()) {
-        Ok(file) => Ok(Placed { file, aside }),
+        Ok(file) => {
+            // From now on it is an install's, which `template` leaves alone.
+            let _ = fs_err::remove_file(home.keys(name).join(TEMPLATE_MARK));
+            Ok(Placed { file, aside })
+        }
         Err(error) => {
             if let Some(aside) = aside {
                 let _ = fs_err::rename(aside, &file);

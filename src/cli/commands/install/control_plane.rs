@@ -165,7 +165,7 @@ fn dry_run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<E
     let endpoint = render_offline::endpoint(&plan.values.exposure);
     let keys = pki::placeholders();
     let format = args.output.unwrap_or(Format::Yaml);
-    manifests::print(ui, format, || plan.manifests(&endpoint, &keys), || plan.render(&endpoint, &keys))?;
+    manifests::print(ui, format, || plan.manifests(&endpoint, &keys, |_| ()), || plan.render(&endpoint, &keys))?;
     ui.note("Keys and certificates above are placeholders; `template` prints manifests that can be applied.");
     Ok(Exit::Ok)
 }

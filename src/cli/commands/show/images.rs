@@ -11,6 +11,7 @@ use crate::chart::{Kind, output};
 use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::images::ImageArgs;
+use crate::cli::args::own_image::OwnImageArgs;
 use crate::cli::args::package::wrong_values;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
 use crate::cli::output::error::{CliError, Exit};
@@ -30,6 +31,9 @@ pub(crate) struct ShowImagesArgs {
     /// Output format [default: a table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
+
+    #[command(flatten)]
+    own_image: OwnImageArgs,
 
     #[command(flatten)]
     images: ImageArgs,
@@ -66,11 +70,11 @@ struct User {
 }
 
 pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exit, CliError> {
-    let selection = args.chart.selection()?;
+    let selection = args.chart.selection_with(args.own_image.image_tag.as_deref())?;
     let kinds = match args.chart.chart {
         Some(kind) => vec![kind],
         // Values are of one chart; without any, a mirror wants the images of all.
-        None if args.values.is_empty() => selection.row.charts.keys().copied().collect(),
+        None if args.values.is_empty() && args.own_image.is_empty() => selection.row.charts.keys().copied().collect(),
         None => {
             return Err(CliError::usage("ChartMissing", "values are of one chart, and none is named")
                 .hint("name it: `fleetctl show images control-plane …` or `fleetctl show images agent …`"));
@@ -78,7 +82,7 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exi
     };
     let mut listed: BTreeMap<String, Vec<User>> = BTreeMap::new();
     for kind in kinds {
-        let add = |builder| Ok(args.images.apply(args.values.apply(builder)));
+        let add = |builder| args.own_image.apply(kind, args.images.apply(args.values.apply(builder)));
         let preview = preview(kind, &selection, &global.namespace, add).map_err(|why| match why {
             NoPreview::Values(problems) => wrong_values(&problems),
             NoPreview::Other(error) => error,

@@ -18,7 +18,7 @@ use crate::cli::output::terminal::Ui;
 pub(crate) enum ShowCommand {
     /// Print the default values as commented YAML, ready to be edited and given to `--values`
     Values(values::ShowValuesArgs),
-    /// Print the JSON Schema of the values, for editors
+    /// Print the JSON Schema of a file of values, for editors
     Schema(schema::ShowSchemaArgs),
     /// Print the documentation of a chart as Markdown
     Readme(readme::ShowReadmeArgs),

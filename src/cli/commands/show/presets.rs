@@ -14,7 +14,7 @@ use crate::cli::output::terminal::Ui;
 #[command(after_help = "Examples:
   fleetctl show presets
   fleetctl show presets ha > ha.yaml
-  fleetctl install cp demo --version v1.1 --values ha.yaml")]
+  fleetctl install cp demo --version v1.1 --preset ha")]
 pub(crate) struct ShowPresetsArgs {
     /// The preset to print, ready for `--values`
     #[arg(value_name = "PRESET")]

@@ -1,15 +1,15 @@
-//! `show schema`: the JSON Schema of a chart's values, for editors.
+//! `show schema`: the JSON Schema of a file of values, for editors.
 
 use clap::Args;
 
 use crate::chart::output;
-use crate::chart::values::schema_of_line;
+use crate::chart::values::{schema_of_line, written_schema};
 use crate::cli::args::chart_choice;
 use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 
-/// Print the JSON Schema of the values, for editors
+/// Print the JSON Schema of a file of values, for editors
 #[derive(Debug, Args)]
 #[command(after_help = "Example, where the first line of `show values` looks for it:
   fleetctl show schema > control-plane.schema.json")]
@@ -22,6 +22,7 @@ pub(crate) fn run(ui: &Ui, args: &ShowSchemaArgs) -> Result<Exit, CliError> {
     let kind = args.chart.kind();
     let selection = args.chart.selection()?;
     chart_choice::load(kind, &selection)?;
-    ui.out(&output::json(&schema_of_line(chart_choice::schema(kind), selection.row.version)))?;
+    let schema = schema_of_line(chart_choice::schema(kind), selection.row.version);
+    ui.out(&output::json(&written_schema(schema, kind)))?;
     Ok(Exit::Ok)
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::chart::inspect::show::commented_values;
+use crate::chart::inspect::show::Commented;
 use crate::cli::args::chart_choice;
 use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::args::package::wrong_values;
@@ -27,6 +27,13 @@ pub(crate) fn run(ui: &Ui, args: &ShowValuesArgs) -> Result<Exit, CliError> {
     let (_, values) = typed(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
     // The name under which `show schema` is meant to be kept beside the values.
     let location = format!("{kind}.schema.json");
-    ui.out(&commented_values(&chart_choice::schema(kind), &values, &location, Some(selection.row.version)))?;
+    let shown = Commented {
+        schema: &chart_choice::schema(kind),
+        schema_location: &location,
+        schema_command: &format!("fleetctl show schema {kind} --version {}", selection.row.version),
+        line: Some(selection.row.version),
+        decided_by_version: chart.image_paths().into_iter().map(|(_, path)| path).collect(),
+    };
+    ui.out(&shown.print(&values))?;
     Ok(Exit::Ok)
 }

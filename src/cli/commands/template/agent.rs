@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::output::OutputArgs;
+use super::output::{OutputArgs, explained_field};
 use super::outside_row;
 use crate::api::version::KubeMinor;
 use crate::cli::args::agent::AgentPlanArgs;
@@ -38,7 +38,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateAgentArgs) -> Result<
     let plan = args.plan.plan(ui, global, args.kube_version)?;
     outside_row(&plan.package, args.kube_version)?;
     if let Some(field) = &args.output.explain {
-        return args.output.explained(ui, plan.explain(field));
+        return args.output.explained(ui, plan.explain(&explained_field(field)));
     }
-    args.output.print(ui, || plan.manifests(), || plan.render()).map(|_| Exit::Ok)
+    args.output.print(ui, || plan.manifests(), || plan.render()).map(|()| Exit::Ok)
 }

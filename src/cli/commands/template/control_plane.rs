@@ -1,27 +1,29 @@
 //! `template control-plane`: the manifests of a control plane, with keys of its own.
 
 use clap::Args;
-use jiff::Timestamp;
 
-use super::output::OutputArgs;
+use super::keys::{self, KeysArgs};
+use super::output::{OutputArgs, explained_field};
 use super::outside_row;
 use crate::api::version::KubeMinor;
+use crate::chart::output;
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::values::with_precedence;
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::install_error::local_keys;
 use crate::cli::output::terminal::Ui;
 use crate::cli::{connect, render_offline};
+use crate::control_plane::exposure;
 use crate::control_plane::plan::Plan;
-use crate::control_plane::{exposure, find_keys};
 use crate::install::fleet_home::Home;
 use crate::pki;
 
 pub(super) const EXAMPLES: &str = with_precedence!(
     "Examples:
-  fleetctl template cp demo --values values/nodeport.yaml --set exposure.host=192.0.2.10 |
+  fleetctl template cp demo --preset nodeport --set exposure.host=192.0.2.10 |
     kubectl apply -f -
+  fleetctl template cp demo --preset nodeport --set exposure.host=192.0.2.10 --pki keys > demo.yaml
+  fleetctl template cp demo --preset nodeport --set exposure.host=192.0.2.10 --without-keys
   fleetctl template cp demo -o json \\
     --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com
   fleetctl template cp demo \\
@@ -40,6 +42,9 @@ pub(crate) struct TemplateControlPlaneArgs {
     kube_version: Option<KubeMinor>,
 
     #[command(flatten)]
+    keys: KeysArgs,
+
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -50,7 +55,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     if let Some(field) = &args.output.explain {
         // Keys are placeholders, so that asking makes none.
         let endpoint = render_offline::endpoint(&plan.values.exposure);
-        return args.output.explained(ui, plan.explain(&endpoint, &pki::placeholders(), field));
+        return args.output.explained(ui, plan.explain(&endpoint, &pki::placeholders(), &explained_field(field)));
     }
     let endpoint = exposure::endpoint_from_values(&plan.values.exposure).map_err(|missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
@@ -61,22 +66,27 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
             )
     })?;
     let home = connect::home()?;
-    let folder = home.keys(&plan.name);
-    if find_keys::are_elsewhere(&home, &plan.name).map_err(|error| local(&error))? {
-        return Err(other_keys(&home, &plan, global));
-    }
-    let completed =
-        find_keys::complete_in(&folder, &plan, &endpoint, Timestamp::now()).map_err(|error| match &error {
-            pki::KeptError::Folder(error) => local(error),
-            pki::KeptError::Keys(error) => local_keys(&folder, error),
-        })?;
-    let kubeconfig = completed.files.get(find_keys::ADMIN_KUBECONFIG).unwrap_or_default();
-    let file =
-        pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", kubeconfig).map_err(|e| local(&e))?;
-    let keys = &completed.files;
-    let printed = args.output.print(ui, || plan.manifests(&endpoint, keys), || plan.render(&endpoint, keys))?;
-    let keys = if printed.secrets { "The output holds private keys; they" } else { "The private keys" };
-    ui.note(&format!("{keys} are kept in {}. The kubeconfig of {} is {}", folder.display(), plan.name, file.display()));
+    let keys = &args.keys;
+    let is_printed = !keys.without_keys
+        && args.output.prints_any(|| plan.render(&endpoint, &pki::placeholders()), keys::holds_keys)?;
+    let found = if is_printed {
+        keys.kept(&home, &plan, &endpoint, || other_keys(&home, &plan, global))?
+    } else {
+        keys.read(&home, &plan, &endpoint)?
+    };
+    let render = || {
+        let mut rendered = plan.render(&endpoint, &found.files)?;
+        rendered.objects.iter_mut().for_each(keys::protect);
+        Ok(if keys.without_keys { keys::without(rendered) } else { rendered })
+    };
+    let manifests = || {
+        if keys.without_keys {
+            return Ok(vec![output::yaml_stream(render()?.objects.iter().map(|object| &object.json))]);
+        }
+        plan.manifests(&endpoint, &found.files, keys::protect)
+    };
+    args.output.print(ui, manifests, render)?;
+    keys.report(ui, &home, &plan, &found, is_printed)?;
     Ok(Exit::Ok)
 }
 
@@ -98,8 +108,4 @@ fn other_keys(home: &Home, plan: &Plan, global: &Global) -> CliError {
         .hint(format!("if it is to go: `fleetctl uninstall control-plane {name}{flags} --delete-data`"))
         .hint(format!("if it is gone: move {} away", folder.display()))
         .hint("nothing was written")
-}
-
-fn local(error: &pki::FolderError) -> CliError {
-    CliError::new(Exit::Failed, "LocalFile", "a local file cannot be used").because(error)
 }

@@ -2,6 +2,8 @@
 
 mod agent;
 mod control_plane;
+mod folder;
+mod keys;
 mod output;
 
 use clap::Subcommand;

@@ -1,16 +1,15 @@
 //! Which of the rendered objects are printed, in which shape, and where to.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use fs_err as fs;
 
-use crate::api::file::{self, FileError};
+use super::folder;
 use crate::api::kinds;
 use crate::chart::inspect::explain;
 use crate::chart::inspect::explain::{ExplainError, Explanation};
-use crate::chart::{Diagnostics, Object, Rendered, output};
+use crate::chart::{Diagnostics, Object, Rendered};
 use crate::cli::args::package::wrong_values;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
@@ -25,12 +24,14 @@ pub(crate) struct OutputArgs {
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
     output: Format,
 
-    /// Write each object into a file of its own in this folder, numbered in the order of applying
+    /// Write each object into a file of its own in this folder; those of an earlier output that are not rendered any more
+    /// are removed, other files stay
     #[arg(long, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
 
-    /// Only this object (`deployment/apiserver`) or this template (`templates/namespace.yaml`); may be repeated
-    #[arg(short, long, value_name = "OBJECT|TEMPLATE")]
+    /// Only this object (`deploy/apiserver`, `apps/Deployment/apiserver`) or this template (`templates/namespace.yaml`);
+    /// may be repeated
+    #[arg(short, long, value_name = "OBJECT|TEMPLATE", value_delimiter = ',')]
     show_only: Vec<String>,
 
     /// Only objects of this kind; may be repeated
@@ -50,17 +51,26 @@ pub(crate) struct OutputArgs {
     pub(crate) explain: Option<String>,
 }
 
-/// What was printed, or written into the folder.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Printed {
-    /// Whether there may be Secrets among it.
-    pub(crate) secrets: bool,
-}
-
 impl OutputArgs {
     /// Refuses what cannot be meant, before anything is rendered or written.
     pub(crate) fn check(&self) -> Result<(), CliError> {
         self.include_kind.iter().chain(&self.exclude_kind).try_for_each(|kind| known_kind(kind).map(drop))
+    }
+
+    /// Returns whether the manifests themselves are written out, and one for which `is` holds is among them.
+    pub(super) fn prints_any(
+        &self,
+        render: impl FnOnce() -> Result<Rendered, Diagnostics>,
+        is: impl Fn(&Object) -> bool,
+    ) -> Result<bool, CliError> {
+        if self.print_digest || !self.is_filtered() {
+            return Ok(!self.print_digest);
+        }
+        Ok(self.select(render().map_err(|problems| wrong_values(&problems))?)?.iter().any(is))
+    }
+
+    fn is_filtered(&self) -> bool {
+        [&self.show_only, &self.include_kind, &self.exclude_kind].iter().any(|filter| !filter.is_empty())
     }
 
     /// Renders and prints what was asked for: `manifests` gives all objects as YAML, `render` as objects.
@@ -69,23 +79,20 @@ impl OutputArgs {
         ui: &Ui,
         manifests: impl FnOnce() -> Result<Vec<String>, Diagnostics>,
         render: impl FnOnce() -> Result<Rendered, Diagnostics>,
-    ) -> Result<Printed, CliError> {
-        let filters = [&self.show_only, &self.include_kind, &self.exclude_kind];
-        let all = filters.iter().all(|filter| filter.is_empty()) && !self.print_digest && self.output_dir.is_none();
-        if all {
-            return manifests::print(ui, self.output, manifests, render).map(|()| Printed { secrets: true });
+    ) -> Result<(), CliError> {
+        if !self.is_filtered() && !self.print_digest && self.output_dir.is_none() {
+            return manifests::print(ui, self.output, manifests, render);
         }
         let objects = self.select(render().map_err(|problems| wrong_values(&problems))?)?;
-        let secrets = !self.print_digest && objects.iter().any(|object| object.kind() == "Secret");
         if self.print_digest {
             let digest = Rendered { objects, bootstrap: Vec::new() }.digest();
             ui.out(&format!("sha256:{digest}\n"))?;
         } else if let Some(folder) = &self.output_dir {
-            ui.out(&self.write(folder, &objects)?)?;
+            ui.out(&folder::write(folder, &objects, self.output)?)?;
         } else {
             ui.out(&manifests::of(self.output, &objects))?;
         }
-        Ok(Printed { secrets })
+        Ok(())
     }
 
     /// Prints where a field comes from.
@@ -108,6 +115,12 @@ impl OutputArgs {
     fn select(&self, rendered: Rendered) -> Result<Vec<Object>, CliError> {
         let kinds = |names: &[String]| names.iter().map(|name| known_kind(name)).collect::<Result<BTreeSet<_>, _>>();
         let (included, excluded) = (kinds(&self.include_kind)?, kinds(&self.exclude_kind)?);
+        let rendered_kinds: BTreeSet<String> = rendered.objects.iter().map(|object| object.kind().to_owned()).collect();
+        if let Some(kind) = included.iter().find(|kind| !rendered_kinds.contains(**kind)) {
+            let known = rendered_kinds.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(CliError::usage("NoSuchObject", format!("nothing that is rendered is a {kind}"))
+                .hint(format!("the kinds are: {known}")));
+        }
         let mut objects = if self.show_only.is_empty() { rendered.objects } else { self.only(rendered)? };
         objects.retain(|object| {
             (included.is_empty() || included.contains(object.kind())) && !excluded.contains(object.kind())
@@ -123,7 +136,7 @@ impl OutputArgs {
             file.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
         };
         let mut missing = self.show_only.iter().filter(|name| {
-            !objects.iter().any(|object| object.id().eq_ignore_ascii_case(name))
+            !objects.iter().any(|object| is_named(object, name))
                 && !objects.iter().chain(&bootstrap).any(|object| from(object, name))
         });
         if let Some(name) = missing.next() {
@@ -134,75 +147,56 @@ impl OutputArgs {
                 .hint(format!("the objects are: {}", known.join(", ")))
                 .hint(format!("the templates are: {}", templates.into_iter().collect::<Vec<_>>().join(", "))));
         }
-        let named = |object: &Object| {
-            self.show_only.iter().any(|name| object.id().eq_ignore_ascii_case(name) || from(object, name))
-        };
+        let named = |object: &Object| self.show_only.iter().any(|name| is_named(object, name) || from(object, name));
         let inside = bootstrap.into_iter().filter(|object| self.show_only.iter().any(|name| from(object, name)));
         let inside: Vec<Object> = inside.collect();
         Ok(objects.into_iter().filter(named).chain(inside).collect())
     }
+}
 
-    /// Writes the files and gives their paths, a line each.
-    fn write(&self, folder: &Path, objects: &[Object]) -> Result<String, CliError> {
-        let extension = match self.output {
-            Format::Json => "json",
-            Format::Yaml => "yaml",
-        };
-        let files: Vec<(String, &Object)> =
-            objects.iter().enumerate().map(|(index, object)| (file_name(index, object, extension), object)).collect();
-        // Secrets hold private keys, so nobody else may read them or put a file of theirs in the place of one.
-        let secrets = objects.iter().any(|object| object.kind() == "Secret");
-        if secrets && !folder.exists() {
-            file::private_folder(folder).map_err(|error| refused(&error))?;
-        }
-        fs::create_dir_all(folder)?;
-        if secrets {
-            file::own_folder(folder).map_err(|error| refused(&error))?;
-        }
-        // What an earlier run left would be applied together with what this one writes.
-        for entry in fs::read_dir(folder)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if !files.iter().any(|(own, _)| *own == name) {
-                return Err(CliError::new(
-                    Exit::Refused,
-                    "FolderInUse",
-                    format!("{} holds `{name}`, which is not part of this output", folder.display()),
-                )
-                .hint("give a new folder, or empty this one"));
-            }
-        }
-        let mut written = String::new();
-        for (name, object) in files {
-            let path = folder.join(name);
-            let text = match self.output {
-                Format::Json => output::json(&object.json),
-                Format::Yaml => output::yaml_stream([&object.json]),
-            };
-            let mode = if object.kind() == "Secret" { file::PRIVATE } else { file::PUBLIC };
-            file::write(&path, text.as_bytes(), mode).map_err(|error| refused(&error))?;
-            written.push_str(&format!("{}\n", path.display()));
-        }
-        Ok(written)
+/// The short names of kubectl, of the kinds that charts render.
+const SHORT: [(&str, &str); 14] = [
+    ("cj", "CronJob"),
+    ("cm", "ConfigMap"),
+    ("crd", "CustomResourceDefinition"),
+    ("crds", "CustomResourceDefinition"),
+    ("deploy", "Deployment"),
+    ("ds", "DaemonSet"),
+    ("netpol", "NetworkPolicy"),
+    ("ns", "Namespace"),
+    ("pdb", "PodDisruptionBudget"),
+    ("po", "Pod"),
+    ("pvc", "PersistentVolumeClaim"),
+    ("sa", "ServiceAccount"),
+    ("sts", "StatefulSet"),
+    ("svc", "Service"),
+];
+
+/// Returns whether `text` names the object as kubectl takes it: `deploy/x`, `deployments/x` or `apps/Deployment/x`.
+fn is_named(object: &Object, text: &str) -> bool {
+    let parts: Vec<&str> = text.split('/').collect();
+    let is_kind = |kind: &str| known_kind(kind).is_ok_and(|kind| kind == object.kind());
+    match parts.as_slice() {
+        [kind, name] => *name == object.name() && is_kind(kind),
+        [group, kind, name] => *name == object.name() && object.group() == *group && is_kind(kind),
+        _ => false,
     }
 }
 
-/// A file or folder that is not written to.
-fn refused(error: &FileError) -> CliError {
-    match error {
-        FileError::Unexpected { .. } => CliError::new(Exit::Refused, "FolderNotSafe", error.to_string())
-            .hint("give a folder that does not exist yet: it is made for you alone; or leave Secrets out with `--exclude-kind Secret`"),
-        FileError::Io { source, .. } => CliError::new(Exit::Failed, "Io", error.to_string()).because(source),
+/// The field of `--explain` with its object as objects are called: `deploy/x#spec` becomes `deployment/x#spec`.
+pub(super) fn explained_field(field: &str) -> String {
+    let Some((object, path)) = field.split_once('#') else { return field.to_owned() };
+    let parts: Vec<&str> = object.split('/').collect();
+    let [.., kind, name] = parts.as_slice() else { return field.to_owned() };
+    match known_kind(kind) {
+        Ok(kind) => format!("{}/{name}#{path}", kind.to_lowercase()),
+        Err(_) => field.to_owned(),
     }
 }
 
-/// `007-deployment-apiserver.yaml`: the order of names is the order of applying.
-fn file_name(index: usize, object: &Object, extension: &str) -> String {
-    let safe = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.', "_");
-    format!("{index:03}-{}-{}.{extension}", safe(&object.kind().to_lowercase()), safe(object.name()))
-}
-
-/// A kind as it is written in objects, by its name or plural in any case.
+/// A kind as it is written in objects, by its name, plural or short name in any case.
 fn known_kind(name: &str) -> Result<&'static str, CliError> {
+    let name = SHORT.iter().find(|(short, _)| short.eq_ignore_ascii_case(name)).map_or(name, |(_, kind)| *kind);
     let found = kinds::TABLE
         .iter()
         .find(|served| served.kind.eq_ignore_ascii_case(name) || served.plural.eq_ignore_ascii_case(name));

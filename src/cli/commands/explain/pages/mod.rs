@@ -47,10 +47,18 @@ pub(crate) fn all() -> impl Iterator<Item = Page> {
     pages.into_iter()
 }
 
-/// The page of an id, however its letters are written.
+/// The page of an id, however its letters are written; that of wrong values for a code that stands in its table, such as
+/// `unknown-key`.
 pub(crate) fn find(id: &str) -> Option<Page> {
-    all().find(|page| page.id == id).or_else(|| all().find(|page| page.id.eq_ignore_ascii_case(id)))
+    let row = format!("\n| `{}` |", id.to_ascii_lowercase());
+    all()
+        .find(|page| page.id == id)
+        .or_else(|| all().find(|page| page.id.eq_ignore_ascii_case(id)))
+        .or_else(|| all().find(|page| page.id == VALUES && page.text.contains(&row)))
 }
+
+/// The page about wrong values, with a row for each code.
+const VALUES: &str = "InvalidValues";
 
 #[cfg(test)]
 mod block;
@@ -126,6 +134,26 @@ mod tests {
         }
         ids.insert(crate::cli::BROKEN_PIPE.to_owned(), "a constant".to_owned());
         ids
+    }
+
+    #[test]
+    fn every_code_of_wrong_values_stands_on_their_page() {
+        let mut files = BTreeMap::new();
+        for room in ["src/chart/values", "src/chart/yaml", "src/control_plane", "src/install", "src/cli"] {
+            sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room), &mut files);
+        }
+        let mut missing = BTreeSet::new();
+        for text in files.values() {
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let flat: String = code.split_whitespace().collect::<Vec<_>>().join(" ").replace("( \"", "(\"");
+            for marker in ["Diagnostic::error(\"", "Diagnostic::warning(\""] {
+                let codes = flat.split(marker).skip(1).filter_map(|rest| rest.split('"').next());
+                missing.extend(codes.filter(|code| find(code).is_none()).map(str::to_owned));
+            }
+        }
+        assert_eq!(missing, BTreeSet::new());
+        assert_eq!(find("Unknown-Key").map(|page| page.id), Some("InvalidValues"));
+        assert!(find("set-syntax").is_some() && find("wrong-type").is_some() && find("wrong").is_none());
     }
 
     #[test]

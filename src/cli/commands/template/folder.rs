@@ -1,0 +1,110 @@
+//! A folder with a file for each object, written again and again: names that stay, and an index of what is our own.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use fs_err as fs;
+
+use crate::api::file::{self, FileError};
+use crate::chart::{Object, output};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::format::Format;
+
+/// The file with the names of what was written here, a line each. kubectl and kustomize do not read it.
+const INDEX: &str = ".fleetctl-index";
+
+/// Writes the objects and gives the paths of their files, a line each. Files of an earlier output that are no longer
+/// among it are removed; all others stay.
+pub(super) fn write(folder: &Path, objects: &[Object], format: Format) -> Result<String, CliError> {
+    let extension = match format {
+        Format::Json => "json",
+        Format::Yaml => "yaml",
+    };
+    let names = names(objects, extension);
+    // Secrets hold private keys, so nobody else may read them or put a file of theirs in the place of one.
+    let secrets = objects.iter().any(|object| object.kind() == "Secret");
+    if secrets && !folder.exists() {
+        file::private_folder(folder).map_err(|error| refused(&error))?;
+    }
+    fs::create_dir_all(folder)?;
+    if secrets {
+        file::own_folder(folder).map_err(|error| refused(&error))?;
+    }
+    let own = index(folder)?;
+    let foreign = names.iter().find(|name| !own.contains(*name) && folder.join(name).symlink_metadata().is_ok());
+    if let Some(name) = foreign {
+        return Err(CliError::new(
+            Exit::Refused,
+            "FolderInUse",
+            format!("{} holds `{name}`, which was not written by this program", folder.display()),
+        )
+        .hint("give a new folder, or move this file away"));
+    }
+    // Known before they are there, so that a run that is cut off leaves nothing unknown.
+    let known: BTreeSet<&String> = own.iter().chain(&names).collect();
+    write_index(folder, known)?;
+    let mut written = String::new();
+    for (name, object) in names.iter().zip(objects) {
+        let path = folder.join(name);
+        let text = match format {
+            Format::Json => output::json(&object.json),
+            Format::Yaml => output::yaml_stream([&object.json]),
+        };
+        let mode = if object.kind() == "Secret" { file::PRIVATE } else { file::PUBLIC };
+        file::write(&path, text.as_bytes(), mode).map_err(|error| refused(&error))?;
+        written.push_str(&format!("{}\n", path.display()));
+    }
+    for gone in own.iter().filter(|name| !names.contains(name)) {
+        match fs::remove_file(folder.join(gone)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    write_index(folder, names.iter().collect())?;
+    Ok(written)
+}
+
+/// The names of earlier outputs. Only plain names count: whatever else an index says was not written here.
+fn index(folder: &Path) -> Result<BTreeSet<String>, CliError> {
+    let text = match fs::read_to_string(folder.join(INDEX)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let is_plain = |name: &&str| !name.starts_with('.') && !name.contains(['/', '\\', '\0']) && is_manifest(name);
+    Ok(text.lines().filter(is_plain).map(str::to_owned).collect())
+}
+
+fn is_manifest(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "yaml" || extension == "json")
+}
+
+fn write_index(folder: &Path, names: BTreeSet<&String>) -> Result<(), CliError> {
+    let text: String = names.into_iter().map(|name| format!("{name}\n")).collect();
+    file::write(&folder.join(INDEX), text.as_bytes(), file::PUBLIC).map_err(|error| refused(&error))
+}
+
+/// A file or folder that is not written to.
+fn refused(error: &FileError) -> CliError {
+    match error {
+        FileError::Unexpected { .. } => CliError::new(Exit::Refused, "FolderNotSafe", error.to_string())
+            .hint("give a folder that does not exist yet: it is made for you alone; or leave Secrets out with `--exclude-kind Secret`"),
+        FileError::Io { source, .. } => CliError::new(Exit::Failed, "Io", error.to_string()).because(source),
+    }
+}
+
+/// `03-deployment-apiserver.yaml`: stages are numbered, so that the order of names is the order of applying, and an
+/// object that is added renames no other.
+fn names(objects: &[Object], extension: &str) -> Vec<String> {
+    let safe = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.', "_");
+    let mut taken = BTreeSet::new();
+    let name = |object: &Object| {
+        let base = format!("{:02}-{}-{}", object.stage, safe(&object.kind().to_lowercase()), safe(object.name()));
+        // Names are unique in their namespace and API group only.
+        let in_namespace = format!("{base}-in-{}", safe(object.namespace().unwrap_or_default()));
+        let in_group = format!("{in_namespace}-{}", safe(object.group()));
+        let free = [base, in_namespace, in_group].into_iter().find(|name| taken.insert(name.clone()));
+        format!("{}.{extension}", free.unwrap_or_default())
+    };
+    objects.iter().map(name).collect()
+}

@@ -1,0 +1,164 @@
+//! The keys that manifests carry: from a folder of this machine, made there where there are none, or none at all.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::api::digest::full;
+use crate::chart::{Object, Rendered};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::local_keys;
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::exposure::Endpoint;
+use crate::control_plane::find_keys;
+use crate::control_plane::kubeconfig::TEMPLATE_MARK;
+use crate::control_plane::plan::Plan;
+use crate::control_plane::secrets::{KEPT_SECRET, SECRET_ENTRIES};
+use crate::install::fleet_home::Home;
+use crate::pki::{self, Files, FolderError, KeptError, SecretText};
+
+/// Flags that say where keys come from.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Keys")]
+pub(super) struct KeysArgs {
+    /// Folder with the keys, made there where it has none; outside of it nothing is written then
+    /// [default: ~/.fleet/CONTROL_PLANE_NAME/pki]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "without_keys")]
+    pki: Option<PathBuf>,
+
+    /// Leave out the Secrets with keys, which have to come from elsewhere; nothing is written on this machine
+    #[arg(long)]
+    pub(super) without_keys: bool,
+}
+
+/// The keys of a run.
+pub(super) struct Keys {
+    pub(super) files: Files,
+    /// What to say about them.
+    note: String,
+}
+
+/// Returns whether an object is a Secret that holds keys or what is signed by them.
+pub(super) fn holds_keys(object: &Object) -> bool {
+    object.kind() == "Secret" && SECRET_ENTRIES.iter().any(|entry| entry.secret == object.name())
+}
+
+/// Makes the Secret that a control plane cannot lose immutable, so that an API server refuses another identity in its
+/// place.
+pub(super) fn protect(object: &mut Object) {
+    if object.kind() == "Secret" && object.name() == KEPT_SECRET {
+        object.json["immutable"] = true.into();
+    }
+}
+
+/// The objects without those that hold keys.
+pub(super) fn without(mut rendered: Rendered) -> Rendered {
+    rendered.objects.retain(|object| !holds_keys(object));
+    rendered
+}
+
+impl KeysArgs {
+    /// The keys that are printed, completed in their folder and made there if need be.
+    pub(super) fn kept(
+        &self,
+        home: &Home,
+        plan: &Plan,
+        endpoint: &Endpoint,
+        is_elsewhere: impl FnOnce() -> CliError,
+    ) -> Result<Keys, CliError> {
+        let folder = self.folder(home, plan);
+        if self.pki.is_none() && find_keys::are_elsewhere(home, &plan.name).map_err(|error| local(&error))? {
+            return Err(is_elsewhere());
+        }
+        let completed = find_keys::complete_in(&folder, plan, endpoint, Timestamp::now());
+        let completed = completed.map_err(|error| wrong(&folder, &error))?;
+        let folder = folder.display();
+        let note = if completed.new_authorities {
+            format!("new keys made in {folder}: they are a new identity, which no running control plane accepts")
+        } else {
+            format!("keys found in {folder}")
+        };
+        Ok(Keys { files: completed.files, note })
+    }
+
+    /// The keys for an output that does not hold them: those of the folder as far as it has any, and nothing is written.
+    pub(super) fn read(&self, home: &Home, plan: &Plan, endpoint: &Endpoint) -> Result<Keys, CliError> {
+        if self.without_keys {
+            let secrets: std::collections::BTreeSet<&str> = SECRET_ENTRIES.iter().map(|entry| entry.secret).collect();
+            let secrets = secrets.into_iter().collect::<Vec<_>>().join(", ");
+            let note =
+                format!("the output holds no keys: the Secrets {secrets} have to be there before the pods start");
+            return Ok(Keys { files: pki::placeholders(), note });
+        }
+        let folder = self.folder(home, plan);
+        let found = find_keys::from_folder(&folder).map_err(|error| local(&error))?;
+        if !pki::Authorities::any_in(&found) {
+            let note = format!(
+                "{} has no keys, and none are made for this output: its checksums are those of placeholders",
+                folder.display()
+            );
+            return Ok(Keys { files: pki::placeholders(), note });
+        }
+        let completed = find_keys::complete(&found, plan, endpoint, Timestamp::now());
+        let completed = completed.map_err(|error| local_keys(&folder, &error))?;
+        Ok(Keys { files: completed.files, note: format!("keys found in {}", folder.display()) })
+    }
+
+    fn folder(&self, home: &Home, plan: &Plan) -> PathBuf {
+        self.pki.clone().unwrap_or_else(|| home.keys(&plan.name))
+    }
+
+    /// Says where the keys of an output are, and writes the kubeconfig that goes with them.
+    pub(super) fn report(&self, ui: &Ui, home: &Home, plan: &Plan, keys: &Keys, printed: bool) -> Result<(), CliError> {
+        ui.note(&keys.note);
+        if !printed {
+            return Ok(());
+        }
+        let folder = self.folder(home, plan);
+        let beside = folder.join(find_keys::ADMIN_KUBECONFIG);
+        let file = if self.pki.is_some() { beside.clone() } else { home.kubeconfig(&plan.name) };
+        let is_written = self.pki.is_some() || write(home, plan, &keys.files).map_err(|error| local(&error))?;
+        ui.note(&if is_written {
+            format!("The output holds private keys. The kubeconfig of {} is {}", plan.name, file.display())
+        } else {
+            format!(
+                "The output holds private keys. {} was written by an install and stays as it is; the kubeconfig of these manifests is {}",
+                file.display(),
+                beside.display()
+            )
+        });
+        Ok(())
+    }
+}
+
+/// Writes the kubeconfig into the folder of the control plane, unless one is there that this command has not written.
+/// Returns whether the one that is there is that of these keys.
+fn write(home: &Home, plan: &Plan, files: &Files) -> Result<bool, FolderError> {
+    let text = files.get(find_keys::ADMIN_KUBECONFIG).unwrap_or_default();
+    let (keys, file) = (home.keys(&plan.name), home.kubeconfig(&plan.name));
+    let former = fs_err::read_to_string(&file).map(SecretText::new).ok();
+    if let Some(former) = &former {
+        if former.expose() == text {
+            return Ok(true);
+        }
+        let mark = pki::read_file(&keys, TEMPLATE_MARK)?;
+        if mark.is_none_or(|mark| mark.expose().trim() != full(former.expose().as_bytes())) {
+            return Ok(false);
+        }
+    }
+    pki::write_file(&keys, TEMPLATE_MARK, &format!("{}\n", full(text.as_bytes())))?;
+    pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", text)?;
+    Ok(true)
+}
+
+fn wrong(folder: &Path, error: &KeptError) -> CliError {
+    match error {
+        KeptError::Folder(error) => local(error),
+        KeptError::Keys(error) => local_keys(folder, error),
+    }
+}
+
+fn local(error: &FolderError) -> CliError {
+    CliError::new(Exit::Failed, "LocalFile", "a local file cannot be used").because(error)
+}

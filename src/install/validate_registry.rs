@@ -1,0 +1,42 @@
+//! What a Secret for registries is good for: a configuration that names a helper program of some machine holds no login.
+
+use serde_json::Value;
+
+use crate::api::pod_values::SecretValue;
+use crate::chart::{Diagnostic, ValuesTree};
+
+/// The warning about `registryCredentials` that no node can log in with; it shows no part of them.
+pub fn check(credentials: Option<&SecretValue>, tree: &ValuesTree) -> Option<Diagnostic> {
+    let config: Value = serde_json::from_str(&credentials?.0).ok()?;
+    let logins = config.get("auths").and_then(Value::as_object);
+    let has_login = |entry: &Value| ["auth", "password", "identitytoken"].iter().any(|key| entry.get(key).is_some());
+    if logins.is_some_and(|logins| logins.values().any(has_login)) {
+        return None;
+    }
+    let helper = ["credsStore", "credHelpers"].into_iter().find(|key| config.get(key).is_some());
+    let message = match helper {
+        Some(key) => format!("`registryCredentials` hold no login: `{key}` names a program that nodes do not have"),
+        None => "`registryCredentials` hold no login".to_owned(),
+    };
+    let warning = Diagnostic::warning("registry-credentials", message)
+        .help("make a configuration with the login in it: `docker --config DIR login REGISTRY`, where DIR is new");
+    Some(tree.blame(&["registryCredentials"], warning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::ValuesBuilder;
+
+    #[test]
+    fn credentials_without_a_login_are_pointed_out_and_never_shown() {
+        let tree = ValuesBuilder::new(None).build(|| Value::Null).unwrap();
+        let found = |text: &str| check(Some(&SecretValue(text.to_owned())), &tree).map(|problem| problem.render(false));
+        assert_eq!(check(None, &tree), None);
+        assert_eq!(found(r#"{"auths": {"a.example": {"auth": "c2VjcmV0"}}}"#), None);
+        assert!(found(r#"{"auths": {"a.example": {}}, "credsStore": "desktop"}"#).unwrap().contains("`credsStore`"));
+        assert!(found(r#"{"credHelpers": {"a.example": "x"}}"#).unwrap().contains("`credHelpers`"));
+        let empty = found(r#"{"auths": {}, "note": "canary"}"#).unwrap();
+        assert!(empty.contains("hold no login") && !empty.contains("canary"), "{empty}");
+    }
+}
