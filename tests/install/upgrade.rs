@@ -62,9 +62,9 @@ fn an_upgrade_goes_one_line_up_keeps_the_data_and_is_undone_when_it_fails() {
     site.assert_same_as(&before);
 }
 
-/// Lines of which the first runs an older Kubernetes than the second, with the scheduler that the bed has.
-const OLDER: [&str; 4] = ["--version", "v0.8", "--set", "scheduler.image.tag=v0.7.1"];
-const NEWER: [&str; 4] = ["--version", "v0.9", "--set", "scheduler.image.tag=v0.7.1"];
+/// Lines of which the first runs an older Kubernetes than the second.
+const OLDER: [&str; 2] = ["--version", "v0.8"];
+const NEWER: [&str; 2] = ["--version", "v0.9"];
 
 #[test]
 fn an_api_server_that_has_run_as_a_newer_kubernetes_is_not_taken_back() {
