@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::canonical::canonical;
-use super::facts::Facts;
+use super::facts::{Facts, LOCAL_ANNOTATIONS};
 use super::field_path::{FieldPath, PathError};
 use super::matching::Policy;
 use crate::api::digest;
@@ -157,10 +157,6 @@ const METADATA: [&str; 11] = [
     "finalizers",
 ];
 
-/// Annotations that are true only where they were written.
-const ANNOTATIONS: [&str; 2] =
-    ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"];
-
 /// Labels by which a Job finds its pods.
 const JOB_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
@@ -177,7 +173,7 @@ fn strip_metadata(manifest: &mut Value) {
     for name in ["labels", "annotations"] {
         let pointer = format!("/metadata/{name}");
         let Some(map) = manifest.pointer_mut(&pointer).and_then(Value::as_object_mut) else { continue };
-        map.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX) && !ANNOTATIONS.contains(&key.as_str()));
+        map.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX) && !LOCAL_ANNOTATIONS.contains(&key.as_str()));
         if map.is_empty() {
             remove(manifest.get_mut("metadata"), &[name]);
         }

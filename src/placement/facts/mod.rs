@@ -325,7 +325,12 @@ fn scales(key: &ObjectKey, manifest: &Value) -> Option<Scales> {
     })
 }
 
-/// The digest of everything but the status, what the API server keeps, and the labels that the scheduler writes itself.
+/// Annotations that are true only where they were written: no copy has them.
+pub(super) const LOCAL_ANNOTATIONS: [&str; 2] =
+    ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"];
+
+/// The digest of everything but the status, what the API server keeps, the labels that the scheduler writes itself, and
+/// [`LOCAL_ANNOTATIONS`].
 fn hash(manifest: &Value) -> String {
     let mut object = manifest.clone();
     let mut kept = serde_json::Map::new();
@@ -334,8 +339,16 @@ fn hash(manifest: &Value) -> String {
         let metadata = map.remove("metadata").unwrap_or_default();
         for name in ["labels", "annotations", "uid"] {
             let mut value = metadata.get(name).cloned().unwrap_or_default();
-            if let (Some(labels), "labels") = (value.as_object_mut(), name) {
-                labels.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX));
+            match (value.as_object_mut(), name) {
+                (Some(labels), "labels") => labels.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX)),
+                (Some(annotations), "annotations") => {
+                    annotations.retain(|key, _| !LOCAL_ANNOTATIONS.contains(&key.as_str()));
+                    // An object whose only annotations these are is like one without any.
+                    if annotations.is_empty() {
+                        value = Value::Null;
+                    }
+                }
+                _ => {}
             }
             kept.insert(name.to_owned(), value);
         }

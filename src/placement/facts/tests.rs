@@ -43,6 +43,8 @@ fn the_hash_changes_with_the_content_only() {
     assert_eq!(noise.hash, without, "what the scheduler writes itself asks for nothing");
     assert_ne!(plain, deployment(|m| m["spec"]["replicas"] = json!(3)).hash);
     assert_ne!(plain, deployment(|m| m["metadata"]["annotations"] = json!({ "a": "b" })).hash);
+    let revision = json!({ "deployment.kubernetes.io/revision": "1" });
+    assert_eq!(plain, deployment(|m| m["metadata"]["annotations"] = revision).hash, "no copy has it");
 }
 
 #[test]

@@ -14,8 +14,8 @@ use fleetctl::api::Schedule;
 use fleetctl::api::condition::find;
 use fleetctl::api::labels::{ANNOTATION_SCHEDULE_UID, FINALIZER_AGENT_CLEANUP, LABEL_PLACED_BY};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -170,15 +170,14 @@ async fn a_copy_is_applied_reported_edited_and_deleted() {
     assert_eq!((status.observed_hash.as_ref(), status.applied_generation), (Some(&schedule.spec.hash), Some(7)));
     assert_eq!((status.applied_uid, status.source_uid.as_deref()), (copy.uid(), Some("source-1")));
 
-    // No kubelet runs its pods, so they are made ready by hand.
-    let ready = json!({ "status": { "observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2,
-        "availableReplicas": 2, "conditions": [{ "type": "Available", "status": "True", "reason": "x", "message": "" }] } });
-    wait("the copy is reported as available", async || {
-        // The controller there puts its own numbers in its place.
-        deployments.patch_status("web", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
-        site.condition("web", "Available").await.0 == "True"
-    })
-    .await;
+    // No kubelet runs its pods, so they are made ready by hand; the controllers there do the rest.
+    let pods: Api<Pod> = site.in_place();
+    wait("its pods are there", async || pods.list(&ListParams::default()).await.unwrap().items.len() == 2).await;
+    let ready = json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] } });
+    for pod in pods.list(&ListParams::default()).await.unwrap() {
+        pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+    }
+    wait("the copy is reported as available", async || site.condition("web", "Available").await.0 == "True").await;
     let resource = site.schedules().get("web").await.unwrap().status.unwrap().resource.unwrap();
     let resource: serde_json::Value = serde_json::from_str(&resource).unwrap();
     assert_eq!(resource["readyReplicas"], 2);
