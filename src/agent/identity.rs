@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use rand::RngExt as _;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -20,7 +20,7 @@ use x509_parser::prelude::FromDer as _;
 use crate::api::labels::{AGENT_MANAGER, AGENTS_GROUP, LABEL_PLACED_BY};
 use crate::api::registration::{
     ANNOTATION_DRAIN, ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as ISSUER,
-    Registration,
+    Registration, is_asked,
 };
 use crate::k8s::daemon_client::{CallError, call};
 
@@ -186,16 +186,13 @@ impl IdentityStore {
     /// uninstall that went on.
     pub async fn is_leave_withdrawn(&self) -> bool {
         let found = call(self.api.get_metadata_opt(&self.name)).await;
-        found.is_ok_and(|secret| secret.is_some_and(|secret| !is_leave_requested(secret.annotations())))
+        found.is_ok_and(|secret| secret.is_some_and(|secret| !is_asked(secret.annotations(), ANNOTATION_LEAVE)))
     }
 
     /// Returns whether an uninstall wants the cluster drained; `None` where that cannot be read.
     pub async fn is_drain_requested(&self) -> Option<bool> {
         let found = call(self.api.get_metadata_opt(&self.name)).await.ok()?;
-        let is_true = |secret: &PartialObjectMeta<Secret>| {
-            secret.annotations().get(ANNOTATION_DRAIN).is_some_and(|value| value == "true")
-        };
-        Some(found.as_ref().is_some_and(is_true))
+        Some(found.is_some_and(|secret| is_asked(secret.annotations(), ANNOTATION_DRAIN)))
     }
 
     /// Records the label of the copies of the control plane, for an uninstall.
@@ -260,13 +257,8 @@ fn read(secret: &Secret) -> Option<Identity> {
         // One of another key cannot be used, however long it is valid.
         certificate: text(CERTIFICATE).and_then(|pem| Certificate::parse(&pem)).filter(|found| found.is_of(&pair)),
         issuer: text(ISSUER).unwrap_or_default(),
-        leave: is_leave_requested(secret.annotations()),
+        leave: is_asked(secret.annotations(), ANNOTATION_LEAVE),
     })
-}
-
-/// Returns true where an uninstall requests deregistration.
-fn is_leave_requested(annotations: &BTreeMap<String, String>) -> bool {
-    annotations.get(ANNOTATION_LEAVE).is_some_and(|value| value == "true")
 }
 
 /// Returns a certificate signing request for `user`, signed by `key`, in PEM.

@@ -1,6 +1,9 @@
 //! The kinds that can be placed onto workload clusters: what the scheduler watches, and what an agent may write.
 
 use kube::api::ApiResource;
+use serde_json::{Value, json};
+
+use super::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 
 /// A kind that can be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,14 @@ pub const PLACEABLE: &[Placeable] = &[
 /// Returns the entry of a kind, whatever its version.
 pub fn find(group: &str, kind: &str) -> Option<&'static Placeable> {
     PLACEABLE.iter().find(|entry| entry.group == group && entry.kind == kind)
+}
+
+/// Returns the merge patch that takes the marks of a control plane off a copy: nobody manages it from then on. `metadata`
+/// holds its preconditions, such as its UID.
+pub fn unmarked(mut metadata: Value) -> Value {
+    metadata["labels"] = json!({ LABEL_PLACED_BY: null });
+    metadata["annotations"] = json!({ ANNOTATION_SCHEDULE_UID: null, ANNOTATION_ADOPTED: null });
+    json!({ "metadata": metadata })
 }
 
 impl Placeable {

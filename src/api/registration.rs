@@ -17,6 +17,11 @@ pub const ANNOTATION_DRAIN: &str = "fleet-scheduler.io/drain";
 /// Annotation in which the agent says how its registration stands, as the JSON of a [`Registration`].
 pub const ANNOTATION_STATE: &str = "fleet-scheduler.io/registration";
 
+/// Returns whether an uninstall asks for something by an annotation of that Secret.
+pub fn is_asked(annotations: &BTreeMap<String, String>, annotation: &str) -> bool {
+    annotations.get(annotation).is_some_and(|value| value == "true")
+}
+
 /// How a registration stands, in one word each.
 pub mod state {
     /// The request for a certificate is under way.

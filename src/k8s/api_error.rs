@@ -164,6 +164,11 @@ impl ApiError {
         }
     }
 
+    /// The object that was asked for by its uid does not exist: there is none, or another one has its name.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_not_found() || self.is_uid_mismatch()
+    }
+
     /// There is an object of that name already.
     pub fn is_already_exists(&self) -> bool {
         self.code == 409 && self.reason == "AlreadyExists"

@@ -294,7 +294,7 @@ impl Server {
         });
         match self.write(Method::DELETE, path, "application/json", &options).await {
             Ok(_) => Ok(true),
-            Err(error) if error.is_not_found() || error.is_uid_mismatch() => Ok(false),
+            Err(error) if error.is_gone() => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -107,7 +107,7 @@ impl CallError {
 
     /// Returns whether the object that was asked for by its UID does not exist: there is none, or another one has its name.
     pub fn is_gone(&self) -> bool {
-        self.is_not_found() || self.answer().is_some_and(|answer| answer.is_uid_mismatch())
+        self.answer().is_some_and(|answer| answer.is_gone())
     }
 
     /// Returns whether the server said that the object is not there.

@@ -16,6 +16,7 @@ mod exec_plugin;
 pub mod kubeconfig;
 pub(crate) mod managed_fields;
 pub(crate) mod object;
+pub mod pages;
 mod request;
 pub(crate) mod request_error;
 mod request_log;

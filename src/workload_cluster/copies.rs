@@ -5,14 +5,12 @@ use std::fmt;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
+use crate::api::labels::LABEL_PLACED_BY;
 use crate::api::placeable::{self, PLACEABLE, Placeable};
 use crate::k8s::api_error::ApiError;
-
-/// Number of objects in one page of a list.
-const PAGE: u32 = 500;
+use crate::k8s::pages::all_pages;
 
 /// An object that was placed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -79,24 +77,22 @@ impl Copies {
         let mut found = Vec::new();
         for kind in PLACEABLE {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.resource());
-            let mut page = ListParams::default().labels(&format!("{LABEL_PLACED_BY}={}", self.placed_by)).limit(PAGE);
-            loop {
-                let list = match api.list_metadata(&page).await {
-                    Ok(list) => list,
-                    // The kind is not served.
-                    Err(kube::Error::Api(status)) if status.code == 404 => break,
-                    // Neither may the agent list Secrets, so their marks mean nothing to it later.
-                    Err(kube::Error::Api(status)) if status.code == 403 && kind.kind == "Secret" => break,
-                    Err(error) => return Err(error),
-                };
-                found.extend(list.items.iter().map(|object| {
-                    PlacedObject::new(kind, object.namespace(), object.name_any(), object.uid().unwrap_or_default())
-                }));
-                match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => page.continue_token = Some(token),
-                    None => break,
-                }
-            }
+            let label = format!("{LABEL_PLACED_BY}={}", self.placed_by);
+            let listed = all_pages(ListParams::default().labels(&label), |page| {
+                let api = api.clone();
+                async move { api.list_metadata(&page).await }
+            });
+            let listed = match listed.await {
+                Ok(listed) => listed,
+                // The kind is not served.
+                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                // Neither may the agent list Secrets, so their marks mean nothing to it later.
+                Err(kube::Error::Api(status)) if status.code == 403 && kind.kind == "Secret" => continue,
+                Err(error) => return Err(error),
+            };
+            found.extend(listed.iter().map(|object| {
+                PlacedObject::new(kind, object.namespace(), object.name_any(), object.uid().unwrap_or_default())
+            }));
         }
         found.sort();
         Ok(found)
@@ -110,16 +106,11 @@ impl Copies {
     pub async fn release(&self, objects: &[PlacedObject]) -> Result<(), kube::Error> {
         for object in objects {
             let Some(kind) = placeable::find(object.group, object.kind) else { continue };
-            let none = Value::Null;
-            let patch = json!({ "metadata": {
-                "uid": object.uid,
-                "labels": { LABEL_PLACED_BY: none },
-                "annotations": { ANNOTATION_SCHEDULE_UID: none, ANNOTATION_ADOPTED: none },
-            } });
+            let patch = placeable::unmarked(json!({ "uid": object.uid }));
             let api = self.api(kind, object.namespace.as_deref());
             match api.patch_metadata(&object.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
                 Ok(_) => {}
-                Err(kube::Error::Api(status)) if is_gone(&status) => {}
+                Err(kube::Error::Api(status)) if ApiError::of_status(&status).is_gone() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -132,11 +123,6 @@ impl Copies {
             None => Api::all_with(self.client.clone(), &kind.resource()),
         }
     }
-}
-
-fn is_gone(status: &kube::core::Status) -> bool {
-    let error = ApiError::of_status(status);
-    error.is_not_found() || error.is_uid_mismatch()
 }
 
 /// Names up to five objects, and says how many more there are.

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::api::labels::LABEL_PLACED_BY;
 use crate::api::registration::{
     ANNOTATION_DRAIN, ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET, LEAVE_FAILED,
-    Registration, state,
+    Registration, is_asked, state,
 };
 
 /// An agent that was refused asks again after 30 s; if it still says the same after that, it is so.
@@ -52,7 +52,7 @@ fn seen(secret: &Secret) -> Seen {
         exists: true,
         registered: bytes(IDENTITY_CERTIFICATE).is_some_and(|certificate| !certificate.is_empty()),
         hub: String::from_utf8_lossy(bytes(IDENTITY_HUB).unwrap_or_default()).into_owned(),
-        leaving: secret.annotations().get(ANNOTATION_LEAVE).is_some_and(|value| value == "true"),
+        leaving: is_asked(secret.annotations(), ANNOTATION_LEAVE),
         placed_by: secret.annotations().get(LABEL_PLACED_BY).filter(|value| is_label(value)).cloned(),
         said: Registration::read(secret.annotations()),
     }

@@ -39,7 +39,7 @@ const SECOND_TRY: Duration = Duration::from_secs(2);
 /// Requests under way at a time.
 const IN_FLIGHT: usize = 16;
 
-/// A node and what is free on it, in thousandths.
+/// A node of so many cores, with 4,000 MiB for each, of which `used` % are taken by one pod.
 struct Fake {
     name: String,
     cores: u64,
@@ -47,11 +47,12 @@ struct Fake {
 }
 
 impl Fake {
+    /// Millicores and mebibytes of a share in percent.
     fn amounts(&self, share: u64) -> (u64, u64) {
         (self.cores * 10 * share, self.cores * 40 * share)
     }
 
-    /// What kube-scheduler is told: millicores and mebibytes, of which `used` % are taken by one pod.
+    /// The same as an agent reports it.
     fn room(&self) -> room::Node {
         let ((cpu, memory), (used_cpu, used_memory)) = (self.amounts(100), self.amounts(self.used));
         let of = |cpu: u64, memory: u64, pods: u64| -> BTreeMap<String, i64> {
@@ -65,16 +66,6 @@ impl Fake {
             labels: Some(BTreeMap::new()),
             taints: Vec::new(),
         }
-    }
-}
-
-/// What is created of a group, and what became of it.
-#[derive(Default)]
-struct Counts(BTreeMap<&'static str, usize>);
-
-impl Counts {
-    fn add(&mut self, what: &'static str) {
-        *self.0.entry(what).or_default() += 1;
     }
 }
 
@@ -243,7 +234,8 @@ async fn main() -> Result<()> {
         let mut cluster = Cluster::new("fit", room);
         cluster.apis = Some(std::collections::BTreeSet::from(["apps/v1".to_owned(), "v1".to_owned()]).into());
         fleet.set(cluster);
-        let mut counts: BTreeMap<(&str, &str), Counts> = BTreeMap::new();
+        // Groups of which all pods were bound, and others.
+        let mut counts: BTreeMap<(&str, &str), (usize, usize)> = BTreeMap::new();
         for number in 0..groups {
             let members = group(&mut numbers, number);
             let facts = members.iter().map(Facts::read).collect::<std::result::Result<Vec<_>, _>>()?;
@@ -256,12 +248,11 @@ async fn main() -> Result<()> {
             let bound = binds(&client, &mut numbers, &members).await?;
             clear(&client, "of=group").await?;
             let kind = if members.len() == 1 { "one" } else { "mixed" };
-            counts.entry((word, kind)).or_default().add(if bound { "bound" } else { "unbound" });
+            let count = counts.entry((word, kind)).or_default();
+            *(if bound { &mut count.0 } else { &mut count.1 }) += 1;
         }
-        for ((word, kind), counts) in counts {
-            let of = |what| counts.0.get(what).copied().unwrap_or_default();
-            let line =
-                json!({ "fill": fill, "said": word, "shapes": kind, "bound": of("bound"), "unbound": of("unbound") });
+        for ((said, shapes), (bound, unbound)) in counts {
+            let line = json!({ "fill": fill, "said": said, "shapes": shapes, "bound": bound, "unbound": unbound });
             writeln!(std::io::stdout(), "{line}")?;
         }
     }

@@ -14,6 +14,7 @@ use crate::api::schedule::{OnDelete, applied, deleted};
 use crate::diagnose::kstatus::holds;
 use crate::k8s::daemon_client::{CallError, call};
 use crate::k8s::object::{annotation, is_terminating, uid};
+use crate::k8s::pages::all_pages;
 
 /// How far a deletion is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,12 +124,7 @@ pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<O
 
 /// Removes our marks from an object, unless it changed since it was read.
 async fn release(context: &Context, target: &Target, found: &Value) -> Result<(), Problem> {
-    let none = Value::Null;
-    let patch = json!({ "metadata": {
-        "resourceVersion": found["metadata"]["resourceVersion"],
-        "labels": { LABEL_PLACED_BY: none },
-        "annotations": { ANNOTATION_SCHEDULE_UID: none, ANNOTATION_ADOPTED: none },
-    } });
+    let patch = placeable::unmarked(json!({ "resourceVersion": found["metadata"]["resourceVersion"] }));
     match call(context.copies(target).patch(&target.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
@@ -160,25 +156,22 @@ impl Contents {
         for kind in PLACEABLE.iter().filter(|kind| kind.namespaced && is_listed(kind)) {
             let resource: ApiResource = resource_of(kind, &kind.api_version());
             let api: Api<DynamicObject> = Api::namespaced_with(context.local.clone(), namespace, &resource);
-            let mut page = ListParams::default().limit(500);
-            loop {
-                let found = match call(api.list_metadata(&page)).await {
-                    Ok(found) => found,
-                    Err(error) if error.is_not_found() => break,
-                    Err(error) => return Err(error),
-                };
-                for object in &found.items {
-                    let own = object.labels().get(LABEL_PLACED_BY) == Some(&context.placed_by);
-                    let key = CopyKey::new(kind, Some(namespace), &object.name_any());
-                    if own {
-                        contents.own.push(key.to_string());
-                    } else if !is_made_by_kubernetes(&key) && !has_listed_owner(object.owner_references()) {
-                        contents.foreign.push(key.to_string());
-                    }
-                }
-                match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => page.continue_token = Some(token),
-                    None => break,
+            let listed = all_pages(ListParams::default(), |page| {
+                let api = api.clone();
+                async move { call(api.list_metadata(&page)).await }
+            });
+            let found = match listed.await {
+                Ok(found) => found,
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(error),
+            };
+            for object in &found {
+                let own = object.labels().get(LABEL_PLACED_BY) == Some(&context.placed_by);
+                let key = CopyKey::new(kind, Some(namespace), &object.name_any());
+                if own {
+                    contents.own.push(key.to_string());
+                } else if !is_made_by_kubernetes(&key) && !has_listed_owner(object.owner_references()) {
+                    contents.foreign.push(key.to_string());
                 }
             }
         }

@@ -17,9 +17,7 @@ use crate::api::placeable::{self, PLACEABLE};
 use crate::api::schedule::ApplyPolicy;
 use crate::api::{Cluster, Schedule};
 use crate::k8s::daemon_client::{CallError, call};
-
-/// Number of objects in one page of a list.
-const PAGE: u32 = 500;
+use crate::k8s::pages::all_pages;
 
 /// A copy, as a list of metadata shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,25 +39,22 @@ pub async fn copies(context: &Context) -> Result<Vec<Copy>, CallError> {
     for kind in PLACEABLE.iter().filter(|kind| is_listed(kind)) {
         let api = context.all(kind);
         let label = format!("{LABEL_PLACED_BY}={}", context.placed_by);
-        let mut page = ListParams::default().labels(&label).limit(PAGE);
-        loop {
-            let found = match call(api.list_metadata(&page)).await {
-                Ok(found) => found,
-                // The kind is not served.
-                Err(error) if error.is_not_found() => break,
-                Err(error) => return Err(error),
-            };
-            let living = found.items.iter().filter(|object| object.metadata.deletion_timestamp.is_none());
-            copies.extend(living.map(|object| Copy {
-                key: CopyKey::new(kind, object.namespace().as_deref(), &object.name_any()),
-                uid: object.uid().unwrap_or_default(),
-                schedule_uid: object.annotations().get(ANNOTATION_SCHEDULE_UID).cloned().unwrap_or_default(),
-            }));
-            match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page.continue_token = Some(token),
-                None => break,
-            }
-        }
+        let listed = all_pages(ListParams::default().labels(&label), |page| {
+            let api = api.clone();
+            async move { call(api.list_metadata(&page)).await }
+        });
+        let found = match listed.await {
+            Ok(found) => found,
+            // The kind is not served.
+            Err(error) if error.is_not_found() => continue,
+            Err(error) => return Err(error),
+        };
+        let living = found.iter().filter(|object| object.metadata.deletion_timestamp.is_none());
+        copies.extend(living.map(|object| Copy {
+            key: CopyKey::new(kind, object.namespace().as_deref(), &object.name_any()),
+            uid: object.uid().unwrap_or_default(),
+            schedule_uid: object.annotations().get(ANNOTATION_SCHEDULE_UID).cloned().unwrap_or_default(),
+        }));
     }
     Ok(copies)
 }
@@ -113,16 +108,12 @@ pub async fn delete(context: &Context, mut orphans: Vec<Copy>) -> anyhow::Result
 
 /// Lists the UIDs of all Schedules, from the store itself.
 async fn schedule_uids(context: &Context) -> Result<BTreeSet<String>, CallError> {
-    let mut uids = BTreeSet::new();
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let found = call(context.schedules().list_metadata(&page)).await?;
-        uids.extend(found.items.iter().filter_map(PartialObjectMeta::<Schedule>::uid));
-        match found.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page.continue_token = Some(token),
-            None => return Ok(uids),
-        }
-    }
+    let api = context.schedules();
+    let found = all_pages(ListParams::default(), |page| {
+        let api = api.clone();
+        async move { call(api.list_metadata(&page)).await }
+    });
+    Ok(found.await?.iter().filter_map(PartialObjectMeta::<Schedule>::uid).collect())
 }
 
 /// The task that removes an orphaned copy.

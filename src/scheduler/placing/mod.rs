@@ -116,6 +116,7 @@ impl Placing {
                 () = self.index.placement.notified() => {}
                 () = tokio::time::sleep_until(wake) => {}
             }
+            self.state.forget_gone(self.busy.values().min().copied());
             if !self.state.is_complete() || !self.index.is_complete() {
                 continue;
             }
@@ -207,7 +208,6 @@ impl Placing {
         for (kind, raw) in fetched {
             self.state.on_fetched(kind, raw, now);
         }
-        self.state.forget_gone(self.busy.values().min().copied());
         if let Some(error) = failure {
             let backoff = self.backoffs.entry(unit.clone());
             let backoff = backoff.or_insert_with(|| Backoff::new(Duration::from_millis(200), Duration::from_secs(60)));

@@ -16,13 +16,12 @@ use crate::api::placeable::{self, PLACEABLE, Placeable};
 use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::cli::connect::{list_failed, request_failed};
 use crate::cli::output::error::CliError;
+use crate::k8s::pages::all_pages;
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::fleet::Fleet;
 use crate::placement::live;
 use crate::placement::matching::{Policies, Policy};
 
-/// Objects of a page of a list.
-const PAGE: u32 = 500;
 /// Requests under way at a time.
 const IN_FLIGHT: usize = 16;
 
@@ -124,15 +123,7 @@ where
 }
 
 async fn pages<K: Clone + DeserializeOwned + Debug>(api: &Api<K>, params: ListParams) -> kube::Result<Vec<K>> {
-    let (mut params, mut all) = (params.limit(PAGE), Vec::new());
-    loop {
-        let page = api.list(&params).await?;
-        all.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(all),
-        }
-    }
+    all_pages(params, |page| async move { api.list(&page).await }).await
 }
 
 /// The objects of a kind, with a label where one is given.
