@@ -40,6 +40,8 @@ pub struct Command {
 pub enum Action {
     /// `install`.
     Install(Subject),
+    /// `upgrade`, which takes the recorded values.
+    Upgrade(Subject),
     /// `uninstall`.
     Uninstall(Subject),
     /// `diff`, of one installation or of whatever is installed.
@@ -54,6 +56,8 @@ pub enum Action {
     Status(Option<String>),
     /// `delete cluster NAME`.
     DeleteCluster(String),
+    /// `get values NAME`.
+    GetValues(String),
     /// `versions`.
     Versions,
     /// `why KIND/NAME`.
@@ -110,6 +114,10 @@ pub enum Flag {
     LockWait(&'static str),
     /// The namespace of the components.
     Namespace(Option<String>),
+    /// Resets recorded values that are not given.
+    ResetValues,
+    /// Takes recorded values below those that are given.
+    ReuseValues,
     /// Lists all columns.
     Wide,
     /// Sets a value of the chart by its path.

@@ -31,6 +31,8 @@ pub struct Options {
     pub take_fields: Vec<String>,
     /// Time to wait for another run's lock.
     pub lock_wait: Duration,
+    /// What the history calls a run that writes: `install`, `upgrade`.
+    pub command: &'static str,
     /// Who the lock says is at work. Each run puts a fresh nonce into it.
     pub holder: Holder,
     /// Number of requests that are under way at once. The server shares 400 reads and 200 writes among all clients.
@@ -47,6 +49,7 @@ impl Default for Options {
             adopt: false,
             take_fields: Vec::new(),
             lock_wait: Duration::ZERO,
+            command: "install",
             holder: Holder::current(),
             parallel: 32,
             charts: Arc::new(NoCharts::default()),

@@ -14,9 +14,10 @@ use super::error::Error;
 use super::object::Failure;
 use super::plan::{Action, Plan, Step};
 use crate::inventory;
+use crate::inventory::history::Outcome;
 use crate::inventory::journal::{Journal, JournalStep, Undo};
 use crate::inventory::journal_file::LocalJournal;
-use crate::inventory::record::{Item, Origin, Phase, Record};
+use crate::inventory::record::{Item, Origin, Phase, Record, State};
 use crate::inventory::release::{Policy, Release};
 use crate::inventory::store::{LockedStore, Store};
 use crate::k8s::client::Server;
@@ -87,6 +88,7 @@ impl Engine {
             if let Some(journal) = state.journal.as_mut().filter(|_| state.version == seen.version) {
                 journal.note(&first, plan.release.as_ref());
             }
+            state.history.begin(self.options.command, &self.options.holder, plan.release.as_ref());
         })
         .await
         .inspect_err(|error| {
@@ -98,7 +100,10 @@ impl Engine {
         // Whatever another run wrote since then, the plan knows nothing of: what it made, or the keys that it made up.
         if store.found != plan.state.version {
             store
-                .finish(|state| state.journal = state.journal.take().filter(|journal| !journal.steps.is_empty()))
+                .finish(|state| {
+                    state.journal = state.journal.take().filter(|journal| !journal.steps.is_empty());
+                    state.history.forget_begun();
+                })
                 .await?;
             self.begun.store(false, Ordering::SeqCst);
             return Err(inventory::Error::PlanOutdated.into());
@@ -346,6 +351,7 @@ impl Run {
             .lock()
             .await
             .finish(|state| {
+                state.history.end(Outcome::Succeeded, Some(&record.release));
                 state.record = Some(record.clone());
                 state.journal = None;
             })
@@ -396,7 +402,11 @@ impl Run {
     /// # Errors
     /// Whatever the server refuses; the lock then expires by itself.
     pub async fn release(self) -> Result<(), Error> {
-        Ok(self.store.lock().await.finish(|_| {}).await?)
+        let failed = |state: &mut State| {
+            let release = state.journal.as_ref().and_then(|journal| journal.release.as_ref());
+            state.history.end(Outcome::Failed, release);
+        };
+        Ok(self.store.lock().await.finish(failed).await?)
     }
 
     pub(crate) fn close_local(&mut self) -> Result<(), Error> {

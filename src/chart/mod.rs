@@ -103,5 +103,7 @@ pub use render::{Object, RenderInput, Rendered};
 pub use values::{SetKind, ValuesBuilder, ValuesTree, is_tag, read_file};
 pub use versions::{Image, Row, Versions, versions};
 
+pub(crate) use yaml::node::show_path;
+
 #[cfg(test)]
 mod tests;

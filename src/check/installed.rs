@@ -65,7 +65,7 @@ pub const CHECKS: [Check<InstalledFacts>; 5] = [
     Check::advised("certificate-renewal", "certificate renewal", "installation", &["certificates"], renewal),
 ];
 
-/// What a command that makes it again needs besides the version; the record does not keep values.
+/// What a command that makes it again needs besides the version, where no record keeps the values.
 pub const VALUES: &str = "with the values that it was installed with";
 
 /// How many objects that strayed are named.
@@ -100,10 +100,10 @@ fn objects(facts: &InstalledFacts) -> CheckResult {
             CheckResult::failed(
                 format!("{}{more}", strayed[..strayed.len().min(NAMED)].join("; ")),
                 Remedy::default()
-                    .command(facts.as_it_is(|installed| Action::Diff(Some(installed))))
+                    .command(facts.as_it_is(|installed| Action::Diff(Some(installed))).with(Flag::ReuseValues))
                     .text(" shows the fields, ")
-                    .command(facts.as_it_is(Action::Install))
-                    .text(format!(" repairs them, both {VALUES}")),
+                    .command(facts.as_it_is(Action::Upgrade))
+                    .text(" repairs them"),
             )
         }
     }
@@ -115,9 +115,12 @@ fn images(facts: &InstalledFacts) -> CheckResult {
         (Some(version), []) => CheckResult::Passed(format!("those of service version {version}")),
         (Some(_), other) => CheckResult::failed(
             other.join("; "),
-            Remedy::new("leave these images out of the values, and ")
-                .command(facts.as_it_is(Action::Install))
-                .text(" runs those of the version"),
+            Remedy::default()
+                .command(facts.as_it_is(Action::Upgrade))
+                .text(" runs those of the version; if the values set another (")
+                .command(Command::here(Action::GetValues(facts.name.clone())))
+                .text("), add ")
+                .flag(Flag::set("COMPONENT.image.tag", "null")),
         ),
     }
 }
@@ -155,7 +158,7 @@ fn expired(facts: &InstalledFacts) -> CheckResult {
         None => CheckResult::warned("none could be read", "allow `list` on the Secrets of the namespace"),
         Some(first) if first.days < 0 => CheckResult::failed(
             format!("{} expired on {}", first.file, first.date),
-            Remedy::default().command(facts.as_it_is(Action::Install)).text(format!(", {VALUES}, issues it anew")),
+            Remedy::default().command(facts.as_it_is(Action::Upgrade)).text(" issues it anew"),
         ),
         Some(_) => CheckResult::Passed(format!("{} valid", facts.certificates.len())),
     }
@@ -174,7 +177,7 @@ fn renewal(facts: &InstalledFacts) -> CheckResult {
                 first.file,
                 first.date
             ),
-            Remedy::default().command(facts.as_it_is(Action::Install)).text(format!(", {VALUES}, renews what is due")),
+            Remedy::default().command(facts.as_it_is(Action::Upgrade)).text(" renews what is due"),
         ),
     }
 }
@@ -287,9 +290,12 @@ mod tests {
             let (judged, problem) = report.failures().chain(report.warnings()).next().unwrap();
             let commands = problem.remedy.commands();
             assert!(!commands.is_empty() && commands.iter().all(|command| command.place == Place::Run), "{judged:?}");
-            // What makes it again keeps its version, and reminds of its values.
+            // What makes it again keeps its version, and takes its values from the record, or reminds of them.
             assert!(commands.iter().all(|command| command.flags.first() == flag.as_ref()), "{judged:?}");
-            assert_eq!(problem.remedy.words().contains(VALUES), flag.is_some(), "{judged:?}");
+            let takes = |command: &&Command| {
+                matches!(command.action, Action::Upgrade(_)) || command.flags.contains(&Flag::ReuseValues)
+            };
+            assert_ne!(commands.iter().all(takes), problem.remedy.words().contains(VALUES) || flag.is_none());
         }
         let unknown = InstalledFacts { recorded: Ok(None), version: None, ..good() };
         let report = run(&CHECKS, &unknown, &[]);

@@ -20,8 +20,8 @@ use futures::future::LocalBoxFuture;
 use args::environment;
 use args::global::Global;
 use commands::{
-    accept, check, completion, delete, diff, explain, get, install, kubeconfig, kubectl_install, lint, reference,
-    rollback, show, status, template, uninstall, version, versions, why,
+    accept, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint,
+    reference, rollback, show, status, template, uninstall, upgrade, version, versions, why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
@@ -48,6 +48,9 @@ enum Command {
     /// Install a control plane or an agent
     #[command(subcommand)]
     Install(Lazy<install::InstallCommand>),
+    /// Bring a control plane or an agent to another version, with the values that it was installed with
+    #[command(subcommand)]
+    Upgrade(Lazy<upgrade::UpgradeCommand>),
     /// Remove a control plane or an agent
     #[command(subcommand)]
     Uninstall(Lazy<uninstall::UninstallCommand>),
@@ -56,6 +59,8 @@ enum Command {
     /// Show what an install would change, and change nothing
     #[command(subcommand)]
     Diff(Lazy<diff::DiffCommand>),
+    /// List the last runs that changed an installation
+    History(Lazy<history::HistoryArgs>),
     /// Undo an install or upgrade that was interrupted
     Rollback(Lazy<rollback::RollbackArgs>),
     /// Write the kubeconfig of a control plane again
@@ -188,6 +193,8 @@ fn run(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Man(Lazy(args)) => return reference::man(ui, &args, tree()),
         Command::KubectlInstall(Lazy(args)) => return kubectl_install::run(ui, &args),
         Command::Install(Lazy(command)) => Box::pin(install::run(ui, global, command)),
+        Command::Upgrade(Lazy(command)) => Box::pin(upgrade::run(ui, global, command)),
+        Command::History(Lazy(args)) => Box::pin(async move { history::run(ui, global, &args).await }),
         Command::Uninstall(Lazy(command)) => Box::pin(uninstall::run(ui, global, command)),
         Command::Check(Lazy(args)) => Box::pin(check::run(ui, global, *args)),
         Command::Status(Lazy(args)) => Box::pin(status::run(ui, global, args)),

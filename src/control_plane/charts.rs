@@ -22,7 +22,7 @@ use crate::inventory::Release;
 use crate::pki;
 
 /// Where the secret values of a release are in the cluster.
-const SECRET_VALUES: [SecretEntry; 2] = [
+pub const SECRET_VALUES: [SecretEntry; 2] = [
     SecretEntry { secret: "fleet-cloud-credentials", key: "access-key.json", value: "/cloud/accessKey" },
     SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" },
 ];

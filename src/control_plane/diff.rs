@@ -37,7 +37,7 @@ pub async fn compare(
     let mut session = Session::new(&engine, progress, deadline);
     session.step("Checking the hosting cluster");
     let stopped = session.stopped();
-    let seen = precheck(plan, client, &engine, &options.skip_preflight, progress.as_ref(), |e| stopped(e).into());
+    let seen = precheck(plan, client, &engine, options, progress.as_ref(), |e| stopped(e).into());
     let seen = session.in_time(seen).await?;
     progress.done(&seen.facts.git_version);
     session.step("Comparing with the hosting cluster");

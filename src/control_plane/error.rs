@@ -8,6 +8,7 @@ use super::upgrade::UpgradeRefused;
 use crate::api::version::KubeMinor;
 use crate::chart::Diagnostics;
 use crate::check::Report;
+use crate::install::recorded_values::ValuesForgotten;
 use crate::install::session::Stopped;
 use crate::k8s::ObjectRef;
 use crate::pki::{FolderError, PkiError};
@@ -27,6 +28,9 @@ pub enum InstallError {
         /// What the hosting cluster runs.
         cluster: Option<KubeMinor>,
     },
+    /// Recorded values would be reset; nothing was written.
+    #[error(transparent)]
+    Forgotten(#[from] ValuesForgotten),
     /// The hosting cluster does not answer or refuses a read.
     #[error("cannot read the hosting cluster")]
     Cluster(#[from] kube::Error),

@@ -84,9 +84,9 @@ impl InstallSteps for Installer<'_> {
 
     async fn run(&mut self) -> Result<Installed, InstallError> {
         self.session.step("Checking the hosting cluster");
-        let (lenient, progress) = (&self.options.skip_preflight, self.session.progress.as_ref());
+        let (options, progress) = (self.options, self.session.progress.as_ref());
         let stopped = self.session.stopped();
-        let seen = precheck(self.plan, self.client, self.session.engine, lenient, progress, |e| stopped(e).into());
+        let seen = precheck(self.plan, self.client, self.session.engine, options, progress, |e| stopped(e).into());
         let seen = self.session.in_time(seen).await?;
         let known = seen.known();
         let Precheck { facts, state, decision } = seen;

@@ -19,6 +19,8 @@ use crate::apply::{self, Engine};
 use crate::chart::{self, Object};
 use crate::check::hosting::{CHECKS, HostingFacts};
 use crate::install::progress::{Progress, preview_adoption, record_lost};
+use crate::install::recorded_values::Recorded;
+use crate::install::session::InstallOptions;
 use crate::inventory::State;
 use crate::{check, pki};
 
@@ -42,12 +44,13 @@ pub(super) async fn precheck(
     plan: &Plan,
     client: &Client,
     engine: &Engine,
-    lenient: &[String],
+    options: &InstallOptions,
     progress: &dyn Progress,
     stopped: impl FnOnce(apply::Error) -> InstallError,
 ) -> Result<Precheck, InstallError> {
     let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
-    let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects, &mut |_| ()).await?;
+    let resets = options.recorded == Recorded::Reset;
+    let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects, resets, &mut |_| ()).await?;
     let installed = match &compared {
         Ok(compared) => installed_version(plan, client, &compared.state, &facts).await,
         Err(_) => None,
@@ -57,11 +60,14 @@ pub(super) async fn precheck(
             InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() }
         })?;
     }
-    let report = check::run(&CHECKS, &facts, lenient);
+    if let Ok(Compared { forgotten: Some(forgotten), .. }) = &compared {
+        return Err(forgotten.clone().into());
+    }
+    let report = check::run(&CHECKS, &facts, &options.skip_preflight);
     if report.failures().next().is_some() {
         return Err(InstallError::Preflight(Box::new(report)));
     }
-    let Compared { state, adopted, found } = match compared {
+    let Compared { state, adopted, found, .. } = match compared {
         Ok(compared) => compared,
         Err(error) => return Err(stopped(error)),
     };

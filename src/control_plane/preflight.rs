@@ -4,12 +4,14 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 use kube::api::Api;
 
+use super::charts::SECRET_VALUES;
 use super::plan::Plan;
 use super::values::ExposureType;
 use super::{exposure, recorded_endpoint};
 use crate::apply::{self, Engine, Foreign};
 use crate::chart::Object;
 use crate::check::hosting::{Collision, HostingFacts, read};
+use crate::install::recorded_values::ValuesForgotten;
 use crate::install::release_spec;
 use crate::inventory::State;
 
@@ -22,9 +24,12 @@ pub struct Compared {
     pub adopted: Vec<Foreign>,
     /// Number of objects that were found by their labels, where the record is lost.
     pub found: usize,
+    /// Recorded values that the plan would reset.
+    pub forgotten: Option<ValuesForgotten>,
 }
 
-/// Reads all that the checks need, and what is known of earlier runs. `objects` are any rendering of the plan.
+/// Reads all that the checks need, and what is known of earlier runs. `objects` are any rendering of the plan;
+/// `resets` says that recorded values may be reset.
 ///
 /// The second part fails where something may not be read, or while the namespace is being deleted; the checks then
 /// tell so together with all else that is wrong, which is why it does not fail the first part. `seen` is told what is known
@@ -34,6 +39,7 @@ pub async fn examine(
     client: &Client,
     engine: &Engine,
     objects: &[Object],
+    resets: bool,
     seen: &mut dyn FnMut(&HostingFacts),
 ) -> Result<(HostingFacts, Result<Compared, apply::Error>), kube::Error> {
     let former = former_node_port(plan, client, engine);
@@ -41,12 +47,22 @@ pub async fn examine(
     if facts.namespace.terminating {
         // A comparison would wait for its end.
         let state = engine.state().await;
-        return Ok((facts, state.map(|state| Compared { state, adopted: Vec::new(), found: 0 })));
+        return Ok((facts, state.map(|state| Compared { state, adopted: Vec::new(), found: 0, forgotten: None })));
     }
-    let compared = engine.plan_part(&release_spec::planned(objects)).await.map(|compared| {
-        facts.collisions = compared.foreign.iter().map(collision).collect();
-        Compared { found: compared.found_by_labels(), adopted: compared.adopted, state: compared.state }
-    });
+    let compared = match engine.plan_part(&release_spec::planned(objects)).await {
+        Ok(compared) => {
+            facts.collisions = compared.foreign.iter().map(collision).collect();
+            let forgotten = if resets {
+                None
+            } else {
+                ValuesForgotten::by(&plan.package, &compared.state, client, &SECRET_VALUES).await?
+            };
+            facts.forgotten = forgotten.as_ref().map(ValuesForgotten::clauses).unwrap_or_default();
+            let found = compared.found_by_labels();
+            Ok(Compared { found, adopted: compared.adopted, state: compared.state, forgotten })
+        }
+        Err(error) => Err(error),
+    };
     if let Err(error) = &compared {
         facts.unread.insert(read::NAMES, error.to_string());
     }

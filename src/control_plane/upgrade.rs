@@ -6,7 +6,6 @@
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 use crate::chart::Versions;
-use crate::check::installed::VALUES;
 
 /// A change of version that is refused. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,13 +80,15 @@ impl UpgradeRefused {
     pub fn remedy(&self, name: &str, cluster: Option<KubeMinor>) -> Remedy {
         let plane = || Subject::ControlPlane(name.to_owned());
         let install = |version: String| Command::here(Action::Install(plane())).with(Flag::Version(version));
+        // What an uninstall has kept is not upgraded, but has its values too.
+        let again = |version: String| install(version).with(Flag::ReuseValues);
         match self {
             Self::Downgrade { from, .. } => Remedy::new("stay with it: ")
-                .command(install(from.to_string()))
-                .text(format!(", {VALUES}; an older line can only be installed anew, after "))
+                .command(again(from.to_string()))
+                .text("; an older line can only be installed anew, after ")
                 .command(Command::here(Action::Uninstall(plane())).with(Flag::DeleteData)),
             Self::Jump { path, .. } => {
-                let begin = Remedy::new(format!("go line by line, each time {VALUES}: "));
+                let begin = Remedy::new("go line by line: ");
                 path.iter().enumerate().fold(begin, |remedy, (step, (line, minors))| {
                     let here = cluster.is_none_or(|minor| minors.contains(&minor));
                     let names: Vec<String> = minors.iter().map(ToString::to_string).collect();
@@ -97,7 +98,7 @@ impl UpgradeRefused {
                         format!(" (the hosting cluster has to run Kubernetes {} then)", names.join(", "))
                     };
                     let then = if step == 0 { "" } else { ", then " };
-                    remedy.text(then).command(install(line.to_string())).text(first)
+                    remedy.text(then).command(again(line.to_string())).text(first)
                 })
             }
             Self::Stored { version, .. } => {
@@ -131,20 +132,19 @@ mod tests {
     fn a_jump_is_refused_with_every_step_of_the_way() {
         let refused = way("v0.6.1", "v0.9.0").unwrap_err();
         let remedy = refused.remedy("demo", Some(KubeMinor::new(1, 25)));
-        let install = |line: &str| {
+        let again = |line: &str| {
             let plane = Subject::ControlPlane("demo".to_owned());
-            Command::here(Action::Install(plane)).with(Flag::Version(line.to_owned()))
+            Command::here(Action::Install(plane)).with(Flag::Version(line.to_owned())).with(Flag::ReuseValues)
         };
-        assert_eq!(remedy.commands(), [&install("v0.7"), &install("v0.8"), &install("v0.9")]);
+        assert_eq!(remedy.commands(), [&again("v0.7"), &again("v0.8"), &again("v0.9")]);
         let first = " (the hosting cluster has to run Kubernetes v1.26, v1.27, v1.28, v1.29 then)";
-        assert_eq!(remedy.words(), format!("go line by line, each time {VALUES}: , then {first}, then {first}"));
+        assert_eq!(remedy.words(), format!("go line by line: , then {first}, then {first}"));
     }
 
     #[test]
-    fn who_stays_with_what_is_installed_keeps_its_version_and_is_reminded_of_its_values() {
+    fn who_stays_with_what_is_installed_keeps_its_version_and_its_values() {
         let remedy = way("v1.0.3", "v0.9.0").unwrap_err().remedy("demo", None);
-        assert!(remedy.words().starts_with(&format!("stay with it: , {VALUES}; ")), "{remedy:?}");
-        assert_eq!(remedy.commands()[0].flags, [Flag::Version("v1.0.3".to_owned())]);
+        assert_eq!(remedy.commands()[0].flags, [Flag::Version("v1.0.3".to_owned()), Flag::ReuseValues]);
     }
 
     #[test]

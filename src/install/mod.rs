@@ -8,6 +8,7 @@ pub mod failure;
 pub mod fleet_home;
 pub mod installed;
 pub mod progress;
+pub mod recorded_values;
 pub mod release_spec;
 pub mod renderable;
 pub mod session;

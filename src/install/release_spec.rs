@@ -21,7 +21,7 @@ use crate::k8s::{merge, merge_diff};
 use crate::pki;
 
 /// The most that recorded values take, in bytes.
-const LARGEST_VALUES: usize = 64 * 1024;
+pub const LARGEST_VALUES: usize = 64 * 1024;
 
 /// There is no chart for what was chosen.
 #[derive(Debug, thiserror::Error)]
@@ -194,23 +194,38 @@ impl Package {
             chart: format!("{}/{}", self.chart.kind(), self.chart.line()),
             version: self.version.to_string(),
             values_digest: self.tree.digest(),
-            values: self.given(),
+            values: Some(self.given()).filter(|given| given.to_string().len() <= LARGEST_VALUES),
             facts,
         }
     }
 
-    /// What the user's values change in those of the chart, without secrets; none where that is too large for a record.
-    fn given(&self) -> Option<Value> {
-        let defaults = self.chart.values_of(&self.version).build(|| Value::Null).ok()?;
-        let mut given = merge_diff(&defaults.to_json(), &self.tree.to_json());
+    /// The user's values as the record keeps them: an RFC 7396 patch of the chart's, without secrets and without the name.
+    pub(crate) fn given(&self) -> Value {
+        let defaults = self.chart.values_of(&self.version).build(|| Value::Null);
+        // What a `null` and a mapping over it have deleted; none where the chart has no defaults that could be.
+        let mut given =
+            defaults.map_or_else(|_| json!({}), |defaults| merge_diff(&defaults.to_json(), &self.tree.to_json()));
         for path in self.tree.leaves().iter().filter(|path| self.tree.is_secret(path)) {
-            let Some((last, above)) = path.split_last() else { continue };
-            let place = above.iter().try_fold(&mut given, |place, key| place.get_mut(key));
-            if let Some(place) = place.and_then(Value::as_object_mut) {
-                place.remove(last);
-            }
+            remove_at(&mut given, path);
         }
-        (given.to_string().len() <= LARGEST_VALUES).then_some(given)
+        unite_patches_over(&mut given, self.tree.given());
+        remove_at(&mut given, &["name".to_owned()]);
+        given
+    }
+
+    /// The size of the user's values in a record, in bytes, where that is more than a record takes.
+    pub fn too_large(&self) -> Option<usize> {
+        Some(self.given().to_string().len()).filter(|size| *size > LARGEST_VALUES)
+    }
+
+    /// The checked values.
+    pub const fn tree(&self) -> &ValuesTree {
+        &self.tree
+    }
+
+    /// The chart.
+    pub(super) const fn chart(&self) -> &Chart {
+        &self.chart
     }
 
     /// Which Kubernetes versions the line supports, and what would support others.
@@ -246,9 +261,29 @@ pub fn recorded<P>(
     if release.chart != format!("{kind}/{}", chart.line()) {
         return Err(format!("its version {} is not of its chart {}", selection.version, visible(&release.chart)));
     }
-    let values_of = chart.values_of(&selection.version).any_image();
-    let values = values_of.file("the recorded values", values.to_string().as_bytes());
+    let values = chart.values_of(&selection.version).any_image().recorded(&values);
     plan(&selection, chart, values).map_err(|problems| visible(&problems.to_string()).into_owned())
+}
+
+/// Lays one patch over another; where they differ, `over` counts.
+fn unite_patches_over(under: &mut Value, over: Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                unite_patches_over(under.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (under, over) => *under = over,
+    }
+}
+
+/// Removes the value at a path of keys, where there is one.
+pub(super) fn remove_at(value: &mut Value, path: &[String]) {
+    let Some((last, above)) = path.split_last() else { return };
+    let place = above.iter().try_fold(value, |place, key| place.get_mut(key));
+    if let Some(place) = place.and_then(Value::as_object_mut) {
+        place.remove(last);
+    }
 }
 
 /// The objects as the engine takes them.

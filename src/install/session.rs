@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use kube::Client;
 
 use super::progress::{self, Progress};
+use super::recorded_values::Recorded;
 use crate::apply::{self, Charts, Engine, Planned, Run, WaitOptions, WaitTarget};
 use crate::inventory::{self, Owner, Release};
 use crate::k8s::{Done, ObjectRef};
@@ -27,6 +28,10 @@ pub struct InstallOptions {
     pub take_fields: Vec<String>,
     /// Time to wait for another run.
     pub lock_wait: Duration,
+    /// What becomes of recorded values that the plan is not given.
+    pub recorded: Recorded,
+    /// What the history calls the run: `install`, `upgrade`.
+    pub command: &'static str,
 }
 
 impl InstallOptions {
@@ -48,6 +53,7 @@ impl InstallOptions {
             adopt: self.adopt,
             take_fields: self.take_fields.clone(),
             lock_wait: self.lock_wait,
+            command: self.command,
             ..apply::Options::default()
         };
         Engine::new(client.clone(), owner, options, progress::events(progress))

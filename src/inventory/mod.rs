@@ -3,6 +3,7 @@
 //! One Secret per installation, [`Owner::record_name`], holds all of it; a file on this machine repeats the journal.
 
 mod error;
+pub(crate) mod history;
 pub(crate) mod journal;
 pub(crate) mod journal_file;
 pub(crate) mod owner;
@@ -11,6 +12,7 @@ pub(crate) mod release;
 pub(crate) mod store;
 
 pub use error::Error;
+pub use history::{History, Outcome, Revision};
 pub use journal::{Journal, JournalStep, Undo};
 pub use owner::*;
 pub use record::{Holder, Item, Lock, Origin, Phase, Record, State};

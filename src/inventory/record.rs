@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::history::History;
 use super::journal::Journal;
 use super::owner::{
     APPLYSET_ID_LABEL, APPLYSET_KINDS, APPLYSET_NAMESPACES, APPLYSET_TOOLING, INSTALL_LABEL, MANAGED_BY_LABEL,
@@ -251,6 +252,8 @@ pub struct State {
     pub journal: Option<Journal>,
     /// Who is at work.
     pub lock: Option<Lock>,
+    /// The last runs.
+    pub history: History,
     /// The Secret's uid, empty when there is none.
     pub(crate) uid: String,
     /// The Secret's resource version.
@@ -270,11 +273,12 @@ impl State {
         self.uid.is_empty() == self.version.is_empty()
     }
 
-    /// How many bytes record and journal take in the Secret.
+    /// How many bytes record, journal and history take in the Secret.
     pub fn size(&self) -> usize {
         let record = self.record.as_ref().and_then(|record| serde_json::to_vec(record).ok());
         let journal = self.journal.as_ref().and_then(|journal| serde_json::to_vec(journal).ok());
-        record.map_or(0, |bytes| bytes.len()) + journal.map_or(0, |bytes| bytes.len())
+        let history = serde_json::to_vec(&self.history).ok();
+        [record, journal, history].into_iter().flatten().map(|bytes| bytes.len()).sum()
     }
 
     /// Reads the Secret.
@@ -304,9 +308,12 @@ impl State {
         let record = record.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`record`: {e}"))?;
         let journal =
             part("journal")?.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`journal`: {e}"))?;
+        let history =
+            part("history")?.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`history`: {e}"))?;
         Ok(Self {
             record,
             journal,
+            history: history.unwrap_or_default(),
             lock: annotation(secret, LOCK_ANNOTATION).and_then(|lock| serde_json::from_str(lock).ok()),
             uid: crate::k8s::object::uid(secret).to_owned(),
             version: text(secret, "/metadata/resourceVersion").unwrap_or_default().to_owned(),
@@ -361,6 +368,7 @@ impl State {
             "data": {
                 "record": self.record.as_ref().map_or(Value::Null, |record| encode(serde_json::to_vec(record))),
                 "journal": self.journal.as_ref().map_or(Value::Null, |journal| encode(serde_json::to_vec(journal))),
+                "history": if self.history.0.is_empty() { Value::Null } else { encode(serde_json::to_vec(&self.history)) },
             },
         })
     }
@@ -418,7 +426,9 @@ mod tests {
             item("", "Secret", Some("other"), "c"),
         ];
         let lock = Lock { holder: Holder::current(), expires: "2026-01-01T00:00:00Z".into() };
-        State { record: Some(record), lock: Some(lock), write: "w1".into(), ..State::default() }
+        let mut history = History::default();
+        history.begin("install", &lock.holder, Some(&record.release));
+        State { record: Some(record), lock: Some(lock), history, write: "w1".into(), ..State::default() }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::inventory::Release;
 use crate::k8s::ObjectRef;
 
 /// Where the secret value of a release is in the cluster.
-const SECRET_VALUES: [SecretEntry; 1] =
+pub const SECRET_VALUES: [SecretEntry; 1] =
     [SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" }];
 
 /// The charts for one agent.

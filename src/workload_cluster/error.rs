@@ -6,6 +6,7 @@ use crate::api::registration::Registration;
 use crate::api::text::visible_cell;
 use crate::chart::Diagnostics;
 use crate::check::Report;
+use crate::install::recorded_values::ValuesForgotten;
 use crate::install::session::Stopped;
 
 /// Why an install ended without success.
@@ -14,6 +15,9 @@ pub enum InstallError {
     /// Preflight refused; nothing was written.
     #[error("preflight refused the install")]
     Preflight(Box<Report>),
+    /// Recorded values would be reset; nothing was written.
+    #[error(transparent)]
+    Forgotten(#[from] ValuesForgotten),
     /// The workload cluster does not answer or refuses a read.
     #[error("cannot read the workload cluster")]
     Cluster(#[from] kube::Error),

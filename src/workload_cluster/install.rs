@@ -8,6 +8,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::{Value, json};
 
+use super::charts::SECRET_VALUES;
 use super::control_plane_api::Hub;
 use super::error::InstallError;
 use super::plan::{FIRST_STAGE, Plan, namespace};
@@ -29,6 +30,7 @@ use crate::install::drive::{InstallFailure, InstallSteps, drive};
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::fleet_home::Home;
 use crate::install::progress::{Progress, preview_adoption, record_lost};
+use crate::install::recorded_values::{Recorded, ValuesForgotten};
 use crate::install::session::{InstallOptions, Session, Stopped};
 use crate::k8s::ObjectRef;
 
@@ -228,6 +230,11 @@ impl Installer<'_> {
         let objects = Plan::planned(first, &rendered);
         let whole =
             self.session.engine.plan(&self.plan.release(&server), &objects).await.map_err(self.session.stopped())?;
+        if self.options.recorded != Recorded::Reset {
+            let forgotten = ValuesForgotten::by(&self.plan.package, &whole.state, self.client, &SECRET_VALUES);
+            let forgotten = self.session.in_time::<_, InstallError>(async { Ok(forgotten.await?) }).await?;
+            forgotten.map_or(Ok(()), Err)?;
+        }
         record_lost(self.session.progress.as_ref(), whole.found_by_labels());
         preview_adoption(self.session.progress.as_ref(), &whole.adopted);
         Ok(Prepared { facts, rendered, objects, copied, whole, server, hub: source.hub })

@@ -207,7 +207,7 @@ fn every_example_of_help_runs_as_far_as_it_gets_without_a_cluster() {
             assert!(output.status.success(), "{example}: {said}");
         }
     }
-    assert!(examples.len() > 60 && reached > 25 && reached < examples.len() / 2, "{reached} of {}", examples.len());
+    assert!(examples.len() > 60 && reached > 25 && reached < examples.len() * 2 / 3, "{reached} of {}", examples.len());
 }
 
 #[test]

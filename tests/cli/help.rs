@@ -102,9 +102,13 @@ fn what_every_command_takes_stands_below_what_is_a_commands_own() {
 fn the_order_in_which_values_win_has_the_environment_where_it_is_read() {
     let sandbox = Sandbox::new();
     let help = |words: &[&str]| sandbox.run(&[words, &["--help"]].concat()).succeeds().to_owned();
-    for words in [["install", "cp"], ["template", "cp"]] {
-        assert!(help(&words).contains("  2  environment, such as FLEET_NODE_IP  "), "{words:?}");
+    assert!(help(&["template", "cp"]).contains("  2  environment, such as FLEET_NODE_IP  "));
+    for words in [["install", "cp"], ["upgrade", "cp"]] {
+        let help = help(&words);
+        assert!(help.contains("  2  values of the last install  "), "{words:?}");
+        assert!(help.contains("  3  environment, such as FLEET_NODE_IP  "), "{words:?}");
     }
+    assert!(help(&["upgrade", "agent"]).contains("  3  --preset NAME  "));
     assert!(help(&["template", "agent"]).contains("  2  --preset NAME  "));
 }
 

@@ -122,7 +122,7 @@ fn a_record_that_names_no_version_and_no_members_opens_no_way_around_what_the_da
             let minor = ["--skip-preflight", "kubernetes-version"];
             sandbox.run(&[&given[..], &minor, more].concat())
         };
-        let stay = "control-plane demo --version v0.8.1`, with the values that it was installed with";
+        let stay = "install control-plane demo --version v0.8.1 --reuse-values`";
         run(&["--version", "v0.7"]).fails(6, &["older than the installed v0.8.1", stay, "nothing was written"]);
         let grown = run(&["--version", "v0.8", "--set", "etcd.replicas=3"]);
         grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);

@@ -1,5 +1,6 @@
 //! Where the keys of `template` come from, and which files it writes.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::Value;
@@ -78,11 +79,30 @@ fn the_keys_of_a_control_plane_cannot_be_replaced_by_applying_others() {
             .filter(|object| object["immutable"] == true)
             .map(|object| object["metadata"]["name"].as_str().unwrap())
             .collect();
-        assert_eq!(fixed, ["fleet-pki"], "{format}");
+        let keys = [
+            "fleet-pki",
+            "etcd-certs",
+            "apiserver-certs",
+            "controller-manager-kubeconfig",
+            "fleet-scheduler-kubeconfig",
+            "fleet-kubeconfig",
+        ];
+        assert_eq!(BTreeSet::from_iter(fixed), BTreeSet::from(keys), "{format}");
     }
     // An install may renew them.
     let dry = sandbox.run(&["install", "cp", "demo", "--dry-run"]);
     assert_eq!(find(&documents(dry.succeeds()), "Secret", "fleet-pki")["immutable"], Value::Null);
+}
+
+#[test]
+fn what_is_issued_again_is_named_with_what_lets_it_be_applied() {
+    let sandbox = Sandbox::new();
+    template(&sandbox, &[]).succeeds();
+    let again = template(&sandbox, &[]);
+    assert!(again.stderr.contains("keys found in ") && !again.stderr.contains("immutable"), "{again:?}");
+    let moved = template(&sandbox, &["--set", "exposure.extraSANs={fleet.example.com}"]);
+    moved.succeeds();
+    assert!(moved.stderr.contains("`kubectl delete secret apiserver-certs` before"), "{moved:?}");
 }
 
 #[test]

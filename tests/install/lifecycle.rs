@@ -166,7 +166,9 @@ fn what_is_lost_is_found_again(site: &Site) {
     assert!(again.succeeds().contains("Control plane demo is healthy"), "{again:?}");
     says_that_the_record_is_lost(&again);
     assert_eq!(policies(), "");
-    site.install(&[]).succeeds();
+    let forgets = "networkPolicy.enabled: false, would become true";
+    site.install(&[]).fails(6, &[forgets, "--reuse-values", "--reset-values", "nothing was written"]);
+    site.install(&["--reset-values"]).succeeds();
     let status = site.fleetctl(&["status"]);
     assert!(!status.succeeds().contains(no_record), "{status:?}");
     let quiet = site.install(&[]);

@@ -196,9 +196,14 @@ impl Site {
 
     /// The manifests for a node port, as `template` prints them.
     pub(crate) fn manifests(&self) -> Ran {
+        self.manifests_with(&[])
+    }
+
+    /// The same with further flags.
+    pub(crate) fn manifests_with(&self, more: &[&str]) -> Ran {
         let preset = concat!(env!("CARGO_MANIFEST_DIR"), "/values/nodeport.yaml");
         let host = format!("exposure.host={}", self.bed.node_ip(self.cluster).unwrap());
-        self.fleetctl(&["template", "cp", "demo", "--values", preset, "--set", &host])
+        self.fleetctl(&[&["template", "cp", "demo", "--values", preset, "--set", &host], more].concat())
     }
 
     /// `kubectl apply -f -`: all at once, and nothing is waited for.
@@ -214,6 +219,21 @@ impl Site {
             .unwrap();
         kubectl.stdin.take().unwrap().write_all(manifests.as_bytes()).unwrap();
         assert!(kubectl.wait_with_output().unwrap().status.success());
+    }
+
+    /// `kubectl apply --server-side --force-conflicts -f -`; gives what it says on stderr.
+    pub(crate) fn apply_on_server(&self, manifests: &str) -> String {
+        let mut kubectl = Command::new(self.bed.kubectl_path().unwrap())
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(["apply", "--server-side", "--force-conflicts", "-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        kubectl.stdin.take().unwrap().write_all(manifests.as_bytes()).unwrap();
+        String::from_utf8(kubectl.wait_with_output().unwrap().stderr).unwrap()
     }
 
     pub(crate) fn kubectl(&self, args: &[&str]) -> String {

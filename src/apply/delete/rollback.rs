@@ -20,6 +20,7 @@ use crate::apply::error::Error;
 use crate::apply::plan::metadata_of;
 use crate::apply::run::Run;
 use crate::inventory;
+use crate::inventory::history::{Outcome, ROLLBACK};
 use crate::inventory::journal::{Journal, JournalStep, Undo};
 use crate::inventory::journal_file::{LocalJournal, remove_file};
 use crate::inventory::owner::KEEP_ANNOTATION;
@@ -111,14 +112,16 @@ impl Engine {
             if state.is_empty() {
                 state.journal.clone_from(&copy);
             }
+            let release = state.record.as_ref().map(|record| &record.release);
+            state.history.begin(ROLLBACK, &self.options.holder, release);
         })
         .await?;
         if only_this && store.found != state.version {
-            store.finish(|_| {}).await?;
+            store.finish(|state| state.history.forget_begun()).await?;
             return Err(inventory::Error::PlanOutdated.into());
         }
         if let Err(refused) = self.audit(store.state.journal.as_ref()) {
-            store.finish(|_| {}).await?;
+            store.finish(|state| state.history.forget_begun()).await?;
             return Err(refused);
         }
         if let Some(journal) = &mut store.state.journal {
@@ -158,7 +161,7 @@ impl Engine {
         store.lock().await.still_ours().await?;
         let state = store.lock().await.state.clone();
         let Some(mut journal) = state.journal.clone() else {
-            store.lock().await.finish(|_| {}).await?;
+            store.lock().await.finish(|state| state.history.forget_begun()).await?;
             return Ok(RolledBack::default());
         };
         self.audit(Some(&journal))?;
@@ -197,7 +200,11 @@ impl Engine {
         }
         let Undoing { mut result, recreated, .. } = undoing;
         if !result.problems.is_empty() {
-            store.lock().await.finish(|state| note_uids(state, &recreated)).await?;
+            let failed = |state: &mut State| {
+                state.history.end(Outcome::Failed, None);
+                note_uids(state, &recreated);
+            };
+            store.lock().await.finish(failed).await?;
             return Ok(result);
         }
         self.close(server, store, &journal, &state, &recreated, &mut result).await?;
@@ -348,7 +355,8 @@ impl Engine {
         }
         store
             .finish(|state| {
-                state.journal = None;
+                let release = state.journal.take().and_then(|journal| journal.release);
+                state.history.end_undone(release.as_ref());
                 note_uids(state, recreated);
             })
             .await?;

@@ -16,6 +16,7 @@ use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory;
+use crate::inventory::history::Outcome;
 use crate::inventory::journal::Journal;
 use crate::inventory::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use crate::inventory::record::{Item, Origin, Phase, Record, State};
@@ -170,6 +171,8 @@ impl Engine {
                     record.release.version.clone_from(version);
                 }
             }
+            let release = state.record.as_ref().map(|record| &record.release);
+            state.history.begin("uninstall", &self.options.holder, release);
         })
         .await?;
         Ok(LockedStore::new(store))
@@ -330,6 +333,7 @@ impl Engine {
                 record.inventory.clone_from(&inventory);
                 state.record = Some(record);
                 state.journal = None;
+                state.history.end(Outcome::Succeeded, None);
             })
             .await?;
         Ok(())

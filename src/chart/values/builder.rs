@@ -80,6 +80,7 @@ pub struct ValuesBuilder {
     line: Option<ServiceLine>,
     sources: Sources,
     defaults: Vec<Node>,
+    recorded: Vec<Node>,
     files: Vec<Node>,
     sets: Vec<Assignment>,
     flags: Vec<Assignment>,
@@ -87,6 +88,9 @@ pub struct ValuesBuilder {
     by_user: bool,
     images: Vec<VersionImage>,
 }
+
+/// What errors and explanations call the source of recorded values.
+const RECORDED: &str = "the recorded values";
 
 fn whole(source: u32) -> Origin {
     Origin { source, start: 0, end: 0 }
@@ -100,6 +104,7 @@ impl ValuesBuilder {
             line,
             sources: Sources::default(),
             defaults: Vec::new(),
+            recorded: Vec::new(),
             files: Vec::new(),
             sets: Vec::new(),
             flags: Vec::new(),
@@ -179,6 +184,15 @@ impl ValuesBuilder {
             }
             Err(problem) => self.problems.push(problem),
         }
+        self
+    }
+
+    /// Adds the values of an earlier install, which lie above the defaults and below all that is given now.
+    #[must_use]
+    pub fn recorded(mut self, values: &Value) -> Self {
+        self.by_user = true;
+        let node = self.document(RECORDED, values.to_string());
+        self.recorded.extend(node);
         self
     }
 
@@ -294,7 +308,7 @@ impl ValuesBuilder {
         let mut root = Node::map(whole(0));
         if let Some(schema) = &schema {
             // Before anything is shown: also what is overridden later must not show.
-            let trees = self.defaults.iter().chain(&self.files).map(Layer::Tree);
+            let trees = self.defaults.iter().chain(&self.recorded).chain(&self.files).map(Layer::Tree);
             let sets = self.sets.iter().chain(&self.flags).map(Layer::Set);
             let masks: Vec<Origin> =
                 trees.chain(sets).flat_map(|layer| validate::secret_spans(schema, &layer)).collect();
@@ -303,13 +317,17 @@ impl ValuesBuilder {
         let user_from = self.defaults.iter().map(|node| node.origin.source + 1).max().unwrap_or(0);
         root = self.defaults.into_iter().fold(root, merge);
         let right = (defaults_are_right && schema.is_some()).then(|| root.to_json());
-        root = self.files.into_iter().fold(root, merge);
+        let taken_back = self.recorded.into_iter().reduce(merge).map(|recorded| (root.clone(), recorded));
+        root = taken_back.iter().map(|(_, recorded)| recorded.clone()).chain(self.files).fold(root, merge);
         for assignment in self.sets.into_iter().chain(self.flags) {
             let sources = &self.sources;
             let place = |origin| -> Place { sources.place(origin) };
             if let Err(problem) = assign::apply(&mut root, assignment, place) {
                 self.problems.push(problem);
             }
+        }
+        if let Some((defaults, recorded)) = &taken_back {
+            take_back(&mut root, defaults, recorded);
         }
         let mut warnings = Vec::new();
         if let Some(schema) = &schema {
@@ -337,10 +355,32 @@ impl ValuesBuilder {
             }
         }
         if self.problems.is_empty() {
-            Ok(ValuesTree::new(root, self.sources, schema, warnings))
+            Ok(ValuesTree::new(root, self.sources, schema, user_from, warnings))
         } else {
             Err(Diagnostics(self.problems))
         }
+    }
+}
+
+/// Brings back the defaults of recorded values that a `null` has deleted since: it takes back what was recorded.
+fn take_back(node: &mut Node, default: &Node, recorded: &Node) {
+    match (&mut node.data, &recorded.data) {
+        (_, Data::Null) => {}
+        (Data::Null, _) => {
+            node.data = default.data.clone();
+            if let Data::Map(map) = &mut node.data {
+                map.replaces = true;
+            }
+        }
+        (Data::Map(map), Data::Map(recorded)) => {
+            let Data::Map(defaults) = &default.data else { return };
+            for (key, entry) in &mut map.entries {
+                if let (Some(default), Some(recorded)) = (defaults.entries.get(key), recorded.entries.get(key)) {
+                    take_back(&mut entry.node, &default.node, &recorded.node);
+                }
+            }
+        }
+        _ => {}
     }
 }
 

@@ -1,7 +1,7 @@
 //! The checked values: as JSON, as a type, and with the origin of each.
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
 use crate::chart::yaml::node::{Data, Node, Origin, Sources, show_path};
@@ -15,6 +15,8 @@ pub struct ValuesTree {
     root: Node,
     sources: Sources,
     schema: Option<Value>,
+    /// The first source that is not the chart's.
+    user_from: u32,
     warnings: Vec<Diagnostic>,
 }
 
@@ -33,8 +35,14 @@ pub struct OriginOf {
 pub(in crate::chart) const MASK: &str = "********";
 
 impl ValuesTree {
-    pub(super) fn new(root: Node, sources: Sources, schema: Option<Value>, warnings: Vec<Diagnostic>) -> Self {
-        Self { root, sources, schema, warnings }
+    pub(super) fn new(
+        root: Node,
+        sources: Sources,
+        schema: Option<Value>,
+        user_from: u32,
+        warnings: Vec<Diagnostic>,
+    ) -> Self {
+        Self { root, sources, schema, user_from, warnings }
     }
 
     /// The values as JSON. What was deleted with `null` is absent.
@@ -142,6 +150,55 @@ impl ValuesTree {
         let mut found = Vec::new();
         walk(&self.root, &mut Vec::new(), &mut found);
         found
+    }
+
+    /// The values that the user gave, without what the schema calls secret: those of all sources but the chart's, also where
+    /// they are equal to its defaults. A mapping without what lies below is an RFC 7396 patch: `null` deletes a default.
+    pub fn given(&self) -> Value {
+        self.given_at(&self.root, &mut Vec::new()).unwrap_or_else(|| Value::Object(Map::new()))
+    }
+
+    fn given_at(&self, node: &Node, path: &mut Vec<String>) -> Option<Value> {
+        if self.is_secret(path) {
+            return None;
+        }
+        let Data::Map(map) = &node.data else {
+            return self.is_users(node).then(|| node.to_json());
+        };
+        if map.entries.is_empty() {
+            return self.is_users(node).then(|| node.to_json());
+        }
+        let mut given = Map::new();
+        for (key, entry) in &map.entries {
+            path.push(key.clone());
+            if let Some(value) = self.given_at(&entry.node, path) {
+                given.insert(key.clone(), value);
+            }
+            path.pop();
+        }
+        (!given.is_empty()).then_some(Value::Object(given))
+    }
+
+    /// Returns whether the user said what is at a path, or that nothing is to be there.
+    pub fn is_given(&self, path: &[String]) -> bool {
+        (0..=path.len()).any(|depth| {
+            let node = self.root.at(&path[..depth]);
+            node.is_some_and(|node| match &node.data {
+                // A mapping says nothing of what may be below it, unless it stands for all of it.
+                Data::Map(map) if depth < path.len() => map.replaces && node.origin.source >= self.user_from,
+                _ => self.is_users(node),
+            })
+        })
+    }
+
+    /// Returns whether a node, or any in it, is of a source that is not the chart's.
+    fn is_users(&self, node: &Node) -> bool {
+        node.origin.source >= self.user_from
+            || match &node.data {
+                Data::List(items) => items.iter().any(|item| self.is_users(item)),
+                Data::Map(map) => map.entries.values().any(|entry| self.is_users(&entry.node)),
+                _ => false,
+            }
     }
 
     /// The SHA-256 of the values as canonical JSON, in hexadecimal: the same values, the same digest, however they were given.

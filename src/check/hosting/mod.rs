@@ -159,6 +159,8 @@ pub struct HostingFacts {
     pub clock_ahead: Option<i64>,
     /// Objects of the wanted names that are not ours. Whoever plans the install fills this in.
     pub collisions: Vec<Collision>,
+    /// Recorded values that the install would reset, one clause each. Whoever plans the install fills this in.
+    pub forgotten: Vec<String>,
     /// The [reads](read) that have ended, in whatever way.
     pub ended: BTreeSet<&'static str>,
     /// Reads that failed: what, and why.

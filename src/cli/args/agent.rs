@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::package;
-use super::package::{PackageArgs, warn_of_values, wrong_name, wrong_values};
+use super::package::{Base, PackageArgs, refuse_too_large, warn_of_values, wrong_name, wrong_values};
 use crate::api::version::KubeMinor;
 use crate::chart;
 use crate::cli::args::global::Global;
@@ -25,8 +25,24 @@ pub(crate) struct AgentPlanArgs {
 impl AgentPlanArgs {
     /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
     pub(crate) fn plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
-        let (selection, chart) = self.package.chart(chart::Kind::Agent, server)?;
-        let values = self.package.values(chart.values_of(&selection.version), "image")?;
+        self.plan_over(ui, global, server, &Base::Chart)
+    }
+
+    /// The name given as an argument.
+    pub(crate) fn name_given(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The plan that the flags make of a base.
+    pub(crate) fn plan_over(
+        &self,
+        ui: &Ui,
+        global: &Global,
+        server: Option<KubeMinor>,
+        base: &Base,
+    ) -> Result<Plan, CliError> {
+        let (selection, chart) = self.package.chart(chart::Kind::Agent, server, base)?;
+        let values = self.package.values(base.values(chart.values_of(&selection.version), &chart), "image")?;
         let Some(name) = package::name(self.name.as_deref(), &values)? else {
             return Err(CliError::usage("NoName", "the workload cluster has no name")
                 .hint("give it as argument (`install agent NAME`) or as `name:` in the values"));
@@ -34,6 +50,7 @@ impl AgentPlanArgs {
         let name = name.parse().map_err(|error| wrong_name(&error))?;
         let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);
         let plan = plan.map_err(|problems| wrong_values(&problems))?;
+        refuse_too_large(&plan.package)?;
         warn_of_values(ui, &plan.package);
         Ok(plan)
     }

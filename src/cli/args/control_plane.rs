@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::package;
-use super::package::{PackageArgs, flag, warn_of_values, wrong_name, wrong_values};
+use super::package::{Base, PackageArgs, flag, refuse_too_large, warn_of_values, wrong_name, wrong_values};
 use crate::api::names::ControlPlaneName;
 use crate::api::version::KubeMinor;
 use crate::chart::{self, ValuesBuilder, read_file};
@@ -62,11 +62,23 @@ impl PlanArgs {
 
     /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
     pub(crate) fn plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
-        let (selection, chart) = self.package.chart(chart::Kind::ControlPlane, server)?;
-        let values = self.values(chart.values_of(&selection.version))?;
+        self.plan_over(ui, global, server, &Base::Chart)
+    }
+
+    /// The plan that the flags make of a base.
+    pub(crate) fn plan_over(
+        &self,
+        ui: &Ui,
+        global: &Global,
+        server: Option<KubeMinor>,
+        base: &Base,
+    ) -> Result<Plan, CliError> {
+        let (selection, chart) = self.package.chart(chart::Kind::ControlPlane, server, base)?;
+        let values = self.values(base.values(chart.values_of(&selection.version), &chart))?;
         let name = self.name(&values)?;
         let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);
         let plan = plan.map_err(|problems| wrong_values(&problems))?;
+        refuse_too_large(&plan.package)?;
         warn_of_values(ui, &plan.package);
         Ok(plan)
     }

@@ -12,7 +12,45 @@ use crate::chart::versions::select::{Request, Selection};
 use crate::chart::{self, Chart, Diagnostics, ValuesBuilder};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::install::release_spec::{Package, PackageError, load_chart};
+use crate::install::recorded_values::{RecordedRelease, next_version};
+use crate::install::release_spec::{LARGEST_VALUES, Package, PackageError, load_chart};
+
+/// What the flags are laid over.
+#[derive(Debug)]
+pub(crate) enum Base {
+    /// The chart alone.
+    Chart,
+    /// The values of the last install.
+    Recorded(RecordedRelease),
+    /// The values of the last install, in the line that follows its own where no version is given.
+    Upgrade(RecordedRelease),
+}
+
+impl Base {
+    /// The last install.
+    pub(crate) const fn recorded(&self) -> Option<&RecordedRelease> {
+        match self {
+            Self::Chart => None,
+            Self::Recorded(release) | Self::Upgrade(release) => Some(release),
+        }
+    }
+
+    /// The version where none is given.
+    fn version(&self) -> Option<String> {
+        match self {
+            Self::Upgrade(release) => next_version(chart::versions(), &release.version),
+            Self::Chart | Self::Recorded(_) => None,
+        }
+    }
+
+    /// Lays the values of the last install over those of the chart.
+    pub(crate) fn values(&self, builder: ValuesBuilder, chart: &Chart) -> ValuesBuilder {
+        match self.recorded() {
+            Some(release) => builder.recorded(&release.values_for(chart)),
+            None => builder,
+        }
+    }
+}
 
 /// Flags that decide what is installed; help texts that differ by command are put in there.
 #[derive(Debug, Args)]
@@ -49,13 +87,17 @@ impl PackageArgs {
         given.iter().all(|flag| flag.is_none()) && self.images.is_empty() && self.values.is_empty()
     }
 
-    /// The version that the flags choose, and its chart; `server` is the version of the cluster for `--version auto`.
+    /// The version that the flags choose, else that of the base, and its chart; `server` is the version of the cluster for
+    /// `--version auto`.
     pub(crate) fn chart(
         &self,
         kind: chart::Kind,
         server: Option<KubeMinor>,
+        base: &Base,
     ) -> Result<(Selection<'static>, Chart), CliError> {
-        let request = Request { version: self.version.as_deref(), image_tag: self.image_tag.as_deref(), server };
+        let next = if self.version.is_none() && self.image_tag.is_none() { base.version() } else { None };
+        let version = self.version.as_deref().or(next.as_deref());
+        let request = Request { version, image_tag: self.image_tag.as_deref(), server };
         let selection = select::select(chart::versions(), request).map_err(|error| no_version(&error))?;
         let chart = load_chart(kind, &selection).map_err(|error| no_chart(&error))?;
         Ok((selection, chart))
@@ -93,6 +135,21 @@ pub(crate) fn name(given: Option<&str>, values: &ValuesBuilder) -> Result<Option
     }
     // As it was written: `name: 2024` is a name, and no number.
     values.peek_text("name").map_err(|problems| wrong_values(&problems))
+}
+
+/// Refuses values that no record would hold, before anything is made of them.
+pub(crate) fn refuse_too_large(package: &Package) -> Result<(), CliError> {
+    package.too_large().map_or(Ok(()), |size| Err(too_large(size)))
+}
+
+/// The error of values of that many bytes.
+pub(crate) fn too_large(size: usize) -> CliError {
+    let kib = |bytes: usize| bytes.div_ceil(1024);
+    CliError::usage(
+        "ValuesTooLarge",
+        format!("the values take {} KiB; a record holds {} KiB", kib(size), kib(LARGEST_VALUES)),
+    )
+    .hint("leave out what equals the defaults of the chart (`fleetctl show values` prints them)")
 }
 
 /// Says what is worth a word about the values, though they are right.

@@ -125,7 +125,39 @@ macro_rules! with_precedence {
   6  flags of their own, such as --image-tag             whatever their place"
         )
     };
+    ($examples:literal, recorded) => {
+        with_precedence!(
+            $examples,
+            "2  values of the last install                          by `upgrade` and with --reuse-values
+  3  --preset NAME                                       in the order given
+  4  --values FILE                                       in the order given
+  5  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
+  6  flags of their own, such as --image-tag             whatever their place
+
+`install` refuses to reset values of the last install that it is not given, unless --reset-values says so;
+`diff` and `check --pre` refuse the same. `fleetctl get values NAME` prints them; a rollback takes them back.",
+            "end"
+        )
+    };
+    ($examples:literal, recorded, environment) => {
+        with_precedence!(
+            $examples,
+            "2  values of the last install                          by `upgrade` and with --reuse-values
+  3  environment, such as FLEET_NODE_IP                  `fleetctl --help` lists it
+  4  --preset NAME                                       in the order given
+  5  --values FILE                                       in the order given
+  6  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
+  7  flags of their own, such as --image-tag             whatever their place
+
+`install` refuses to reset values of the last install that it is not given, unless --reset-values says so;
+`diff` and `check --pre` refuse the same. `fleetctl get values NAME` prints them; a rollback takes them back.",
+            "end"
+        )
+    };
     ($examples:literal, $rest:literal) => {
+        with_precedence!($examples, $rest, "end")
+    };
+    ($examples:literal, $rest:literal, "end") => {
         concat!(
             $examples,
             "
@@ -135,7 +167,8 @@ Values are laid over one another in this order, the last one wins:
   ",
             $rest,
             "
-Mappings are merged key by key, lists and scalars replaced; `null` deletes what lies below."
+Mappings are merged key by key, lists and scalars replaced; `null` deletes what lies below, and takes back a value of the
+last install."
         )
     };
 }

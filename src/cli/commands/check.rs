@@ -5,7 +5,7 @@ use std::io;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::install::check_ids;
+use super::install::{Way, planned};
 use super::status;
 use crate::apply::Engine;
 use crate::check::hosting::{CHECKS, HostingFacts};
@@ -13,6 +13,7 @@ use crate::check::{Judged, Judging, Report};
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_values;
+use crate::cli::args::recorded::RecordedArgs;
 use crate::cli::connect;
 use crate::cli::output::check_table;
 use crate::cli::output::check_table::Rows;
@@ -20,6 +21,7 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::exposure::unknown;
 use crate::control_plane::{exposure, preflight};
+use crate::install::recorded_values::Recorded;
 use crate::pki;
 
 const EXAMPLES: &str = "Without `--pre` the installed control plane is checked (exit code 7 when it is not healthy); with it, whether \
@@ -40,6 +42,9 @@ pub(crate) struct CheckArgs {
 
     #[command(flatten)]
     plan: PlanArgs,
+
+    #[command(flatten)]
+    recorded: RecordedArgs,
 
     /// Checks that only warn, by identifier, e.g. `storage`; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
@@ -69,7 +74,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
     if args.pre {
         return before(ui, global, &mut args).await;
     }
-    if !args.plan.is_bare() || !args.skip_preflight.is_empty() {
+    if !args.plan.is_bare() || !args.skip_preflight.is_empty() || args.recorded.choice() != Recorded::Refuse {
         return Err(CliError::usage("OnlyWithPre", "flags on versions, images, values and preflight are for `--pre`")
             .hint(
                 "check before an install: `fleetctl check --pre …`; check what is installed: `fleetctl check NAME`",
@@ -82,22 +87,17 @@ pub(crate) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
 }
 
 async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, CliError> {
-    check_ids(&args.skip_preflight, CHECKS.iter().map(|check| check.id))?;
     args.plan.name_at_least(UNNAMED);
-    // What is wrong on the command line is said before any cluster is asked.
-    let known = if args.plan.asks_cluster() { None } else { Some(args.plan.plan(ui, global, None)?) };
-    let hosting = connect::connect(global).await?;
-    let plan = match known {
-        Some(plan) => plan,
-        None => args.plan.plan(ui, global, Some(connect::server_version(&hosting.client).await?))?,
-    };
+    let recorded = args.recorded.choice();
+    let (plan, hosting, _) = planned(ui, global, &args.plan, &args.skip_preflight, Way::install(recorded)).await?;
     let shape = unknown(exposure::expected(&plan.values.exposure));
     let rendered = plan.render(&shape, &pki::placeholders()).map_err(|problems| wrong_values(&problems))?;
     let engine = Engine::reader(hosting.client.clone(), plan.package.owner());
     let mut judging = Judging::new(&CHECKS, &args.skip_preflight);
     let mut printer = Printer::new(ui, args.output);
     let mut seen = |facts: &HostingFacts| printer.print(judging.go_on(facts, &facts.ended));
-    let (facts, compared) = preflight::examine(&plan, &hosting.client, &engine, &rendered.objects, &mut seen)
+    let resets = recorded == Recorded::Reset;
+    let (facts, compared) = preflight::examine(&plan, &hosting.client, &engine, &rendered.objects, resets, &mut seen)
         .await
         .map_err(|error| connect::request_failed("cannot read the hosting cluster", &error))?;
     let report = judging.end(&facts);

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::install::{AgentArgs, Prepared, PreparedAgent, WriteArgs, prepare, prepare_agent};
+use super::install::{AgentArgs, Prepared, PreparedAgent, Way, WriteArgs, prepare, prepare_agent};
 use crate::api::shell::quoted;
 use crate::api::text::{visible, visible_list};
 use crate::apply::{Change, Difference};
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
+use crate::cli::args::recorded::RecordedArgs;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed};
@@ -57,6 +58,9 @@ pub(crate) struct DiffControlPlaneArgs {
     #[command(flatten)]
     write: WriteArgs,
 
+    #[command(flatten)]
+    recorded: RecordedArgs,
+
     /// Output format [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
@@ -71,6 +75,9 @@ pub(crate) struct DiffAgentArgs {
     #[command(flatten)]
     write: WriteArgs,
 
+    #[command(flatten)]
+    recorded: RecordedArgs,
+
     /// Output format [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
@@ -78,8 +85,14 @@ pub(crate) struct DiffAgentArgs {
 
 pub(crate) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Result<Exit, CliError> {
     let (compared, output) = match command {
-        DiffCommand::ControlPlane(args) => (comparison(ui, global, &args.plan, &args.write).await, args.output),
-        DiffCommand::Agent(args) => (agent_comparison(ui, global, &args.what, &args.write).await, args.output),
+        DiffCommand::ControlPlane(args) => {
+            let way = Way::install(args.recorded.choice());
+            (comparison(ui, global, &args.plan, &args.write, way).await, args.output)
+        }
+        DiffCommand::Agent(args) => {
+            let way = Way::install(args.recorded.choice());
+            (agent_comparison(ui, global, &args.what, &args.write, way).await, args.output)
+        }
     };
     // 1 means that something differs; whatever fails has to have another code.
     let comparison = compared.map_err(|mut error| {
@@ -97,8 +110,9 @@ pub(crate) async fn comparison(
     global: &Global,
     plan: &PlanArgs,
     write: &WriteArgs,
+    way: Way,
 ) -> Result<Comparison, CliError> {
-    let Prepared { plan, hosting, home, options } = prepare(ui, global, plan, write).await?;
+    let Prepared { plan, hosting, home, options, .. } = prepare(ui, global, plan, write, way).await?;
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let compared = Box::pin(compare(&plan, &hosting.client, &home, &options, &progress)).await;
@@ -115,10 +129,11 @@ pub(crate) async fn agent_comparison(
     global: &Global,
     what: &AgentArgs,
     write: &WriteArgs,
+    way: Way,
 ) -> Result<Comparison, CliError> {
-    let prepared = prepare_agent(ui, global, what, write).await?;
+    let prepared = prepare_agent(ui, global, what, write, way).await?;
     let PreparedAgent { plan, workload, .. } = &prepared;
-    let options = write.options(global.rollback);
+    let options = write.options(global.rollback, way);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let place = prepared.place();

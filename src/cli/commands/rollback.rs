@@ -244,7 +244,7 @@ pub(crate) fn told(
         )
         .hint(format!(
             "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane \
-             {name}{tail}{}`, {VALUES}",
+             {name}{tail}{} --reuse-values`",
             version.filter(|version| !version.is_empty()).map(|version| format!(" --version {}", foreign_word(&version))).unwrap_or_default(),
             tail = global.tail(),
         ))),

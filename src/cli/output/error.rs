@@ -45,6 +45,8 @@ pub(crate) struct CliError {
     pub(crate) headline: String,
     /// Why, outermost first; each line adds something to the one before.
     pub(crate) causes: Vec<String>,
+    /// The things that the headline counts, one line each.
+    pub(crate) details: Box<[String]>,
     /// What to do next.
     pub(crate) hints: Vec<Remedy>,
     /// What is wrong with values, each with its code and place; shown like a compiler's errors between causes and hints.
@@ -54,7 +56,15 @@ pub(crate) struct CliError {
 impl CliError {
     /// A failure with only a headline.
     pub(crate) fn new(exit: Exit, reason: &'static str, headline: impl Into<String>) -> Self {
-        Self { exit, reason, headline: headline.into(), causes: Vec::new(), hints: Vec::new(), problems: None }
+        Self {
+            exit,
+            reason,
+            headline: headline.into(),
+            causes: Vec::new(),
+            details: Box::default(),
+            hints: Vec::new(),
+            problems: None,
+        }
     }
 
     /// Wrong arguments.
@@ -85,6 +95,12 @@ impl CliError {
     /// Adds one cause.
     pub(crate) fn cause(mut self, text: impl Into<String>) -> Self {
         self.push_cause(text.into());
+        self
+    }
+
+    /// Lists the things that the headline counts.
+    pub(crate) fn details(mut self, lines: Vec<String>) -> Self {
+        self.details = lines.into();
         self
     }
 
@@ -130,12 +146,13 @@ impl CliError {
             "exitCode": self.exit as u8,
             "message": self.headline,
             "causes": self.causes,
+            "details": self.details,
             "hints": self.hints.iter().map(|hint| ui.remedy(hint)).collect::<Vec<_>>(),
             "problems": self.problems.as_ref().map(|problems| problems.0.as_slice()).unwrap_or_default(),
         }})
     }
 
-    /// The text for a person: headline, causes, hints; without colour it says the same.
+    /// The text for a person: headline, causes, details, hints; without colour it says the same.
     pub(crate) fn render(&self, ui: &Ui) -> String {
         // What others say is in there: their further lines are not to look like lines of ours.
         let indented = |text: &str, by: &str| escaped(text.trim_end()).replace('\n', &format!("\n{by}"));
@@ -143,6 +160,9 @@ impl CliError {
         for cause in &self.causes {
             let indented = indented(cause, "    ");
             let _ = writeln!(text, "  Caused by: {indented}");
+        }
+        for detail in &self.details {
+            let _ = writeln!(text, "  {}", indented(detail, "    "));
         }
         if let Some(problems) = &self.problems {
             let _ = writeln!(text, "\n{}", problems.to_string().trim_end());

@@ -14,6 +14,7 @@ use crate::control_plane::error::InstallError;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::plan::Plan;
 use crate::install::failure::{Failure, FailureOutcome};
+use crate::install::recorded_values::ValuesForgotten;
 use crate::install::session::Stopped;
 use crate::pki::PkiError;
 use crate::workload_cluster::control_plane_api::Hub;
@@ -72,6 +73,12 @@ pub(crate) fn local_keys(folder: &Path, source: &PkiError) -> CliError {
         .hint("restore that folder from a backup; or, if no control plane was made with these keys, move it away, and new ones are made")
 }
 
+/// Recorded values would be reset.
+fn values_forgotten(forgotten: &ValuesForgotten, what: Subject) -> CliError {
+    let shown = CliError::new(Exit::Refused, "ValuesForgotten", forgotten.to_string());
+    shown.details(forgotten.clauses()).hint(forgotten.remedy(what))
+}
+
 /// The error of a failed install of a control plane.
 pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<InstallError>) -> CliError {
     let Failure { error, aftermath } = failure;
@@ -81,6 +88,9 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
             CliError::new(Exit::Refused, "VersionChangeRefused", error.to_string())
                 .because(refused)
                 .hint(refused.remedy(plan.name.as_str(), *cluster))
+        }
+        InstallError::Forgotten(forgotten) => {
+            values_forgotten(forgotten, Subject::ControlPlane(plan.name.to_string()))
         }
         InstallError::Engine(source) => stopped(source),
         InstallError::Cluster(source) => {
@@ -140,6 +150,7 @@ pub(crate) fn agent_failed(
     );
     let shown = match &error {
         E::Preflight(checks) => return check_report::preflight_refused(checks, true),
+        E::Forgotten(forgotten) => values_forgotten(forgotten, Subject::Agent(plan.name.to_string())),
         E::Engine(source) => stopped(source),
         E::Cluster(source) => crate::cli::connect::request_failed("cannot read the workload cluster", source),
         E::Hub { source, .. } => crate::cli::connect::request_failed(&error.to_string(), source),
@@ -239,7 +250,7 @@ mod tests {
             (InstallError::KeysLost(claim), format!("uninstall control-plane demo{flags} --delete-data")),
             (
                 InstallError::Upgrade { refused, cluster: None },
-                format!("install control-plane demo{flags} --version v0.7"),
+                format!("install control-plane demo{flags} --version v0.7 --reuse-values"),
             ),
         ] {
             let failure = Failure { error, aftermath: FailureOutcome::NothingWritten };

@@ -85,6 +85,7 @@ fn subject(subject: &Subject) -> String {
 fn action(action: &Action) -> String {
     match action {
         Action::Install(what) => format!("install {}", subject(what)),
+        Action::Upgrade(what) => format!("upgrade {}", subject(what)),
         Action::Uninstall(what) => format!("uninstall {}", subject(what)),
         Action::Diff(what) => what.as_ref().map_or_else(|| "diff".to_owned(), |what| format!("diff {}", subject(what))),
         // A control plane is what is meant where nothing is said.
@@ -96,6 +97,7 @@ fn action(action: &Action) -> String {
             name.as_ref().map_or_else(|| "status".to_owned(), |name| format!("status {}", foreign_word(name)))
         }
         Action::DeleteCluster(name) => format!("delete cluster {}", foreign_word(name)),
+        Action::GetValues(name) => format!("get values {}", foreign_word(name)),
         Action::Versions => "versions".to_owned(),
         Action::Why(object) => format!("why {}", foreign_word(object)),
     }
@@ -113,6 +115,8 @@ fn flag(flag: &Flag) -> String {
         Flag::DeleteData => "--delete-data".to_owned(),
         Flag::LockWait(duration) => format!("--lock-wait {duration}"),
         Flag::Namespace(namespace) => valued("--namespace", namespace),
+        Flag::ResetValues => "--reset-values".to_owned(),
+        Flag::ReuseValues => "--reuse-values".to_owned(),
         Flag::Wide => "-o wide".to_owned(),
         Flag::Set(path, value) => format!("--set {}", word(&visible_cell(&format!("{path}={value}")))),
         Flag::SkipPreflight(id) => format!("--skip-preflight {id}"),

@@ -8,14 +8,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 /// What Helm, kubectl and others call what is done here by another command.
-const ELSEWHERE: [(&str, &str); 19] = [
+const ELSEWHERE: [(&str, &str); 17] = [
     ("apply", "install"),
     ("create", "install"),
     ("delete agent", "uninstall agent"),
     ("delete control-plane", "uninstall control-plane"),
     ("describe", "status"),
     ("doctor", "check"),
-    ("history", "status"),
     ("init", "install control-plane"),
     ("join", "install agent"),
     ("list", "status"),
@@ -26,12 +25,11 @@ const ELSEWHERE: [(&str, &str); 19] = [
     ("pull", "show images"),
     ("render", "template"),
     ("rm", "uninstall"),
-    ("update", "install"),
-    ("upgrade", "install"),
+    ("update", "upgrade"),
 ];
 
 /// What flags of Helm are called here, or why there is no such flag.
-const FLAGS: [(&str, &str); 14] = [
+const FLAGS: [(&str, &str); 12] = [
     ("--atomic", "'--rollback' undoes an install that fails"),
     ("--rollback-on-failure", "'--rollback' undoes an install that fails"),
     ("--cleanup-on-fail", "'--rollback' undoes an install that fails"),
@@ -41,9 +39,10 @@ const FLAGS: [(&str, &str); 14] = [
     ),
     ("--wait", "an install always waits; '--timeout' says how long"),
     ("--wait-for-jobs", "an install always waits; '--timeout' says how long"),
-    ("--reuse-values", "give the values of the last install again, with '--values'"),
-    ("--reset-values", "every install starts from the defaults of the chart"),
-    ("--reset-then-reuse-values", "every install starts from the defaults of the chart"),
+    (
+        "--reset-then-reuse-values",
+        "'--reuse-values' takes the values of the last install over the chart's present defaults",
+    ),
     ("--post-renderer", "print the objects with 'template', and change what is printed"),
     ("--take-ownership", "'--adopt' takes over objects that are there"),
     ("--set-literal", "'--set-string' takes a value as text"),

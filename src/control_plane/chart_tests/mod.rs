@@ -2,6 +2,7 @@
 
 mod covered;
 mod golden;
+mod recorded_values;
 mod security;
 mod shape;
 

@@ -35,7 +35,7 @@ use place::Place;
 
 /// Service versions whose images the tests install: the default, its successor, two lines between which Kubernetes gets
 /// newer, and the newest.
-pub const TESTED: [&str; 5] = ["v0.6.1", "v0.7.1", "v0.8.0", "v0.9.0", "v1.1.0"];
+pub const TESTED: [&str; 6] = ["v0.6.1", "v0.7.1", "v0.8.0", "v0.9.0", "v1.0.0", "v1.1.0"];
 
 /// The profile of Cargo.toml by which the images of the tests are built: that of the tests, so that all but the last step
 /// of a build serves both.

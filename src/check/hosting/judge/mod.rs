@@ -8,7 +8,7 @@ use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::check::{Check, CheckResult, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
-pub const CHECKS: [Check<HostingFacts>; 15] = [
+pub const CHECKS: [Check<HostingFacts>; 16] = [
     Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], version),
     Check::required("autopilot", "managed mode", "cluster", &[], mode).after(&[read::NODES]),
     Check::required("clock", "clock", "cluster", &[], clock).after(&[read::CLOCK]),
@@ -25,6 +25,7 @@ pub const CHECKS: [Check<HostingFacts>; 15] = [
         .after(&[read::NAMESPACE]),
     Check::required("names", "names of the objects", "namespace", &["namespace", "existing"], names)
         .after(&[read::NAMES]),
+    Check::required("values", "values of the last install", "namespace", &["names"], forgotten).after(&[read::NAMES]),
     Check::required("quota", "quota", "namespace", &["namespace"], quota).after(&[read::NAMESPACE]),
     Check::required("storage", "storage", "storage", &[], storage).after(&[read::CLASSES, read::NAMESPACE]),
     Check::required("node-port", "node port", "exposure", &[], node_port).after(&[read::SERVICES]),
@@ -43,6 +44,20 @@ fn rights(facts: &HostingFacts) -> CheckResult {
     let Wanted { name, support, .. } = &facts.wanted;
     let source = Command::here(Action::ShowRbac(Subject::ControlPlane(name.clone())));
     access::judge(&facts.forbidden, facts.wanted.writes.len(), source.with(Flag::Version(support.line.clone())))
+}
+
+fn forgotten(facts: &HostingFacts) -> CheckResult {
+    match &facts.forgotten[..] {
+        [] => CheckResult::Passed("none would be reset".to_owned()),
+        forgotten => CheckResult::failed(
+            format!("not given now, and would be reset: {}", forgotten.join("; ")),
+            Remedy::default()
+                .flag(Flag::ReuseValues)
+                .text(" keeps them, ")
+                .flag(Flag::ResetValues)
+                .text(" resets them"),
+        ),
+    }
 }
 
 fn namespace(facts: &HostingFacts) -> CheckResult {

@@ -34,7 +34,7 @@ fn failure(facts: &HostingFacts) -> (&'static str, String, Remedy) {
 }
 
 /// For each check facts for which it does not hold.
-fn unfit_facts() -> [(&'static str, HostingFacts); 15] {
+fn unfit_facts() -> [(&'static str, HostingFacts); 16] {
     let changed = |change: &dyn Fn(&mut HostingFacts)| {
         let mut facts = fit();
         change(&mut facts);
@@ -69,6 +69,12 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 15] {
             changed(&|facts| drop(facts.namespace.data_of.insert("data-etcd-0".to_owned(), "other".to_owned()))),
         ),
         ("names", changed(&|facts| facts.collisions = vec![taken()])),
+        (
+            "values",
+            changed(&|facts| {
+                facts.forgotten = vec!["scheduler.replicas: 3, would become 1".to_owned()];
+            }),
+        ),
         ("quota", quota),
         ("storage", changed(&|facts| facts.classes[0].is_default = false)),
         ("node-port", port),
@@ -103,7 +109,10 @@ fn before(reads: &[&'static str], facts: &HostingFacts) -> HostingFacts {
                 facts.former_node_port = None;
                 facts.node_port_holders.clear();
             }
-            read::NAMES => facts.collisions.clear(),
+            read::NAMES => {
+                facts.collisions.clear();
+                facts.forgotten.clear();
+            }
             other => panic!("{other}"),
         }
     }

@@ -1,10 +1,11 @@
-//! `get`: lists what a control plane manages; talks to the control plane's own API.
+//! `get`: lists what a control plane manages, from its own API; and the values of an installation.
 
 mod blocks;
 mod clusters;
 mod deployments;
 mod groups;
 mod node_reports;
+pub(in crate::cli) mod values;
 
 use clap::{Subcommand, ValueEnum};
 use kube::ResourceExt;
@@ -17,7 +18,7 @@ use crate::cli::args::global::Global;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 
-/// List what a control plane manages
+/// List what a control plane manages, or print the values of an installation
 #[derive(Debug, Subcommand)]
 pub(crate) enum GetCommand {
     /// List registered workload clusters with their nodes
@@ -29,6 +30,9 @@ pub(crate) enum GetCommand {
     /// List the deployments of the control plane's API with the cluster that runs each
     #[command(visible_aliases = ["deployment", "deploy"], after_help = deployments::EXAMPLES)]
     Deployments(deployments::GetDeploymentsArgs),
+    /// Print the values that a control plane or an agent was installed with, from the cluster that it is in
+    #[command(after_help = values::EXAMPLES)]
+    Values(values::GetValuesArgs),
 }
 
 /// Formats for programs, which every list has.
@@ -43,6 +47,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: GetCommand) -> Result
     match command {
         GetCommand::Clusters(args) => clusters::run(ui, global, &args).await,
         GetCommand::Schedulegroups(args) => groups::run(ui, global, &args).await,
+        GetCommand::Values(args) => values::run(ui, global, &args).await,
         GetCommand::Deployments(args) => deployments::run(ui, global, &args).await,
     }
 }

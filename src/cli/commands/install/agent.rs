@@ -5,11 +5,13 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Done, DryRun, DryRunArgs, WriteArgs, check_ids};
+use super::{Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening, values_need_cluster};
 use crate::check::workload::CHECKS;
 use crate::cli::args::agent::AgentPlanArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::auto_needs_cluster;
+use crate::cli::args::recorded::RecordedArgs;
+use crate::cli::args::values::with_precedence;
 use crate::cli::commands::diff;
 use crate::cli::connect;
 use crate::cli::output::error::{CliError, Exit};
@@ -22,12 +24,15 @@ use crate::cli::output::terminal::Ui;
 use crate::cli::signals::interrupted;
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
+use crate::inventory::Owner;
 use crate::k8s::Connected;
+use crate::workload_cluster::charts::SECRET_VALUES;
 use crate::workload_cluster::control_plane_api::Hub;
 use crate::workload_cluster::install::{Installed, PROBE, Place, install};
-use crate::workload_cluster::plan::Plan;
+use crate::workload_cluster::plan::{OWNER_KIND, Plan};
 
-pub(super) const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = with_precedence!(
+    "\
 Before it, by hand, or by this command with --control-plane:
   kubectl --context west create namespace fleet
   kubectl --context demo -n fleet get secret fleet-cluster-init-kubeconfig -o yaml |
@@ -37,7 +42,9 @@ Examples:
   fleetctl install agent west --context west
   fleetctl install agent west --context west --control-plane demo
   fleetctl install agent west --context west --version auto --set cluster.region=eu-1
-  fleetctl install agent west --dry-run";
+  fleetctl install agent west --dry-run",
+    recorded
+);
 pub(super) const REPOSITORY_HELP: &str = "Image repository of the agent [default: fleetscheduler/fleet-agent]";
 pub(super) const TAG_HELP: &str = "Image tag of the agent [default: the service version, v0.6.1]";
 pub(super) const SET_HELP: &str = "Set a value, e.g. `cluster.region=eu-1`; may be repeated";
@@ -59,6 +66,8 @@ pub(in crate::cli) struct PreparedAgent {
     pub(in crate::cli) workload: Connected,
     pub(in crate::cli) hub: Option<Hub>,
     pub(in crate::cli) home: Home,
+    /// The version of the last install, where its values are taken.
+    pub(in crate::cli) former: Option<String>,
 }
 
 impl PreparedAgent {
@@ -74,9 +83,15 @@ pub(in crate::cli) async fn prepare(
     global: &Global,
     what: &AgentArgs,
     write: &WriteArgs,
+    way: Way,
 ) -> Result<PreparedAgent, CliError> {
     // What is wrong on the command line is said before any cluster is asked.
-    let early = if what.plan.package.asks_cluster() { None } else { Some(what.plan.plan(ui, global, None)?) };
+    let later = way.asks_cluster() || what.plan.package.asks_cluster();
+    let early = if later { None } else { Some(what.plan.plan(ui, global, None)?) };
+    let name = what.plan.name_given();
+    if way.asks_cluster() && name.is_none() {
+        return Err(name_is_needed());
+    }
     check_ids(&write.skip_preflight, CHECKS.iter().map(|check| check.id).chain([PROBE]))?;
     let home = connect::home()?;
     let workload = connect::connect(global).await?;
@@ -84,11 +99,16 @@ pub(in crate::cli) async fn prepare(
         Some(name) => Some(control_plane(global, name).await?),
         None => None,
     };
+    let owner = Owner::new(OWNER_KIND, name.unwrap_or_default(), global.namespace.as_str());
+    let base = way.base(&workload.client, owner, &SECRET_VALUES).await?;
+    let asks = what.plan.package.asks_cluster();
+    let server = if asks { Some(connect::server_version(&workload.client).await?) } else { None };
     let plan = match early {
         Some(plan) => plan,
-        None => what.plan.plan(ui, global, Some(connect::server_version(&workload.client).await?))?,
+        None => what.plan.plan_over(ui, global, server, &base)?,
     };
-    Ok(PreparedAgent { plan, workload, hub, home })
+    let former = base.recorded().map(|release| release.version.clone());
+    Ok(PreparedAgent { plan, workload, hub, home, former })
 }
 
 /// Install the agent in the cluster of `--context` and register that cluster
@@ -103,16 +123,35 @@ pub(crate) struct InstallAgentArgs {
     #[command(flatten)]
     write: WriteArgs,
 
+    #[command(flatten)]
+    recorded: RecordedArgs,
+
     /// Output format [default: text, YAML with `--dry-run`]; with `json` the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
 
-pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
+impl InstallAgentArgs {
+    pub(super) fn request(&self) -> AgentRequest<'_> {
+        let Self { what, dry_run, write, recorded, output } = self;
+        AgentRequest { what, dry_run, write, way: Way::install(recorded.choice()), output: *output }
+    }
+}
+
+/// What `install` and `upgrade` are asked for.
+pub(crate) struct AgentRequest<'a> {
+    pub(in crate::cli) what: &'a AgentArgs,
+    pub(crate) dry_run: &'a DryRunArgs,
+    pub(crate) write: &'a WriteArgs,
+    pub(crate) way: Way,
+    pub(crate) output: Option<Format>,
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit, CliError> {
     match args.dry_run.dry_run {
         Some(DryRun::Client) => dry_run(ui, global, args),
         Some(DryRun::Server) => {
-            let comparison = diff::agent_comparison(ui, global, &args.what, &args.write).await?;
+            let comparison = diff::agent_comparison(ui, global, args.what, args.write, args.way).await?;
             ui.out(&diff::shown(ui, args.output, &comparison))?;
             Ok(Exit::Ok)
         }
@@ -120,19 +159,15 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Re
     }
 }
 
-async fn agent(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
-    let prepared = prepare(ui, global, &args.what, &args.write).await?;
+async fn agent(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit, CliError> {
+    let prepared = prepare(ui, global, args.what, args.write, args.way).await?;
     let (plan, workload) = (&prepared.plan, &prepared.workload);
     let context = workload.context.as_deref();
-    ui.note(&format!(
-        "Installing the agent of workload cluster {} (service version {}) in namespace {} of {}",
-        plan.name,
-        plan.package.version,
-        plan.package.namespace,
-        context.unwrap_or("in-cluster")
-    ));
+    let what = format!("the agent of workload cluster {}", plan.name);
+    let context = context.unwrap_or("in-cluster");
+    ui.note(&opening(args.way, &what, &plan.package, prepared.former.as_deref(), context));
     let place = prepared.place();
-    let options = args.write.options(global.rollback);
+    let options = args.write.options(global.rollback, args.way);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.
@@ -188,7 +223,10 @@ fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed)
     Ok(Exit::Ok)
 }
 
-fn dry_run(ui: &Ui, global: &Global, args: &InstallAgentArgs) -> Result<Exit, CliError> {
+fn dry_run(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit, CliError> {
+    if args.way.asks_cluster() {
+        return Err(values_need_cluster());
+    }
     if args.what.plan.package.asks_cluster() {
         return Err(auto_needs_cluster());
     }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Done, DryRun, DryRunArgs, WriteArgs, check_ids};
+use super::{Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening, values_need_cluster};
 use crate::check::hosting::CHECKS;
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::auto_needs_cluster;
+use crate::cli::args::recorded::RecordedArgs;
 use crate::cli::args::values::with_precedence;
 use crate::cli::commands::diff;
 use crate::cli::output::error::{CliError, Exit};
@@ -21,12 +22,14 @@ use crate::cli::output::terminal::Ui;
 use crate::cli::output::{check_report, check_table, manifests};
 use crate::cli::signals::interrupted;
 use crate::cli::{connect, render_offline};
+use crate::control_plane::charts::SECRET_VALUES;
 use crate::control_plane::exposure::Endpoint;
 use crate::control_plane::install::{Installed, install};
-use crate::control_plane::plan::Plan;
+use crate::control_plane::plan::{OWNER_KIND, Plan};
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::install::session::InstallOptions;
+use crate::inventory::Owner;
 use crate::k8s::Connected;
 use crate::pki;
 
@@ -37,11 +40,12 @@ pub(super) const EXAMPLES: &str = with_precedence!(
   fleetctl install cp demo --set exposure.type=NodePort --set exposure.nodePort=32222
   fleetctl install cp demo --dry-run
   fleetctl install cp demo --dry-run=server",
+    recorded,
     environment
 );
 
-pub(super) const REPOSITORY_HELP: &str = "Image repository of the scheduler [default: fleetscheduler/fleet-scheduler]";
-pub(super) const TAG_HELP: &str = "Image tag of the scheduler [default: the service version, v0.6.1]";
+pub(crate) const REPOSITORY_HELP: &str = "Image repository of the scheduler [default: fleetscheduler/fleet-scheduler]";
+pub(crate) const TAG_HELP: &str = "Image tag of the scheduler [default: the service version, v0.6.1]";
 
 /// Install the control plane in the cluster of `--context`
 #[derive(Debug, Args)]
@@ -55,16 +59,35 @@ pub(crate) struct InstallControlPlaneArgs {
     #[command(flatten)]
     write: WriteArgs,
 
+    #[command(flatten)]
+    recorded: RecordedArgs,
+
     /// Output format [default: text, YAML with `--dry-run`]; with `json` the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
 
-pub(super) async fn run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
+impl InstallControlPlaneArgs {
+    pub(super) fn request(&self) -> Request<'_> {
+        let Self { plan, dry_run, write, recorded, output } = self;
+        Request { plan, dry_run, write, way: Way::install(recorded.choice()), output: *output }
+    }
+}
+
+/// What `install` and `upgrade` are asked for.
+pub(crate) struct Request<'a> {
+    pub(crate) plan: &'a PlanArgs,
+    pub(crate) dry_run: &'a DryRunArgs,
+    pub(crate) write: &'a WriteArgs,
+    pub(crate) way: Way,
+    pub(crate) output: Option<Format>,
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<Exit, CliError> {
     match args.dry_run.dry_run {
         Some(DryRun::Client) => dry_run(ui, global, args),
         Some(DryRun::Server) => {
-            let comparison = diff::comparison(ui, global, &args.plan, &args.write).await?;
+            let comparison = diff::comparison(ui, global, args.plan, args.write, args.way).await?;
             ui.out(&diff::shown(ui, args.output, &comparison))?;
             Ok(Exit::Ok)
         }
@@ -78,33 +101,51 @@ pub(crate) struct Prepared {
     pub(crate) hosting: Connected,
     pub(crate) home: Home,
     pub(crate) options: InstallOptions,
+    /// The version of the last install, where its values are taken.
+    pub(crate) former: Option<String>,
 }
 
-/// Reads the arguments and connects. What is wrong on the command line is said before any cluster is asked.
+/// Reads the arguments and connects.
 pub(crate) async fn prepare(
     ui: &Ui,
     global: &Global,
     plan_args: &PlanArgs,
     write: &WriteArgs,
+    way: Way,
 ) -> Result<Prepared, CliError> {
-    let known = if plan_args.asks_cluster() { None } else { Some(plan_args.plan(ui, global, None)?) };
-    check_ids(&write.skip_preflight, CHECKS.iter().map(|check| check.id))?;
     let home = connect::home()?;
-    let hosting = connect::connect(global).await?;
-    let plan = match known {
-        Some(plan) => plan,
-        None => plan_args.plan(ui, global, Some(connect::server_version(&hosting.client).await?))?,
-    };
-    Ok(Prepared { plan, hosting, home, options: write.options(global.rollback) })
+    let (plan, hosting, former) = planned(ui, global, plan_args, &write.skip_preflight, way).await?;
+    Ok(Prepared { plan, hosting, home, options: write.options(global.rollback, way), former })
 }
 
-async fn control_plane(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
-    let Prepared { plan, hosting, home, options } = prepare(ui, global, &args.plan, &args.write).await?;
+/// The plan, the cluster, and the version of the last install where its values are taken. What is wrong on the command
+/// line is said before any cluster is asked.
+pub(crate) async fn planned(
+    ui: &Ui,
+    global: &Global,
+    plan_args: &PlanArgs,
+    skip_preflight: &[String],
+    way: Way,
+) -> Result<(Plan, Connected, Option<String>), CliError> {
+    check_ids(skip_preflight, CHECKS.iter().map(|check| check.id))?;
+    if !way.asks_cluster() && !plan_args.asks_cluster() {
+        let plan = plan_args.plan(ui, global, None)?;
+        return Ok((plan, connect::connect(global).await?, None));
+    }
+    let name = if way.asks_cluster() { plan_args.name_given().ok_or_else(name_is_needed)? } else { "" };
+    let hosting = connect::connect(global).await?;
+    let owner = Owner::new(OWNER_KIND, name, global.namespace.as_str());
+    let base = way.base(&hosting.client, owner, &SECRET_VALUES).await?;
+    let server = if plan_args.asks_cluster() { Some(connect::server_version(&hosting.client).await?) } else { None };
+    let plan = plan_args.plan_over(ui, global, server, &base)?;
+    Ok((plan, hosting, base.recorded().map(|release| release.version.clone())))
+}
+
+async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<Exit, CliError> {
+    let Prepared { plan, hosting, home, options, former } =
+        prepare(ui, global, args.plan, args.write, args.way).await?;
     let context = hosting.context.as_deref().unwrap_or("in-cluster");
-    ui.note(&format!(
-        "Installing control plane {} (service version {}) in namespace {} of {context}",
-        plan.name, plan.package.version, plan.package.namespace
-    ));
+    ui.note(&opening(args.way, &format!("control plane {}", plan.name), &plan.package, former.as_deref(), context));
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.
@@ -157,7 +198,10 @@ fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed)
 }
 
 /// Prints what would be applied, with placeholders for keys and for what only a cluster decides.
-fn dry_run(ui: &Ui, global: &Global, args: &InstallControlPlaneArgs) -> Result<Exit, CliError> {
+fn dry_run(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<Exit, CliError> {
+    if args.way.asks_cluster() {
+        return Err(values_need_cluster());
+    }
     if args.plan.asks_cluster() {
         return Err(auto_needs_cluster());
     }

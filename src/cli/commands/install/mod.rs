@@ -4,17 +4,28 @@ mod agent;
 mod control_plane;
 
 use clap::{Args, Subcommand, ValueEnum};
+use kube::Client;
 use serde::Serialize;
 
+use crate::api::remedy::{self, Action, Remedy, Subject};
+use crate::api::text::visible_cell;
 use crate::cli::args::global::Global;
+use crate::cli::args::package::Base;
 use crate::cli::args::run::RunArgs;
+use crate::cli::connect;
 use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::engine_error;
 use crate::cli::output::terminal::Ui;
+use crate::control_plane::plan as control_plane_plan;
+use crate::install::recorded_values::{ReadError, Recorded, RecordedRelease};
 use crate::install::release_spec::Package;
+use crate::install::renderable::SecretEntry;
 use crate::install::session::InstallOptions;
+use crate::inventory::{Owner, Phase};
 
-pub(in crate::cli) use agent::{AgentArgs, PreparedAgent, prepare as prepare_agent};
-pub(crate) use control_plane::{Prepared, prepare};
+pub(in crate::cli) use agent::{AgentArgs, AgentRequest, PreparedAgent, prepare as prepare_agent, run as run_agent};
+pub(crate) use control_plane::{Prepared, Request, planned, prepare, run as run_control_plane};
+pub(crate) use control_plane::{REPOSITORY_HELP, TAG_HELP};
 
 /// Install a control plane or an agent
 #[derive(Debug, Subcommand)]
@@ -57,7 +68,7 @@ pub(crate) struct WriteArgs {
 }
 
 impl WriteArgs {
-    pub(crate) fn options(&self, rollback: bool) -> InstallOptions {
+    pub(crate) fn options(&self, rollback: bool, way: Way) -> InstallOptions {
         InstallOptions {
             rollback,
             skip_preflight: self.skip_preflight.clone(),
@@ -65,13 +76,113 @@ impl WriteArgs {
             adopt: self.adopt,
             take_fields: self.take_fields.clone(),
             lock_wait: self.run.lock_wait,
+            recorded: way.recorded,
+            command: way.command,
         }
     }
 }
 
+/// Which command brings an installation about, and what it does with the values of the last one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    recorded: Recorded,
+    command: &'static str,
+}
+
+impl Way {
+    /// `install`, `diff` and `check --pre`.
+    pub(crate) const fn install(recorded: Recorded) -> Self {
+        Self { recorded, command: "install" }
+    }
+
+    /// `upgrade`.
+    pub(crate) const UPGRADE: Self = Self { recorded: Recorded::Reuse, command: UPGRADE };
+
+    fn is_upgrade(self) -> bool {
+        self.command == UPGRADE
+    }
+
+    /// Returns whether a cluster has to be asked for values before there is a plan.
+    fn asks_cluster(self) -> bool {
+        self.recorded == Recorded::Reuse
+    }
+
+    /// What the flags are laid over, for the installation of `owner` whose name was given as an argument.
+    async fn base(self, client: &Client, owner: Owner, secrets: &[SecretEntry]) -> Result<Base, CliError> {
+        if !self.asks_cluster() {
+            return Ok(Base::Chart);
+        }
+        let what = format!("{} {}", owner.kind.replace('-', " "), owner.name);
+        let install = match &*owner.kind {
+            control_plane_plan::OWNER_KIND => Subject::ControlPlane(owner.name.clone()),
+            _ => Subject::Agent(owner.name.clone()),
+        };
+        let namespace = owner.namespace.clone();
+        let read = RecordedRelease::read(client, owner, secrets).await.map_err(|error| unread(&what, &error))?;
+        let missing = |why: String| {
+            CliError::new(Exit::Refused, "NotInstalled", why)
+                .hint(Remedy::new("install it: ").command(remedy::Command::here(Action::Install(install.clone()))))
+        };
+        match read {
+            Some(release) if release.phase == Phase::Removed && self.is_upgrade() => {
+                Err(missing(format!("{what} was uninstalled, and only what it keeps is in namespace {namespace}")))
+            }
+            None => Err(missing(format!("{what} is not installed in namespace {namespace}, or its record is lost"))),
+            Some(RecordedRelease { values: None, .. }) => Err(CliError::new(
+                Exit::Refused,
+                "ValuesForgotten",
+                format!("the record of {what} does not keep the values that it was installed with"),
+            )
+            .hint("give them again to an `install` with `--reset-values`; its record keeps them")),
+            Some(release) if self.is_upgrade() => Ok(Base::Upgrade(release)),
+            Some(release) => Ok(Base::Recorded(release)),
+        }
+    }
+}
+
+/// What is said before a run begins.
+fn opening(way: Way, what: &str, package: &Package, former: Option<&str>, context: &str) -> String {
+    let (version, namespace) = (&package.version, &package.namespace);
+    match former.filter(|_| way.is_upgrade()) {
+        Some(former) if former == version.to_string() => {
+            format!("Changing {what} (service version {version}) in namespace {namespace} of {context}")
+        }
+        Some(former) => format!(
+            "Upgrading {what} from service version {} to {version} in namespace {namespace} of {context}",
+            visible_cell(former)
+        ),
+        None => format!("Installing {what} (service version {version}) in namespace {namespace} of {context}"),
+    }
+}
+
+const UPGRADE: &str = "upgrade";
+
+/// A record that cannot be read.
+pub(crate) fn unread(what: &str, error: &ReadError) -> CliError {
+    let headline = format!("cannot read the record of {what}");
+    match error {
+        ReadError::Record(source) => engine_error(&headline, source),
+        ReadError::Secret(source) => connect::request_failed(&headline, source),
+    }
+}
+
+/// The error where the values of the last install are wanted of a name that is not on the command line.
+fn name_is_needed() -> CliError {
+    CliError::usage("NoName", "whose values are to be taken is not said").hint("give the name as argument")
+}
+
+/// The error where a dry run on this machine is to know what a cluster has recorded.
+fn values_need_cluster() -> CliError {
+    CliError::usage(
+        "ValuesNeedCluster",
+        "the values of the last install are in the cluster, which `--dry-run` does not ask",
+    )
+    .hint("use `--dry-run=server`")
+}
+
 /// Whether anything is to be written at all.
 #[derive(Debug, Args)]
-struct DryRunArgs {
+pub(crate) struct DryRunArgs {
     /// Change nothing: `client` (the default) prints the objects, with placeholders for keys, and asks no cluster;
     /// `server` prints what would change, as `diff` does
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "client")]
@@ -110,7 +221,7 @@ pub(crate) fn check_ids<'k>(ids: &[String], known: impl IntoIterator<Item = &'k 
 
 pub(crate) async fn run(ui: &Ui, global: &Global, command: InstallCommand) -> Result<Exit, CliError> {
     match command {
-        InstallCommand::ControlPlane(args) => control_plane::run(ui, global, &args).await,
-        InstallCommand::Agent(args) => agent::run(ui, global, &args).await,
+        InstallCommand::ControlPlane(args) => control_plane::run(ui, global, &args.request()).await,
+        InstallCommand::Agent(args) => agent::run(ui, global, &args.request()).await,
     }
 }

@@ -14,9 +14,9 @@ use crate::control_plane::exposure::Endpoint;
 use crate::control_plane::find_keys;
 use crate::control_plane::kubeconfig::TEMPLATE_MARK;
 use crate::control_plane::plan::Plan;
-use crate::control_plane::secrets::{KEPT_SECRET, SECRET_ENTRIES};
+use crate::control_plane::secrets::SECRET_ENTRIES;
 use crate::install::fleet_home::Home;
-use crate::pki::{self, Files, FolderError, KeptError, SecretText};
+use crate::pki::{self, Files, FolderError, KeptError, Leaf, LeafStore, SecretText};
 
 /// Flags that say where keys come from.
 #[derive(Debug, Clone, Args)]
@@ -44,12 +44,25 @@ pub(super) fn holds_keys(object: &Object) -> bool {
     object.kind() == "Secret" && SECRET_ENTRIES.iter().any(|entry| entry.secret == object.name())
 }
 
-/// Makes the Secret that a control plane cannot lose immutable, so that an API server refuses another identity in its
-/// place.
+/// Makes a Secret with keys immutable, so that an API server refuses another identity in its place. All of them: kubectl
+/// goes on after the first refusal, and leaves of another authority would stop the control plane.
 pub(super) fn protect(object: &mut Object) {
-    if object.kind() == "Secret" && object.name() == KEPT_SECRET {
+    if holds_keys(object) {
         object.json["immutable"] = true.into();
     }
+}
+
+/// The Secrets that hold these leaves.
+fn secrets_of(leaves: impl Iterator<Item = Leaf>) -> Vec<&'static str> {
+    let file = |leaf: Leaf| match leaf.store() {
+        LeafStore::Pair { certificate, .. } => certificate,
+        LeafStore::Kubeconfig(file) => file,
+    };
+    let files: Vec<&str> = leaves.map(file).collect();
+    let mut secrets: Vec<&str> =
+        SECRET_ENTRIES.iter().filter(|entry| files.contains(&entry.file)).map(|entry| entry.secret).collect();
+    secrets.dedup();
+    secrets
 }
 
 /// The objects without those that hold keys.
@@ -77,7 +90,16 @@ impl KeysArgs {
         let note = if completed.new_authorities {
             format!("new keys made in {folder}: they are a new identity, which no running control plane accepts")
         } else {
-            format!("keys found in {folder}")
+            let again = secrets_of(completed.issued.iter().map(|(leaf, _)| *leaf).chain(completed.rewritten));
+            let mut note = format!("keys found in {folder}");
+            if !again.is_empty() {
+                note += &format!(
+                    "; new since the last output: {0}. These Secrets are immutable: `kubectl delete secret {1}` before the output is applied",
+                    again.join(", "),
+                    again.join(" ")
+                );
+            }
+            note
         };
         Ok(Keys { files: completed.files, note })
     }

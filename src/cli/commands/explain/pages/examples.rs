@@ -23,6 +23,9 @@ use crate::chart::versions::select::{Request, SelectedBy, Selection, select};
 use crate::chart::{self, ValuesBuilder};
 use crate::check::{self, Report};
 use crate::cli::args::chart_choice;
+use crate::cli::args::installation::ambiguous;
+use crate::cli::args::package::too_large;
+use crate::cli::commands::get::values::unknown;
 use crate::cli::commands::{kubectl_install, rollback, uninstall};
 use crate::cli::output::error::CliError;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped};
@@ -34,6 +37,7 @@ use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::{self, upgrade};
 use crate::diagnose::{Diagnosis, WaitFailure, workload};
 use crate::install::failure::{Failure, FailureOutcome};
+use crate::install::recorded_values::{Forgotten, ValuesForgotten};
 use crate::install::session::Stopped;
 use crate::k8s::{ApiError, ObjectRef};
 use crate::workload_cluster::copies::PlacedObject;
@@ -229,6 +233,10 @@ fn of_installs() -> Vec<CliError> {
             C::KeysLost(object("", "PersistentVolumeClaim", "etcd-data-etcd-0")),
             FailureOutcome::NothingWritten,
         ),
+        ambiguous("demo", &global),
+        too_large(70 * 1024),
+        unknown("demo", "its install has not ended yet"),
+        of_control_plane(forgotten().into(), FailureOutcome::NothingWritten),
         of_control_plane(C::Members { now: 1, wanted: 3 }, FailureOutcome::NothingWritten),
         of_control_plane(C::NoAddress(NotYet::LoadBalancer { service: "apiserver".to_owned() }), FailureOutcome::Left),
         of_control_plane(closed(), FailureOutcome::Left),
@@ -256,6 +264,21 @@ fn of_installs() -> Vec<CliError> {
         check_report::preflight_refused(&Report { judged: preflight }, true),
         kubectl_install::no_rights(&io::Error::from_raw_os_error(13), Path::new("/usr/local/bin/kubectl-fleet"), &ui),
     ]
+}
+
+/// What an install that was given nothing would reset.
+fn forgotten() -> ValuesForgotten {
+    let value = |path: &str, recorded: Option<&str>, now: Option<&str>| Forgotten {
+        path: path.to_owned(),
+        recorded: recorded.map(str::to_owned),
+        now: now.map(str::to_owned),
+    };
+    let values = vec![
+        value("exposure.nodePort", Some("32222"), None),
+        value("scheduler.replicas", Some("3"), Some("1")),
+        value("registryCredentials", None, None),
+    ];
+    ValuesForgotten { values, found: Vec::new() }
 }
 
 /// What a control plane placed into a workload cluster.

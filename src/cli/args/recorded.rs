@@ -1,0 +1,29 @@
+//! The flags that decide what becomes of the values of the last install.
+
+use clap::Args;
+
+use crate::install::recorded_values::Recorded;
+
+/// What becomes of values that the last install was given and this one is not. Without either, an install refuses to reset
+/// them.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct RecordedArgs {
+    /// Take the values of the last install, below those that are given now
+    #[arg(long, help_heading = "Values")]
+    reuse_values: bool,
+
+    /// Reset the values of the last install that are not given now to the defaults of the chart
+    #[arg(long, help_heading = "Values", conflicts_with = "reuse_values")]
+    reset_values: bool,
+}
+
+impl RecordedArgs {
+    /// What the flags say.
+    pub(crate) const fn choice(self) -> Recorded {
+        match (self.reuse_values, self.reset_values) {
+            (true, _) => Recorded::Reuse,
+            (_, true) => Recorded::Reset,
+            _ => Recorded::Refuse,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `get values`: what an installation was given, or all that it was made with.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::api::text::visible;
+use crate::chart::versions::select::{Request, select};
+use crate::chart::{self, Kind, ValuesTree};
+use crate::cli::args::chart_choice::schema;
+use crate::cli::args::global::Global;
+use crate::cli::args::installation::{Installation, InstallationArgs};
+use crate::cli::args::package::wrong_values;
+use crate::cli::connect;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::format::Format;
+use crate::cli::output::terminal::Ui;
+use crate::install::recorded_values::RecordedRelease;
+use crate::install::release_spec::load_chart;
+use crate::{control_plane, workload_cluster};
+
+pub(super) const EXAMPLES: &str = "Secret values are left out; with `--all` they are masked.
+
+Examples:
+  fleetctl get values demo > demo.yaml
+  fleetctl get values demo --all
+  fleetctl get values west --context west -o json";
+
+/// Print the values that a control plane or an agent was installed with
+#[derive(Debug, Args)]
+pub(crate) struct GetValuesArgs {
+    #[command(flatten)]
+    installation: InstallationArgs,
+
+    /// Print the defaults of the chart too
+    #[arg(long)]
+    all: bool,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
+    output: Format,
+}
+
+pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Result<Exit, CliError> {
+    let client = connect::connect(global).await?.client;
+    let Installation { kind, owner, state } = args.installation.find(global, &client).await?;
+    let unknown = |why: &str| unknown(&owner.name, why);
+    let Some(record) = &state.record else { return Err(unknown("its install has not ended yet")) };
+    let values = if args.all {
+        let secrets: &[_] = match kind {
+            Kind::ControlPlane => &control_plane::charts::SECRET_VALUES,
+            Kind::Agent => &workload_cluster::charts::SECRET_VALUES,
+        };
+        let release = RecordedRelease::of(record, &client, secrets).await;
+        let release = release.map_err(|error| connect::request_failed("cannot read the secret values", &error))?;
+        if release.values.is_none() {
+            return Err(unknown("its record does not keep them"));
+        }
+        merged(kind, &release).map_err(|why| unknown(&visible(&why)))??.to_masked_json()
+    } else {
+        record.release.values.clone().ok_or_else(|| unknown("its record does not keep them"))?
+    };
+    // As nothing rather than as an empty mapping, `fleetctl get values demo > demo.yaml` is a file of values, too.
+    let values = if values == json!({}) && args.output == Format::Yaml { Value::Null } else { values };
+    ui.out(&if values.is_null() { "# the defaults of the chart\n{}\n".to_owned() } else { args.output.of(&values) })?;
+    Ok(Exit::Ok)
+}
+
+/// The error of an installation whose values cannot be told.
+pub(crate) fn unknown(name: &str, why: &str) -> CliError {
+    CliError::new(Exit::Failed, "ValuesNotRecorded", format!("the values of {name} are not known: {why}"))
+        .hint("an install with all values and `--reset-values` records them")
+}
+
+/// The recorded values over the defaults of the recorded version.
+fn merged(kind: Kind, release: &RecordedRelease) -> Result<Result<ValuesTree, CliError>, String> {
+    let request = Request { version: Some(&release.version), ..Request::default() };
+    let selection = select(chart::versions(), request).map_err(|error| error.to_string())?;
+    let chart = load_chart(kind, &selection).map_err(|error| error.to_string())?;
+    let values = chart.values_of(&selection.version).any_image().recorded(&release.values_for(&chart));
+    Ok(values.build_checked(schema(kind)).map_err(|problems| wrong_values(&problems)))
+}

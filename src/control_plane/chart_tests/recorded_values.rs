@@ -1,0 +1,180 @@
+//! What an install of a control plane remembers of the values of the one before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use crate::chart::versions::select::{Request, select};
+use crate::chart::{Chart, Kind, SetKind, ValuesBuilder, versions};
+use crate::control_plane::charts::SECRET_VALUES;
+use crate::control_plane::values::ControlPlaneValues;
+use crate::install::recorded_values::{RecordedRelease, ValuesForgotten, next_version};
+use crate::install::release_spec::{Package, load_chart};
+use crate::inventory::{Item, Origin, Phase, Policy, Record, Release};
+use crate::k8s::ObjectRef;
+
+fn package(version: &str, lay: impl FnOnce(ValuesBuilder, &Chart) -> ValuesBuilder) -> Package {
+    let selection = select(versions(), Request { version: Some(version), ..Request::default() }).unwrap();
+    let chart = load_chart(Kind::ControlPlane, &selection).unwrap();
+    let values = lay(chart.values_of(&selection.version), &chart);
+    let tree = values.build(ControlPlaneValues::schema).unwrap_or_else(|problems| panic!("{problems}"));
+    Package::new("demo", "fleet".parse().unwrap(), &selection, chart, tree)
+}
+
+fn given(version: &str, sets: &[&str]) -> Package {
+    package(version, |values, _| sets.iter().fold(values, |values, set| values.set(SetKind::Value, set)))
+}
+
+fn recorded(package: &Package, secrets: Value) -> RecordedRelease {
+    let release = package.release(BTreeMap::new());
+    RecordedRelease { version: release.version, phase: Phase::Installed, values: release.values, secrets }
+}
+
+/// What an install of `now` would reset of what `before` was installed with.
+fn forgotten(before: &Package, secrets: Value, now: &Package) -> Vec<String> {
+    let release = before.release(BTreeMap::new());
+    let found = ValuesForgotten::compare(now, &release, &recorded(before, secrets));
+    found.map(|found| found.clauses()).unwrap_or_default()
+}
+
+const GIVEN: [&str; 12] = [
+    "exposure.type=NodePort",
+    "exposure.nodePort=32222",
+    "exposure.extraSANs={a.example,b.example}",
+    "exposure.host=192.0.2.10",
+    "etcd.storage.size=20Gi",
+    "scheduler.registration=Manual",
+    "scheduler.initTokenTTL=10d",
+    "networkPolicy.enabled=false",
+    "apiserver.extraArgs={--v=4}",
+    "namespace.podSecurity=baseline",
+    "nodeSelector.disk=fast",
+    "imageRegistry=registry.example.com",
+];
+
+#[test]
+fn twelve_values_are_all_remembered_through_every_line() {
+    let before = given("v0.6.1", &GIVEN);
+    let mut release = recorded(&before, json!({}));
+    for _ in 0..5 {
+        let next = next_version(versions(), &release.version).unwrap();
+        let upgraded = package(&next, |values, chart| values.recorded(&release.values_for(chart)));
+        assert_eq!(forgotten(&before, json!({}), &upgraded), Vec::<String>::new(), "{next}");
+        assert_eq!(upgraded.given(), before.given(), "{next}");
+        assert_eq!(forgotten(&before, json!({}), &given(&next, &[])).len(), GIVEN.len(), "{next}");
+        release = recorded(&upgraded, json!({}));
+    }
+    assert_eq!(next_version(versions(), &release.version).as_deref(), Some(&*release.version), "the newest stays");
+}
+
+#[test]
+fn a_value_is_forgotten_only_where_it_would_change_without_a_word() {
+    let before = given("v0.8.0", &["scheduler.replicas=2", "etcd.replicas=1", "exposure.nodePort=32222"]);
+    let forgets = |sets: &[&str]| forgotten(&before, json!({}), &given("v0.8.0", sets));
+    assert_eq!(
+        forgets(&[]),
+        ["exposure.nodePort: 32222, would become unset", "scheduler.replicas: 2, would become 1"],
+        "one that equals the default is not named"
+    );
+    assert_eq!(forgets(&["scheduler.replicas=3", "exposure.nodePort=null"]), Vec::<String>::new(), "said otherwise");
+    assert_eq!(forgets(&["exposure.nodePort=32222"]), ["scheduler.replicas: 2, would become 1"]);
+}
+
+#[test]
+fn a_null_takes_back_what_was_recorded_and_brings_the_default() {
+    let before = given("v0.8.0", &["nodeSelector.disk=fast", "scheduler.replicas=2", "exposure.host=192.0.2.1"]);
+    let release = recorded(&before, json!({}));
+    let sets = ["nodeSelector=null", "scheduler.replicas=null", "exposure.host=null"];
+    let again = package("v0.8.0", |values, chart| {
+        let values = values.recorded(&release.values_for(chart));
+        sets.iter().fold(values, |values, set| values.set(SetKind::Value, set))
+    });
+    assert_eq!(again.tree().to_json(), given("v0.8.0", &[]).tree().to_json());
+    assert_eq!(forgotten(&before, json!({}), &again), Vec::<String>::new(), "that was said");
+}
+
+#[test]
+fn the_tag_that_chose_a_version_does_not_choose_the_next_one() {
+    let before = given("v0.6.1", &["scheduler.image.tag=v0.6.1"]);
+    assert_eq!(forgotten(&before, json!({}), &given("v0.7.1", &[])), Vec::<String>::new());
+    let release = recorded(&before, json!({}));
+    let upgraded = package("v0.7.1", |values, chart| values.recorded(&release.values_for(chart)));
+    assert_eq!(upgraded.tree().to_json()["scheduler"]["image"]["tag"], "v0.7.1");
+    // Another one is the user's own.
+    let before = given("v0.6.1", &["scheduler.image.tag=v0.6.2"]);
+    assert_eq!(forgotten(&before, json!({}), &given("v0.7.1", &[])).len(), 1);
+}
+
+#[test]
+fn a_secret_is_recorded_nowhere_and_forgotten_like_any_other_value() {
+    let canary = r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5OmNhbmFyeQ=="}}}"#;
+    let set = |values: ValuesBuilder, _: &Chart| values.flag("--x", "registryCredentials", canary);
+    let before = package("v0.6.1", set);
+    let release = before.release(BTreeMap::new());
+    assert!(!serde_json::to_string(&release).unwrap().contains("Y2FuYXJ5"), "{release:?}");
+    let secrets = json!({"registryCredentials": canary});
+    let found = forgotten(&before, secrets.clone(), &given("v0.6.1", &[]));
+    assert_eq!(found, ["registryCredentials: (a secret), would become unset"]);
+    let kept = recorded(&before, secrets.clone());
+    assert!(!format!("{kept:?}").contains("Y2FuYXJ5"));
+    let again = package("v0.6.1", |values, chart| values.recorded(&kept.values_for(chart)));
+    assert_eq!(forgotten(&before, secrets, &again), Vec::<String>::new());
+    assert_eq!(again.tree().to_json()["registryCredentials"], canary);
+}
+
+#[test]
+fn a_record_without_values_is_compared_by_their_digest() {
+    let before = given("v0.6.1", &["priorityClassName=high"]);
+    let release = Release {
+        values: None,
+        facts: [("etcdMembers".to_owned(), "1".to_owned())].into(),
+        ..before.release(BTreeMap::new())
+    };
+    let kept = RecordedRelease { values: None, ..recorded(&before, json!({})) };
+    assert_eq!(ValuesForgotten::compare(&before, &release, &kept), None);
+    let refused = ValuesForgotten::compare(&given("v0.6.1", &[]), &release, &kept).unwrap();
+    assert_eq!(refused.clauses(), ["etcdMembers is 1"]);
+}
+
+#[test]
+fn the_name_is_no_value() {
+    let before = given("v0.6.1", &["name=demo"]);
+    assert_eq!(before.given(), json!({}));
+}
+
+#[tokio::test]
+async fn only_secrets_of_the_inventory_are_read() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let serve = move |_: http::Request<Body>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        let body = Body::from(missing.to_string().into_bytes());
+        async { http::Response::builder().status(404).body(body) }
+    };
+    let client = Client::new(tower::service_fn(serve), "fleet");
+    let before = given("v0.6.1", &[]);
+    let owner = before.owner();
+    let mut record = Record::new(&owner, "u".into(), before.release(BTreeMap::new()));
+    RecordedRelease::of(&record, &client, &SECRET_VALUES).await.unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    record.inventory.push(Item {
+        object: ObjectRef {
+            group: String::new(),
+            kind: "Secret".into(),
+            namespace: Some("fleet".into()),
+            name: "fleet-registry".into(),
+        },
+        uid: "u".into(),
+        origin: Origin::Created,
+        policy: Policy::Delete,
+        digest: String::new(),
+        fields: 0,
+    });
+    RecordedRelease::of(&record, &client, &SECRET_VALUES).await.unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}

@@ -1,0 +1,250 @@
+//! The values that an installation was made with, as its record keeps them: what the next run goes on with, and what it
+//! would reset without a word.
+
+use std::fmt;
+
+use kube::Client;
+use serde_json::Value;
+
+use super::release_spec::{Package, remove_at};
+use super::renderable::{SecretEntry, secret_values};
+use crate::api::labels::LABEL_INSTANCE;
+use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
+use crate::api::version::ServiceVersion;
+use crate::apply::{self, Engine};
+use crate::chart::{self, Chart, Versions};
+use crate::inventory::{Owner, Phase, Record, Release, State};
+use crate::k8s::merge;
+
+/// What a run does with recorded values that it is not given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recorded {
+    /// It refuses to reset them.
+    #[default]
+    Refuse,
+    /// It takes them, below those that it is given.
+    Reuse,
+    /// It resets them to the chart's defaults.
+    Reset,
+}
+
+/// Why a recorded release cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The record.
+    #[error("the record cannot be read")]
+    Record(#[from] apply::Error),
+    /// A Secret that holds a value.
+    #[error("a Secret that holds a value cannot be read")]
+    Secret(#[from] kube::Error),
+}
+
+/// A recorded release with all its values, the secret ones included.
+#[derive(Clone)]
+pub struct RecordedRelease {
+    /// The service version, as recorded.
+    pub version: String,
+    /// Installed, or removed with something kept.
+    pub phase: Phase,
+    /// What the user gave: an RFC 7396 patch of the chart's values. None where the record does not keep them.
+    pub values: Option<Value>,
+    /// Those of them that are read back from Secrets.
+    pub secrets: Value,
+}
+
+impl fmt::Debug for RecordedRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordedRelease")
+            .field("version", &self.version)
+            .field("phase", &self.phase)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RecordedRelease {
+    /// Reads the record of an installation; none where nothing is installed or kept.
+    ///
+    /// # Errors
+    /// [`ReadError`]: an API that does not answer or refuses, or a record that cannot be read.
+    pub async fn read(client: &Client, owner: Owner, secrets: &[SecretEntry]) -> Result<Option<Self>, ReadError> {
+        let state = Engine::reader(client.clone(), owner).state().await?;
+        match &state.record {
+            Some(record) => Ok(Some(Self::of(record, client, secrets).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads the secret values of a record from the Secrets in its inventory.
+    ///
+    /// # Errors
+    /// An API that does not answer or refuses.
+    pub async fn of(record: &Record, client: &Client, secrets: &[SecretEntry]) -> Result<Self, kube::Error> {
+        let recorded = |entry: &&SecretEntry| {
+            let inventory = &record.inventory;
+            inventory.iter().any(|item| item.object.is("", "Secret") && item.object.name == entry.secret)
+        };
+        let entries: Vec<SecretEntry> = secrets.iter().filter(recorded).copied().collect();
+        let owner = &record.owner;
+        let secrets = secret_values(client, &owner.namespace, (LABEL_INSTANCE, &owner.name), &entries).await?;
+        let Release { version, values, .. } = &record.release;
+        Ok(Self { version: version.clone(), phase: record.phase, values: values.clone(), secrets })
+    }
+
+    /// The values for a chart, whose own images are not those of the recorded version: what had chosen that version, such as
+    /// `--image-tag`, does not choose the next one.
+    pub fn values_for(&self, chart: &Chart) -> Value {
+        let mut values = self.values.clone().unwrap_or_default();
+        forget_version(&mut values, chart, &self.version);
+        merge(&mut values, &self.secrets);
+        values
+    }
+}
+
+/// The default version of the line that follows that of a recorded one; of the newest line, the recorded version itself
+/// or its default, whichever is newer. None where this program does not know the line.
+pub fn next_version(table: &Versions, recorded: &str) -> Option<String> {
+    let recorded: ServiceVersion = recorded.parse().ok()?;
+    // The table has the newest line first.
+    let place = table.rows().iter().position(|row| row.version == recorded.line())?;
+    let newest = &table.rows()[place.saturating_sub(1)].default;
+    Some(if place == 0 && recorded > *newest { recorded.to_string() } else { newest.to_string() })
+}
+
+/// Recorded values that an install would reset to the defaults of the chart. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.headline())]
+pub struct ValuesForgotten {
+    /// Each of them; none where the record does not keep values.
+    pub values: Vec<Forgotten>,
+    /// What is known of the installation where its record does not keep values, one clause each.
+    pub found: Vec<String>,
+}
+
+/// A recorded value that is not given again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Its path: `exposure.nodePort`.
+    pub path: String,
+    /// The recorded value as JSON; none of a secret.
+    pub recorded: Option<String>,
+    /// What it would become, as JSON; none where it would not be there.
+    pub now: Option<String>,
+}
+
+impl fmt::Display for Forgotten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let recorded = self.recorded.as_deref().unwrap_or("(a secret)");
+        write!(f, "{}: {recorded}, would become {}", self.path, self.now.as_deref().unwrap_or("unset"))
+    }
+}
+
+impl ValuesForgotten {
+    fn headline(&self) -> String {
+        match self.values.len() {
+            0 => "it was installed with values that its record does not keep, and other ones are given now".to_owned(),
+            1 => "a value that it was installed with is not given now, and would be reset".to_owned(),
+            n => format!("{n} values that it was installed with are not given now, and would be reset"),
+        }
+    }
+
+    /// What would be reset, or what is known of the installation, one clause each.
+    pub fn clauses(&self) -> Vec<String> {
+        if self.values.is_empty() { self.found.clone() } else { self.values.iter().map(ToString::to_string).collect() }
+    }
+
+    /// The ways on: to keep the values, to give them again, or to reset them.
+    pub fn remedy(&self, what: Subject) -> Remedy {
+        if self.values.is_empty() {
+            return Remedy::new("compare what would change: ")
+                .command(Command::here(Action::Diff(Some(what))).with(Flag::ResetValues))
+                .text(", with the values that it shall have; then install with the same flags");
+        }
+        Remedy::default()
+            .flag(Flag::ReuseValues)
+            .text(" keeps them, ")
+            .flag(Flag::ResetValues)
+            .text(" resets them; ")
+            .command(Command::here(Action::Upgrade(what)))
+            .text(" always keeps them")
+    }
+
+    /// What an install of `package` would reset of what is installed; none where nothing is.
+    ///
+    /// # Errors
+    /// An API that does not answer or refuses, where a secret value has to be read.
+    pub async fn by(
+        package: &Package,
+        state: &State,
+        client: &Client,
+        secrets: &[SecretEntry],
+    ) -> Result<Option<Self>, kube::Error> {
+        let Some(record) = state.record.as_ref().filter(|record| record.phase == Phase::Installed) else {
+            return Ok(None);
+        };
+        let ungiven = |entry: &&SecretEntry| {
+            let path: Vec<String> = entry.value.split('/').skip(1).map(str::to_owned).collect();
+            !package.tree().is_given(&path)
+        };
+        let secrets: Vec<SecretEntry> = secrets.iter().filter(ungiven).copied().collect();
+        let recorded = RecordedRelease::of(record, client, &secrets).await?;
+        Ok(Self::compare(package, &record.release, &recorded))
+    }
+
+    pub(crate) fn compare(package: &Package, release: &Release, recorded: &RecordedRelease) -> Option<Self> {
+        let tree = package.tree();
+        if recorded.values.is_none() {
+            let found = release.facts.iter().map(|(fact, value)| format!("{fact} is {value}")).collect();
+            return (release.values_digest != tree.digest()).then_some(Self { values: Vec::new(), found });
+        }
+        let now = tree.to_json();
+        let mut values = Vec::new();
+        for (path, value) in leaves(&recorded.values_for(package.chart())) {
+            let becomes = path.iter().try_fold(&now, |now, key| now.get(key)).unwrap_or(&Value::Null);
+            if tree.is_given(&path) || *becomes == value {
+                continue;
+            }
+            let secret = path.iter().try_fold(&recorded.secrets, |secrets, key| secrets.get(key)).is_some();
+            let shown = |value: &Value| (!value.is_null()).then(|| value.to_string());
+            values.push(Forgotten {
+                path: chart::show_path(&path),
+                recorded: (!secret).then(|| shown(&value).unwrap_or_else(|| "unset".to_owned())),
+                now: shown(becomes),
+            });
+        }
+        (!values.is_empty()).then_some(Self { values, found: Vec::new() })
+    }
+}
+
+/// Removes the tags that only say which version was chosen.
+fn forget_version(values: &mut Value, chart: &Chart, recorded: &str) {
+    let Some(row) = chart.row() else { return };
+    let Ok(version) = recorded.parse::<ServiceVersion>() else { return };
+    for (name, path) in chart.image_paths() {
+        if !row.image_tag(&name, &version).is_some_and(|(_, is_own)| is_own) {
+            continue;
+        }
+        let path: Vec<String> = path.split('.').chain(["tag"]).map(str::to_owned).collect();
+        let tag = path.iter().try_fold(&*values, |values, key| values.get(key)).and_then(Value::as_str);
+        if tag.is_some_and(|tag| tag.parse::<ServiceVersion>().is_ok_and(|tag| tag == version)) {
+            remove_at(values, &path);
+        }
+    }
+}
+
+/// The leaves of a tree of mappings with their paths; an empty mapping says nothing.
+fn leaves(value: &Value) -> Vec<(Vec<String>, Value)> {
+    fn walk(value: &Value, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, Value)>) {
+        let Value::Object(map) = value else {
+            found.push((path.clone(), value.clone()));
+            return;
+        };
+        for (key, below) in map {
+            path.push(key.clone());
+            walk(below, path, found);
+            path.pop();
+        }
+    }
+    let mut found = Vec::new();
+    walk(value, &mut Vec::new(), &mut found);
+    found
+}
