@@ -27,6 +27,7 @@ pub mod pod_values;
 pub mod policy;
 pub mod probe;
 pub mod protocol;
+pub mod proxy;
 pub mod quantity;
 pub mod rbac;
 pub mod registration;
