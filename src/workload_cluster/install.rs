@@ -95,6 +95,9 @@ pub async fn compare(
     Ok(Comparison::new(prepared.whole, differences, Vec::new()))
 }
 
+/// The part of the time that is left in which the control plane has to give the init Secret.
+const HUB_SHARE: f32 = 0.9;
+
 struct Installer<'a> {
     plan: &'a Plan,
     client: &'a Client,
@@ -257,7 +260,11 @@ impl Installer<'_> {
             let secret = here.filter(|_| ours).map(|secret| self.copy(&secret));
             return Ok(Source { facts, secret, hub });
         };
-        let there = hub.init_secret().await.map_err(|source| InstallError::Hub { name: hub.name.clone(), source })?;
+        // Less than is left, so that it is the one that is silent that is blamed.
+        let waited = self.session.left().mul_f32(HUB_SHARE);
+        let there = tokio::time::timeout(waited, hub.init_secret()).await;
+        let there = there.map_err(|_| InstallError::HubSilent { name: hub.name.clone(), waited })?;
+        let there = there.map_err(|source| InstallError::Hub { name: hub.name.clone(), source })?;
         let there = there.ok_or_else(|| InstallError::NoInitSecret(hub.name.clone()))?;
         let (facts, secret) = match here.filter(|_| !ours) {
             None => (InitFacts::of(Some(&there)).await, Some(self.copy(&there))),
