@@ -23,6 +23,7 @@ pub mod lifetime;
 pub mod names;
 pub mod partial_list;
 pub mod placeable;
+pub mod pod_scheduling;
 pub mod pod_values;
 pub mod policy;
 pub mod probe;

@@ -71,6 +71,7 @@
 //! | [`versions::select`] | `--version`, `--image-tag`, `auto`; how far apart agent and control plane may be |
 //! | [`inspect::explain`] | where a field of an object comes from: template, values, what they overrode |
 //! | [`inspect::show`], [`inspect::readme`] | values as commented YAML, the images of all pods; the documentation of a chart |
+//! | [`patch`] | patches of rendered objects |
 //! | [`inspect::lint`] | what can be known about rendered objects without a cluster |
 //! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
 //! | [`Files`], [`presets`], [`values_file`] | what is embedded |
@@ -89,6 +90,7 @@ mod files;
 pub mod inspect;
 mod load;
 pub mod output;
+pub mod patch;
 pub mod render;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -104,4 +106,4 @@ pub use values::{SetKind, ValuesBuilder, ValuesTree, is_tag, read_file};
 pub use versions::{Image, Row, Versions, versions};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
