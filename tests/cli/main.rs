@@ -14,6 +14,7 @@ mod exit_codes;
 mod explain;
 mod fuzz;
 mod get;
+mod helm;
 mod help;
 mod hostile;
 mod install;
