@@ -323,7 +323,7 @@ pub fn explain(
     let (id, path_text) = field.split_once('#').ok_or_else(syntax)?;
     let path = parse_path(path_text).filter(|_| id.contains('/')).ok_or_else(syntax)?;
     let renderer = chart.renderer()?;
-    let traces = renderer.trace(input)?;
+    let traces = renderer.trace(input, None)?;
     let Some(trace) = find(&traces, id) else {
         let known: Vec<String> = traces.iter().map(|trace| trace.object.id()).collect();
         return Err(ExplainError::NoObject { asked: id.to_owned(), known: known.join(", ") });
@@ -373,7 +373,7 @@ pub fn explain(
         .collect();
     for change in changes(input, values, decided_by) {
         // A change that a template does not understand says nothing.
-        let Ok(changed) = renderer.trace(&change.changed) else { continue };
+        let Ok(changed) = renderer.trace(&change.changed, Some(&trace.file)) else { continue };
         let changed = find(&changed, id);
         for (leaf, explained) in asked.iter().zip(&mut explained) {
             let now = changed.and_then(|trace| trace.leaves.iter().find(|now| now.path == leaf.path));
