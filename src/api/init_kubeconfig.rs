@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use serde::Deserialize;
 
 use super::labels::INIT_SECRET_KEY;
-use super::{digest, kubeconfig_check};
+use super::{digest, kubeconfig_check, proxy};
 
 /// Where the control plane is, and the token to ask it for a certificate with. `Debug` shows neither token nor CA.
 #[derive(Clone, PartialEq, Eq)]
@@ -123,11 +123,17 @@ impl Init {
         digest::short(&[self.hub().as_bytes(), self.token.as_bytes()].concat())
     }
 
+    /// The proxy of the environment that its server is reached through.
+    pub fn proxy(&self) -> Option<http::Uri> {
+        proxy::of_environment(&self.server.parse().ok()?)
+    }
+
     fn config(&self) -> Result<Config, kube::Error> {
         let url = kubeconfig_check::server_url(&self.server, None);
         let url = url.map_err(|problem| kube::Error::Service(format!("its server {problem}").into()))?;
         let url = url.parse().map_err(|e: http::uri::InvalidUri| kube::Error::Service(Box::new(e)))?;
         let mut config = Config::new(url);
+        config.proxy_url = self.proxy();
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(5));
         let certificates = x509_parser::pem::Pem::iter_from_buffer(&self.ca).flatten();

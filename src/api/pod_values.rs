@@ -78,6 +78,115 @@ pub enum TaintEffect {
     NoExecute,
 }
 
+/// A variable of a container's environment, as in a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EnvVar {
+    /// Its name.
+    #[schemars(regex(pattern = r"^[-._A-Za-z][-._A-Za-z0-9]*$"))]
+    pub name: String,
+    /// Its value, in which Kubernetes puts other variables in for `$(NAME)`. What is secret belongs into a Secret:
+    /// `valueFrom.secretKeyRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Where its value comes from, instead of `value`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_from: Option<EnvSource>,
+}
+
+/// Where the value of a variable comes from: one of these.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EnvSource {
+    /// A key of a ConfigMap of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<KeyRef>,
+    /// A key of a Secret of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_key_ref: Option<KeyRef>,
+    /// A field of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field_ref: Option<FieldRef>,
+    /// A resource of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_field_ref: Option<ResourceFieldRef>,
+}
+
+/// A key of a ConfigMap or Secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KeyRef {
+    /// The object's name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The key in its data.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+    /// Whether the pod starts without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// A field of the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FieldRef {
+    /// Such as `status.hostIP` or `metadata.labels['zone']`.
+    #[schemars(length(min = 1))]
+    pub field_path: String,
+}
+
+/// A resource of the container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResourceFieldRef {
+    /// Such as `limits.memory`.
+    #[schemars(length(min = 1))]
+    pub resource: String,
+    /// The unit in which it is given, such as `1Mi`; 1 if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divisor: Option<Quantity>,
+}
+
+/// The ServiceAccount of the pods.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServiceAccountValues {
+    /// Its annotations, by which clouds give workloads an identity.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// An HTTP proxy of a company, and what is reached without it.
+///
+/// Variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` are made of it. Names of Services and the API server of the pod's
+/// own cluster are always in `NO_PROXY`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProxyValues {
+    /// Proxy for http, such as `http://proxy.example.com:3128`.
+    #[serde(default)]
+    #[schemars(length(max = 253))]
+    pub http: Option<String>,
+    /// Proxy for https, which everything here goes by.
+    #[serde(default)]
+    #[schemars(length(max = 253))]
+    pub https: Option<String>,
+    /// What is reached without it: hosts, domains as `.example.com`, addresses and ranges in CIDR form.
+    pub no_proxy: Vec<NoProxy>,
+    /// Ranges of the addresses of pods, Services and nodes, which are reached without it, too.
+    pub cluster_ranges: Vec<NoProxy>,
+}
+
+/// Something that is reached without a proxy: a host, a domain as `.example.com`, an address or a range in CIDR form.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct NoProxy(
+    #[schemars(regex(
+        pattern = r"^(\.?[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?|[0-9A-Fa-f:]+|[0-9A-Fa-f.:]+/[0-9]{1,3})$"
+    ))]
+    pub String,
+);
+
 /// Network policies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -114,6 +114,8 @@ pub enum Flag {
     LockWait(&'static str),
     /// The namespace of the components.
     Namespace(Option<String>),
+    /// Names a file of patches.
+    Patch,
     /// Resets recorded values that are not given.
     ResetValues,
     /// Takes recorded values below those that are given.

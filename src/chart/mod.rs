@@ -71,6 +71,7 @@
 //! | [`versions::select`] | `--version`, `--image-tag`, `auto`; how far apart agent and control plane may be |
 //! | [`inspect::explain`] | where a field of an object comes from: template, values, what they overrode |
 //! | [`inspect::show`], [`inspect::readme`] | values as commented YAML, the images of all pods; the documentation of a chart |
+//! | [`patch`] | patches of rendered objects |
 //! | [`inspect::lint`] | what can be known about rendered objects without a cluster |
 //! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
 //! | [`Files`], [`presets`], [`values_file`] | what is embedded |
@@ -89,6 +90,7 @@ mod files;
 pub mod inspect;
 mod load;
 pub mod output;
+pub mod patch;
 pub mod render;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -106,4 +108,4 @@ pub use versions::{Image, Row, Versions, versions};
 pub(crate) use yaml::node::show_path;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

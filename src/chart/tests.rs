@@ -11,7 +11,7 @@ use crate::api::version::ServiceLine;
 
 mod embedded;
 mod explain;
-mod hostile;
+pub(crate) mod hostile;
 mod layout;
 mod mistakes;
 mod properties;

@@ -8,6 +8,7 @@ use super::args::chart_choice;
 use super::args::package::wrong_name;
 use super::output::error::CliError;
 use crate::api::names::{ClusterName, ControlPlaneName, NamespaceName};
+use crate::chart::patch::Patches;
 use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostic, Diagnostics, Kind, Rendered, ValuesBuilder, ValuesTree};
 use crate::control_plane::exposure::{self, Endpoint, unknown};
@@ -47,11 +48,12 @@ impl From<CliError> for NoPreview {
     }
 }
 
-/// Checks the values that `add` lays over the chart's, and renders.
+/// Checks the values that `add` lays over the chart's, renders, and applies the patches.
 pub(super) fn preview(
     kind: Kind,
     selection: &Selection<'_>,
     namespace: &NamespaceName,
+    patches: &Patches,
     add: impl FnOnce(ValuesBuilder) -> Result<ValuesBuilder, CliError>,
 ) -> Result<Preview, NoPreview> {
     let chart = chart_choice::load(kind, selection)?;
@@ -60,12 +62,14 @@ pub(super) fn preview(
         Kind::ControlPlane => {
             let name: ControlPlaneName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;
             let plan = control_plane::plan::Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
+            let plan = plan.with_patches(patches.clone());
             let rendered = plan.render(&endpoint(&plan.values.exposure), &pki::placeholders())?;
             (rendered, plan.package.value_warnings().to_vec())
         }
         Kind::Agent => {
             let name: ClusterName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;
             let plan = workload_cluster::plan::Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
+            let plan = plan.with_patches(patches.clone());
             (plan.render()?, plan.package.value_warnings().to_vec())
         }
     };

@@ -15,7 +15,9 @@ use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::pod_values::SecretValue;
 use crate::api::text::visible;
 use crate::apply::{Charts, Renderable, Rendering};
+use crate::chart::patch::Patches;
 use crate::chart::{self, Row};
+use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec::{self, planned};
 use crate::install::renderable::{SecretEntry, objects_of, secret_values};
 use crate::inventory::Release;
@@ -32,6 +34,7 @@ pub struct ControlPlaneCharts {
     name: ControlPlaneName,
     namespace: NamespaceName,
     client: Client,
+    patches: Patches,
     renderable: OnceLock<Renderable>,
 }
 
@@ -41,12 +44,19 @@ impl fmt::Debug for ControlPlaneCharts {
     }
 }
 
-/// The charts for the control plane of this name; keys and secret values are read with `client`.
-pub fn charts(name: &ControlPlaneName, namespace: &NamespaceName, client: &Client) -> Arc<dyn Charts> {
+/// The charts for the control plane of this name; keys and secret values are read with `client`. Patches are
+/// recorded by their digest alone, so a release that was patched is rendered again only with the same `patches`.
+pub fn charts(
+    name: &ControlPlaneName,
+    namespace: &NamespaceName,
+    client: &Client,
+    patches: &Patches,
+) -> Arc<dyn Charts> {
     Arc::new(ControlPlaneCharts {
         name: name.clone(),
         namespace: namespace.clone(),
         client: client.clone(),
+        patches: patches.clone(),
         renderable: OnceLock::new(),
     })
 }
@@ -66,6 +76,7 @@ impl Charts for ControlPlaneCharts {
                 release_spec::recorded(chart::Kind::ControlPlane, release, secrets, |selection, chart, values| {
                     Plan::new(name, namespace, selection, chart, values)
                 })?;
+            let plan = plan.with_patches(self.patches.of_record(release.facts.get(PATCHES))?);
             let found = find_keys::from_cluster(&self.client, self.namespace.as_str(), self.name.as_str()).await;
             let found = found.map_err(|error| format!("its keys cannot be read: {error}"))?;
             // What is not there makes another object than was applied, which its digest tells.
@@ -178,7 +189,7 @@ mod tests {
                 let release: Release = serde_json::from_str(&record).unwrap();
                 let objects: Vec<Value> = rendered.into_iter().map(|object| object.json).collect();
                 let secrets = objects.iter().filter(|object| object["kind"] == "Secret").cloned().collect();
-                let charts = charts(&plan.name, &plan.package.namespace, &cluster(secrets));
+                let charts = charts(&plan.name, &plan.package.namespace, &cluster(secrets), &Patches::default());
                 let again = charts.recorded(&release).await.unwrap_or_else(|why| panic!("{version}: {why}"));
                 let again = restored(again.into_iter().map(|planned| planned.object));
                 assert_eq!(again, restored(objects), "{version} {values:.20} {sets:?}");
@@ -188,9 +199,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_patched_release_is_rendered_again_only_with_the_same_patches_and_never_out_of_its_record() {
+        let read = |replicas: u8| {
+            let text = format!("kind: Deployment\nmetadata: {{name: apiserver}}\nspec: {{replicas: {replicas}}}\n");
+            Patches::read([("patch.yaml".to_owned(), Ok(text.into_bytes()))]).unwrap()
+        };
+        let plain = plan("v0.7.1", "", &[]).release(&unknown(ExposureType::NodePort));
+        let plan = plan("v0.7.1", "", &[]).with_patches(read(2));
+        let release = plan.release(&unknown(ExposureType::NodePort));
+        assert_ne!(release.values_digest, plain.values_digest);
+        let record = serde_json::to_string(&release).unwrap();
+        assert!(record.contains("patch.yaml sha256:") && !record.contains("\"replicas\":2"), "{record}");
+        let charts = |patches: &Patches| charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), patches);
+        let again = charts(&read(2)).recorded(&release).await.unwrap();
+        let apiserver = again.iter().find(|planned| {
+            planned.object["metadata"]["name"] == "apiserver" && planned.object["kind"] == "Deployment"
+        });
+        assert_eq!(apiserver.unwrap().object["spec"]["replicas"], 2);
+        for other in [Patches::default(), read(3)] {
+            let why = charts(&other).recorded(&release).await.unwrap_err();
+            assert!(why.contains("patch.yaml sha256:") && why.contains("not recorded"), "{why}");
+        }
+        let unpatched = charts(&read(2)).recorded(&plain).await.unwrap();
+        let apiserver = unpatched.iter().find(|planned| {
+            planned.object["metadata"]["name"] == "apiserver" && planned.object["kind"] == "Deployment"
+        });
+        assert_eq!(apiserver.unwrap().object["spec"]["replicas"], 1);
+    }
+
+    #[tokio::test]
     async fn a_release_that_is_not_known_or_not_of_its_chart_is_not_rendered() {
         let plan = plan("v0.7.1", "", &[]);
-        let charts = charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()));
+        let charts = charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), &Patches::default());
         let release = plan.release(&unknown(ExposureType::NodePort));
         assert!(charts.recorded(&release).await.is_ok());
         let values = json!({"apiserver": {"extraArgs": ["--v=4"], "command": "sh"}});

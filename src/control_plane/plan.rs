@@ -11,10 +11,13 @@ use super::{recorded_endpoint, validate};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::remedy::Remedy;
 use crate::apply::Charts;
-use crate::chart::inspect::explain::{ExplainError, Explanation};
+use crate::chart::inspect::explain::{DecidedBy, ExplainError, Explanation};
+use crate::chart::patch::Patches;
+use crate::chart::values::proxy_ports;
 use crate::chart::versions::select::Selection;
-use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
+use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder, output};
 use crate::check::hosting::{Wanted, needs};
+use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec::{Package, writes};
 use crate::install::validate_registry;
 use crate::inventory::{Release, State};
@@ -32,6 +35,9 @@ pub const OWNER_KIND: &str = "control-plane";
 /// The fact of a record that says how many members etcd has.
 pub(super) const MEMBERS: &str = "etcdMembers";
 
+/// The values that decide which ports are open to a proxy.
+const PROXY_DECIDED_BY: &[DecidedBy] = &[("proxyPorts", &["proxy.http", "proxy.https"])];
+
 /// What the names of etcd's claims begin with; the number of the member follows.
 pub(super) const ETCD_CLAIM: &str = "etcd-data-etcd-";
 
@@ -44,6 +50,8 @@ pub struct Plan {
     pub package: Package,
     /// The checked values.
     pub values: ControlPlaneValues,
+    /// What is laid over the rendered objects.
+    patches: Patches,
 }
 
 impl Plan {
@@ -64,7 +72,18 @@ impl Plan {
         tree.warn(validate_registry::check(values.registry_credentials.as_ref(), &tree));
         let values = values.completed();
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
-        Ok(Self { name, package, values })
+        Ok(Self { name, package, values, patches: Patches::default() })
+    }
+
+    /// Returns whether the rendered objects are patched.
+    pub fn is_patched(&self) -> bool {
+        !self.patches.is_empty()
+    }
+
+    /// The same with patches of the rendered objects.
+    #[must_use]
+    pub fn with_patches(self, patches: Patches) -> Self {
+        Self { patches, ..self }
     }
 
     /// Where a field of an object comes from: `deployment/fleet-scheduler#spec.replicas`.
@@ -77,15 +96,23 @@ impl Plan {
         keys: &pki::Files,
         field: &str,
     ) -> Result<Vec<Explanation>, ExplainError> {
-        self.package.explain(&self.values, facts(endpoint), keys, exposure::DECIDED_BY, field)
+        let decided_by = [exposure::DECIDED_BY, PROXY_DECIDED_BY].concat();
+        let explained = self.package.explain(&self.values, self.facts(endpoint), keys, &decided_by, field);
+        if self.patches.is_empty() {
+            return explained;
+        }
+        let rendered = self.package.render(&self.values, self.facts(endpoint), keys)?;
+        self.patches.explain(explained, &rendered.objects, field)
     }
 
-    /// Renders the chart. The same inputs give the same objects.
+    /// Renders the chart and applies the patches. The same inputs give the same objects.
     ///
     /// # Errors
-    /// Values that the templates cannot be rendered with, each at its place.
+    /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
     pub fn render(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        self.package.render(&self.values, facts(endpoint), keys)
+        let mut rendered = self.package.render(&self.values, self.facts(endpoint), keys)?;
+        self.patches.apply(&mut rendered.objects)?;
+        Ok(rendered)
     }
 
     /// The same objects, without those of the inside, as YAML documents; `adjust` may change each before it is written.
@@ -98,19 +125,31 @@ impl Plan {
         keys: &pki::Files,
         adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
-        self.package.manifests(&self.values, facts(endpoint), keys, adjust)
+        if self.patches.is_empty() {
+            return self.package.manifests(&self.values, self.facts(endpoint), keys, adjust);
+        }
+        let mut objects = self.render(endpoint, keys)?.objects;
+        objects.iter_mut().for_each(adjust);
+        Ok(objects.iter().map(|object| output::yaml_stream([&object.json])).collect())
+    }
+
+    /// What templates see as `facts`.
+    fn facts(&self, endpoint: &Endpoint) -> Value {
+        json!({"exposure": endpoint, "server": endpoint.url(), "proxyPorts": proxy_ports(&self.values.proxy)})
     }
 
     /// The charts as an engine sees them.
     pub(super) fn charts(&self, client: &Client) -> Arc<dyn Charts> {
-        super::charts::charts(&self.name, &self.package.namespace, client)
+        super::charts::charts(&self.name, &self.package.namespace, client, &self.patches)
     }
 
     /// What the record says about this install.
     pub fn release(&self, endpoint: &Endpoint) -> Release {
         let mut facts = recorded_endpoint::facts(endpoint);
         facts.insert(MEMBERS.to_owned(), self.values.etcd.replicas.to_string());
-        self.package.release(facts)
+        facts.extend(self.patches.summary().map(|summary| (PATCHES.to_owned(), summary)));
+        let release = self.package.release(facts);
+        Release { values_digest: self.patches.digest_with(&release.values_digest), ..release }
     }
 
     /// The server that agents start from, as the chart's configuration of `fleet-scheduler` has it.
@@ -141,9 +180,4 @@ impl Plan {
             architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
         }
     }
-}
-
-/// What templates see as `facts`.
-fn facts(endpoint: &Endpoint) -> Value {
-    json!({"exposure": endpoint, "server": endpoint.url()})
 }

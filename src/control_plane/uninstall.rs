@@ -11,6 +11,7 @@ use super::{find_keys, health, kubernetes_downgrade};
 use crate::api::names::ControlPlaneName;
 use crate::api::partial_list::Age;
 use crate::apply::{self, Engine, Removal, Removed};
+use crate::chart::patch::Patches;
 use crate::check::inside::{self, Member};
 use crate::install;
 use crate::install::progress::Progress;
@@ -71,7 +72,7 @@ pub type Target<'a> = install::installed::Target<'a, ControlPlaneName>;
 
 impl Target<'_> {
     pub(super) fn worker(&self, progress: &Arc<dyn Progress>) -> Engine {
-        let charts = super::charts::charts(self.name, self.namespace, self.client);
+        let charts = super::charts::charts(self.name, self.namespace, self.client, &Patches::default());
         self.engine(OWNER_KIND, charts, self.home.journal(self.name), progress)
     }
 

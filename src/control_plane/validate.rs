@@ -4,11 +4,19 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use super::values::{ControlPlaneValues, EtcdValues, ExposureValues, Lifetime, SMALLEST_QUOTA};
+use super::values::{ControlPlaneValues, EtcdValues, ExposureType, ExposureValues, Lifetime, SMALLEST_QUOTA};
 use crate::api::lifetime::{self, CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
+use crate::api::pod_values::Resources;
+use crate::chart::values::{PodFields, check_annotations, check_node_selector, check_pods, check_proxy};
 use crate::chart::{Diagnostic, Diagnostics, ValuesTree};
 use crate::install::validate_resources;
 use crate::pki::San;
+
+/// The variables that the chart gives to etcd.
+const ETCD_ENV: [&str; 5] = ["POD_NAME", "ETCDCTL_ENDPOINTS", "ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY"];
+
+/// The variables that the chart gives to the scheduler, with some values or others.
+const SCHEDULER_ENV: [&str; 3] = ["POD_NAME", "FLEET_CLOUD_ACCESS_KEY_FILE", "FLEET_CLOUD_PROJECT_ID"];
 
 /// Checks values that fit their schema; `tree` knows where each was given.
 ///
@@ -21,15 +29,40 @@ pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<()
     let scheduler = &values.scheduler;
     check.lifetime("initTokenTTL", &scheduler.init_token_ttl, TOKEN_AT_LEAST);
     check.lifetime("agentCertificateTTL", &scheduler.agent_certificate_ttl, CERTIFICATE_AT_LEAST);
-    for (component, resources) in [
-        ("etcd", &values.etcd.resources),
-        ("apiserver", &values.apiserver.resources),
-        ("controllerManager", &values.controller_manager.resources),
-        ("scheduler", &scheduler.resources),
-    ] {
+    for (component, resources, pods) in components(values) {
         check.found.extend(validate_resources::check(&[component], resources, tree));
+        check.found.extend(check_pods(&[component], pods, tree));
     }
+    check.found.extend(check_node_selector(&[], &values.node_selector, tree));
+    check.found.extend(check_annotations(&["exposure", "annotations"], &values.exposure.annotations, tree));
+    let account = &values.service_account.annotations;
+    check.found.extend(check_annotations(&["serviceAccount", "annotations"], account, tree));
+    check.found.extend(check_proxy(&values.proxy, tree));
     if check.found.is_empty() { Ok(()) } else { Err(Diagnostics(check.found)) }
+}
+
+/// Each component by its key, with what its containers ask for and what is given for its pods.
+fn components(values: &ControlPlaneValues) -> [(&'static str, &Resources, PodFields<'_>); 4] {
+    macro_rules! fields {
+        ($component:expr, $own_env:expr, $proxy:expr) => {
+            PodFields {
+                labels: &$component.pod_labels,
+                annotations: &$component.pod_annotations,
+                env: &$component.extra_env,
+                node_selector: &$component.node_selector,
+                spread: &$component.topology_spread_constraints,
+                own_env: $own_env,
+                proxy: $proxy,
+            }
+        };
+    }
+    let ControlPlaneValues { etcd, apiserver, controller_manager, scheduler, .. } = values;
+    [
+        ("etcd", &etcd.resources, fields!(etcd, &ETCD_ENV, None)),
+        ("apiserver", &apiserver.resources, fields!(apiserver, &[], None)),
+        ("controllerManager", &controller_manager.resources, fields!(controller_manager, &[], None)),
+        ("scheduler", &scheduler.resources, fields!(scheduler, &SCHEDULER_ENV, Some(&values.proxy))),
+    ]
 }
 
 struct Check<'t> {
@@ -84,6 +117,22 @@ impl Check<'_> {
         if let Some(endpoint) = &exposure.agent_endpoint {
             self.agent_endpoint(endpoint);
         }
+        if exposure.load_balancer_class.is_some()
+            && !matches!(exposure.kind, ExposureType::Auto | ExposureType::LoadBalancer)
+        {
+            let help = "leave it out, or ask for a load balancer: `--set exposure.type=LoadBalancer`";
+            self.other_type("loadBalancerClass", "type LoadBalancer", help);
+        }
+        if exposure.external_traffic_policy.is_some() && exposure.kind == ExposureType::ClusterIp {
+            let help = "leave it out: nothing comes from outside of the hosting cluster";
+            self.other_type("externalTrafficPolicy", "types LoadBalancer and NodePort", help);
+        }
+    }
+
+    /// A value that has no meaning for the type that was chosen.
+    fn other_type(&mut self, key: &str, types: &str, help: &str) {
+        let message = format!("`exposure.{key}` is for {types} only");
+        self.wrong(&["exposure", key], Diagnostic::error("other-exposure", message).help(help));
     }
 
     fn host(&mut self, text: &str) {
@@ -207,6 +256,69 @@ mod tests {
             let found = found(&[&format!("exposure.agentEndpoint=fleet.example:{port}")]);
             assert_eq!(found, ["exposure.agentEndpoint out-of-range"], "{port}");
         }
+    }
+
+    #[test]
+    fn what_belongs_to_the_chart_is_refused_of_each_component_where_it_was_given() {
+        for component in ["etcd", "apiserver", "controllerManager", "scheduler"] {
+            for (set, code) in [
+                (r"podLabels.app\.kubernetes\.io/name=x", r#"podLabels["app.kubernetes.io/name"] reserved-key"#),
+                (r"podLabels.component=x", "podLabels.component reserved-key"),
+                (r"podLabels.fleet-scheduler\.io/x=x", r#"podLabels["fleet-scheduler.io/x"] reserved-key"#),
+                ("podLabels.-x=x", "podLabels.-x invalid-key"),
+                ("podLabels.x=a b", "podLabels.x invalid-label"),
+                (r"podAnnotations.fleet-scheduler\.io/x=x", r#"podAnnotations["fleet-scheduler.io/x"] reserved-key"#),
+                (r"podAnnotations.a/b/c=x", r#"podAnnotations["a/b/c"] invalid-key"#),
+                (r"nodeSelector.kubernetes\.io/os=windows", r#"nodeSelector["kubernetes.io/os"] wrong-os"#),
+                ("extraEnv[0].name=A,extraEnv[1].name=A", "extraEnv[1] duplicate-key"),
+                (
+                    "extraEnv[0].name=A,extraEnv[0].value=1,extraEnv[0].valueFrom.fieldRef.fieldPath=x",
+                    "extraEnv[0] wrong-source",
+                ),
+            ] {
+                let sets: Vec<String> = set.split(',').map(|set| format!("{component}.{set}")).collect();
+                let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+                assert_eq!(found(&sets), [format!("{component}.{code}")], "{set}");
+            }
+        }
+        assert_eq!(found(&["etcd.extraEnv[0].name=POD_NAME"]), ["etcd.extraEnv[0] reserved-key"]);
+        let proxy = "proxy.https=http://p:1";
+        assert_eq!(found(&[proxy, "scheduler.extraEnv[0].name=HTTPS_PROXY"]), ["scheduler.extraEnv[0] reserved-key"]);
+        assert_eq!(found(&[proxy, "apiserver.extraEnv[0].name=HTTPS_PROXY"]), [""; 0]);
+        assert_eq!(found(&["scheduler.extraEnv[0].name=HTTPS_PROXY"]), [""; 0]);
+        let twice = "topologyKey=zone,etcd.topologySpreadConstraints[1].whenUnsatisfiable=DoNotSchedule,etcd.topologySpreadConstraints[1].maxSkew=1";
+        let once = twice.replace("[1]", "[0]");
+        let both = format!("etcd.topologySpreadConstraints[0].{once},etcd.topologySpreadConstraints[1].{twice}");
+        assert_eq!(found(&[&both]), ["etcd.topologySpreadConstraints[1] duplicate-key"]);
+    }
+
+    #[test]
+    fn a_proxy_is_an_address_without_a_password() {
+        for url in
+            ["http://proxy:3128", "https://proxy.example.com", "socks5://10.0.0.1:1080/", "http://[fd00::1]:3128"]
+        {
+            assert_eq!(found(&[&format!("proxy.https={url}")]), [""; 0], "{url}");
+        }
+        for url in ["proxy:3128", "ftp://proxy", "http://proxy/path", "http://", "http:// "] {
+            assert_eq!(found(&[&format!("proxy.http={url}")]), ["proxy.http wrong-address"], "{url}");
+        }
+        assert_eq!(found(&["proxy.https=http://me:hunter2@proxy:1"]), ["proxy.https proxy-credentials"]);
+        let tree = Chart::load(Kind::ControlPlane, "v1.1".parse().unwrap()).unwrap().values();
+        let tree = tree.file("my.yaml", b"proxy: {https: 'http://me:hunter2@proxy:1'}\n");
+        let tree = tree.build_checked(ControlPlaneValues::schema()).unwrap();
+        let text = check(&tree.deserialize().unwrap(), &tree).unwrap_err().render(false);
+        assert!(text.contains("my.yaml:1:") && text.contains("secretKeyRef") && !text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn what_has_no_meaning_for_an_exposure_is_refused() {
+        let class = "exposure.loadBalancerClass=example.com/nlb";
+        for (kind, is_taken) in [("Auto", true), ("LoadBalancer", true), ("NodePort", false), ("ClusterIP", false)] {
+            let found = found(&[&format!("exposure.type={kind}"), class]);
+            assert_eq!(found.is_empty(), is_taken, "{kind}: {found:?}");
+        }
+        let policy = ["exposure.type=ClusterIP", "exposure.externalTrafficPolicy=Local"];
+        assert_eq!(found(&policy), ["exposure.externalTrafficPolicy other-exposure"]);
     }
 
     #[test]

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::api::pod_scheduling::{Affinity, TopologySpreadConstraint};
 use crate::api::pod_values::REGISTRY;
 pub use crate::api::pod_values::{
-    Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, Quantity, Resources, SecretName, SecretValue,
-    TaintEffect, Toleration, TolerationOperator,
+    Argument, EnvVar, ImagePullPolicy, ImageValues, NetworkPolicyValues, ProxyValues, Quantity, Resources, SecretName,
+    SecretValue, ServiceAccountValues, TaintEffect, Toleration, TolerationOperator,
 };
 use crate::api::quantity;
 
@@ -23,6 +24,11 @@ pub struct ControlPlaneValues {
     #[serde(default)]
     #[schemars(length(min = 1, max = 63))]
     pub name: Option<String>,
+    /// Service version that is installed where the command line names none: a line (`v0.6`), a version (`v0.6.1`), or `auto`
+    /// for the newest that supports the cluster.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 128))]
+    pub version: Option<String>,
     /// Registry that every image is pulled from, as `mirror.example/registry.k8s.io/etcd:3.5.21-0`. Without it each
     /// image comes from its own registry.
     #[serde(default)]
@@ -37,7 +43,7 @@ pub struct ControlPlaneValues {
     #[serde(default)]
     #[schemars(length(min = 2), extend("x-secret" = true))]
     pub registry_credentials: Option<SecretValue>,
-    /// Labels that a node must have to run the control plane.
+    /// Labels that a node must have to run the control plane, besides `kubernetes.io/os: linux`.
     pub node_selector: BTreeMap<String, String>,
     /// Taints that the control plane's pods tolerate.
     pub tolerations: Vec<Toleration>,
@@ -47,6 +53,10 @@ pub struct ControlPlaneValues {
     /// How strictly replicas of one component keep to different nodes.
     #[schemars(extend("x-since" = "v0.8"))]
     pub spread: Spread,
+    /// The ServiceAccount of all components.
+    pub service_account: ServiceAccountValues,
+    /// The way of the scheduler out of the hosting cluster.
+    pub proxy: ProxyValues,
     /// The namespace of the control plane in the hosting cluster.
     pub namespace: NamespaceValues,
     /// Who may talk to the control plane's pods.
@@ -132,6 +142,23 @@ pub struct ExposureValues {
     pub annotations: BTreeMap<String, String>,
     /// Networks in CIDR form that may use the load balancer; all if empty.
     pub source_ranges: Vec<String>,
+    /// Class of the load balancer, where the hosting cluster has several. It cannot be changed after the first install.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 317))]
+    pub load_balancer_class: Option<String>,
+    /// Whether nodes pass connections on to other nodes, or only to pods of their own, which keeps the address of the client.
+    /// The hosting cluster decides if it is left out. With `Local`, nodes without a pod of the API server do not answer.
+    #[serde(default)]
+    pub external_traffic_policy: Option<TrafficPolicy>,
+}
+
+/// Which nodes answer for a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TrafficPolicy {
+    /// Every node.
+    Cluster,
+    /// Nodes with a pod of the Service.
+    Local,
 }
 
 /// Kind of the API server's Service.
@@ -168,6 +195,23 @@ pub struct EtcdValues {
     pub resources: Resources,
     /// Further arguments, which win over the chart's: `--log-level=debug`.
     pub extra_args: Vec<Argument>,
+    /// Further variables of the environment.
+    pub extra_env: Vec<EnvVar>,
+    /// Further labels of the pods; those of the chart are not among them.
+    pub pod_labels: BTreeMap<String, String>,
+    /// Further annotations of the pods.
+    pub pod_annotations: BTreeMap<String, String>,
+    /// Labels that a node must have as well, besides those of the `nodeSelector` for all components.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pods tolerate as well, besides those that all components tolerate.
+    pub tolerations: Vec<Toleration>,
+    /// Nodes and pods that the pods want to be near to, or far from.
+    pub affinity: Affinity,
+    /// How evenly the pods are spread over zones, nodes or other places.
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// Priority class of the pods, instead of that of all components.
+    #[serde(default)]
+    pub priority_class_name: Option<String>,
 }
 
 /// The least quota of etcd, in bytes.
@@ -218,6 +262,23 @@ pub struct ApiServerValues {
     pub resources: Resources,
     /// Further arguments, which win over the chart's: `--v=4`.
     pub extra_args: Vec<Argument>,
+    /// Further variables of the environment.
+    pub extra_env: Vec<EnvVar>,
+    /// Further labels of the pods; those of the chart are not among them.
+    pub pod_labels: BTreeMap<String, String>,
+    /// Further annotations of the pods.
+    pub pod_annotations: BTreeMap<String, String>,
+    /// Labels that a node must have as well, besides those of the `nodeSelector` for all components.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pods tolerate as well, besides those that all components tolerate.
+    pub tolerations: Vec<Toleration>,
+    /// Nodes and pods that the pods want to be near to, or far from.
+    pub affinity: Affinity,
+    /// How evenly the pods are spread over zones, nodes or other places.
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// Priority class of the pods, instead of that of all components.
+    #[serde(default)]
+    pub priority_class_name: Option<String>,
 }
 
 /// A component of which one replica leads.
@@ -233,6 +294,23 @@ pub struct ComponentValues {
     pub resources: Resources,
     /// Further arguments, which win over the chart's.
     pub extra_args: Vec<Argument>,
+    /// Further variables of the environment.
+    pub extra_env: Vec<EnvVar>,
+    /// Further labels of the pods; those of the chart are not among them.
+    pub pod_labels: BTreeMap<String, String>,
+    /// Further annotations of the pods.
+    pub pod_annotations: BTreeMap<String, String>,
+    /// Labels that a node must have as well, besides those of the `nodeSelector` for all components.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pods tolerate as well, besides those that all components tolerate.
+    pub tolerations: Vec<Toleration>,
+    /// Nodes and pods that the pods want to be near to, or far from.
+    pub affinity: Affinity,
+    /// How evenly the pods are spread over zones, nodes or other places.
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// Priority class of the pods, instead of that of all components.
+    #[serde(default)]
+    pub priority_class_name: Option<String>,
 }
 
 /// The scheduler of the service.
@@ -256,6 +334,23 @@ pub struct SchedulerValues {
     pub resources: Resources,
     /// Further arguments, which win over the chart's.
     pub extra_args: Vec<Argument>,
+    /// Further variables of the environment.
+    pub extra_env: Vec<EnvVar>,
+    /// Further labels of the pods; those of the chart are not among them.
+    pub pod_labels: BTreeMap<String, String>,
+    /// Further annotations of the pods.
+    pub pod_annotations: BTreeMap<String, String>,
+    /// Labels that a node must have as well, besides those of the `nodeSelector` for all components.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pods tolerate as well, besides those that all components tolerate.
+    pub tolerations: Vec<Toleration>,
+    /// Nodes and pods that the pods want to be near to, or far from.
+    pub affinity: Affinity,
+    /// How evenly the pods are spread over zones, nodes or other places.
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// Priority class of the pods, instead of that of all components.
+    #[serde(default)]
+    pub priority_class_name: Option<String>,
 }
 
 /// Who accepts a new workload cluster.

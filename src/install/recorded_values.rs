@@ -16,6 +16,9 @@ use crate::chart::{self, Chart, Versions};
 use crate::inventory::{Owner, Phase, Record, Release, State};
 use crate::k8s::merge;
 
+/// The fact of a record that says which patches were applied: names of files, and a digest.
+pub const PATCHES: &str = "patches";
+
 /// What a run does with recorded values that it is not given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Recorded {
@@ -159,7 +162,12 @@ impl ValuesForgotten {
                 .command(Command::here(Action::Diff(Some(what))).with(Flag::ResetValues))
                 .text(", with the values that it shall have; then install with the same flags");
         }
-        Remedy::default()
+        let keeps = if self.values.iter().any(|value| value.path == PATCHES) {
+            Remedy::new("patches are not recorded: give them again with ").flag(Flag::Patch).text("; of the values, ")
+        } else {
+            Remedy::default()
+        };
+        keeps
             .flag(Flag::ReuseValues)
             .text(" keeps them, ")
             .flag(Flag::ResetValues)
@@ -168,12 +176,14 @@ impl ValuesForgotten {
             .text(" always keeps them")
     }
 
-    /// What an install of `package` would reset of what is installed; none where nothing is.
+    /// What an install of `package` would reset of what is installed; none where nothing is. `is_patched` says that it has
+    /// patches.
     ///
     /// # Errors
     /// An API that does not answer or refuses, where a secret value has to be read.
     pub async fn by(
         package: &Package,
+        is_patched: bool,
         state: &State,
         client: &Client,
         secrets: &[SecretEntry],
@@ -187,10 +197,15 @@ impl ValuesForgotten {
         };
         let secrets: Vec<SecretEntry> = secrets.iter().filter(ungiven).copied().collect();
         let recorded = RecordedRelease::of(record, client, &secrets).await?;
-        Ok(Self::compare(package, &record.release, &recorded))
+        Ok(Self::compare(package, is_patched, &record.release, &recorded))
     }
 
-    pub(crate) fn compare(package: &Package, release: &Release, recorded: &RecordedRelease) -> Option<Self> {
+    pub(crate) fn compare(
+        package: &Package,
+        is_patched: bool,
+        release: &Release,
+        recorded: &RecordedRelease,
+    ) -> Option<Self> {
         let tree = package.tree();
         if recorded.values.is_none() {
             let found = release.facts.iter().map(|(fact, value)| format!("{fact} is {value}")).collect();
@@ -210,6 +225,9 @@ impl ValuesForgotten {
                 recorded: (!secret).then(|| shown(&value).unwrap_or_else(|| "unset".to_owned())),
                 now: shown(becomes),
             });
+        }
+        if let Some(patches) = release.facts.get(PATCHES).filter(|_| !is_patched) {
+            values.push(Forgotten { path: PATCHES.to_owned(), recorded: Some(patches.clone()), now: None });
         }
         (!values.is_empty()).then_some(Self { values, found: Vec::new() })
     }

@@ -199,7 +199,7 @@ impl Package {
         }
     }
 
-    /// The user's values as the record keeps them: an RFC 7396 patch of the chart's, without secrets and without the name.
+    /// The user's values as the record keeps them: an RFC 7396 patch of the chart's, without secrets, name and version.
     pub(crate) fn given(&self) -> Value {
         let defaults = self.chart.values_of(&self.version).build(|| Value::Null);
         // What a `null` and a mapping over it have deleted; none where the chart has no defaults that could be.
@@ -209,7 +209,9 @@ impl Package {
             remove_at(&mut given, path);
         }
         unite_patches_over(&mut given, self.tree.given());
-        remove_at(&mut given, &["name".to_owned()]);
+        for chosen in ["name", "version"] {
+            remove_at(&mut given, &[chosen.to_owned()]);
+        }
         given
     }
 

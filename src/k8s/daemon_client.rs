@@ -8,7 +8,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use super::api_error::ApiError;
-use crate::api::kubeconfig_check;
+use super::kubeconfig::config_of;
 
 /// No single call may take longer; watches are exempt.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,14 +48,12 @@ pub fn read(path: &Path) -> Result<Kubeconfig, ClientError> {
     Kubeconfig::from_yaml(&text).map_err(|_| ClientError::Parse { path: path.into() })
 }
 
-/// The settings that a kubeconfig's current context stands for, with our time-outs and without hidden retries.
+/// The settings that a kubeconfig's current context stands for, with our time-outs and without hidden retries. A proxy of
+/// the environment is taken but for what `NO_PROXY` names.
 pub async fn config(kubeconfig: Kubeconfig, path: &Path) -> Result<Config, ClientError> {
     let context = kubeconfig.current_context.clone().unwrap_or_default();
-    let kubeconfig = kubeconfig_check::checked(kubeconfig, &context)
-        .map_err(|e| ClientError::Use { path: path.into(), source: Box::new(e) })?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(|e| ClientError::Use { path: path.into(), source: Box::new(e) })?;
+    let config = config_of(kubeconfig, &context, &KubeConfigOptions::default()).await;
+    let mut config = config.map_err(|source| ClientError::Use { path: path.into(), source })?;
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     Ok(config)

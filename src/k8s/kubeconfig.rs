@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::ClientBuilder;
 use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
@@ -14,10 +13,10 @@ use super::exec_plugin::LogIn;
 use super::request_log::Trace;
 use super::response_limit::AnswerLimit;
 use super::retry::OfReads;
-use crate::api::kubeconfig_check;
 use crate::api::remedy::{Flag, Remedy};
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell, visible_list};
+use crate::api::{kubeconfig_check, proxy};
 
 /// Time that a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -229,7 +228,7 @@ pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientErr
 ///
 /// That of the kubeconfig counts whatever the environment says. The library holds `NO_PROXY` against the proxy's own address,
 /// that of a kubeconfig too.
-async fn config_of(
+pub(super) async fn config_of(
     kubeconfig: Kubeconfig,
     context: &str,
     options: &KubeConfigOptions,
@@ -240,7 +239,7 @@ async fn config_of(
     match own.filter(|proxy| !proxy.is_empty()) {
         // The library has read it, and refused it where it is none.
         Some(own) => config.proxy_url = own.parse().ok().or(config.proxy_url),
-        None => config.proxy_url = proxy_of_environment(&config.cluster_url),
+        None => config.proxy_url = proxy::of_environment(&config.cluster_url),
     }
     Ok(config)
 }
@@ -249,25 +248,6 @@ async fn config_of(
 fn cluster<'k>(kubeconfig: &'k Kubeconfig, context: &str) -> Option<&'k Cluster> {
     let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
     kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()
-}
-
-/// The environment's proxy, but for what is on this machine and what `NO_PROXY` names, as kubectl has it.
-fn proxy_of_environment(server: &http::Uri) -> Option<http::Uri> {
-    let named = |name| std::env::var(name).ok().filter(|proxy| !proxy.is_empty());
-    let proxy = named("HTTPS_PROXY").or_else(|| named("https_proxy"))?;
-    let proxy = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
-    let asked =
-        http::Uri::builder().scheme("https").authority(server.authority()?.as_str()).path_and_query("/").build();
-    // The matcher takes `*` for a name, not for an address.
-    let all =
-        named("NO_PROXY").or_else(|| named("no_proxy")).is_some_and(|list| list.split(',').any(|e| e.trim() == "*"));
-    let is_meant = !all && !is_this_machine(server.host()?) && Matcher::from_env().intercept(&asked.ok()?).is_some();
-    proxy.parse().ok().filter(|_| is_meant)
-}
-
-fn is_this_machine(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 fn finish(mut config: Config, context: Option<String>) -> Result<Connected, Box<dyn std::error::Error + Send + Sync>> {

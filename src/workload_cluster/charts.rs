@@ -12,7 +12,9 @@ use crate::api::names::{ClusterName, NamespaceName};
 use crate::api::pod_values::SecretValue;
 use crate::api::text::visible;
 use crate::apply::{Charts, Renderable, Rendering};
+use crate::chart::patch::Patches;
 use crate::chart::{self, Row};
+use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec;
 use crate::install::renderable::{SecretEntry, objects_of, secret_values};
 use crate::inventory::Release;
@@ -27,6 +29,7 @@ pub struct AgentCharts {
     name: ClusterName,
     namespace: NamespaceName,
     client: Client,
+    patches: Patches,
     renderable: OnceLock<Renderable>,
 }
 
@@ -36,12 +39,14 @@ impl fmt::Debug for AgentCharts {
     }
 }
 
-/// The charts for the agent of this workload cluster; a secret value is read with `client`.
-pub fn charts(name: &ClusterName, namespace: &NamespaceName, client: &Client) -> Arc<dyn Charts> {
+/// The charts for the agent of this workload cluster; a secret value is read with `client`. Patches are recorded by
+/// their digest alone, so a release that was patched is rendered again only with the same `patches`.
+pub fn charts(name: &ClusterName, namespace: &NamespaceName, client: &Client, patches: &Patches) -> Arc<dyn Charts> {
     Arc::new(AgentCharts {
         name: name.clone(),
         namespace: namespace.clone(),
         client: client.clone(),
+        patches: patches.clone(),
         renderable: OnceLock::new(),
     })
 }
@@ -59,6 +64,7 @@ impl Charts for AgentCharts {
             let plan = release_spec::recorded(chart::Kind::Agent, release, secrets, |selection, chart, values| {
                 Plan::new(name, place, selection, chart, values)
             })?;
+            let plan = plan.with_patches(self.patches.of_record(release.facts.get(PATCHES))?);
             let rendered = plan.render().map_err(|problems| visible(&problems.to_string()).into_owned())?;
             Ok(Plan::planned(vec![namespace(self.namespace.as_str())], &rendered.objects))
         })

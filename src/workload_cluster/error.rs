@@ -1,5 +1,7 @@
 //! Errors of an install of an agent.
 
+use std::time::Duration;
+
 use crate::api::labels::INIT_SECRET;
 use crate::api::probe::Outcome;
 use crate::api::registration::Registration;
@@ -29,6 +31,14 @@ pub enum InstallError {
         /// Why.
         #[source]
         source: kube::Error,
+    },
+    /// The control plane that was named says nothing; the workload cluster has not been asked yet.
+    #[error("control plane {name} did not answer within {} s", .waited.as_secs())]
+    HubSilent {
+        /// Its name.
+        name: String,
+        /// How long it was waited for.
+        waited: Duration,
     },
     /// The control plane that was named has no init Secret.
     #[error("control plane {0} has no Secret {INIT_SECRET} yet")]

@@ -97,6 +97,9 @@ pub async fn compare(
     Ok(Comparison::new(prepared.whole, differences, Vec::new()))
 }
 
+/// The part of the time that is left in which the control plane has to give the init Secret.
+const HUB_SHARE: f32 = 0.9;
+
 struct Installer<'a> {
     plan: &'a Plan,
     client: &'a Client,
@@ -231,7 +234,13 @@ impl Installer<'_> {
         let whole =
             self.session.engine.plan(&self.plan.release(&server), &objects).await.map_err(self.session.stopped())?;
         if self.options.recorded != Recorded::Reset {
-            let forgotten = ValuesForgotten::by(&self.plan.package, &whole.state, self.client, &SECRET_VALUES);
+            let forgotten = ValuesForgotten::by(
+                &self.plan.package,
+                self.plan.is_patched(),
+                &whole.state,
+                self.client,
+                &SECRET_VALUES,
+            );
             let forgotten = self.session.in_time::<_, InstallError>(async { Ok(forgotten.await?) }).await?;
             forgotten.map_or(Ok(()), Err)?;
         }
@@ -264,7 +273,11 @@ impl Installer<'_> {
             let secret = here.filter(|_| ours).map(|secret| self.copy(&secret));
             return Ok(Source { facts, secret, hub });
         };
-        let there = hub.init_secret().await.map_err(|source| InstallError::Hub { name: hub.name.clone(), source })?;
+        // Less than is left, so that it is the one that is silent that is blamed.
+        let waited = self.session.left().mul_f32(HUB_SHARE);
+        let there = tokio::time::timeout(waited, hub.init_secret()).await;
+        let there = there.map_err(|_| InstallError::HubSilent { name: hub.name.clone(), waited })?;
+        let there = there.map_err(|source| InstallError::Hub { name: hub.name.clone(), source })?;
         let there = there.ok_or_else(|| InstallError::NoInitSecret(hub.name.clone()))?;
         let (facts, secret) = match here.filter(|_| !ours) {
             None => (InitFacts::of(Some(&there)).await, Some(self.copy(&there))),

@@ -10,9 +10,12 @@ use super::values::AgentValues;
 use crate::api::names::{ClusterName, NamespaceName};
 use crate::apply::{Charts, Planned};
 use crate::chart::inspect::explain::{ExplainError, Explanation};
+use crate::chart::patch::Patches;
+use crate::chart::values::{PodFields, check_annotations, check_pods, check_proxy};
 use crate::chart::versions::select::{Selection, check_skew};
-use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
+use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder, output};
 use crate::check::workload::Wanted;
+use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec::{Package, planned, writes};
 use crate::install::{validate_registry, validate_resources};
 use crate::inventory::Release;
@@ -20,6 +23,9 @@ use crate::pki;
 
 /// The kind of owner that an agent is to the engine.
 pub const OWNER_KIND: &str = "agent";
+
+/// The variables that the chart gives to the agent.
+const OWN_ENV: [&str; 3] = ["POD_NAMESPACE", "POD_UID", "FLEET_SERVICE_VERSION"];
 
 /// The stage of namespace and init Secret; those of the chart follow.
 pub const FIRST_STAGE: u32 = 0;
@@ -33,6 +39,8 @@ pub struct Plan {
     pub package: Package,
     /// The checked values.
     pub values: AgentValues,
+    /// What is laid over the rendered objects.
+    patches: Patches,
 }
 
 impl Plan {
@@ -49,21 +57,38 @@ impl Plan {
     ) -> Result<Self, Diagnostics> {
         let mut tree = values.build(AgentValues::schema)?;
         let values: AgentValues = tree.deserialize()?;
-        let wrong = validate_resources::check(&[], &values.resources, &tree);
+        let mut wrong = validate_resources::check(&[], &values.resources, &tree);
+        let account = &values.service_account.annotations;
+        wrong.extend(check_pods(&[], pods(&values), &tree));
+        wrong.extend(check_annotations(&["serviceAccount", "annotations"], account, &tree));
+        wrong.extend(check_proxy(&values.proxy, &tree));
         if !wrong.is_empty() {
             return Err(Diagnostics(wrong));
         }
         tree.warn(validate_registry::check(values.registry_credentials.as_ref(), &tree));
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
-        Ok(Self { name, package, values })
+        Ok(Self { name, package, values, patches: Patches::default() })
     }
 
-    /// Renders the chart. The same inputs give the same objects.
+    /// Returns whether the rendered objects are patched.
+    pub fn is_patched(&self) -> bool {
+        !self.patches.is_empty()
+    }
+
+    /// The same with patches of the rendered objects.
+    #[must_use]
+    pub fn with_patches(self, patches: Patches) -> Self {
+        Self { patches, ..self }
+    }
+
+    /// Renders the chart and applies the patches. The same inputs give the same objects.
     ///
     /// # Errors
-    /// Values that the templates cannot be rendered with, each at its place.
+    /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
     pub fn render(&self) -> Result<Rendered, Diagnostics> {
-        self.package.render(&self.values, json!({}), &pki::Files::new())
+        let mut rendered = self.package.render(&self.values, json!({}), &pki::Files::new())?;
+        self.patches.apply(&mut rendered.objects)?;
+        Ok(rendered)
     }
 
     /// The same objects as YAML documents.
@@ -71,7 +96,11 @@ impl Plan {
     /// # Errors
     /// The same.
     pub fn manifests(&self) -> Result<Vec<String>, Diagnostics> {
-        self.package.manifests(&self.values, json!({}), &pki::Files::new(), |_| ())
+        if self.patches.is_empty() {
+            return self.package.manifests(&self.values, json!({}), &pki::Files::new(), |_| ());
+        }
+        let objects = self.render()?.objects;
+        Ok(objects.iter().map(|object| output::yaml_stream([&object.json])).collect())
     }
 
     /// Where a field of an object comes from: `deployment/fleet-agent#spec.replicas`.
@@ -79,12 +108,17 @@ impl Plan {
     /// # Errors
     /// A field that is not there, or values that the templates cannot be rendered with.
     pub fn explain(&self, field: &str) -> Result<Vec<Explanation>, ExplainError> {
-        self.package.explain(&self.values, json!({}), &pki::Files::new(), &[], field)
+        let explained = self.package.explain(&self.values, json!({}), &pki::Files::new(), &[], field);
+        if self.patches.is_empty() {
+            return explained;
+        }
+        let rendered = self.package.render(&self.values, json!({}), &pki::Files::new())?;
+        self.patches.explain(explained, &rendered.objects, field)
     }
 
     /// The charts as an engine sees them.
     pub(super) fn charts(&self, client: &Client) -> Arc<dyn Charts> {
-        super::charts::charts(&self.name, &self.package.namespace, client)
+        super::charts::charts(&self.name, &self.package.namespace, client, &self.patches)
     }
 
     /// The objects as the engine takes them: `first` before those of the chart.
@@ -96,7 +130,10 @@ impl Plan {
 
     /// What the record says about this install.
     pub fn release(&self, server: &str) -> Release {
-        self.package.release(BTreeMap::from([("server".to_owned(), server.to_owned())]))
+        let mut facts = BTreeMap::from([("server".to_owned(), server.to_owned())]);
+        facts.extend(self.patches.summary().map(|summary| (PATCHES.to_owned(), summary)));
+        let release = self.package.release(facts);
+        Release { values_digest: self.patches.digest_with(&release.values_digest), ..release }
     }
 
     /// What the plan asks of the workload cluster; `objects` are the rendered chart.
@@ -112,6 +149,19 @@ impl Plan {
             writes: writes(objects),
             ..Wanted::default()
         }
+    }
+}
+
+/// What is given for the agent's pods.
+fn pods(values: &AgentValues) -> PodFields<'_> {
+    PodFields {
+        labels: &values.pod_labels,
+        annotations: &values.pod_annotations,
+        env: &values.extra_env,
+        node_selector: &values.node_selector,
+        spread: &values.topology_spread_constraints,
+        own_env: &OWN_ENV,
+        proxy: Some(&values.proxy),
     }
 }
 

@@ -38,7 +38,8 @@ fn pod(deployment: &Value) -> Value {
     spec["automountServiceAccountToken"] = json!(false);
     spec["terminationGracePeriodSeconds"] = json!(0);
     if let Some(container) = spec["containers"].get_mut(0).and_then(Value::as_object_mut) {
-        for key in ["startupProbe", "livenessProbe", "readinessProbe", "ports", "env"] {
+        // Its environment stays: the way to the control plane may be a proxy's.
+        for key in ["startupProbe", "livenessProbe", "readinessProbe", "ports"] {
             container.remove(key);
         }
         let file = "/dev/termination-log";
@@ -141,7 +142,8 @@ mod tests {
             "spec": {"template": {
                 "metadata": {"labels": {INSTALL_LABEL: "m", OWNER_KIND_LABEL: "agent", "app.kubernetes.io/name": "fleet-agent"}},
                 "spec": {"serviceAccountName": "fleet-agent", "containers": [{
-                    "image": "i", "args": ["--cluster-name=m"], "readinessProbe": {}, "env": [],
+                    "image": "i", "args": ["--cluster-name=m"], "readinessProbe": {},
+                    "env": [{"name": "HTTPS_PROXY", "value": "http://p:1"}],
                     "volumeMounts": [{"name": "init"}],
                 }]},
             }},
@@ -152,6 +154,7 @@ mod tests {
         let container = &pod["spec"]["containers"][0];
         assert_eq!((&container["image"], &container["args"][0]), (&json!("i"), &json!("probe")));
         assert!(container.get("readinessProbe").is_none() && container.get("volumeMounts").is_some());
+        assert_eq!(container["env"][0]["name"], "HTTPS_PROXY", "it goes the agent's way");
         assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
     }
 

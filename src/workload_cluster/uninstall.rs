@@ -16,6 +16,7 @@ use crate::api::names::ClusterName;
 use crate::api::registration::{LEAVE_FAILED, Registration, state};
 use crate::api::text::visible;
 use crate::apply::{self, Engine, Removal, Removed};
+use crate::chart::patch::Patches;
 use crate::install;
 use crate::install::progress::Progress;
 
@@ -176,7 +177,7 @@ impl Target<'_> {
     }
 
     fn worker(&self, progress: &Arc<dyn Progress>) -> Engine {
-        let charts = super::charts::charts(self.name, self.namespace, self.client);
+        let charts = super::charts::charts(self.name, self.namespace, self.client, &Patches::default());
         self.engine(OWNER_KIND, charts, self.home.agent_journal(self.name), progress)
     }
 }

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::pod_scheduling::{Affinity, TopologySpreadConstraint};
 use crate::api::pod_values::{
-    Argument, ImagePullPolicy, ImageValues, NetworkPolicyValues, REGISTRY, Resources, SecretName, SecretValue,
-    Toleration,
+    Argument, EnvVar, ImagePullPolicy, ImageValues, NetworkPolicyValues, ProxyValues, REGISTRY, Resources, SecretName,
+    SecretValue, ServiceAccountValues, Toleration,
 };
 
 /// Values of an agent.
@@ -20,6 +21,11 @@ pub struct AgentValues {
     #[serde(default)]
     #[schemars(length(min = 1, max = 50))]
     pub name: Option<String>,
+    /// Service version that is installed where the command line names none: a line (`v0.6`), a version (`v0.6.1`), or `auto`
+    /// for the newest that supports the cluster.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 128))]
+    pub version: Option<String>,
     /// Image.
     pub image: ImageValues,
     /// Registry that the image is pulled from, as `mirror.example/fleetscheduler/fleet-agent:v0.6.1`. Without it the
@@ -36,7 +42,7 @@ pub struct AgentValues {
     #[serde(default)]
     #[schemars(length(min = 2), extend("x-secret" = true))]
     pub registry_credentials: Option<SecretValue>,
-    /// Labels that a node must have to run the agent.
+    /// Labels that a node must have to run the agent, besides `kubernetes.io/os: linux`.
     pub node_selector: BTreeMap<String, String>,
     /// Taints that the agent's pod tolerates.
     pub tolerations: Vec<Toleration>,
@@ -54,6 +60,20 @@ pub struct AgentValues {
     pub resources: Resources,
     /// Further arguments, which win over the chart's.
     pub extra_args: Vec<Argument>,
+    /// Further variables of the environment.
+    pub extra_env: Vec<EnvVar>,
+    /// Further labels of the pods; those of the chart are not among them.
+    pub pod_labels: BTreeMap<String, String>,
+    /// Further annotations of the pods.
+    pub pod_annotations: BTreeMap<String, String>,
+    /// Nodes and pods that the pods want to be near to, or far from.
+    pub affinity: Affinity,
+    /// How evenly the pods are spread over zones, nodes or other places.
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// The ServiceAccount of the agent.
+    pub service_account: ServiceAccountValues,
+    /// The way of the agent to the control plane.
+    pub proxy: ProxyValues,
 }
 
 /// What is reported of the cluster; found by the agent where it is left out.

@@ -119,6 +119,35 @@ fn a_cluster_that_no_proxy_names_is_reached_without_one_and_every_other_through_
     assert!(said.recv().unwrap().starts_with("CONNECT hub.invalid:6443 "));
 }
 
+/// What the agent's probe says of a control plane, with these variables.
+#[cfg(feature = "daemons")]
+fn probed(server: &str, variables: &[(&str, &str)]) -> serde_json::Value {
+    let sandbox = Sandbox::new();
+    let text = crate::server::admin_kubeconfig("fleet", server);
+    let file = sandbox.file("init", &text.replace("token: hub", "token: abcdef.0123456789abcdef"));
+    let result = sandbox.path().join("result");
+    let mut command = assert_cmd::Command::new(assert_cmd::cargo::cargo_bin!("fleet-agent"));
+    command.env_clear().envs(variables.iter().copied());
+    command.args(["probe", "--control-plane-kubeconfig", &file, "--result"]).arg(&result).output().unwrap();
+    serde_json::from_str(&std::fs::read_to_string(result).unwrap()).unwrap()
+}
+
+#[cfg(feature = "daemons")]
+#[test]
+fn the_agent_reaches_the_control_plane_through_the_proxy_but_not_what_no_proxy_names() {
+    let (proxy, said) = http_proxy();
+    let through = probed(SERVER, &[("HTTPS_PROXY", &format!("http://{proxy}"))]);
+    assert!(said.recv().unwrap().starts_with("CONNECT hub.invalid:6443 "), "{through}");
+    // The name means nothing here: only the proxy was asked for it.
+    assert_eq!(through["hop"], "TLS", "{through}");
+    let server = serve(|_, _| list(&[])).replace("127.0.0.1", "0.0.0.0");
+    let nowhere = ("HTTPS_PROXY", "http://proxy.invalid:2");
+    let direct = probed(&server, &[nowhere, ("NO_PROXY", ".svc,10.0.0.0/8,0.0.0.0/8")]);
+    assert_eq!(direct["hop"], "TLS", "it got as far as the certificate, which is for another address: {direct}");
+    let lost = probed(&server, &[nowhere, ("NO_PROXY", ".svc")]);
+    assert_ne!(lost["hop"], "TLS", "{lost}");
+}
+
 #[test]
 fn the_proxy_of_a_kubeconfig_goes_before_that_of_the_environment() {
     let through = |proxy: &str| {

@@ -112,3 +112,33 @@ fn help_shows_the_two_commands_that_come_before_an_agent() {
         assert!(get.succeeds().contains(part), "{get:?}");
     }
 }
+
+#[test]
+fn a_control_plane_that_is_silent_is_blamed_and_not_the_workload_cluster() {
+    let sandbox = Sandbox::new();
+    // Connections are taken by the system, and nobody ever answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let hub = format!("http://{}", silent.local_addr().unwrap());
+    let workload = crate::server::serve(|_, _| crate::server::not_found());
+    let cluster = |name: &str, server: &str| format!("{{name: {name}, cluster: {{server: \"{server}\"}}}}");
+    let context = |name: &str| format!("{{name: {name}, context: {{cluster: {name}, user: u}}}}");
+    let config = format!(
+        "apiVersion: v1\nkind: Config\nusers: [{{name: u, user: {{}}}}]\nclusters: [{}, {}]\ncontexts: [{}, {}]\ncurrent-context: west\n",
+        cluster("west", &workload),
+        cluster("demo", &hub),
+        context("west"),
+        context("demo")
+    );
+    crate::server::with_kubeconfig(&sandbox, &config);
+    let args = ["install", "agent", "west", "--control-plane", "demo", "--timeout", "2s"];
+    let ran = sandbox.run(&args);
+    ran.fails(
+        4,
+        &[
+            "control plane demo did not answer within 1 s",
+            "kubectl get --raw /readyz --context demo",
+            "nothing was written",
+        ],
+    );
+    assert!(!ran.stderr.contains("Checking the workload cluster failed"), "{ran:?}");
+}

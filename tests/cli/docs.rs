@@ -52,7 +52,7 @@ fn commands(page: &str) -> BTreeSet<String> {
 }
 
 /// Words as a shell makes them of plain words and of quotes.
-fn words(command: &str) -> Vec<String> {
+pub(crate) fn words(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for c in command.chars() {
         match (c, quote) {

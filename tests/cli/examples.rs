@@ -67,7 +67,7 @@ fn demo(sandbox: &Sandbox, etcd: usize) {
 }
 
 /// Each page with the exit code of its reason, what is there, and the command.
-const RUNS: [(&str, i32, Given, &str); 43] = [
+const RUNS: [(&str, i32, Given, &str); 44] = [
     ("ValuesNeedCluster", 2, nothing, "fleetctl upgrade control-plane demo --dry-run"),
     ("AutoNeedsCluster", 2, nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", 1, |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
@@ -97,6 +97,12 @@ const RUNS: [(&str, i32, Given, &str); 43] = [
     ),
     ("InvalidAccessKey", 2, nothing, "fleetctl install control-plane demo --cloud-access-key key.json --dry-run"),
     ("InvalidName", 2, nothing, "fleetctl install control-plane My_Name --dry-run"),
+    (
+        "InvalidPatch",
+        2,
+        |sandbox| drop(sandbox.file("patch.yaml", "kind: Deployment\nmetadata: {name: agent}\nspec: {replicas: 2}\n")),
+        "fleetctl template agent west --patch patch.yaml",
+    ),
     ("InvalidValues", 2, nothing, "fleetctl install control-plane demo --set etcd.replica=3 --dry-run"),
     ("Io", 1, nothing, "fleetctl versions > /dev/full"),
     (

@@ -855,12 +855,12 @@ fn values_are_printed_escaped_and_mean_the_same() {
     let mut faults = Vec::new();
     let sandbox = Sandbox::new();
     let text = hostile(0);
-    let values = sandbox.file("values.yaml", &json!({"nodeSelector": {"a": text}}).to_string());
+    let values = sandbox.file("values.yaml", &json!({"podAnnotations": {"a": text}}).to_string());
     let template = ["template", "agent", "west", "--values", &values];
     run(&sandbox, &[&template, &[&template[..], &["-o", "json"]].concat()], &mut faults);
     let objects = documents(sandbox.run(&template).succeeds());
-    assert!(objects.iter().any(|object| object.pointer("/spec/template/spec/nodeSelector/a") == Some(&json!(text))));
-    let wrong = sandbox.file("wrong.yaml", &json!({"nodeSelectr": {"a": text}}).to_string());
+    assert!(objects.iter().any(|object| object.pointer("/spec/template/metadata/annotations/a") == Some(&json!(text))));
+    let wrong = sandbox.file("wrong.yaml", &json!({"podAnnotatios": {"a": text}}).to_string());
     run(&sandbox, &[&["lint", "agent", "--values", &wrong]], &mut faults);
     none(&faults);
 }

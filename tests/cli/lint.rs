@@ -24,9 +24,12 @@ fn right_values_are_right_for_every_line_and_wrong_ones_are_said_for_each() {
 #[test]
 fn what_values_make_of_the_objects_is_checked_too() {
     let sandbox = Sandbox::new();
-    let ran = sandbox.run(&["lint", "--set-json", r#"exposure.annotations={"bad key": "x"}"#]);
+    let patch = sandbox.file("p.yaml", "kind: Service\nmetadata: {name: apiserver, annotations: {bad key: x}}\n");
+    let ran = sandbox.run(&["lint", "--patch", &patch]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.stdout.contains("service/apiserver: the annotation `bad key`"), "{}", ran.stdout);
+    let ran = sandbox.run(&["lint", "--set-json", r#"exposure.annotations={"bad key": "x"}"#]);
+    assert!(ran.code == 2 && ran.stdout.contains("--set-json:1:"), "{}", ran.stdout);
     for chart in ["control-plane", "agent"] {
         let name = sandbox.run(&["lint", chart, "--set", "name=My_Name"]);
         assert!(name.code == 2 && name.stdout.contains("`My_Name`"), "{name:?}");

@@ -7,7 +7,10 @@ use crate::show::{CHARTS, LINES};
 
 /// A YAML text as an editor's schema checker sees it.
 fn read(text: &str) -> Value {
-    let value: Value = serde_saphyr::from_str(text).unwrap();
+    // The reader takes no more than so many comments at once.
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    let value: Value = serde_saphyr::from_str(&text).unwrap();
     if value.is_null() { serde_json::json!({}) } else { value }
 }
 

@@ -60,6 +60,24 @@ fn every_rendered_object_reads_back_as_it_was_rendered() {
 }
 
 #[test]
+fn hostile_variables_annotations_and_patches_read_back_as_they_were_given() {
+    let mut runner = TestRunner::deterministic();
+    let texts: Vec<String> = (0..2_000).map(|_| hostile().new_tree(&mut runner).unwrap().current()).collect();
+    let objects = support::with_hostile_texts(&texts);
+    let documents: Vec<String> = objects.iter().map(output::object_yaml).collect();
+    for ((found, object), document) in read(&documents).iter().zip(&objects).zip(&documents) {
+        assert_eq!(found, object, "{document}");
+    }
+    let is_it = |object: &&Value| object["metadata"]["name"] == "apiserver" && object["kind"] == "Deployment";
+    let template = &objects.iter().find(is_it).unwrap()["spec"]["template"];
+    for (number, text) in texts.iter().enumerate() {
+        assert_eq!(template["spec"]["containers"][0]["env"][number]["value"], *text);
+        assert_eq!(template["metadata"]["annotations"][format!("example.com/n{number}")], *text);
+        assert_eq!(template["metadata"]["annotations"][format!("example.com/p{number}")], *text, "by a patch");
+    }
+}
+
+#[test]
 fn a_scalar_that_is_written_wrongly_is_noticed() {
     let found = read(&["a: no\n".to_owned(), "a: [\n".to_owned()]);
     assert_eq!(found[0], json!({"a": false}), "the reader is one of YAML 1.1");

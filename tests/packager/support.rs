@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use fleetctl::api::version::KubeMinor;
+use fleetctl::chart::patch::Patches;
 use fleetctl::chart::versions::select::{Request, Selection, select};
-use fleetctl::chart::{Chart, Kind, Object, RenderInput, Rendered, Row, ValuesBuilder, presets, versions};
+use fleetctl::chart::{Chart, Kind, Object, RenderInput, Rendered, Row, ValuesBuilder, output, presets, versions};
 use fleetctl::control_plane::exposure::unknown;
 use fleetctl::control_plane::exposure::{Endpoint, endpoint_from_values};
 use fleetctl::control_plane::plan::Plan;
@@ -85,6 +86,26 @@ fn control_plane(selection: &Selection<'_>, text: &str) -> Option<Rendered> {
         ..unknown(kind)
     });
     Some(plan.render(&endpoint, &placeholders()).unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// The objects of the newest control plane with these texts in variables and annotations of the API server, by values and by
+/// a patch.
+pub(crate) fn with_hostile_texts(texts: &[String]) -> Vec<Value> {
+    let selection = select(versions(), Request { version: Some("v1.1"), ..Request::default() }).unwrap();
+    let chart = load_chart(Kind::ControlPlane, &selection).unwrap();
+    let numbered = |prefix: &str| -> serde_json::Map<String, Value> {
+        texts.iter().enumerate().map(|(number, text)| (format!("example.com/{prefix}{number}"), json!(text))).collect()
+    };
+    let env: Vec<Value> =
+        texts.iter().enumerate().map(|(number, text)| json!({"name": format!("E{number}"), "value": text})).collect();
+    let values = json!({"apiserver": {"extraEnv": env, "podAnnotations": numbered("n")}});
+    let patch = json!({"kind": "Deployment", "metadata": {"name": "apiserver"},
+        "spec": {"template": {"metadata": {"annotations": numbered("p")}}}});
+    let patches = Patches::read([("p.yaml".to_owned(), Ok(output::object_yaml(&patch).into_bytes()))]).unwrap();
+    let builder = with(&chart, &output::object_yaml(&values));
+    let plan = Plan::new("demo".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, builder).unwrap();
+    let rendered = plan.with_patches(patches).render(&unknown(ExposureType::NodePort), &placeholders()).unwrap();
+    rendered.objects.into_iter().map(|object| object.json).collect()
 }
 
 fn agent(selection: &Selection<'_>, text: &str) -> Option<Rendered> {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::chart::diagnostic::{Diagnostics, Place};
 use crate::chart::load::Chart;
 use crate::chart::output;
+use crate::chart::patch::PatchedBy;
 use crate::chart::render::{Leaf, Piece, RenderInput, Trace};
 use crate::chart::values::{MASK, OriginOf, ValuesTree, plain_json};
 use crate::chart::yaml::node::show_path;
@@ -87,12 +88,21 @@ pub struct Explanation {
     pub parts: Vec<PartOf>,
     /// The inputs that decide whether it is there at all.
     pub presence: Vec<Input>,
+    /// Patches that change it after the template, in order; the value is that after the last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub patches: Vec<PatchedBy>,
 }
 
 impl Explanation {
     /// The text for people, ending with a line break.
     pub fn render(&self) -> String {
         let mut text = format!("{}#{} = {}\n", self.object, self.path, plain_json(&self.value));
+        for patch in self.patches.iter().rev() {
+            let _ = writeln!(text, "  patch {}: {}", patch.place.short(), patch.place.text.trim());
+            if let Some(before) = &patch.before {
+                let _ = writeln!(text, "    instead of {}", plain_json(before));
+            }
+        }
         if let Some(place) = &self.template {
             let _ = writeln!(text, "  template {}", place.short());
         }
@@ -160,7 +170,7 @@ pub(crate) fn parse_path(text: &str) -> Option<Vec<String>> {
     Some(parts)
 }
 
-fn get<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
+pub(in crate::chart) fn get<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, part| match value {
         Value::Object(map) => map.get(part),
         Value::Array(items) => items.get(part.parse::<usize>().ok()?),
@@ -214,7 +224,7 @@ fn different(value: &Value) -> Value {
     }
 }
 
-fn each_leaf(value: &Value, path: &mut Vec<String>, visit: &mut impl FnMut(&[String], &Value)) {
+pub(in crate::chart) fn each_leaf(value: &Value, path: &mut Vec<String>, visit: &mut impl FnMut(&[String], &Value)) {
     match value {
         Value::Object(map) if !map.is_empty() => {
             for (key, below) in map {
@@ -313,7 +323,7 @@ pub fn explain(
     let (id, path_text) = field.split_once('#').ok_or_else(syntax)?;
     let path = parse_path(path_text).filter(|_| id.contains('/')).ok_or_else(syntax)?;
     let renderer = chart.renderer()?;
-    let traces = renderer.trace(input)?;
+    let traces = renderer.trace(input, None)?;
     let Some(trace) = find(&traces, id) else {
         let known: Vec<String> = traces.iter().map(|trace| trace.object.id()).collect();
         return Err(ExplainError::NoObject { asked: id.to_owned(), known: known.join(", ") });
@@ -357,12 +367,13 @@ pub fn explain(
                 template: leaf.origin.map(|(template, line)| renderer.line_place(template, line)),
                 parts: leaf.pieces.iter().map(part).collect(),
                 presence: Vec::new(),
+                patches: Vec::new(),
             }
         })
         .collect();
     for change in changes(input, values, decided_by) {
         // A change that a template does not understand says nothing.
-        let Ok(changed) = renderer.trace(&change.changed) else { continue };
+        let Ok(changed) = renderer.trace(&change.changed, Some(&trace.file)) else { continue };
         let changed = find(&changed, id);
         for (leaf, explained) in asked.iter().zip(&mut explained) {
             let now = changed.and_then(|trace| trace.leaves.iter().find(|now| now.path == leaf.path));
@@ -381,6 +392,9 @@ pub fn explain(
             }
         }
     }
+    for place in explained.iter_mut().flat_map(places) {
+        in_line(chart, place);
+    }
     for (leaf, explained) in asked.iter().zip(&mut explained) {
         if is_secret_data && leaf.path.first().is_some_and(|first| first == "data" || first == "stringData") {
             explained.value = Value::String(MASK.to_owned());
@@ -390,6 +404,20 @@ pub fn explain(
         }
     }
     Ok(explained)
+}
+
+/// The places in templates that an explanation names.
+fn places(explained: &mut Explanation) -> impl Iterator<Item = &mut Place> {
+    let expressions = explained.parts.iter_mut().filter_map(|part| part.expression.as_mut());
+    explained.template.iter_mut().chain(expressions.map(|(_, place)| place))
+}
+
+/// Names a template by the line that is rendered, as `show templates` prints it, wherever that has it from.
+fn in_line(chart: &Chart, place: &mut Place) {
+    let rest = place.source.strip_prefix(&format!("charts/{}/", chart.kind())).and_then(|rest| rest.split_once('/'));
+    if let Some((_, name)) = rest {
+        place.source = format!("charts/{}/{}/{name}", chart.kind(), chart.line());
+    }
 }
 
 /// Explanations as text for people, an empty line between two.

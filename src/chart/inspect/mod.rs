@@ -2,5 +2,6 @@
 
 pub mod explain;
 pub mod lint;
+pub mod merged;
 pub mod readme;
 pub mod show;

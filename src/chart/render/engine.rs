@@ -83,6 +83,8 @@ impl fmt::Debug for Renderer {
 pub(in crate::chart) struct Trace {
     pub(in crate::chart) object: Object,
     pub(in crate::chart) leaves: Vec<Leaf>,
+    /// The file that it is rendered from, by its name in the chart: `templates/x.yaml`.
+    pub(in crate::chart) file: String,
 }
 
 fn environment(names: BTreeSet<String>) -> Environment<'static> {
@@ -291,18 +293,22 @@ impl Renderer {
     /// Renders everything, with every place marked; slower by far.
     pub(in crate::chart) fn render_carefully(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
         let mut rendered = Rendered::default();
-        for (part, bound) in self.bind_all(input, false)? {
+        for (part, bound) in self.bind_all(input, false, None)? {
             let target = if part.stage.is_none() { &mut rendered.bootstrap } else { &mut rendered.objects };
             target.extend(bound.into_iter().map(|bound| self.object(part, bound.json, bound.origin)));
         }
         Ok(rendered)
     }
 
-    /// Renders everything and keeps the origin of every leaf.
-    pub(in crate::chart) fn trace(&self, input: &RenderInput) -> Result<Vec<Trace>, Diagnostics> {
+    /// Renders everything, or what one file holds, and keeps the origin of every leaf.
+    pub(in crate::chart) fn trace(&self, input: &RenderInput, only: Option<&str>) -> Result<Vec<Trace>, Diagnostics> {
         let careful = self.careful();
-        let parts = careful.bind_all(input, true)?;
-        let trace = |part, Bound { json, leaves, origin }| Trace { object: careful.object(part, json, origin), leaves };
+        let parts = careful.bind_all(input, true, only)?;
+        let trace = |part: &Part, Bound { json, leaves, origin }| Trace {
+            object: careful.object(part, json, origin),
+            leaves,
+            file: part.file.clone(),
+        };
         Ok(parts.into_iter().flat_map(|(part, bound)| bound.into_iter().map(move |bound| trace(part, bound))).collect())
     }
 
@@ -361,13 +367,25 @@ impl Renderer {
         Object { stage, stage_name, json, source, line }
     }
 
-    fn bind_all(&self, input: &RenderInput, trace: bool) -> Result<Vec<(&Part, Vec<Bound>)>, Diagnostics> {
+    /// Returns whether a part has to be rendered for one file: it is that file, or it is what that file embeds.
+    fn is_needed(&self, part: &Part, only: Option<&str>) -> bool {
+        let Some(only) = only else { return true };
+        let embeds = || self.template(only).is_some_and(|(_, template)| template.text.contains("bootstrap"));
+        part.file == only || part.stage.is_none() && embeds()
+    }
+
+    fn bind_all(
+        &self,
+        input: &RenderInput,
+        trace: bool,
+        only: Option<&str>,
+    ) -> Result<Vec<(&Part, Vec<Bound>)>, Diagnostics> {
         let marks = holds_marks_anywhere(input);
         let mut context = context(input, marks);
         let mut outcomes = Vec::new();
         let mut problems = Vec::new();
         let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
-        for part in &self.0.parts {
+        for part in self.0.parts.iter().filter(|part| self.is_needed(part, only)) {
             if part.stage.is_some() && !context.contains_key("bootstrap") {
                 let files = std::mem::take(&mut bootstrap);
                 context.insert("bootstrap", Value::from_pairs(files));

@@ -167,6 +167,16 @@ impl ValuesBuilder {
         self
     }
 
+    /// The paths of the images that the version chooses: `scheduler.image`.
+    pub(super) fn image_paths(&self) -> Vec<String> {
+        self.images.iter().map(|image| image.path.clone()).collect()
+    }
+
+    /// The merged values without a schema, with their places.
+    pub(super) fn peek_tree(&self) -> Result<ValuesTree, Diagnostics> {
+        self.clone().finish(None, false)
+    }
+
     /// Takes any image, for values that have been installed already.
     #[must_use]
     pub fn any_image(self) -> Self {
@@ -302,6 +312,17 @@ impl ValuesBuilder {
     /// Everything that cannot be read, or that the value is a list or a mapping.
     pub fn peek_text(&self, key: &str) -> Result<Option<String>, Diagnostics> {
         self.clone().finish(None, false)?.text(&[key.to_owned()])
+    }
+
+    /// The same with the place where it was given.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn peek_at(&self, key: &str) -> Result<Option<(String, Place)>, Diagnostics> {
+        let path = [key.to_owned()];
+        let tree = self.clone().finish(None, false)?;
+        let text = tree.text(&path)?;
+        Ok(text.zip(tree.origin(&path).map(|origin| origin.place)))
     }
 
     fn finish(mut self, schema: Option<Value>, defaults_are_right: bool) -> Result<ValuesTree, Diagnostics> {

@@ -12,6 +12,8 @@
 mod assign;
 mod builder;
 mod images;
+mod lock;
+mod pod_fields;
 mod schema;
 pub mod suggest;
 mod tree;
@@ -20,10 +22,13 @@ mod written;
 
 pub use builder::{SetKind, ValuesBuilder, read_file};
 pub use images::is_tag;
+pub use lock::ImageLock;
+pub use pod_fields::{PodFields, check_annotations, check_node_selector, check_pods, check_proxy, proxy_ports};
 pub use schema::schema_of_line;
 pub use tree::{OriginOf, ValuesTree};
 pub use written::written_schema;
 
 pub(super) use images::{VersionImage, version_of_tag};
+pub(super) use pod_fields::OWN_LABELS;
 pub(super) use schema::{Schema, Views, plain_json};
 pub(super) use tree::{MASK, digest};

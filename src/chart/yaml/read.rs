@@ -273,6 +273,22 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// Every document that is not empty.
+    fn documents(&mut self) -> Step<Vec<Node>> {
+        let mut found = Vec::new();
+        loop {
+            let (event, span) = self.next()?;
+            match event {
+                Event::StreamEnd => return Ok(found),
+                Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd | Event::Comment(..) => {}
+                event => {
+                    let (node, _) = self.node(event, span)?;
+                    found.extend(Some(node).filter(|node| node.data != Data::Null));
+                }
+            }
+        }
+    }
+
     fn document(&mut self) -> Step<Option<Node>> {
         let mut root = None;
         loop {
@@ -342,19 +358,40 @@ pub(crate) fn read(sources: &Sources, source: u32) -> Result<Option<Node>, Vec<D
     if problems.is_empty() { Ok(root) } else { Err(problems) }
 }
 
-/// The same for who wants to look at the rest too: what could be read, without what is wrong, and everything that is wrong.
-/// After a syntax error nothing could be read.
-pub(crate) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diagnostic>) {
-    let whole = Origin { source, start: 0, end: 0 };
-    let (name, text) = (sources.get(whole).name.as_str(), sources.get(whole).text.as_str());
+/// Reads every document of a source, without those that are empty.
+///
+/// # Errors
+/// Everything that is wrong, up to the first syntax error.
+pub(crate) fn read_all(sources: &Sources, source: u32) -> Result<Vec<Node>, Vec<Diagnostic>> {
+    let mut reader = reader(sources, source);
+    match reader.documents() {
+        Ok(documents) if reader.problems.is_empty() => Ok(documents),
+        Ok(_) => Err(reader.problems),
+        Err(Stop(last)) => {
+            reader.problems.push(last);
+            Err(reader.problems)
+        }
+    }
+}
+
+fn reader(sources: &Sources, source: u32) -> Reader<'_> {
+    let whole = sources.get(Origin { source, start: 0, end: 0 });
     let options = granit_parser::options! {
         emit_comments: false,
         block_nesting_limit: MAX_DEPTH,
         flow_nesting_limit: MAX_DEPTH,
     };
-    let parser = Parser::new_from_str_with_options(text, options);
-    let mut reader =
-        Reader { parser, text, name, source, depth: 0, anchors: HashMap::new(), aliased: 0, problems: Vec::new() };
+    let parser = Parser::new_from_str_with_options(&whole.text, options);
+    let (name, text) = (whole.name.as_str(), whole.text.as_str());
+    Reader { parser, text, name, source, depth: 0, anchors: HashMap::new(), aliased: 0, problems: Vec::new() }
+}
+
+/// The same for who wants to look at the rest too: what could be read, without what is wrong, and everything that is wrong.
+/// After a syntax error nothing could be read.
+pub(crate) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diagnostic>) {
+    let whole = Origin { source, start: 0, end: 0 };
+    let mut reader = reader(sources, source);
+    let text = reader.text;
     match reader.document() {
         Ok(root) => (root, reader.problems),
         Err(Stop(first)) => {

@@ -52,6 +52,12 @@ impl AgentPlanArgs {
         let plan = plan.map_err(|problems| wrong_values(&problems))?;
         refuse_too_large(&plan.package)?;
         warn_of_values(ui, &plan.package);
+        if self.package.patches.is_empty() {
+            return Ok(plan);
+        }
+        let plan = plan.with_patches(self.package.patches.read()?);
+        // That they fit is seen before any cluster is asked.
+        plan.render().map_err(|problems| wrong_values(&problems))?;
         Ok(plan)
     }
 }

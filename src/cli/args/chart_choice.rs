@@ -2,9 +2,12 @@
 
 use clap::Args;
 
+use super::package::wrong_values;
+use super::values::ValuesArgs;
+use crate::api::version::KubeMinor;
 use crate::chart::versions::select;
 use crate::chart::versions::select::{Request, SelectError, Selection};
-use crate::chart::{self, Chart, Kind};
+use crate::chart::{self, Chart, Diagnostic, Kind};
 use crate::cli::output::error::{CliError, Exit};
 use crate::control_plane::values::ControlPlaneValues;
 use crate::workload_cluster::values::AgentValues;
@@ -29,14 +32,42 @@ impl ChartArgs {
 
     /// The row of the table.
     pub(crate) fn selection(&self) -> Result<Selection<'static>, CliError> {
-        self.selection_with(None)
+        self.selection_with(&ValuesArgs::default(), None)
     }
 
-    /// The row of the table: that of `--version`, else that of the tag of `--image-tag`.
-    pub(crate) fn selection_with(&self, image_tag: Option<&str>) -> Result<Selection<'static>, CliError> {
-        let request = Request { version: self.version.as_deref(), image_tag, server: None };
-        select::select(chart::versions(), request).map_err(|error| no_version(&error))
+    /// The row of the table: that of `--version`, else that of the values, else that of the tag of `--image-tag`.
+    pub(crate) fn selection_with(
+        &self,
+        values: &ValuesArgs,
+        image_tag: Option<&str>,
+    ) -> Result<Selection<'static>, CliError> {
+        choose(self.version.as_deref(), values, image_tag, None, None)
     }
+}
+
+/// The row of the table: that of the flag `--version`, else that of the values, else that of the tag of `--image-tag`,
+/// else `otherwise`.
+/// `server` is the version of the cluster for `auto`.
+pub(crate) fn choose(
+    flag: Option<&str>,
+    values: &ValuesArgs,
+    image_tag: Option<&str>,
+    server: Option<KubeMinor>,
+    otherwise: Option<&str>,
+) -> Result<Selection<'static>, CliError> {
+    let given = if flag.is_some() { None } else { values.version() };
+    let version = flag.or(given.as_ref().map(|(text, _)| text.as_str()));
+    let version = version.or(otherwise.filter(|_| image_tag.is_none()));
+    let request = Request { version, image_tag, server };
+    select::select(chart::versions(), request).map_err(|error| match given {
+        Some((_, place)) if !matches!(error, SelectError::NoneSupports { .. }) => {
+            // The words are those of the flag, which was not given.
+            let message = error.to_string().replace("`--version ", "`version: ");
+            let problem = Diagnostic::error("no-such-version", message).at(place).path("version");
+            wrong_values(&problem.help("list what there is with `fleetctl versions`").into())
+        }
+        _ => no_version(&error),
+    })
 }
 
 /// A version that is not in the table, or that does not fit the rest of the command line.

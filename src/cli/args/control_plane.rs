@@ -8,11 +8,15 @@ use super::package;
 use super::package::{Base, PackageArgs, flag, refuse_too_large, warn_of_values, wrong_name, wrong_values};
 use crate::api::names::ControlPlaneName;
 use crate::api::version::KubeMinor;
+use crate::chart::patch::NOT_APPLIED;
 use crate::chart::{self, ValuesBuilder, read_file};
 use crate::cli::args::global::Global;
 use crate::cli::output::error::CliError;
 use crate::cli::output::terminal::Ui;
+use crate::cli::render_offline;
+use crate::control_plane::exposure::endpoint_from_values;
 use crate::control_plane::plan::Plan;
+use crate::pki;
 
 /// Flags that decide what a control plane is made of.
 #[derive(Debug, Args)]
@@ -80,6 +84,24 @@ impl PlanArgs {
         let plan = plan.map_err(|problems| wrong_values(&problems))?;
         refuse_too_large(&plan.package)?;
         warn_of_values(ui, &plan.package);
+        self.patched(plan)
+    }
+
+    /// The plan with the patches. That they fit is seen in what can be rendered without a cluster; where only a cluster
+    /// knows how the API is exposed, an operation may need what is not there yet.
+    fn patched(&self, plan: Plan) -> Result<Plan, CliError> {
+        if self.package.patches.is_empty() {
+            return Ok(plan);
+        }
+        let plan = plan.with_patches(self.package.patches.read()?);
+        let exposure = &plan.values.exposure;
+        let is_open = endpoint_from_values(exposure).is_err();
+        if let Err(mut problems) = plan.render(&render_offline::endpoint(exposure), &pki::placeholders()) {
+            problems.0.retain(|problem| !(is_open && problem.code == NOT_APPLIED));
+            if !problems.0.is_empty() {
+                return Err(wrong_values(&problems));
+            }
+        }
         Ok(plan)
     }
 

@@ -2,14 +2,15 @@
 
 use clap::Args;
 
-use super::chart_choice::no_version;
+use super::chart_choice::choose;
 use super::images::ImageArgs;
+use super::lock::LockArgs;
+use super::patches::PatchArgs;
 use super::values::ValuesArgs;
 use crate::api::names::NameError;
 use crate::api::version::KubeMinor;
-use crate::chart::versions::select;
-use crate::chart::versions::select::{Request, Selection};
-use crate::chart::{self, Chart, Diagnostics, ValuesBuilder};
+use crate::chart::versions::select::Selection;
+use crate::chart::{self, Chart, Diagnostics, ValuesBuilder, patch};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::install::recorded_values::{RecordedRelease, next_version};
@@ -56,7 +57,7 @@ impl Base {
 #[derive(Debug, Args)]
 pub(crate) struct PackageArgs {
     /// Service version: a line (`v0.6`), a version (`v0.6.1`), or `auto` for the newest that supports the cluster
-    /// [default: that of `--image-tag`, else v0.6.1]
+    /// [default: `version` of the values, else that of `--image-tag`, else v0.6.1]
     #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<String>,
 
@@ -72,43 +73,56 @@ pub(crate) struct PackageArgs {
     images: ImageArgs,
 
     #[command(flatten)]
+    lock: LockArgs,
+
+    #[command(flatten)]
     values: ValuesArgs,
+
+    #[command(flatten)]
+    pub(crate) patches: PatchArgs,
 }
 
 impl PackageArgs {
     /// Returns whether the cluster's version has to be known before a plan can be made.
     pub(crate) fn asks_cluster(&self) -> bool {
-        self.version.as_deref() == Some("auto")
+        match self.version.as_deref() {
+            Some(version) => version == "auto",
+            None => self.values.version().is_some_and(|(version, _)| version == "auto"),
+        }
     }
 
     /// Returns whether none was given.
     pub(crate) fn is_bare(&self) -> bool {
         let given = [&self.version, &self.image_repository, &self.image_tag];
-        given.iter().all(|flag| flag.is_none()) && self.images.is_empty() && self.values.is_empty()
+        given.iter().all(|flag| flag.is_none())
+            && self.images.is_empty()
+            && self.lock.is_empty()
+            && self.values.is_empty()
+            && self.patches.is_empty()
     }
 
-    /// The version that the flags choose, else that of the base, and its chart; `server` is the version of the cluster for
-    /// `--version auto`.
+    /// The version that the flags and values choose, else that of the base, and its chart; `server` is the version of the
+    /// cluster for `--version auto`.
     pub(crate) fn chart(
         &self,
         kind: chart::Kind,
         server: Option<KubeMinor>,
         base: &Base,
     ) -> Result<(Selection<'static>, Chart), CliError> {
-        let next = if self.version.is_none() && self.image_tag.is_none() { base.version() } else { None };
-        let version = self.version.as_deref().or(next.as_deref());
-        let request = Request { version, image_tag: self.image_tag.as_deref(), server };
-        let selection = select::select(chart::versions(), request).map_err(|error| no_version(&error))?;
+        let next = base.version();
+        let selection =
+            choose(self.version.as_deref(), &self.values, self.image_tag.as_deref(), server, next.as_deref())?;
         let chart = load_chart(kind, &selection).map_err(|error| no_chart(&error))?;
         Ok((selection, chart))
     }
 
-    /// The values in their order; the image flags go to the image at the path `image`, such as `scheduler.image`.
+    /// The values in their order, over those of a chart, and images locked; the image flags go to the image at the path
+    /// `image`, such as `scheduler.image`.
     pub(crate) fn values(&self, mut builder: ValuesBuilder, image: &str) -> Result<ValuesBuilder, CliError> {
         builder = self.images.apply(self.values.apply(builder));
         builder =
             flag(builder, "--image-repository", &format!("{image}.repository"), self.image_repository.as_deref())?;
-        flag(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())
+        self.lock.apply(flag(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())?)
     }
 }
 
@@ -178,14 +192,17 @@ pub(crate) fn wrong_name(error: &NameError) -> CliError {
     }
 }
 
-/// Wrong values: every error with its place.
+/// Wrong values or patches: every error with its place.
 pub(crate) fn wrong_values(problems: &Diagnostics) -> CliError {
     let count = problems.0.len();
+    let of_patches = problems.0.iter().all(|problem| problem.code.starts_with(patch::CODES));
+    let what = if of_patches { "patches" } else { "values" };
     let headline = match count {
-        1 => "the values have an error".to_owned(),
-        n => format!("the values have {n} errors"),
+        1 => format!("the {what} have an error"),
+        n => format!("the {what} have {n} errors"),
     };
-    let mut error = CliError::usage("InvalidValues", headline);
+    let mut error =
+        if of_patches { CliError::usage("InvalidPatch", headline) } else { CliError::usage("InvalidValues", headline) };
     error.problems = Some(Box::new(problems.clone()));
     error
 }

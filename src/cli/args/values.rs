@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::chart::{self, Diagnostic, Preset, SetKind, ValuesBuilder, read_file};
+use crate::chart::{self, Diagnostic, Place, Preset, SetKind, ValuesBuilder, read_file};
 
 const KINDS: [SetKind; 4] = [SetKind::Value, SetKind::Text, SetKind::File, SetKind::Json];
 
@@ -41,6 +42,8 @@ pub(crate) struct ValuesArgs {
     pub(crate) files: Vec<PathBuf>,
     /// `--set…` flags in order, across their kinds.
     pub(crate) sets: Vec<(SetKind, String)>,
+    /// What has been read: standard input can be read only once.
+    read: Arc<OnceLock<ReadValues>>,
 }
 
 /// Files that have been read, and the other arguments: what several charts can be given.
@@ -74,7 +77,20 @@ impl ValuesArgs {
     }
 
     /// Reads the files, standard input included, once.
-    pub(crate) fn read(&self) -> ReadValues {
+    pub(crate) fn read(&self) -> &ReadValues {
+        self.read.get_or_init(|| self.read_now())
+    }
+
+    /// The service version that the values name, as it was written, and where. What cannot be read is reported when the
+    /// values are checked.
+    pub(crate) fn version(&self) -> Option<(String, Place)> {
+        if self.is_empty() {
+            return None;
+        }
+        self.apply(ValuesBuilder::new(None)).peek_at("version").ok()?
+    }
+
+    fn read_now(&self) -> ReadValues {
         let files = self.files.iter().map(|file| {
             let path = file.display().to_string();
             let name = if path == "-" { "standard input".to_owned() } else { path.clone() };
@@ -229,7 +245,8 @@ impl clap::FromArgMatches for ValuesArgs {
             placed.extend(places.zip(texts).map(|(place, text)| (place, kind, text.clone())));
         }
         placed.sort_by_key(|(place, ..)| *place);
-        Ok(Self { presets, files, sets: placed.into_iter().map(|(_, kind, text)| (kind, text)).collect() })
+        let sets = placed.into_iter().map(|(_, kind, text)| (kind, text)).collect();
+        Ok(Self { presets, files, sets, read: Arc::default() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

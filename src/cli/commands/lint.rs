@@ -11,7 +11,9 @@ use crate::chart::{self, Diagnostic, Kind, Severity, output};
 use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::images::ImageArgs;
+use crate::cli::args::lock::LockArgs;
 use crate::cli::args::own_image::OwnImageArgs;
+use crate::cli::args::patches::PatchArgs;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Mark, Ui};
@@ -46,7 +48,13 @@ pub(crate) struct LintArgs {
     images: ImageArgs,
 
     #[command(flatten)]
+    lock: LockArgs,
+
+    #[command(flatten)]
     values: ValuesArgs,
+
+    #[command(flatten)]
+    patches: PatchArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -74,10 +82,11 @@ impl Outcome {
 pub(crate) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, CliError> {
     let kind = args.chart.kind();
     let values = args.values.read();
+    let patches = args.patches.read()?;
     let mut outcomes = Vec::new();
     for selection in selections(args, kind)? {
-        let add = |builder| args.own_image.apply(kind, args.images.apply(values.apply(builder)));
-        let (objects, mut problems) = match preview(kind, &selection, &global.namespace, add) {
+        let add = |builder| args.lock.apply(args.own_image.apply(kind, args.images.apply(values.apply(builder)))?);
+        let (objects, mut problems) = match preview(kind, &selection, &global.namespace, &patches, add) {
             Ok(preview) => {
                 let found = lint(&preview.chart, &preview.rendered, selection.row);
                 (preview.rendered.objects.len(), [preview.warnings, found].concat())
@@ -106,7 +115,7 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, Cli
 
 fn selections(args: &LintArgs, kind: Kind) -> Result<Vec<Selection<'static>>, CliError> {
     if !args.all_versions {
-        return Ok(vec![args.chart.selection_with(args.own_image.image_tag.as_deref())?]);
+        return Ok(vec![args.chart.selection_with(&args.values, args.own_image.image_tag.as_deref())?]);
     }
     let rows = chart::versions().rows().iter().filter(|row| row.charts.contains_key(&kind));
     rows.map(|row| {

@@ -154,6 +154,12 @@ pub(crate) fn agent_failed(
         E::Engine(source) => stopped(source),
         E::Cluster(source) => crate::cli::connect::request_failed("cannot read the workload cluster", source),
         E::Hub { source, .. } => crate::cli::connect::request_failed(&error.to_string(), source),
+        E::HubSilent { .. } => {
+            let there = way_to(&Hub::access_to(hub));
+            CliError::new(Exit::TimedOut, "TimedOut", error.to_string())
+                .hint(format!("see whether its API answers from here: `kubectl get --raw /readyz{there}`"))
+                .hint("give it more time with `--timeout`, where the way to it is slow")
+        }
         E::NoInitSecret(_) => CliError::new(Exit::Preflight, "NoInitSecret", error.to_string())
             .hint("the scheduler there makes it once it is up: `fleetctl status` on the hosting cluster says how it stands"),
         E::Render(problems) => crate::cli::args::package::wrong_values(problems),

@@ -115,6 +115,7 @@ fn flag(flag: &Flag) -> String {
         Flag::DeleteData => "--delete-data".to_owned(),
         Flag::LockWait(duration) => format!("--lock-wait {duration}"),
         Flag::Namespace(namespace) => valued("--namespace", namespace),
+        Flag::Patch => "--patch FILE".to_owned(),
         Flag::ResetValues => "--reset-values".to_owned(),
         Flag::ReuseValues => "--reuse-values".to_owned(),
         Flag::Wide => "-o wide".to_owned(),

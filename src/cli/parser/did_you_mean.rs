@@ -29,7 +29,7 @@ const ELSEWHERE: [(&str, &str); 17] = [
 ];
 
 /// What flags of Helm are called here, or why there is no such flag.
-const FLAGS: [(&str, &str); 12] = [
+const FLAGS: [(&str, &str); 46] = [
     ("--atomic", "'--rollback' undoes an install that fails"),
     ("--rollback-on-failure", "'--rollback' undoes an install that fails"),
     ("--cleanup-on-fail", "'--rollback' undoes an install that fails"),
@@ -43,11 +43,48 @@ const FLAGS: [(&str, &str); 12] = [
         "--reset-then-reuse-values",
         "'--reuse-values' takes the values of the last install over the chart's present defaults",
     ),
-    ("--post-renderer", "print the objects with 'template', and change what is printed"),
+    ("--post-renderer", "'--patch FILE' changes rendered objects, checked before anything is written"),
     ("--take-ownership", "'--adopt' takes over objects that are there"),
     ("--set-literal", "'--set-string' takes a value as text"),
     ("--skip-crds", "definitions are part of the control plane and always there"),
     ("--devel", "'--version' takes any version of 'fleetctl versions'"),
+    ("--no-hooks", "there are no hooks: every object is planned, shown and undone like the others"),
+    ("--force", "'--take-fields' takes single fields from others; what cannot be changed is never replaced in silence"),
+    ("--force-conflicts", "'--take-fields' takes single fields from others"),
+    ("--force-replace", "what cannot be changed is never replaced in silence: the error says what can be done"),
+    ("--server-side", "objects are always applied by the server"),
+    ("--disable-openapi-validation", "the server always checks what it is given"),
+    ("--skip-schema-validation", "values are always checked; 'show schema' prints what is allowed"),
+    ("--generate-name", "give a name: kubeconfigs, certificates and records carry it"),
+    ("--name-template", "give a name: kubeconfigs, certificates and records carry it"),
+    ("--dependency-update", "the charts are part of the program and have no others below them"),
+    ("--repo", "the charts are part of the program: '--version' chooses one"),
+    ("--verify", "the charts are part of the program; '--image-lock' holds images to their digests"),
+    ("--keyring", "the charts are part of the program; '--image-lock' holds images to their digests"),
+    ("--history-max", "the record keeps what is needed to undo and to go on, and does not grow"),
+    ("--recreate-pods", "pods are replaced where their template changes"),
+    ("--install", "an install brings up to date what is there"),
+    ("--replace", "an install brings up to date what is there"),
+    (
+        "--include-crds",
+        "definitions are part of the control plane and always there; '--show-only bootstrap/…' prints them",
+    ),
+    ("--skip-tests", "the charts have no tests of their own: 'check' tests what is installed"),
+    ("--validate", "'install --dry-run=server' has the API server check every object"),
+    ("--api-versions", "'--kube-version' says which APIs there are"),
+    ("--is-upgrade", "objects are the same for a first and a later install"),
+    ("--strict", "'lint -o json' lists warnings as such"),
+    ("--with-subcharts", "the charts have no others below them"),
+    ("--detailed-exitcode", "'diff' always says so by its exit code: 1 where something would change"),
+    ("--show-secrets", "values of Secrets are shown as hashes, always"),
+    ("--three-way-merge", "the comparison is the server's own"),
+    ("--hide-secret", "'--dry-run' prints placeholders for keys"),
+    ("--hide-notes", "nothing is printed but the result; '--quiet' leaves out the progress"),
+    ("--render-subchart-notes", "the charts have no others below them"),
+    ("--labels", "'--patch' adds labels to objects, 'podLabels' to pods"),
+    ("--description", "the record says who installed what and when"),
+    ("--kube-context", "the flag is '--context'"),
+    ("--debug", "the flag is '--verbose'"),
 ];
 
 /// The end of a name that a file of values has.

@@ -2,6 +2,7 @@
 
 mod covered;
 mod golden;
+mod pods;
 mod recorded_values;
 mod security;
 mod shape;
@@ -14,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::values::ControlPlaneValues;
+use crate::chart::values::proxy_ports;
 use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, presets, versions};
 use crate::pki::{Endpoint, Files, Lifetimes, Subject, ensure, placeholders};
 
@@ -54,7 +56,7 @@ pub(super) fn input(chart: &Chart, values: &ControlPlaneValues, pki: &Files) -> 
         }),
         facts: json!({"server": "https://10.0.0.1:32222", "exposure": {
             "type": "NodePort", "host": "10.0.0.1", "port": 32222, "nodePort": values.exposure.node_port, "sans": [],
-        }}),
+        }, "proxyPorts": proxy_ports(&values.proxy)}),
         pki: pki.expose().map(|(name, text)| (name.to_owned(), text.to_owned())).collect(),
     }
 }

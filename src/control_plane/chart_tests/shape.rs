@@ -284,7 +284,7 @@ fn templates_and_schema_know_the_same_values() {
         // These decide what the program does before it renders.
         assert_eq!(
             usage.unused,
-            ["exposure.extraSANs", "exposure.host", "exposure.nodePort", "exposure.type", "name"],
+            ["exposure.extraSANs", "exposure.host", "exposure.nodePort", "exposure.type", "name", "version"],
             "{}",
             chart.line()
         );

@@ -2,6 +2,7 @@
 //!
 //! Files and compiled-in tables are always asked; a cluster only for [`PATIENCE`], since a user waits for the key press.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -15,12 +16,15 @@ use serde_json::Value;
 
 use crate::api::text::is_harmful;
 use crate::api::{Cluster, partial_list};
-use crate::chart;
+use crate::chart::patch::Patches;
+use crate::chart::versions::select::{Request, select};
+use crate::chart::{self, Object};
 use crate::check::{hosting, workload};
 use crate::cli::args::global::Global;
 use crate::cli::commands::explain::pages;
 use crate::cli::connect::{connect, hub_client};
 use crate::cli::output::log::LogFormat;
+use crate::cli::render_offline::preview;
 use crate::install::fleet_home::Home;
 use crate::k8s::Target;
 use crate::workload_cluster::install::PROBE;
@@ -28,11 +32,12 @@ use crate::workload_cluster::install::PROBE;
 /// How long a cluster may take to answer. With the start of the program this stays below 300 ms.
 const PATIENCE: Duration = Duration::from_millis(220);
 
-/// The flags in the words before the cursor that say whom to ask.
+/// The flags in the words before the cursor that say whom to ask, and about which version.
 #[derive(Debug, Clone, Default)]
 struct Words {
     context: Option<String>,
     kubeconfig: Option<PathBuf>,
+    version: Option<String>,
 }
 
 impl Words {
@@ -50,7 +55,7 @@ impl Words {
         };
         let context = given("--context").or_else(|| std::env::var("FLEET_CONTEXT").ok());
         let context = context.filter(|context| !context.is_empty());
-        Self { context, kubeconfig: given("--kubeconfig").map(PathBuf::from) }
+        Self { context, kubeconfig: given("--kubeconfig").map(PathBuf::from), version: given("--version") }
     }
 
     fn global(&self) -> Option<Global> {
@@ -89,6 +94,7 @@ fn completed(arg: Arg, words: &Words, parent: &str, command: &str) -> Arg {
     let words = words.clone();
     let names = |what: &str| arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.as_str() == what));
     let agent = command == "agent";
+    let lists = ["show_only", "include_kind", "exclude_kind"].contains(&arg.get_id().as_str());
     let found: Box<dyn Fn() -> Vec<Candidate> + Send + Sync> = match arg.get_id().as_str() {
         "context" => Box::new(move || words.target().contexts().into_iter().map(Candidate::from).collect()),
         "namespace" => Box::new(move || asked(namespaces, words.clone())),
@@ -103,16 +109,28 @@ fn completed(arg: Arg, words: &Words, parent: &str, command: &str) -> Arg {
         "skip_preflight" => Box::new(|| explained(hosting::CHECKS.iter().map(|check| check.id))),
         "id" if command == "explain" => Box::new(|| explained(pages::all().map(|page| page.id))),
         "name" | "preset" if parent == "show" && command.starts_with("preset") => Box::new(presets),
+        "show_only" => Box::new(move || objects(agent, &words, "")),
+        "explain" if names("OBJECT#PATH") => Box::new(move || objects(agent, &words, "#")),
+        "include_kind" | "exclude_kind" => Box::new(move || kinds(agent, &words)),
         "set" | "set-string" | "set-file" | "set-json" => Box::new(move || value_paths(agent)),
         _ => return arg,
     };
     arg.add(ArgValueCompleter::new(move |current: &OsStr| {
         let start = current.to_string_lossy();
+        // Of a list with commas the last word is completed.
+        let (before, start) = start
+            .rsplit_once(',')
+            .filter(|_| lists)
+            .map_or((String::new(), &*start), |(list, last)| (format!("{list},"), last));
         // Kubeconfigs and clusters give names: one on which a terminal or the shell's script would act is no candidate.
         let fitting = found()
             .into_iter()
-            .filter(|candidate| candidate.word.starts_with(start.as_ref()) && !candidate.word.chars().any(is_harmful));
-        fitting.map(|found| CompletionCandidate::new(found.word).help(found.help.map(StyledStr::from))).collect()
+            .filter(|candidate| candidate.word.starts_with(start) && !candidate.word.chars().any(is_harmful));
+        fitting
+            .map(|found| {
+                CompletionCandidate::new(format!("{before}{}", found.word)).help(found.help.map(StyledStr::from))
+            })
+            .collect()
     }))
 }
 
@@ -164,6 +182,30 @@ fn value_paths(agent: bool) -> Vec<Candidate> {
     let mut found = Vec::new();
     leaves(&schema, &schema, "", "", &mut found);
     found
+}
+
+/// What the chart of the version in the words renders by its defaults.
+fn rendered(agent: bool, words: &Words) -> Vec<Object> {
+    let kind = if agent { chart::Kind::Agent } else { chart::Kind::ControlPlane };
+    let found = || {
+        let version = words.version.as_deref().filter(|version| *version != "auto");
+        let selection = select(chart::versions(), Request { version, ..Request::default() }).ok()?;
+        let namespace = "fleet".parse().ok()?;
+        Some(preview(kind, &selection, &namespace, &Patches::default(), Ok).ok()?.rendered.objects)
+    };
+    found().unwrap_or_default()
+}
+
+/// The objects that can be shown or explained, each with what follows its name.
+fn objects(agent: bool, words: &Words, end: &str) -> Vec<Candidate> {
+    let named = |object: &Object| Candidate::from(format!("{}{end}", object.id()));
+    rendered(agent, words).iter().map(named).collect()
+}
+
+/// Their kinds.
+fn kinds(agent: bool, words: &Words) -> Vec<Candidate> {
+    let kinds: BTreeSet<String> = rendered(agent, words).iter().map(|object| object.kind().to_owned()).collect();
+    kinds.into_iter().map(Candidate::from).collect()
 }
 
 /// Every path of a schema that is not a mapping with known keys, with the first sentence of its description.

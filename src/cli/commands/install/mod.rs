@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::api::remedy::{self, Action, Remedy, Subject};
 use crate::api::text::visible_cell;
 use crate::cli::args::global::Global;
+use crate::cli::args::object_name::taken_fields;
 use crate::cli::args::package::Base;
 use crate::cli::args::run::RunArgs;
 use crate::cli::connect;
@@ -62,7 +63,7 @@ pub(crate) struct WriteArgs {
     #[arg(long)]
     adopt: bool,
 
-    /// Field to take from another manager, e.g. `Deployment/apiserver:.spec.replicas`; may be repeated
+    /// Field to take from another manager, e.g. `deploy/apiserver:.spec.replicas`; may be repeated, or a list with commas
     #[arg(long, value_name = "FIELD")]
     take_fields: Vec<String>,
 }
@@ -74,7 +75,7 @@ impl WriteArgs {
             skip_preflight: self.skip_preflight.clone(),
             timeout: self.run.timeout,
             adopt: self.adopt,
-            take_fields: self.take_fields.clone(),
+            take_fields: taken_fields(&self.take_fields),
             lock_wait: self.run.lock_wait,
             recorded: way.recorded,
             command: way.command,

@@ -1,18 +1,22 @@
 //! `show images`: every image that a service version runs, for a mirror or an air gap.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use crate::chart::inspect::show::{UsedImage, images};
-use crate::chart::{Kind, output};
+use crate::chart::values::ImageLock;
+use crate::chart::{Kind, output, read_file};
 use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::images::ImageArgs;
+use crate::cli::args::lock::LockArgs;
 use crate::cli::args::own_image::OwnImageArgs;
 use crate::cli::args::package::wrong_values;
+use crate::cli::args::patches::PatchArgs;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
@@ -35,11 +39,22 @@ pub(crate) struct ShowImagesArgs {
     #[command(flatten)]
     own_image: OwnImageArgs,
 
+    /// Print an image lock instead, for `--image-lock`: each image with its digest out of this file, which has a line
+    /// `IMAGE:TAG sha256:…` for each, as tools that ask registries print them; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    digests: Option<PathBuf>,
+
     #[command(flatten)]
     images: ImageArgs,
 
     #[command(flatten)]
+    lock: LockArgs,
+
+    #[command(flatten)]
     values: ValuesArgs,
+
+    #[command(flatten)]
+    patches: PatchArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -70,26 +85,33 @@ struct User {
 }
 
 pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exit, CliError> {
-    let selection = args.chart.selection_with(args.own_image.image_tag.as_deref())?;
+    let selection = args.chart.selection_with(&args.values, args.own_image.image_tag.as_deref())?;
     let kinds = match args.chart.chart {
         Some(kind) => vec![kind],
         // Values are of one chart; without any, a mirror wants the images of all.
-        None if args.values.is_empty() && args.own_image.is_empty() => selection.row.charts.keys().copied().collect(),
+        None if args.values.is_empty() && args.own_image.is_empty() && args.patches.is_empty() => {
+            selection.row.charts.keys().copied().collect()
+        }
         None => {
             return Err(CliError::usage("ChartMissing", "values are of one chart, and none is named")
                 .hint("name it: `fleetctl show images control-plane …` or `fleetctl show images agent …`"));
         }
     };
+    let patches = args.patches.read()?;
     let mut listed: BTreeMap<String, Vec<User>> = BTreeMap::new();
     for kind in kinds {
-        let add = |builder| args.own_image.apply(kind, args.images.apply(args.values.apply(builder)));
-        let preview = preview(kind, &selection, &global.namespace, add).map_err(|why| match why {
+        let add = |builder| args.lock.apply(args.own_image.apply(kind, args.images.apply(args.values.apply(builder)))?);
+        let preview = preview(kind, &selection, &global.namespace, &patches, add).map_err(|why| match why {
             NoPreview::Values(problems) => wrong_values(&problems),
             NoPreview::Other(error) => error,
         })?;
         for UsedImage { image, object, container, pull_policy, pull_secrets } in images(&preview.rendered) {
             listed.entry(image).or_default().push(User { chart: kind, object, container, pull_policy, pull_secrets });
         }
+    }
+    if let Some(file) = &args.digests {
+        ui.out(&locked(file, args.output, listed.keys().map(String::as_str))?)?;
+        return Ok(Exit::Ok);
     }
     let listed: Vec<Listed> = listed.into_iter().map(|(image, used_by)| Listed { image, used_by }).collect();
     ui.out(&match args.output.unwrap_or(Format::Table) {
@@ -99,6 +121,25 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exi
         Format::Table => table(&listed),
     })?;
     Ok(Exit::Ok)
+}
+
+/// The lock of these images, with digests out of a file.
+fn locked<'i>(
+    file: &Path,
+    format: Option<Format>,
+    images: impl IntoIterator<Item = &'i str>,
+) -> Result<String, CliError> {
+    let path = file.display().to_string();
+    let name = if path == "-" { "standard input" } else { &path };
+    let digests = read_file(&path).map_err(Into::into).and_then(|bytes| ImageLock::of_lines(name, &bytes));
+    let lock = digests.and_then(|digests| digests.of_images(images)).map_err(|problems| wrong_values(&problems))?;
+    let lines = |between: &str| lock.entries().map(|(image, digest)| format!("{image}{between}{digest}\n")).collect();
+    Ok(match format {
+        Some(Format::Json) => output::json(&lock.to_json()),
+        Some(Format::Name) => lines("@"),
+        Some(Format::Table) => lines(" "),
+        Some(Format::Yaml) | None => lock.to_yaml(),
+    })
 }
 
 fn table(listed: &[Listed]) -> String {

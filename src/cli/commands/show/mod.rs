@@ -5,7 +5,9 @@ mod presets;
 mod rbac;
 pub(in crate::cli) mod readme;
 mod schema;
+mod templates;
 mod values;
+
 use clap::Subcommand;
 
 use super::versions;
@@ -16,10 +18,13 @@ use crate::cli::output::terminal::Ui;
 /// Show what a chart takes, needs and holds
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShowCommand {
-    /// Print the default values as commented YAML, ready to be edited and given to `--values`
+    /// Print the default values as commented YAML, ready to be edited and given to `--values`; with values, what they make
+    /// of the defaults, and where each comes from
     Values(values::ShowValuesArgs),
     /// Print the JSON Schema of a file of values, for editors
     Schema(schema::ShowSchemaArgs),
+    /// Print the templates of a chart
+    Templates(templates::ShowTemplatesArgs),
     /// Print the documentation of a chart as Markdown
     Readme(readme::ShowReadmeArgs),
     /// List every image, for a mirror
@@ -37,6 +42,7 @@ pub(crate) fn run(ui: &Ui, global: &Global, command: ShowCommand) -> Result<Exit
         ShowCommand::Rbac(args) => rbac::run(ui, global, &args),
         ShowCommand::Values(args) => values::run(ui, &args),
         ShowCommand::Schema(args) => schema::run(ui, &args),
+        ShowCommand::Templates(args) => templates::run(ui, &args),
         ShowCommand::Readme(args) => readme::run(ui, &args),
         ShowCommand::Images(args) => images::run(ui, global, &args),
         ShowCommand::Versions(args) => versions::run(ui, &args),

@@ -3,12 +3,13 @@
 use clap::Args;
 
 use super::keys::{self, KeysArgs};
-use super::output::{OutputArgs, explained_field};
+use super::output::OutputArgs;
 use super::outside_row;
 use crate::api::version::KubeMinor;
 use crate::chart::output;
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
+use crate::cli::args::object_name::explained_field;
 use crate::cli::args::values::with_precedence;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::folder;
-use crate::api::kinds;
 use crate::chart::inspect::explain;
 use crate::chart::inspect::explain::{ExplainError, Explanation};
 use crate::chart::{Diagnostics, Object, Rendered};
+use crate::cli::args::object_name::{is_named, known_kind};
 use crate::cli::args::package::wrong_values;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
@@ -152,56 +152,4 @@ impl OutputArgs {
         let inside: Vec<Object> = inside.collect();
         Ok(objects.into_iter().filter(named).chain(inside).collect())
     }
-}
-
-/// The short names of kubectl, of the kinds that charts render.
-const SHORT: [(&str, &str); 14] = [
-    ("cj", "CronJob"),
-    ("cm", "ConfigMap"),
-    ("crd", "CustomResourceDefinition"),
-    ("crds", "CustomResourceDefinition"),
-    ("deploy", "Deployment"),
-    ("ds", "DaemonSet"),
-    ("netpol", "NetworkPolicy"),
-    ("ns", "Namespace"),
-    ("pdb", "PodDisruptionBudget"),
-    ("po", "Pod"),
-    ("pvc", "PersistentVolumeClaim"),
-    ("sa", "ServiceAccount"),
-    ("sts", "StatefulSet"),
-    ("svc", "Service"),
-];
-
-/// Returns whether `text` names the object as kubectl takes it: `deploy/x`, `deployments/x` or `apps/Deployment/x`.
-fn is_named(object: &Object, text: &str) -> bool {
-    let parts: Vec<&str> = text.split('/').collect();
-    let is_kind = |kind: &str| known_kind(kind).is_ok_and(|kind| kind == object.kind());
-    match parts.as_slice() {
-        [kind, name] => *name == object.name() && is_kind(kind),
-        [group, kind, name] => *name == object.name() && object.group() == *group && is_kind(kind),
-        _ => false,
-    }
-}
-
-/// The field of `--explain` with its object as objects are called: `deploy/x#spec` becomes `deployment/x#spec`.
-pub(super) fn explained_field(field: &str) -> String {
-    let Some((object, path)) = field.split_once('#') else { return field.to_owned() };
-    let parts: Vec<&str> = object.split('/').collect();
-    let [.., kind, name] = parts.as_slice() else { return field.to_owned() };
-    match known_kind(kind) {
-        Ok(kind) => format!("{}/{name}#{path}", kind.to_lowercase()),
-        Err(_) => field.to_owned(),
-    }
-}
-
-/// A kind as it is written in objects, by its name, plural or short name in any case.
-fn known_kind(name: &str) -> Result<&'static str, CliError> {
-    let name = SHORT.iter().find(|(short, _)| short.eq_ignore_ascii_case(name)).map_or(name, |(_, kind)| *kind);
-    let found = kinds::TABLE
-        .iter()
-        .find(|served| served.kind.eq_ignore_ascii_case(name) || served.plural.eq_ignore_ascii_case(name));
-    found.map(|served| served.kind).ok_or_else(|| {
-        CliError::usage("NoSuchKind", format!("`{name}` is no kind of object"))
-            .hint("for example `Secret` or `secrets`")
-    })
 }

@@ -1,0 +1,105 @@
+//! What no patch may change: what an object is and whose, by what it is found and selected, and what is secret.
+
+use serde_json::{Map, Value};
+
+use crate::api::labels::OWN_KEY_PREFIX;
+use crate::chart::diagnostic::Diagnostic;
+use crate::chart::values::OWN_LABELS;
+
+use super::Wrong;
+
+/// Prefix of the keys of ApplySets, by which orphaned objects are found.
+const APPLYSET_PREFIX: &str = "applyset.kubernetes.io/";
+
+/// Fields that say what an object is, as JSON pointers.
+const IDENTITY: [&str; 4] = ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace"];
+
+/// Fields that belong to the API server.
+const OF_SERVER: [&str; 7] = [
+    "/metadata/uid",
+    "/metadata/resourceVersion",
+    "/metadata/generation",
+    "/metadata/creationTimestamp",
+    "/metadata/deletionTimestamp",
+    "/metadata/managedFields",
+    "/status",
+];
+
+/// Fields of a Secret with what is secret.
+const SECRET: [&str; 4] = ["/data", "/stringData", "/type", "/immutable"];
+
+/// Compares an object before and after a patch.
+pub(super) fn check(before: &Value, after: &Value) -> Vec<Wrong> {
+    let mut found = Vec::new();
+    if !after.is_object() {
+        return vec![wrong("", "patch-identity", "a patch cannot replace a whole object", "change single fields")];
+    }
+    let differs = |pointer: &&str| before.pointer(pointer) != after.pointer(pointer);
+    for pointer in IDENTITY.iter().filter(|pointer| differs(pointer)) {
+        let message = format!("a patch cannot change `{}`", dotted(pointer));
+        let help = "leave it out: it says which object this is";
+        found.push(wrong(pointer, "patch-identity", message, help));
+    }
+    for pointer in OF_SERVER.iter().filter(|pointer| differs(pointer)) {
+        let message = format!("`{}` belongs to the API server", dotted(pointer));
+        found.push(wrong(pointer, "patch-identity", message, "leave it out"));
+    }
+    if before["kind"] == "Secret" {
+        for pointer in SECRET.iter().filter(|pointer| differs(pointer)) {
+            let message = format!("a patch cannot change `{}` of a Secret", dotted(pointer));
+            let help = "keys come from `--pki` or an install, credentials from `registryCredentials` and `cloud.accessKey`: a \
+                        patch is no place for what is secret";
+            found.push(wrong(pointer, "patch-secret", message, help));
+        }
+    }
+    if before.pointer("/spec/selector") != after.pointer("/spec/selector") {
+        let message = "a patch cannot change `spec.selector`";
+        let help = "leave it out: by it pods are found, and the API server never lets a workload change it";
+        found.push(wrong("/spec/selector", "patch-selector", message, help));
+    }
+    for metadata in ["/metadata", "/spec/template/metadata"] {
+        own_keys(before, after, metadata, &mut found);
+    }
+    let claims = before.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).map_or(0, Vec::len);
+    for index in 0..claims {
+        own_keys(before, after, &format!("/spec/volumeClaimTemplates/{index}/metadata"), &mut found);
+    }
+    found
+}
+
+/// Labels and annotations that are ours.
+fn own_keys(before: &Value, after: &Value, metadata: &str, found: &mut Vec<Wrong>) {
+    let empty = Map::new();
+    for field in ["labels", "annotations"] {
+        let pointer = format!("{metadata}/{field}");
+        let of =
+            |object: &'_ Value| object.pointer(&pointer).and_then(Value::as_object).cloned().unwrap_or(empty.clone());
+        let (before, after) = (of(before), of(after));
+        let is_own = |key: &&String| {
+            let by_prefix = [OWN_KEY_PREFIX, APPLYSET_PREFIX].iter().any(|prefix| key.starts_with(prefix));
+            by_prefix || field == "labels" && OWN_LABELS.contains(&key.as_str())
+        };
+        let mut keys: Vec<&String> = before.keys().chain(after.keys()).filter(is_own).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        for key in keys.into_iter().filter(|key| before.get(*key) != after.get(*key)) {
+            let mut problem = wrong(
+                &pointer,
+                "patch-selector",
+                format!("a patch cannot change the {} `{key}`", field.trim_end_matches('s')),
+                "take a key of your own, such as `example.com/team`: by this one objects are found again",
+            );
+            problem.path.push(key.clone());
+            found.push(problem);
+        }
+    }
+}
+
+fn dotted(pointer: &str) -> String {
+    pointer.trim_start_matches('/').replace('/', ".")
+}
+
+fn wrong(pointer: &str, code: &'static str, message: impl Into<String>, help: &str) -> Wrong {
+    let path = pointer.split('/').skip(1).map(str::to_owned).collect();
+    Wrong { path, diagnostic: Diagnostic::error(code, message).help(help) }
+}

@@ -1,0 +1,286 @@
+//! Patches of rendered objects: files of the user, laid over what the templates give, before anything is planned, printed
+//! or compared.
+//!
+//! A file holds YAML documents. Each is a part of an object with `kind` and `metadata.name`, merged as the API merges
+//! patches of type strategic merge, or `{target: {kind, name}, patch: …}` with a list of JSON patch operations or such a
+//! part. Patches are data that is laid over data: no text of theirs is parsed again.
+
+mod guard;
+mod read;
+mod source;
+mod strategic;
+
+use json_patch::PatchOperation;
+use serde_json::Value;
+
+use crate::api::text::visible;
+use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
+use crate::chart::output::canonical;
+use crate::chart::render::Object;
+use crate::chart::values::suggest::nearest;
+use crate::chart::yaml::node::{Data, Node, Origin, Sources};
+
+pub use source::PatchedBy;
+
+/// Code of an operation that cannot be applied to what is rendered.
+pub const NOT_APPLIED: &str = "patch-not-applied";
+
+/// What every code of a problem with a patch begins with.
+pub const CODES: &str = "patch-";
+
+/// Patches in the order in which they are applied.
+#[derive(Debug, Clone, Default)]
+pub struct Patches {
+    sources: Sources,
+    files: Vec<String>,
+    documents: Vec<Patch>,
+}
+
+/// One document of a file.
+#[derive(Debug, Clone)]
+struct Patch {
+    target: Target,
+    /// Which document of its file, from 1.
+    document: usize,
+    /// What is to change, with its places.
+    node: Node,
+    change: Change,
+}
+
+/// The object that a patch is for.
+#[derive(Debug, Clone)]
+struct Target {
+    /// The API group, where it is given; empty for the core group.
+    group: Option<String>,
+    kind: String,
+    namespace: Option<String>,
+    name: String,
+    origin: Origin,
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    /// A part of the object; null removes.
+    Merge(Value),
+    /// Operations in order, each with its place.
+    Operations(Vec<(PatchOperation, Origin)>),
+}
+
+/// Something wrong with a patch that was applied: the path in the object that it is about, and what.
+struct Wrong {
+    path: Vec<String>,
+    diagnostic: Diagnostic,
+}
+
+impl Target {
+    fn is(&self, object: &Object) -> bool {
+        let in_group = self.group.as_deref().is_none_or(|group| group == object.group());
+        let in_namespace = self.namespace.is_none() || self.namespace.as_deref() == object.namespace();
+        in_group && in_namespace && self.kind == object.kind() && self.name == object.name()
+    }
+}
+
+impl Patches {
+    /// Reads the files, each with its name for people and its bytes, or why it could not be read.
+    ///
+    /// # Errors
+    /// Everything that is wrong with their form, each at its place.
+    pub fn read(files: impl IntoIterator<Item = (String, Result<Vec<u8>, Diagnostic>)>) -> Result<Self, Diagnostics> {
+        read::read(files)
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+    }
+
+    /// The SHA-256 of what is to change, in hexadecimal; none without patches.
+    pub fn digest(&self) -> Option<String> {
+        let of = |patch: &Patch| {
+            let Target { group, kind, namespace, name, .. } = &patch.target;
+            let change = match &patch.change {
+                Change::Merge(part) => part.clone(),
+                Change::Operations(all) => {
+                    all.iter().map(|(operation, _)| serde_json::to_value(operation).unwrap_or_default()).collect()
+                }
+            };
+            serde_json::json!([group, kind, namespace, name, change])
+        };
+        let all: Value = self.documents.iter().map(of).collect();
+        (!self.is_empty()).then(|| crate::api::digest::full(canonical(&all).as_bytes()))
+    }
+
+    /// The files' names and the digest, for a record: `web.yaml, hosts.yaml sha256:…`; none without patches.
+    pub fn summary(&self) -> Option<String> {
+        Some(format!("{} sha256:{}", self.files.join(", "), self.digest()?))
+    }
+
+    /// The patches of a recorded release, whose record says `summary` of them: these, if they are the same.
+    ///
+    /// # Errors
+    /// A clause that says that the release was made with others.
+    pub fn of_record(&self, summary: Option<&String>) -> Result<Self, String> {
+        let Some(summary) = summary else { return Ok(Self::default()) };
+        let is_same = self.digest().is_some_and(|digest| summary.ends_with(&format!(" sha256:{digest}")));
+        let other = || format!("it was made with patches, which are not recorded: `--patch` with {}", visible(summary));
+        if is_same { Ok(self.clone()) } else { Err(other()) }
+    }
+
+    /// The digest of values together with that of the patches, in hexadecimal; the same without patches.
+    pub fn digest_with(&self, values: &str) -> String {
+        let both = |patches| crate::api::digest::full(format!("{values} {patches}").as_bytes());
+        self.digest().map_or_else(|| values.to_owned(), both)
+    }
+
+    /// Applies all of them in order.
+    ///
+    /// # Errors
+    /// Every patch that is for no object, that cannot be applied, or that changes what finds an object again.
+    pub fn apply(&self, objects: &mut [Object]) -> Result<(), Diagnostics> {
+        let mut problems = Vec::new();
+        for patch in &self.documents {
+            match self.find(patch, objects) {
+                Ok(index) => match self.applied(patch, &objects[index]) {
+                    Ok(json) => objects[index].json = json,
+                    Err(found) => problems.extend(found),
+                },
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(Diagnostics(problems)) }
+    }
+
+    /// The index of the one object that a patch is for.
+    fn find(&self, patch: &Patch, objects: &[Object]) -> Result<usize, Diagnostic> {
+        let target = &patch.target;
+        let found: Vec<usize> = (0..objects.len()).filter(|&index| target.is(&objects[index])).collect();
+        let what = format!("document {} patches {} `{}`", patch.document, target.kind, target.name);
+        let at = |code, message: String| Diagnostic::error(code, message).at(self.sources.place(target.origin));
+        match found.as_slice() {
+            [index] => Ok(*index),
+            [] => {
+                let ids: Vec<String> = objects.iter().map(called).collect();
+                let asked = format!("{}/{}", target.kind, target.name);
+                let problem = at("patch-target", format!("{what}, which is not rendered"));
+                let problem = match nearest(&asked, ids.iter().map(String::as_str)) {
+                    Some(near) => problem.help(format!("did you mean `{near}`?")),
+                    None => problem,
+                };
+                Err(problem.note(format!("the objects are: {}", ids.join(", "))))
+            }
+            several => {
+                let namespaces: Vec<&str> = several.iter().filter_map(|&index| objects[index].namespace()).collect();
+                let problem = at("patch-target", format!("{what}, of which there are {}", several.len()));
+                Err(problem.help(format!("say which by `namespace`: {}", namespaces.join(" or "))))
+            }
+        }
+    }
+
+    /// The object after one patch.
+    fn applied(&self, patch: &Patch, object: &Object) -> Result<Value, Vec<Diagnostic>> {
+        let mut after = object.json.clone();
+        match &patch.change {
+            Change::Merge(part) => {
+                after = strategic::merge(object.kind(), after, part)
+                    .map_err(|wrong| vec![self.blame(patch, &object.json, wrong)])?;
+            }
+            Change::Operations(all) => {
+                for (operation, origin) in all {
+                    if object.kind() == "Secret" && reads(operation) {
+                        let message = "an operation on a Secret can only add, replace and remove";
+                        let problem = Diagnostic::error("patch-secret", message).at(self.sources.place(*origin));
+                        return Err(vec![problem.help("its data is not to be copied to where it can be read")]);
+                    }
+                    json_patch::patch(&mut after, std::slice::from_ref(operation)).map_err(|error| {
+                        let message = format!("this operation cannot be applied to {}: {}", object.id(), error.kind);
+                        let problem = Diagnostic::error(NOT_APPLIED, message).at(self.sources.place(*origin));
+                        vec![problem.help("see what is rendered without the patch: `fleetctl template`")]
+                    })?;
+                }
+            }
+        }
+        let found = guard::check(&object.json, &after);
+        if found.is_empty() {
+            return Ok(after);
+        }
+        Err(found.into_iter().map(|wrong| self.blame(patch, &after, wrong)).collect())
+    }
+
+    fn blame(&self, patch: &Patch, object: &Value, wrong: Wrong) -> Diagnostic {
+        let path = crate::chart::yaml::node::show_path(&wrong.path);
+        wrong.diagnostic.at(self.place(patch, object, &wrong.path)).path(path)
+    }
+
+    /// The place in a patch that says something about a path of the object.
+    fn place(&self, patch: &Patch, object: &Value, path: &[String]) -> Place {
+        let origin = match &patch.change {
+            Change::Merge(_) => nearest_node(&patch.node, object, path),
+            Change::Operations(all) => {
+                let of = |pointer: &str| {
+                    let pointer: Vec<String> = pointer.split('/').skip(1).map(unescaped).collect();
+                    let common = pointer.iter().zip(path).take_while(|(one, other)| one == other).count();
+                    (common + 1 >= pointer.len() || common == path.len()).then_some(common)
+                };
+                let rated = all.iter().filter_map(|(operation, origin)| Some((of(operation.path().as_str())?, origin)));
+                rated.max_by_key(|(common, _)| *common).map_or(patch.node.origin, |(_, origin)| *origin)
+            }
+        };
+        self.sources.place(origin)
+    }
+}
+
+/// Returns whether an operation reads a value of the object.
+fn reads(operation: &PatchOperation) -> bool {
+    matches!(operation, PatchOperation::Copy(_) | PatchOperation::Move(_) | PatchOperation::Test(_))
+}
+
+/// An object as it is named in errors: `Deployment/apiserver`.
+fn called(object: &Object) -> String {
+    format!("{}/{}", object.kind(), object.name())
+}
+
+/// A part of a JSON pointer as the key that it stands for.
+fn unescaped(part: &str) -> String {
+    part.replace("~1", "/").replace("~0", "~")
+}
+
+/// The node of a part of an object that is nearest to a path. Items of lists are found by their keys.
+fn nearest_node(node: &Node, object: &Value, path: &[String]) -> Origin {
+    let (mut node, mut object) = (node, object);
+    let mut origin = node.origin;
+    for part in path {
+        let next = match &node.data {
+            Data::Map(map) => map.entries.get(part).map(|entry| {
+                origin = entry.key;
+                &entry.node
+            }),
+            Data::List(items) => {
+                let item = object.get(part.parse::<usize>().unwrap_or(usize::MAX));
+                items.iter().find(|candidate| {
+                    let candidate = candidate.to_json();
+                    let keys = candidate.as_object().into_iter().flatten();
+                    let mut scalars = keys.filter(|(_, value)| !value.is_object() && !value.is_array());
+                    item.is_some_and(|item| {
+                        *item == candidate
+                            || scalars.any(|(key, value)| strategic::is_key(key) && item.get(key) == Some(value))
+                    })
+                })
+            }
+            _ => None,
+        };
+        let Some(next) = next else { break };
+        object = match object {
+            Value::Array(items) => part.parse().ok().and_then(|index: usize| items.get(index)),
+            other => other.get(part),
+        }
+        .unwrap_or(&Value::Null);
+        if !matches!(next.data, Data::Map(_) | Data::List(_)) {
+            origin = next.origin;
+        }
+        node = next;
+    }
+    origin
+}
+
+#[cfg(test)]
+mod tests;

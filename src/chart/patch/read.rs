@@ -1,0 +1,175 @@
+//! Reads files of patches: documents, their targets, and what they change.
+
+use json_patch::PatchOperation;
+use serde_json::{Map, Value};
+
+use crate::chart::diagnostic::{Diagnostic, Diagnostics};
+use crate::chart::yaml::node::{Data, Mapping, Node, Sources};
+use crate::chart::yaml::read;
+
+use super::{Change, Patch, Patches, Target, strategic};
+
+/// What a document has to be, for people.
+const FORM: &str = "write a part of an object with `kind` and `metadata.name`, or `{target: {kind, name}, patch: [{op, path, value}]}`";
+
+pub(super) fn read(
+    files: impl IntoIterator<Item = (String, Result<Vec<u8>, Diagnostic>)>,
+) -> Result<Patches, Diagnostics> {
+    let mut reader = Reader { patches: Patches::default(), problems: Vec::new() };
+    for (name, bytes) in files {
+        match bytes.and_then(|bytes| read::text(&name, &bytes)) {
+            Ok(text) => reader.file(name, text),
+            Err(problem) => reader.problems.push(Diagnostic { code: "patch-file", ..problem }),
+        }
+    }
+    if reader.problems.is_empty() { Ok(reader.patches) } else { Err(Diagnostics(reader.problems)) }
+}
+
+struct Reader {
+    patches: Patches,
+    problems: Vec<Diagnostic>,
+}
+
+type Step<T> = Result<T, Diagnostic>;
+
+impl Reader {
+    fn file(&mut self, name: String, text: String) {
+        let source = self.patches.sources.add(name.clone(), text);
+        let documents = match read::read_all(&self.patches.sources, source) {
+            Ok(documents) => documents,
+            Err(problems) => {
+                let of_patch = |problem| Diagnostic { code: "patch-file", ..problem };
+                return self.problems.extend(problems.into_iter().map(of_patch));
+            }
+        };
+        if documents.is_empty() {
+            let message = format!("{name} holds no patch");
+            self.problems.push(Diagnostic::error("patch-file", message).help(FORM));
+        }
+        for (index, node) in documents.into_iter().enumerate() {
+            match patch(&self.patches.sources, index + 1, node) {
+                Ok(patch) => self.patches.documents.push(patch),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        self.patches.files.push(name);
+    }
+}
+
+fn form(sources: &Sources, node: &Node, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::error("patch-form", message).at(sources.place(node.origin)).help(FORM)
+}
+
+fn patch(sources: &Sources, document: usize, node: Node) -> Step<Patch> {
+    let Data::Map(map) = &node.data else {
+        return Err(form(sources, &node, format!("document {document} is {}, and no patch", node.type_name())));
+    };
+    if let (Some(target), Some(patch)) = (map.entries.get("target"), map.entries.get("patch")) {
+        if let Some((key, entry)) = map.entries.iter().find(|(key, _)| !["target", "patch"].contains(&key.as_str())) {
+            let problem = Diagnostic::error("patch-form", format!("`{key}` has no place beside `target` and `patch`"));
+            return Err(problem.at(sources.place(entry.key)).help(FORM));
+        }
+        let Data::Map(fields) = &target.node.data else {
+            return Err(form(sources, &target.node, "`target` is a mapping with `kind` and `name`"));
+        };
+        let known = ["group", "version", "kind", "namespace", "name"];
+        if let Some((key, entry)) = fields.entries.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+            let problem = Diagnostic::error("patch-form", format!("a target has no `{key}`"));
+            let help = "objects are found by `group`, `kind`, `namespace` and `name`";
+            return Err(problem.at(sources.place(entry.key)).help(help));
+        }
+        let (target, body) = (self::target(sources, &target.node, fields, fields)?, patch.node.clone());
+        let change = match &body.data {
+            Data::List(items) => Change::Operations(operations(sources, items)?),
+            Data::Map(_) => merge(sources, &body)?,
+            _ => return Err(form(sources, &body, "`patch` is a list of operations, or a part of the object")),
+        };
+        return Ok(Patch { target, document, node: body, change });
+    }
+    let empty = Mapping::default();
+    let metadata = match map.entries.get("metadata").map(|entry| &entry.node.data) {
+        Some(Data::Map(metadata)) => metadata,
+        _ => &empty,
+    };
+    let target = target(sources, &node, map, metadata)?;
+    let change = merge(sources, &node)?;
+    Ok(Patch { target, document, node, change })
+}
+
+/// The target, out of the mapping with its kind and the one with its name.
+fn target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Mapping) -> Step<Target> {
+    let text = |map: &Mapping, key: &str| match map.entries.get(key).map(|entry| &entry.node) {
+        None => Ok(None),
+        Some(Node { data: Data::Text(text), .. }) => Ok(Some(text.clone())),
+        Some(other) => match &other.raw {
+            Some(raw) => Ok(Some(raw.to_string())),
+            None => Err(form(sources, other, format!("`{key}` is {}, and no text", other.type_name()))),
+        },
+    };
+    let missing = |what: &str| form(sources, node, format!("a patch has no {what}"));
+    let kind = text(of_kind, "kind")?.ok_or_else(|| missing("`kind`"))?;
+    let name = text(of_name, "name")?.ok_or_else(|| missing("name of an object"))?;
+    let api_version = text(of_kind, "apiVersion")?;
+    let group = match api_version {
+        Some(version) => Some(version.rsplit_once('/').map_or_else(String::new, |(group, _)| group.to_owned())),
+        None => text(of_kind, "group")?,
+    };
+    let origin = of_name.entries.get("name").map_or(node.origin, |entry| entry.node.origin);
+    Ok(Target { group, kind, namespace: text(of_name, "namespace")?, name, origin })
+}
+
+fn merge(sources: &Sources, node: &Node) -> Step<Change> {
+    let part = with_nulls(sources, node)?;
+    if let Some((path, directive)) = strategic::unknown_directive(&part, &mut Vec::new()) {
+        let message = format!("the directive `{directive}` is not understood");
+        let problem = Diagnostic::error("patch-form", message).at(sources.place(node.nearest(&path).origin));
+        return Err(problem.help("there are `$patch: delete` and `$patch: replace`; null removes a field"));
+    }
+    if part.get("$patch").is_some() {
+        let problem = Diagnostic::error("patch-form", "a patch cannot delete or replace a whole object");
+        return Err(problem.at(sources.place(node.origin)).help("change single fields"));
+    }
+    Ok(Change::Merge(part))
+}
+
+fn operations(sources: &Sources, items: &[Node]) -> Step<Vec<(PatchOperation, crate::chart::yaml::node::Origin)>> {
+    let operation = |item: &Node| {
+        let json = with_nulls(sources, item)?;
+        let known = ["op", "path", "from", "value"];
+        let stray = json.as_object().and_then(|map| map.keys().find(|key| !known.contains(&key.as_str())).cloned());
+        let wrong = |message: String| {
+            let help = "an operation is `add`, `replace` or `test` with `path` and `value`, `remove` with `path`, `move` or `copy` \
+                        with `from` and `path`; paths are JSON pointers, `/spec/replicas`";
+            Diagnostic::error("patch-form", message).at(sources.place(item.origin)).help(help)
+        };
+        match stray {
+            Some(key) => Err(wrong(format!("an operation has no `{key}`"))),
+            None => match serde_json::from_value(json) {
+                Ok(operation) => Ok((operation, item.origin)),
+                Err(error) => Err(wrong(format!("this is no operation of a JSON patch: {error}"))),
+            },
+        }
+    };
+    items.iter().map(operation).collect()
+}
+
+/// The node as JSON in which nulls stay.
+///
+/// # Errors
+/// A scalar about which readers of YAML disagree: no schema says here what is meant.
+fn with_nulls(sources: &Sources, node: &Node) -> Step<Value> {
+    Ok(match &node.data {
+        Data::Unclear(unclear) => {
+            let (message, help) = unclear.explain(node.raw.as_deref().unwrap_or_default());
+            return Err(Diagnostic::error("patch-form", message).at(sources.place(node.origin)).help(help));
+        }
+        Data::List(items) => items.iter().map(|item| with_nulls(sources, item)).collect::<Step<Vec<_>>>()?.into(),
+        Data::Map(map) => {
+            let entry = |(key, entry): (&String, &crate::chart::yaml::node::Entry)| {
+                Ok((key.clone(), with_nulls(sources, &entry.node)?))
+            };
+            Value::Object(map.entries.iter().map(entry).collect::<Step<Map<_, _>>>()?)
+        }
+        _ => node.to_json(),
+    })
+}

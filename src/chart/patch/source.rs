@@ -1,0 +1,85 @@
+//! Patches as sources of fields: which of them decide a field, and what it was without them.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::chart::diagnostic::{Diagnostics, Place};
+use crate::chart::inspect::explain::{ExplainError, Explanation, each_leaf, get, parse_path};
+use crate::chart::output::masked;
+use crate::chart::render::Object;
+use crate::chart::yaml::node::show_path;
+
+use super::Patches;
+
+/// A patch that changes a field.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PatchedBy {
+    /// Where the patch says it.
+    pub place: Place,
+    /// The value before it; none where the field was not there.
+    pub before: Option<Value>,
+}
+
+impl Patches {
+    /// Adds to what the templates say about a field what patches make of it; `objects` are those without patches.
+    ///
+    /// # Errors
+    /// A field that is not there with the patches either, and patches that cannot be applied.
+    pub fn explain(
+        &self,
+        explained: Result<Vec<Explanation>, ExplainError>,
+        objects: &[Object],
+        field: &str,
+    ) -> Result<Vec<Explanation>, ExplainError> {
+        let Some((id, Some(path))) = field.split_once('#').map(|(id, path)| (id, parse_path(path))) else {
+            return explained;
+        };
+        let Some(object) = objects.iter().find(|object| object.id().eq_ignore_ascii_case(id)) else { return explained };
+        let mut versions = vec![object.clone()];
+        let mut places = Vec::new();
+        for patch in self.documents.iter().filter(|patch| patch.target.is(object)) {
+            let before = &versions[versions.len() - 1];
+            let json = self.applied(patch, before).map_err(|problems| ExplainError::Render(Diagnostics(problems)))?;
+            versions.push(Object { json, ..before.clone() });
+            places.push(patch);
+        }
+        let last = &versions[versions.len() - 1].json;
+        let mut explained = match explained {
+            // The patches may add it.
+            Err(ExplainError::NoField { .. }) if get(last, &path).is_some() => Vec::new(),
+            other => other?,
+        };
+        let known: Vec<Vec<String>> = explained.iter().filter_map(|field| parse_path(&field.path)).collect();
+        let mut fresh = Vec::new();
+        if let Some(value) = get(last, &path) {
+            each_leaf(value, &mut path.clone(), &mut |leaf, value| {
+                if !known.iter().any(|known| leaf.starts_with(known)) {
+                    fresh.push((leaf.to_vec(), value.clone()));
+                }
+            });
+        }
+        let new = |(leaf, value): (Vec<String>, Value)| Explanation {
+            object: object.id(),
+            path: show_path(&leaf),
+            value,
+            template: None,
+            parts: Vec::new(),
+            presence: Vec::new(),
+            patches: Vec::new(),
+        };
+        explained.extend(fresh.into_iter().map(new));
+        for field in &mut explained {
+            let path = parse_path(&field.path).unwrap_or_default();
+            for (step, patch) in versions.windows(2).zip(&places) {
+                let [before, after] = [&step[0], &step[1]].map(|object| masked(&object.json));
+                let (before, now) = (get(&before, &path), get(&after, &path));
+                if before != now {
+                    let place = self.place(patch, &step[1].json, &path);
+                    field.patches.push(PatchedBy { place, before: before.cloned() });
+                    field.value = now.cloned().unwrap_or_default();
+                }
+            }
+        }
+        Ok(explained)
+    }
+}

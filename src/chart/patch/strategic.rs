@@ -1,0 +1,172 @@
+//! Strategic merge: mappings merge key by key, lists of which items have a key merge item by item, null removes, and
+//! everything else replaces.
+
+use serde_json::{Map, Value};
+
+use crate::chart::diagnostic::Diagnostic;
+
+use super::Wrong;
+
+/// The directive that says what a part does: `delete` or `replace`.
+const DIRECTIVE: &str = "$patch";
+
+/// Lists that are merged item by item, wherever they are: the field, and the key of its items. As the API has them.
+const LISTS: [(&str, &str); 9] = [
+    ("containers", "name"),
+    ("initContainers", "name"),
+    ("volumes", "name"),
+    ("env", "name"),
+    ("imagePullSecrets", "name"),
+    ("volumeMounts", "mountPath"),
+    ("volumeDevices", "devicePath"),
+    ("hostAliases", "ip"),
+    ("topologySpreadConstraints", "topologyKey"),
+];
+
+/// The key of the items of the list at a path, which is without the indexes of lists; none where the list is replaced as a
+/// whole.
+pub(in crate::chart) fn merge_key(kind: &str, path: &[&str]) -> Option<&'static str> {
+    match path {
+        ["spec", "ports"] if kind == "Service" => Some("port"),
+        ["secrets"] if kind == "ServiceAccount" => Some("name"),
+        [.., "containers" | "initContainers", "ports"] => Some("containerPort"),
+        [.., field] => LISTS.iter().find(|(list, _)| list == field).map(|(_, key)| *key),
+        [] => None,
+    }
+}
+
+/// Returns whether some list has it as the key of its items.
+pub(super) fn is_key(field: &str) -> bool {
+    ["port", "containerPort"].contains(&field) || LISTS.iter().any(|(_, key)| *key == field)
+}
+
+/// Lays a part over an object of that kind.
+pub(super) fn merge(kind: &str, object: Value, part: &Value) -> Result<Value, Wrong> {
+    let mut merger = Merger { kind, path: Vec::new(), fields: Vec::new() };
+    merger.value(Some(object), part)
+}
+
+struct Merger<'p> {
+    kind: &'p str,
+    /// Keys, and keys of items or indexes in lists: for places.
+    path: Vec<String>,
+    /// The same without lists.
+    fields: Vec<&'p str>,
+}
+
+impl<'p> Merger<'p> {
+    fn wrong(&self, code: &'static str, message: impl Into<String>, help: &str) -> Wrong {
+        Wrong { path: self.path.clone(), diagnostic: Diagnostic::error(code, message).help(help) }
+    }
+
+    fn value(&mut self, below: Option<Value>, part: &'p Value) -> Result<Value, Wrong> {
+        match part {
+            Value::Object(part) => self.mapping(below, part),
+            Value::Array(items) => self.list(below, items),
+            scalar => Ok(scalar.clone()),
+        }
+    }
+
+    fn mapping(&mut self, below: Option<Value>, part: &'p Map<String, Value>) -> Result<Value, Wrong> {
+        let mut merged = match below {
+            Some(Value::Object(map)) if directive(part) != Some("replace") => map,
+            _ => Map::new(),
+        };
+        for (key, value) in part.iter().filter(|(key, _)| *key != DIRECTIVE) {
+            self.path.push(key.clone());
+            self.fields.push(key);
+            if value.is_null() || value.as_object().and_then(directive) == Some("delete") {
+                merged.remove(key);
+            } else {
+                let below = merged.remove(key);
+                let value = self.value(below, value)?;
+                merged.insert(key.clone(), value);
+            }
+            self.fields.pop();
+            self.path.pop();
+        }
+        Ok(Value::Object(merged))
+    }
+
+    fn list(&mut self, below: Option<Value>, items: &'p [Value]) -> Result<Value, Wrong> {
+        let Some(key) = merge_key(self.kind, &self.fields) else {
+            return items.iter().map(|item| self.item(None, item)).collect::<Result<_, _>>().map(Value::Array);
+        };
+        let replaces =
+            |item: &&Value| item.as_object().is_some_and(|item| item.len() == 1 && directive(item) == Some("replace"));
+        let is_whole = items.iter().any(|item| replaces(&item));
+        let mut merged = match below {
+            Some(Value::Array(items)) if !is_whole => items,
+            _ => Vec::new(),
+        };
+        for item in items.iter().filter(|item| !replaces(item)) {
+            let Some(name) = item.get(key).filter(|name| !name.is_null()) else {
+                let list = self.fields.join(".");
+                return Err(self.wrong(
+                    "patch-item",
+                    format!("an item of `{list}` has no `{key}`, by which it is found"),
+                    "give it, or replace the whole list: `- $patch: replace` before the items",
+                ));
+            };
+            let found = merged.iter().position(|other| other.get(key) == Some(name));
+            let is_deleted = item.as_object().and_then(directive) == Some("delete");
+            match (found, is_deleted) {
+                (Some(index), true) => {
+                    merged.remove(index);
+                }
+                (None, true) => {
+                    let list = self.fields.join(".");
+                    return Err(self.wrong(
+                        super::NOT_APPLIED,
+                        format!("`{list}` has no item whose `{key}` is {name}, which is to be deleted"),
+                        "leave it out",
+                    ));
+                }
+                (Some(index), false) => {
+                    let below = merged[index].take();
+                    merged[index] = self.item(Some(below), item)?;
+                }
+                (None, false) => {
+                    let new = self.item(None, item)?;
+                    merged.push(new);
+                }
+            }
+        }
+        Ok(Value::Array(merged))
+    }
+
+    /// An item of a list: whatever is below it has the fields of the list above it.
+    fn item(&mut self, below: Option<Value>, item: &'p Value) -> Result<Value, Wrong> {
+        self.value(below, item)
+    }
+}
+
+/// What a part says about itself.
+fn directive(part: &Map<String, Value>) -> Option<&str> {
+    part.get(DIRECTIVE).and_then(Value::as_str)
+}
+
+/// Finds a directive that is not one of those that are understood: its path, and its text.
+pub(super) fn unknown_directive(part: &Value, path: &mut Vec<String>) -> Option<(Vec<String>, String)> {
+    match part {
+        Value::Object(map) => map.iter().find_map(|(key, value)| {
+            path.push(key.clone());
+            let is_known = key == DIRECTIVE && matches!(value.as_str(), Some("delete" | "replace" | "merge"));
+            let found = if key.starts_with('$') && !is_known {
+                let text = if key == DIRECTIVE { format!("{key}: {value}") } else { key.clone() };
+                Some((path.clone(), text))
+            } else {
+                unknown_directive(value, path)
+            };
+            path.pop();
+            found
+        }),
+        Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+            path.push(index.to_string());
+            let found = unknown_directive(item, path);
+            path.pop();
+            found
+        }),
+        _ => None,
+    }
+}

@@ -1,0 +1,267 @@
+//! Image locks: the digest of each image by its reference, so that what runs is what was looked at, whatever becomes of a
+//! tag.
+//!
+//! This program asks no registry: digests are looked up by whatever reaches one, and held against the images here.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
+use crate::chart::output;
+use crate::chart::yaml::node::{Data, Sources};
+use crate::chart::yaml::read;
+
+use super::ValuesBuilder;
+
+/// The flag that takes a lock.
+const FLAG: &str = "--image-lock";
+
+/// Digests of images, `sha256:…`, by their references with tag: `registry.k8s.io/etcd:3.5.21-0`.
+#[derive(Debug, Clone, Default)]
+pub struct ImageLock {
+    name: String,
+    digests: BTreeMap<String, String>,
+}
+
+impl ImageLock {
+    /// Reads a lock: YAML or JSON with `images`, a mapping from references to digests.
+    ///
+    /// # Errors
+    /// What is no lock, at its place.
+    pub fn read(name: &str, bytes: &[u8]) -> Result<Self, Diagnostics> {
+        let mut sources = Sources::default();
+        let source = sources.add(name, read::text(name, bytes)?);
+        let root = read::read(&sources, source).map_err(Diagnostics)?;
+        let wrong = |place: Option<Place>, message: &str| {
+            let problem = Diagnostic::error("image-lock", message.to_owned()).at(place);
+            Diagnostics::from(problem.help("make one: `fleetctl show images control-plane --digests FILE`"))
+        };
+        let root = root.ok_or_else(|| wrong(None, &format!("{name} is empty, and no image lock")))?;
+        let at_root = || Some(sources.place(root.origin));
+        let Data::Map(top) = &root.data else {
+            return Err(wrong(at_root(), "this is no image lock: it has no `images`"));
+        };
+        let Some(Data::Map(images)) = top.entries.get("images").map(|entry| &entry.node.data) else {
+            return Err(wrong(at_root(), "this is no image lock: it has no mapping `images`"));
+        };
+        let mut lock = Self { name: name.to_owned(), ..Self::default() };
+        for (reference, entry) in &images.entries {
+            match &entry.node.data {
+                Data::Text(digest) if is_digest(digest) => {
+                    lock.digests.insert(reference.clone(), digest.clone());
+                }
+                _ => {
+                    let place = sources.place(entry.node.origin);
+                    return Err(wrong(
+                        Some(place),
+                        &format!("the image `{reference}` has no digest of the form `sha256:…`"),
+                    ));
+                }
+            }
+        }
+        Ok(lock)
+    }
+
+    /// Reads digests as tools print them, a line for each image: `IMAGE@sha256:…`, or the two with a space between, in either
+    /// order.
+    ///
+    /// # Errors
+    /// Every line that is neither, and an image with two digests.
+    pub fn of_lines(name: &str, bytes: &[u8]) -> Result<Self, Diagnostics> {
+        let text = read::text(name, bytes)?;
+        let mut lock = Self { name: name.to_owned(), ..Self::default() };
+        let mut problems = Vec::new();
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            let content = line.trim();
+            let at = start + line.find(content).unwrap_or_default();
+            start += line.len();
+            if content.is_empty() || content.starts_with('#') {
+                continue;
+            }
+            let place = || Place::in_text(name, &text, at, at + content.len());
+            let Some((image, digest)) = pair(content) else {
+                let problem = Diagnostic::error("image-digest", "this line has no image and digest").at(place());
+                problems.push(problem.label("expected `IMAGE:TAG sha256:…`"));
+                continue;
+            };
+            let former = lock.digests.insert(image.to_owned(), digest.to_owned());
+            if former.is_some_and(|former| former != digest) {
+                let message = format!("the image `{image}` has two digests");
+                problems.push(Diagnostic::error("image-digest", message).at(place()).label("another than before"));
+            }
+        }
+        if problems.is_empty() { Ok(lock) } else { Err(Diagnostics(problems)) }
+    }
+
+    /// The lock of these images, and nothing else: each reference with its digest, its own or that of this list.
+    ///
+    /// # Errors
+    /// The images of which no digest is known.
+    pub fn of_images<'i>(&self, images: impl IntoIterator<Item = &'i str>) -> Result<Self, Diagnostics> {
+        let mut lock = Self { name: self.name.clone(), ..Self::default() };
+        let mut problems = Vec::new();
+        for image in images {
+            let (reference, own) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+            match own.or_else(|| self.digests.get(reference).map(String::as_str)) {
+                Some(digest) => drop(lock.digests.insert(reference.to_owned(), digest.to_owned())),
+                None => problems.push(self.missing(reference)),
+            }
+        }
+        if problems.is_empty() { Ok(lock) } else { Err(Diagnostics(problems)) }
+    }
+
+    fn missing(&self, reference: &str) -> Diagnostic {
+        let message = format!("there is no digest of `{reference}` in {}", self.name);
+        Diagnostic::error("image-digest", message)
+            .help(format!("look it up where the registry is reached, for example `crane digest {reference}`"))
+    }
+
+    /// References and digests, sorted.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.digests.iter().map(|(reference, digest)| (reference.as_str(), digest.as_str()))
+    }
+
+    /// The lock as JSON.
+    pub fn to_json(&self) -> Value {
+        json!({ "images": self.digests })
+    }
+
+    /// The lock as YAML, as [`ImageLock::read`] takes it.
+    pub fn to_yaml(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "# Digests of images, for `{FLAG}`.");
+        text + &output::object_yaml(&self.to_json())
+    }
+
+    /// Puts the digests behind the tags of the images that the values choose.
+    ///
+    /// # Errors
+    /// Images that the lock does not hold, and images with another digest than it has.
+    pub fn apply(&self, mut builder: ValuesBuilder) -> Result<ValuesBuilder, Diagnostics> {
+        let tree = builder.peek_tree()?;
+        let text = |path: &str| tree.text(&path.split('.').map(str::to_owned).collect::<Vec<_>>());
+        let registry = text("imageRegistry")?;
+        let mut problems = Vec::new();
+        for path in builder.image_paths() {
+            let of = |key: &str| text(&format!("{path}.{key}"));
+            let (Some(repository), Some(tag)) = (of("repository")?, of("tag")?) else { continue };
+            let (name, own) = tag.split_once('@').map_or((tag.as_str(), None), |(name, digest)| (name, Some(digest)));
+            if is_digest(name) {
+                continue;
+            }
+            let reference = format!("{repository}:{name}");
+            let mirrored = registry.as_ref().map(|registry| format!("{registry}/{reference}"));
+            let found = mirrored.iter().chain([&reference]).find_map(|reference| self.digests.get(reference));
+            match (found, own) {
+                (None, _) => problems.push(self.missing(&reference).path(format!("{path}.tag"))),
+                (Some(digest), Some(own)) if digest != own => {
+                    let message = format!("`{reference}` has another digest in {} than in the values", self.name);
+                    let problem = Diagnostic::error("image-digest", message).help(format!("the lock has {digest}"));
+                    let parts: Vec<&str> = path.split('.').chain(["tag"]).collect();
+                    problems.push(tree.blame(&parts, problem));
+                }
+                (Some(digest), _) => {
+                    let flag = format!("{FLAG} {}", self.name);
+                    builder = builder.flag(&flag, &format!("{path}.tag"), &format!("{name}@{digest}"));
+                }
+            }
+        }
+        if problems.is_empty() { Ok(builder) } else { Err(Diagnostics(problems)) }
+    }
+}
+
+fn is_digest(text: &str) -> bool {
+    text.strip_prefix("sha256:").is_some_and(|hex| {
+        hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    })
+}
+
+/// An image and its digest out of a line.
+fn pair(line: &str) -> Option<(&str, &str)> {
+    let (one, other) = line.split_once(char::is_whitespace).or_else(|| line.split_once('@'))?;
+    let (one, other) = (one.trim(), other.trim());
+    let (image, digest) = if is_digest(one) { (other, one) } else { (one, other) };
+    // `docker` prints both at once, as `IMAGE:TAG IMAGE@sha256:…`.
+    let digest = digest.rsplit_once('@').map_or(digest, |(_, digest)| digest);
+    let is_image = !image.is_empty() && !image.contains(char::is_whitespace) && !image.contains('@');
+    (is_image && is_digest(digest)).then_some((image, digest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::tests::{chart, schema};
+
+    const ONE: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    const OTHER: &str = "sha256:1123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn lines_of_tools_are_read_and_others_are_told_with_their_place() {
+        for line in [
+            format!("r.io/etcd:1 {ONE}"),
+            format!("# x\n\n  {ONE}\tr.io/etcd:1\n"),
+            format!("r.io/etcd:1@{ONE}"),
+            format!("r.io/etcd:1 r.io/etcd@{ONE}"),
+        ] {
+            let lock = ImageLock::of_lines("d.txt", line.as_bytes()).unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert_eq!(lock.entries().collect::<Vec<_>>(), [("r.io/etcd:1", ONE)], "{line}");
+        }
+        let text = format!("a:1 {ONE}\nb:1\na:1 {OTHER}\nc:1 sha256:12\n");
+        let Err(Diagnostics(problems)) = ImageLock::of_lines("d.txt", text.as_bytes()) else { panic!("{text}") };
+        let places: Vec<String> = problems.iter().map(|problem| problem.place.as_ref().unwrap().short()).collect();
+        assert_eq!(places, ["d.txt:2:1", "d.txt:3:1", "d.txt:4:1"]);
+    }
+
+    #[test]
+    fn a_lock_reads_back_and_holds_each_image_or_says_which_is_missing() {
+        let lines = ImageLock::of_lines("d.txt", format!("a:1 {ONE}\nb:1 {ONE}\n").as_bytes()).unwrap();
+        let pinned = format!("c:1@{OTHER}");
+        let lock = lines.of_images(["a:1", &pinned]).unwrap();
+        assert_eq!(lock.entries().collect::<Vec<_>>(), [("a:1", ONE), ("c:1", OTHER)]);
+        let again = ImageLock::read("images.lock", lock.to_yaml().as_bytes()).unwrap();
+        assert_eq!(again.to_json(), lock.to_json());
+        let error = lines.of_images(["a:1", "d:1"]).unwrap_err().to_string();
+        assert!(error.contains("no digest of `d:1` in d.txt") && error.contains("crane digest d:1"), "{error}");
+        for (text, part) in [
+            ("", "is empty"),
+            ("[]", "has no `images`"),
+            ("images: []", "no mapping `images`"),
+            ("images: {a: latest}", "images.lock:1:13"),
+        ] {
+            let error = ImageLock::read("images.lock", text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_images_of_the_values_get_their_digests() {
+        let chart = chart("v0.6");
+        let version = "v0.6.1".parse().unwrap();
+        let values = || chart.values_of(&version);
+        let images = values().build(schema).unwrap().to_json()["images"].clone();
+        let reference = |name: &str| {
+            format!("{}:{}", images[name]["repository"].as_str().unwrap(), images[name]["tag"].as_str().unwrap())
+        };
+        let text: String = ["etcd", "scheduler"].map(|name| format!("{} {ONE}\n", reference(name))).concat();
+        let lock = ImageLock::of_lines("l", text.as_bytes()).unwrap();
+        let tags = |builder: ValuesBuilder| {
+            let values = lock.apply(builder)?.build(schema)?.to_json();
+            Ok::<_, Diagnostics>(
+                ["etcd", "scheduler"].map(|name| values["images"][name]["tag"].as_str().unwrap().to_owned()),
+            )
+        };
+        for tag in tags(values()).unwrap() {
+            assert!(tag.ends_with(&format!("@{ONE}")), "{tag}");
+        }
+        let set = |tag: &str| values().set(crate::chart::SetKind::Value, &format!("images.etcd.tag={tag}"));
+        let error = tags(set("9.9")).unwrap_err().to_string();
+        assert!(error.contains(":9.9` in l"), "{error}");
+        let own = images["etcd"]["tag"].as_str().unwrap();
+        let error = tags(set(&format!("{own}@{OTHER}"))).unwrap_err().to_string();
+        assert!(error.contains("another digest") && error.contains("--set:1:"), "{error}");
+        assert_eq!(tags(set(OTHER)).unwrap()[0], OTHER, "a digest alone stays");
+    }
+}

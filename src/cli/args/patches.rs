@@ -1,0 +1,37 @@
+//! The flag that lays patches over rendered objects.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::package::wrong_values;
+use crate::chart::patch::Patches;
+use crate::chart::read_file;
+use crate::cli::output::error::CliError;
+
+/// Patches of rendered objects.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Values")]
+pub(crate) struct PatchArgs {
+    /// File with patches of rendered objects: parts of objects that are merged, or JSON patches with a `target`; may be
+    /// repeated
+    #[arg(long = "patch", value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+impl PatchArgs {
+    /// Returns whether none was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Reads the files, in their order.
+    pub(crate) fn read(&self) -> Result<Patches, CliError> {
+        let files = self.files.iter().map(|file| {
+            let path = file.display().to_string();
+            let name = if path == "-" { "standard input".to_owned() } else { path.clone() };
+            (name, read_file(&path))
+        });
+        Patches::read(files).map_err(|problems| wrong_values(&problems))
+    }
+}
