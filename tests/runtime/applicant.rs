@@ -41,10 +41,19 @@ impl ControlPlane {
 impl ControlPlane {
     /// Kills the scheduler, as a lost machine does; another one leads once its Lease has expired.
     pub(crate) async fn kill_scheduler(&mut self, stage: &Stage) {
-        let config = format!("agentEndpoint: {}\n", stage.hub.url);
-        let next = Program::scheduler(&stage.hub.kubeconfig, &config, &fresh("next"));
+        let next = Self::scheduler(stage, &fresh("next"));
         std::mem::replace(&mut self.scheduler, next).kill();
         self.scheduler.ready(Duration::from_secs(90)).await;
+    }
+
+    /// Halts the scheduler where it stands; it is killed before another one starts.
+    pub(crate) fn halt_scheduler(&self) {
+        let status = std::process::Command::new("kill").args(["-STOP", &self.scheduler.pid().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    fn scheduler(stage: &Stage, identity: &str) -> Program {
+        Program::scheduler(&stage.hub.kubeconfig, &format!("agentEndpoint: {}\n", stage.hub.url), identity)
     }
 }
 

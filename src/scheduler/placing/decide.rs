@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::queue::Unit;
 use super::state::{Assignment, State, cluster_of};
-use crate::api::Cluster;
 use crate::api::group::{ClusterRow, DecisionRecord};
 use crate::api::labels::cluster_namespace;
+use crate::api::{Cluster, Schedule};
 use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Outcome, Target};
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
@@ -157,15 +157,10 @@ impl Clusters {
     /// not written yet.
     fn renew_promises(&mut self, state: &mut State) {
         for cluster in std::mem::take(&mut state.touched) {
-            let mut schedules: Vec<_> = state.schedules_of(&cluster_namespace(&cluster)).collect();
-            schedules.sort_by_key(|schedule| (schedule.creation_timestamp().map(|time| time.0), schedule.name_any()));
-            let mut promises: Vec<_> = schedules
-                .iter()
-                .filter_map(|schedule| {
-                    let facts = state.facts(&live::source_key(&schedule.spec.source_ref))?;
-                    live::promise(schedule, facts)
-                })
-                .collect();
+            let schedules: Vec<_> = state.schedules_of(&cluster_namespace(&cluster)).collect();
+            let of = |schedule: &Schedule| state.facts(&live::source_key(&schedule.spec.source_ref));
+            let known = schedules.iter().filter_map(|schedule| Some((*schedule, of(schedule)?)));
+            let mut promises = live::promises(known);
             let written: BTreeSet<ObjectKey> =
                 schedules.iter().map(|schedule| live::source_key(&schedule.spec.source_ref)).collect();
             for (name, decision) in &self.pending {

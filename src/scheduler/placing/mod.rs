@@ -6,6 +6,7 @@
 //! truth about which copies there are: after a restart everything is read from them.
 
 mod changes;
+mod conditions;
 mod decide;
 mod events;
 mod plan;
@@ -34,10 +35,11 @@ use crate::api::placeable::Placeable;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
 use crate::k8s::daemon_client::{CallError, call};
+use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};
 use queue::Unit;
 use state::State;
-use writer::{Address, Writer, Written};
+use writer::{Address, Write, Writer, Written};
 
 /// Changes that wait for the task that owns the state.
 const CHANGES: usize = 1024;
@@ -163,9 +165,16 @@ impl Placing {
                 let direct = self.clusters.direct(&self.state, key);
                 plan::object(&self.state, key, direct.as_ref())
             }
-            Unit::Status(key) => status::source(&self.state, key),
+            Unit::Status(key) => {
+                let mut plan = status::source(&self.state, key);
+                let news = self.state.take_news(key);
+                plan.stages.extend((!news.is_empty()).then_some(news));
+                plan
+            }
             Unit::Policy(name) => policies::plan(&self.state, name, wall),
         };
+        let mut plan = plan;
+        plan.stages.extend(self.faults(std::mem::take(&mut plan.faults)));
         if plan.fetch.is_empty() && plan.stages.is_empty() {
             self.backoffs.remove(&unit);
             if let Unit::Group(name) = &unit {
@@ -189,6 +198,19 @@ impl Placing {
             let (written, failure) = writer.execute(plan.stages).await;
             Done { unit, written, fetched, failure }
         });
+    }
+
+    /// Returns the events about objects that cannot be placed as they ask, which were not said before.
+    fn faults(&mut self, faults: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>) -> Option<Vec<Write>> {
+        let mut events = Vec::new();
+        for (key, faults) in faults {
+            for (reason, message) in self.state.tell(&key, faults) {
+                if let Some(source) = self.state.sources.get(&key) {
+                    events.push(events::event(source.address.reference(), true, reason, &message));
+                }
+            }
+        }
+        (!events.is_empty()).then_some(events)
     }
 
     fn count(&self, decided: &Decided, took: Duration) {
@@ -228,10 +250,6 @@ impl Placing {
 
 /// Reads a source whose copy has to be made.
 async fn fetch(client: &Client, address: &Address) -> Result<Option<Raw>, CallError> {
-    let resource = address.kind.resource();
-    let api: Api<Raw> = match address.namespace.as_deref().filter(|_| address.kind.namespaced) {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
+    let api: Api<Raw> = address.kind.api(client, address.namespace.as_deref());
     call(api.get_opt(&address.name)).await
 }

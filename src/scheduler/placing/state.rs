@@ -11,13 +11,14 @@ use tokio::time::Instant;
 use super::queue::{Queue, Unit};
 use super::source::Source;
 use super::sources::{Place, WATCHES};
+use super::writer::Write;
 use crate::api::labels::cluster_namespace;
+use crate::api::labels::cluster_of_namespace;
 use crate::api::placeable::{self, Placeable};
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::matching::{Match, Policies, Policy};
 use crate::placement::names::GroupKey;
-use crate::scheduler::index::cluster_of_namespace;
 
 /// Time without a new member after which a group by label is decided, and the longest time that this takes.
 const QUIET: Duration = Duration::from_millis(100);
@@ -53,6 +54,12 @@ pub(super) struct State {
     pub(super) members: BTreeMap<String, BTreeSet<ObjectKey>>,
     /// Schedules by the object that they are copies of.
     pub(super) copies: BTreeMap<ObjectKey, BTreeSet<Place>>,
+    /// Sources by the objects that their pods name.
+    users: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Events about sources that are to be written with their statuses.
+    news: BTreeMap<ObjectKey, Vec<Write>>,
+    /// What was last said of objects that cannot be placed as they ask, by reason.
+    told: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>,
     pub(super) queue: Queue,
     /// Parts of inventories, and the clusters of which one changed.
     pub(super) reports: BTreeMap<Place, ClusterReport>,
@@ -79,6 +86,9 @@ impl State {
             assignments: BTreeMap::new(),
             members: BTreeMap::new(),
             copies: BTreeMap::new(),
+            users: BTreeMap::new(),
+            news: BTreeMap::new(),
+            told: BTreeMap::new(),
             queue: Queue::default(),
             reports: BTreeMap::new(),
             reported: BTreeSet::new(),
@@ -313,6 +323,59 @@ impl State {
     /// Schedules of an object, with their places.
     pub(super) fn copies_of(&self, key: &ObjectKey) -> impl Iterator<Item = (&Place, &Schedule)> {
         self.copies.get(key).into_iter().flatten().filter_map(|at| self.schedules.get_key_value(at))
+    }
+
+    /// Keeps an event about a source until its status is written.
+    pub(super) fn announce(&mut self, key: &ObjectKey, event: Write, now: Instant) {
+        self.news.entry(key.clone()).or_default().push(event);
+        self.queue.postpone(Unit::Status(key.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
+    }
+
+    /// Takes the events about a source.
+    pub(super) fn take_news(&mut self, key: &ObjectKey) -> Vec<Write> {
+        self.news.remove(key).unwrap_or_default()
+    }
+
+    /// Records what is said of an object that cannot be placed as it asks; returns what was not said before.
+    pub(super) fn tell(
+        &mut self,
+        key: &ObjectKey,
+        faults: BTreeMap<&'static str, String>,
+    ) -> Vec<(&'static str, String)> {
+        if faults.is_empty() {
+            self.told.remove(key);
+            return Vec::new();
+        }
+        let before = self.told.insert(key.clone(), faults.clone()).unwrap_or_default();
+        faults.into_iter().filter(|(reason, message)| before.get(reason) != Some(message)).collect()
+    }
+
+    /// Brings the index of what pods name up to date for a source, with its facts before and now.
+    pub(super) fn index_references(&mut self, key: &ObjectKey, old: Option<&Facts>, new: Option<&Facts>) {
+        let named = |facts: Option<&Facts>| -> BTreeSet<ObjectKey> {
+            facts.into_iter().flat_map(|facts| &facts.references).map(|one| one.key(key.namespace())).collect()
+        };
+        let (old, new) = (named(old), named(new));
+        for gone in old.difference(&new) {
+            if let Some(users) = self.users.get_mut(gone) {
+                users.remove(key);
+                if users.is_empty() {
+                    self.users.remove(gone);
+                }
+            }
+        }
+        for named in new {
+            self.users.entry(named).or_default().insert(key.clone());
+        }
+    }
+
+    /// Marks what says of an object's users that it is missing.
+    pub(super) fn mark_users(&mut self, key: &ObjectKey, now: Instant) {
+        for user in self.users.get(key).cloned().unwrap_or_default() {
+            if let Some(Assignment::Group(group)) = self.assignments.get(&user) {
+                self.queue.postpone(Unit::Group(group.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
+            }
+        }
     }
 
     /// Drops the whole object of a source: its copies are written.

@@ -17,8 +17,10 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::events::Limit;
-
-use crate::api::labels::{FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER, cluster_namespace};
+use super::source::TargetMark;
+use crate::api::labels::{
+    ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
+};
 use crate::api::lenient::Lenient;
 use crate::api::placeable::Placeable;
 use crate::api::policy::SchedulePolicyStatus;
@@ -42,10 +44,7 @@ pub(super) struct Address {
 
 impl Address {
     fn api(&self, client: &Client) -> Api<DynamicObject> {
-        match self.namespace.as_deref().filter(|_| self.kind.namespaced) {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.kind.resource()),
-            None => Api::all_with(client.clone(), &self.kind.resource()),
-        }
+        self.kind.api(client, self.namespace.as_deref())
     }
 
     /// A reference for events.
@@ -75,8 +74,8 @@ pub(super) enum Write {
     Group(Box<ScheduleGroup>),
     /// Deletes a group.
     RemoveGroup { name: String, uid: String },
-    /// The label of a source, or no label.
-    Label(Address, Option<String>),
+    /// The marks of a source that say where it went.
+    Label(Address, TargetMark),
     /// The status of a source.
     Status(Address, Value),
     /// The status of a policy.
@@ -183,7 +182,7 @@ impl Writer {
                 let groups: Api<Lenient<ScheduleGroup>> = Api::all(self.client.clone());
                 delete(&groups, &name, &uid).await.map(|()| None)
             }
-            Write::Label(source, value) => self.label(&source, value.as_deref()).await.map(|()| None),
+            Write::Label(source, value) => self.label(&source, &value).await.map(|()| None),
             Write::Status(source, status) => self.status(&source, &status).await.map(|()| None),
             Write::PolicyStatus { name, uid, status } => self.policy_status(&name, &uid, &status).await.map(|()| None),
             Write::Event { about, warning, reason, message } => {
@@ -273,8 +272,9 @@ impl Writer {
     }
 
     /// A merge patch, since a server-side apply would create what has been deleted meanwhile.
-    async fn label(&self, source: &Address, value: Option<&str>) -> Result<(), CallError> {
-        let metadata = json!({ "uid": source.uid, "labels": { LABEL_TARGET_CLUSTER: value } });
+    async fn label(&self, source: &Address, target: &TargetMark) -> Result<(), CallError> {
+        let metadata = json!({ "uid": source.uid, "labels": { LABEL_TARGET_CLUSTER: target.label },
+            "annotations": { ANNOTATION_TARGET_CLUSTERS: target.clusters } });
         let change = json!({ "metadata": metadata });
         let api = source.api(&self.client);
         ignore_gone(call(api.patch(&source.name, &params(), &Patch::Merge(&change))).await.map(drop))

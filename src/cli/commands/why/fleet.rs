@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::labels::cluster_namespace;
+use crate::api::labels::{cluster_namespace, cluster_of_namespace};
 use crate::api::lenient::Lenient;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, PLACEABLE, Placeable};
@@ -94,18 +94,16 @@ impl Known {
                 promised.entry(cluster_of(schedule)).or_default().push((schedule, facts));
             }
         }
-        for (cluster, mut all) in promised {
-            all.sort_by_key(|(schedule, _)| (schedule.creation_timestamp().map(|time| time.0), schedule.name_any()));
-            let promises = all.iter().filter_map(|(schedule, facts)| live::promise(schedule, facts));
-            fleet.set_promises(cluster, promises.collect());
+        for (cluster, all) in promised {
+            let all = all.iter().map(|(schedule, facts)| (*schedule, facts));
+            fleet.set_promises(cluster, live::promises(all));
         }
         Ok(fleet)
     }
 }
 
 fn cluster_of(schedule: &Schedule) -> &str {
-    let namespace = schedule.metadata.namespace.as_deref().unwrap_or_default();
-    namespace.strip_prefix(crate::api::labels::CLUSTER_NAMESPACE_PREFIX).unwrap_or_default()
+    schedule.metadata.namespace.as_deref().and_then(cluster_of_namespace).unwrap_or_default()
 }
 
 fn namespace_kind() -> &'static Placeable {
@@ -128,7 +126,7 @@ async fn pages<K: Clone + DeserializeOwned + Debug>(api: &Api<K>, params: ListPa
 
 /// The objects of a kind, with a label where one is given.
 async fn sources(client: &Client, kind: &'static Placeable, label: Option<&str>) -> Result<Vec<Facts>, CliError> {
-    let api: Api<Raw> = Api::all_with(client.clone(), &kind.resource());
+    let api: Api<Raw> = kind.api(client, None);
     let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
     let found = pages(&api, params).await.map_err(|error| list_failed(kind.plural, &error))?;
     Ok(found.into_iter().filter_map(|raw| facts(kind, raw)).collect())
@@ -148,11 +146,7 @@ pub(super) async fn with_label(client: &Client, label: &str) -> Result<Vec<Facts
 /// An object by its key; none where it is not there, or cannot be placed at all.
 pub(super) async fn find(client: &Client, key: &ObjectKey) -> Result<Option<Facts>, CliError> {
     let Some(kind) = placeable::find(key.group(), key.kind()) else { return Ok(None) };
-    let api: Api<Raw> = if kind.namespaced {
-        Api::namespaced_with(client.clone(), key.namespace(), &kind.resource())
-    } else {
-        Api::all_with(client.clone(), &kind.resource())
-    };
+    let api: Api<Raw> = kind.api(client, Some(key.namespace()));
     let found = api.get_opt(key.name()).await;
     let found = found.map_err(|error| request_failed(&format!("cannot read {}", key.title()), &error))?;
     Ok(found.and_then(|raw| facts(kind, raw)))

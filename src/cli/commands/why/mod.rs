@@ -15,7 +15,9 @@ use crate::cli::args::global::Global;
 use crate::cli::connect::hub;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
+use crate::placement::copy_state;
 use crate::placement::decide::{self, Group};
+use crate::placement::dependencies::{self, Missing};
 use crate::placement::explain;
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::live;
@@ -76,6 +78,15 @@ async fn explained(client: &Client, known: &Known, facts: &Facts) -> Result<Repo
     let labels = known.labels(&facts.key);
     let mut report = Report::of(facts);
     report.copies = copies(known, &facts.key);
+    let is_placed = |key: &ObjectKey, cluster: &str| known.copies(key).any(|(at, _)| at == cluster);
+    let missing: Vec<Missing> = report
+        .copies
+        .iter()
+        .flat_map(|copy| dependencies::missing([facts], &copy.cluster, |key| is_placed(key, &copy.cluster)))
+        .collect();
+    if !missing.is_empty() {
+        report.notes.push(explain::missing(&missing));
+    }
     report.applied = !report.copies.is_empty() && report.copies.iter().all(|copy| copy.applied);
     match known.policies.evaluate(facts, &labels) {
         Match::Never(never) => report.why.push(format!("it is never placed, because {}", never.because())),
@@ -169,6 +180,11 @@ async fn by_policy(
     report.notes.extend(explain::ignored(&group));
     report.placed = decision.scheduled && decision.withheld == 0 && !decision.suspended;
     report.recorded = recorded.and_then(said);
+    // What cannot be copied has no Schedule that could say so.
+    let rows = recorded.iter().flat_map(|status| &status.clusters);
+    let silent = rows.filter(|row| row.state == "Target" && !row.message.is_empty());
+    let silent = silent.filter(|row| report.copies.iter().all(|copy| copy.cluster != row.name));
+    report.notes.extend(silent.map(|row| format!("on {}, {}", row.name, row.message)));
     let rows = explain::rows(policy, &fleet, &decision);
     report.now = Some(Now {
         decision: explain::sentence(policy, &group, &fleet, &decision),
@@ -195,21 +211,17 @@ fn said(status: &ScheduleGroupStatus) -> Option<report::Recorded> {
 /// The copies of an object, with what each says.
 fn copies(known: &Known, key: &ObjectKey) -> Vec<Copy> {
     let copies = known.copies(key).map(|(cluster, schedule)| {
-        let status = schedule.status.clone().unwrap_or_default();
-        let find = |type_: &str| condition::find(&status.conditions, type_);
-        let current = status.observed_hash.as_deref() == Some(&schedule.spec.hash);
-        let applied = current && find("Applied").is_some_and(condition::Condition::is_true);
-        let bad = ["Applied", "Available"].iter().filter_map(|type_| find(type_)).find(|one| !one.is_true());
-        let message = bad.map(|one| {
-            if one.message.is_empty() { one.reason.clone() } else { format!("{}: {}", one.reason, one.message) }
-        });
+        let state = copy_state::read(schedule, cluster);
         let is_ready = known.clusters.get(cluster).is_some_and(live::is_ready);
+        let parts = [state.problem, state.note];
+        let message = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+        let is_silent = message.is_empty() && !state.applied;
         Copy {
             cluster: cluster.to_owned(),
-            applied,
-            available: applied && find("Available").is_some_and(condition::Condition::is_true),
+            applied: state.applied,
+            available: state.available,
             stale: !is_ready,
-            message: message.unwrap_or_else(|| if applied { String::new() } else { "not applied yet".to_owned() }),
+            message: if is_silent { "not applied yet".to_owned() } else { message },
         }
     });
     copies.collect()
