@@ -1,8 +1,12 @@
 //! The scheduler places objects: Schedules, groups, labels, events and the status that comes back, on a real hub.
 
+mod copy_reasons;
 mod reasons;
+mod whole;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use fleetctl::api::condition::find;
@@ -151,6 +155,16 @@ impl Fleet {
         let namespaces: Api<Namespace> = Api::all(self.client());
         namespaces.delete(&self.namespace, &DeleteParams::default()).await.unwrap();
     }
+}
+
+/// What `fleetctl why` says of an object, when it ends with this code.
+fn why(kubeconfig: &Path, object: &str, namespace: &str, code: i32) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fleetctl"));
+    command.args(["why", object, "-n", namespace, "-o", "json"]).env("KUBECONFIG", kubeconfig);
+    let answer = command.output().unwrap();
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    assert_eq!(answer.status.code(), Some(code), "{text}{}", String::from_utf8_lossy(&answer.stderr));
+    serde_json::from_str(&text).unwrap()
 }
 
 #[tokio::test]
