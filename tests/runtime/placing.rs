@@ -1,6 +1,8 @@
 //! The scheduler places objects: Schedules, groups, labels, events and the status that comes back, on a real hub.
 
 mod copy_reasons;
+mod documented;
+mod measured;
 mod reasons;
 mod whole;
 

@@ -228,10 +228,16 @@ impl State {
             return;
         }
         let same = known.is_some_and(|known| {
-            known.spec == group.spec && known.status == group.status && known.metadata.labels == group.metadata.labels
+            known.spec == group.spec
+                && known.status == group.status
+                && known.metadata.labels == group.metadata.labels
+                && known.metadata.annotations == group.metadata.annotations
         });
         let policy = group.spec.policy.name.clone();
-        self.groups.insert(name.clone(), group);
+        self.tally.count(&group, 1);
+        if let Some(old) = self.groups.insert(name.clone(), group) {
+            self.tally.count(&old, -1);
+        }
         if !same {
             self.mark_policy(policy, now);
             self.mark(Unit::Group(name), now);
@@ -240,6 +246,7 @@ impl State {
 
     fn drop_group(&mut self, name: &str, now: Instant) {
         let Some(group) = self.groups.remove(name) else { return };
+        self.tally.count(&group, -1);
         self.gone.extend(group.uid().map(|uid| (uid, now)));
         self.mark_policy(group.spec.policy.name, now);
         self.mark(Unit::Group(name.to_owned()), now);

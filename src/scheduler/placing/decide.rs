@@ -41,6 +41,8 @@ pub(super) struct Decided {
     pub(super) reason: String,
     pub(super) message: String,
     pub(super) targets: Vec<Target>,
+    /// Replicas that no target gets.
+    pub(super) withheld: i64,
     pub(super) rows: Vec<ClusterRow>,
     pub(super) record: DecisionRecord,
 }
@@ -229,6 +231,7 @@ impl Clusters {
             reason: reason.to_owned(),
             message: explain::sentence(policy, group, &self.fleet, &decision),
             rows: self.rows(policy, &decision),
+            withheld: decision.withheld,
             targets: decision.targets,
             record,
         }

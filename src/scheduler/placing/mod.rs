@@ -16,6 +16,7 @@ mod source;
 mod sources;
 mod state;
 mod status;
+mod tally;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -131,10 +132,13 @@ impl Placing {
                 &[],
                 self.state.queue.len() as f64,
             );
+            self.state.tally.publish(&self.metrics);
             let free = UNITS.saturating_sub(writes.len());
             if free > 0 {
                 let due = self.state.take_due(now, free, |unit| !self.busy.contains_key(unit));
-                for unit in due {
+                for (unit, waited) in due {
+                    let help = "Time from the first change until a group, object or status is planned.";
+                    self.metrics.observe_short("fleet_placement_queue_seconds", help, waited);
                     self.begin(unit, &mut writes);
                 }
             }
@@ -151,11 +155,14 @@ impl Placing {
                     match self.clusters.group(&self.state, name, wall) {
                         Some(decided) => {
                             self.count(&decided, began.elapsed());
-                            self.decided.insert(name.clone(), decided);
+                            let now = decided.withheld;
+                            let before = self.decided.insert(name.clone(), decided);
+                            self.state.tally.withhold(before.map_or(0, |before| before.withheld), now);
                         }
                         None => {
                             self.clusters.forget(name);
-                            self.decided.remove(name);
+                            let before = self.decided.remove(name);
+                            self.state.tally.withhold(before.map_or(0, |before| before.withheld), 0);
                         }
                     }
                 }
@@ -216,7 +223,7 @@ impl Placing {
     fn count(&self, decided: &Decided, took: Duration) {
         let result = [("result", decided.reason.as_str())];
         self.metrics.count("fleet_placement_decisions_total", "Decisions about groups, by their reason.", &result);
-        self.metrics.observe("fleet_placement_decision_seconds", "Time that a decision takes.", took);
+        self.metrics.observe_short("fleet_placement_decision_seconds", "Time that a decision takes.", took);
     }
 
     fn finish(&mut self, done: Done) {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::queue::{Queue, Unit};
 use super::source::Source;
 use super::sources::{Place, WATCHES};
+use super::tally::Tally;
 use super::writer::Write;
 use crate::api::labels::cluster_namespace;
 use crate::api::labels::cluster_of_namespace;
@@ -52,6 +53,7 @@ pub(super) struct State {
     pub(super) assignments: BTreeMap<ObjectKey, Assignment>,
     /// Objects by group.
     pub(super) members: BTreeMap<String, BTreeSet<ObjectKey>>,
+    pub(super) tally: Tally,
     /// Schedules by the object that they are copies of.
     pub(super) copies: BTreeMap<ObjectKey, BTreeSet<Place>>,
     /// Sources by the objects that their pods name.
@@ -85,6 +87,7 @@ impl State {
             schedules: BTreeMap::new(),
             assignments: BTreeMap::new(),
             members: BTreeMap::new(),
+            tally: Tally::default(),
             copies: BTreeMap::new(),
             users: BTreeMap::new(),
             news: BTreeMap::new(),
@@ -305,13 +308,18 @@ impl State {
         }
     }
 
-    /// Takes units that are due, at most so many, the groups in the order in which their oldest members were created.
-    pub(super) fn take_due(&mut self, now: Instant, most: usize, is_free: impl Fn(&Unit) -> bool) -> Vec<Unit> {
+    /// Takes units that are due, at most so many, the groups in the order in which their oldest members were created; each with
+    /// the time since it was first marked.
+    pub(super) fn take_due(
+        &mut self,
+        now: Instant,
+        most: usize,
+        is_free: impl Fn(&Unit) -> bool,
+    ) -> Vec<(Unit, Duration)> {
         let mut due = self.queue.due(now, is_free);
         due.sort_by_cached_key(|unit| (self.age(unit), unit.clone()));
         due.truncate(most);
-        self.queue.remove(&due);
-        due
+        due.into_iter().map(|unit| (self.queue.remove(&unit, now), unit)).map(|(waited, unit)| (unit, waited)).collect()
     }
 
     fn age(&self, unit: &Unit) -> Option<i64> {
