@@ -189,7 +189,8 @@ impl State {
                 }
             }
         }
-        self.order = Policies::new(self.policies.values().filter_map(|known| Policy::read(known).ok()).collect());
+        let policies = self.policies.values().filter_map(|known| Policy::read(known).ok()).collect();
+        self.order = Policies::new(policies).with_direct_placement_denied(self.denies_direct);
         if self.is_complete() {
             self.mark_all(now);
         }
@@ -361,7 +362,7 @@ mod tests {
     #[test]
     fn an_answer_does_not_bring_back_what_is_gone() {
         let kind = placeable::find("", "ConfigMap").unwrap();
-        let (mut state, now) = (State::new(), Instant::now());
+        let (mut state, now) = (State::new(false), Instant::now());
         state.apply(Change::Source(kind, Seen::There(config_map("5"))), now);
         state.apply(Change::Schedule(Seen::There(schedule("6", "a"))), now);
         // A read and a write are under way while the watches say that both are gone.
@@ -378,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_watch_that_is_behind_an_answer_changes_nothing() {
-        let (mut state, now) = (State::new(), Instant::now());
+        let (mut state, now) = (State::new(false), Instant::now());
         state.on_written(Written::Schedule(schedule("9", "new")), now);
         state.apply(Change::Schedule(Seen::There(schedule("7", "old"))), now);
         assert_eq!(state.schedules.values().next().unwrap().spec.hash, "new");

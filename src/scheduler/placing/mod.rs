@@ -73,14 +73,14 @@ struct Done {
 }
 
 impl Placing {
-    /// Creates the placement of a term, which has seen nothing.
-    pub fn new(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder) -> Self {
+    /// Creates the placement of a term, which has seen nothing. With `denies_direct`, annotations of objects do not place them.
+    pub fn new(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, denies_direct: bool) -> Self {
         Self {
             writer: Writer::new(client.clone(), recorder, metrics.clone()),
             client,
             index,
             metrics,
-            state: State::new(),
+            state: State::new(denies_direct),
             clusters: Clusters::new(Instant::now()),
             decided: BTreeMap::new(),
             busy: BTreeMap::new(),

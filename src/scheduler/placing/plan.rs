@@ -105,8 +105,15 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
     }
     let target = TargetMark::of(targets.iter().copied().filter(|_| is_direct));
     let mut plan = draft.finish();
-    plan.faults.insert(key.clone(), direct.map(blocked).unwrap_or_default());
+    let faults = direct.map(blocked).unwrap_or_default().into_iter().chain(denied(state, key));
+    plan.faults.insert(key.clone(), faults.collect());
     if is_direct { plan.with_label(source, target) } else { plan }
+}
+
+/// That an annotation does not count here.
+fn denied(state: &State, key: &ObjectKey) -> Option<(&'static str, String)> {
+    let text = "its annotation names clusters, and this control plane lets policies alone place objects";
+    state.is_denied(key).then(|| ("DirectPlacementDenied", text.to_owned()))
 }
 
 /// Why clusters that an annotation names get nothing.
@@ -183,7 +190,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
     for key in &members {
         let event = |fault: &CopyError| if fault.is_override() { "OverrideFailed" } else { fault.code() };
         let of_member = faults.get(*key).map(|fault| (event(fault), fault.to_string()));
-        plan.faults.insert((*key).clone(), of_member.into_iter().collect());
+        plan.faults.insert((*key).clone(), of_member.into_iter().chain(denied(state, key)).collect());
     }
     let spec = group_spec(state, members[0], policy, known);
     let Some(spec) = spec else { return plan };

@@ -47,6 +47,8 @@ pub(super) enum Assignment {
 pub(super) struct State {
     pub(super) sources: BTreeMap<ObjectKey, Source>,
     pub(super) policies: BTreeMap<String, SchedulePolicy>,
+    /// Annotations of objects do not place them.
+    pub(super) denies_direct: bool,
     pub(super) order: Policies,
     pub(super) groups: BTreeMap<String, ScheduleGroup>,
     pub(super) schedules: BTreeMap<Place, Schedule>,
@@ -78,11 +80,12 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(denies_direct: bool) -> Self {
         Self {
+            denies_direct,
             sources: BTreeMap::new(),
             policies: BTreeMap::new(),
-            order: Policies::default(),
+            order: Policies::default().with_direct_placement_denied(denies_direct),
             groups: BTreeMap::new(),
             schedules: BTreeMap::new(),
             assignments: BTreeMap::new(),
@@ -133,7 +136,8 @@ impl State {
                 self.undecided.insert(group.clone());
                 self.mark_group(group, grown, now);
             }
-            Assignment::Unplaced if old == Assignment::Unplaced && !self.copies.contains_key(key) => {}
+            Assignment::Unplaced
+                if old == Assignment::Unplaced && !self.copies.contains_key(key) && !self.is_denied(key) => {}
             _ => self.mark(Unit::Object(key.clone()), now),
         }
     }
@@ -165,6 +169,11 @@ impl State {
     pub(super) fn evaluate(&self, key: &ObjectKey) -> Option<Match<'_>> {
         let source = self.sources.get(key)?;
         Some(self.order.evaluate(&source.facts, self.namespace_labels(key.namespace())))
+    }
+
+    /// Whether an object names clusters in an annotation that does not count.
+    pub(super) fn is_denied(&self, key: &ObjectKey) -> bool {
+        self.facts(key).is_some_and(|facts| self.order.denies(facts))
     }
 
     /// Returns the facts of a source.

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use futures::stream::{self, StreamExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::labels::{cluster_namespace, cluster_of_namespace};
+use crate::api::labels::{BOOTSTRAP_STATUS, cluster_namespace, cluster_of_namespace};
 use crate::api::lenient::Lenient;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, PLACEABLE, Placeable};
+use crate::api::protocol::{DENY, DIRECT_PLACEMENT};
 use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::cli::connect::{list_failed, request_failed};
 use crate::cli::output::error::CliError;
@@ -38,17 +40,18 @@ pub(super) struct Known {
 impl Known {
     /// Reads what every decision depends on.
     pub(super) async fn read(client: &Client) -> Result<Self, CliError> {
-        let (policies, clusters, groups, schedules, reports, namespaces) = tokio::try_join!(
+        let (policies, clusters, groups, schedules, reports, namespaces, denied) = tokio::try_join!(
             all::<SchedulePolicy>(client, "schedulepolicies"),
             all::<Cluster>(client, "clusters"),
             all::<ScheduleGroup>(client, "schedulegroups"),
             all::<Schedule>(client, "schedules"),
             all::<ClusterReport>(client, "clusterreports"),
             sources(client, namespace_kind(), None),
+            is_direct_placement_denied(client),
         )?;
         let policies = policies.iter().filter_map(|policy| Policy::read(policy).ok()).collect();
         Ok(Self {
-            policies: Policies::new(policies),
+            policies: Policies::new(policies).with_direct_placement_denied(denied),
             namespaces: namespaces.into_iter().map(|one| (one.key.name().to_owned(), one.labels)).collect(),
             clusters: clusters.into_iter().map(|one| (one.name_any(), one)).collect(),
             groups: groups.into_iter().map(|one| (one.name_any(), one)).collect(),
@@ -100,6 +103,15 @@ impl Known {
         }
         Ok(fleet)
     }
+}
+
+/// Whether the scheduler said of itself that annotations do not place. Its namespace is not known here.
+async fn is_direct_placement_denied(client: &Client) -> Result<bool, CliError> {
+    let maps: Api<ConfigMap> = Api::all(client.clone());
+    let params = ListParams::default().fields(&format!("metadata.name={BOOTSTRAP_STATUS}"));
+    let found = pages(&maps, params).await.map_err(|error| list_failed("configmaps", &error))?;
+    let value = |map: &ConfigMap| map.data.as_ref()?.get(DIRECT_PLACEMENT).cloned();
+    Ok(found.iter().filter_map(value).any(|value| value == DENY))
 }
 
 fn cluster_of(schedule: &Schedule) -> &str {
