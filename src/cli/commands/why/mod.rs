@@ -87,6 +87,11 @@ async fn explained(client: &Client, known: &Known, facts: &Facts) -> Result<Repo
     if !missing.is_empty() {
         report.notes.push(explain::missing(&missing));
     }
+    if known.policies.denies(facts) {
+        report
+            .notes
+            .push("its annotation names clusters, and this control plane lets policies alone place objects".to_owned());
+    }
     report.applied = !report.copies.is_empty() && report.copies.iter().all(|copy| copy.applied);
     match known.policies.evaluate(facts, &labels) {
         Match::Never(never) => report.why.push(format!("it is never placed, because {}", never.because())),
@@ -225,4 +230,46 @@ fn copies(known: &Known, key: &ObjectKey) -> Vec<Copy> {
         }
     });
     copies.collect()
+}
+
+/// What is said of a Deployment that no cluster takes, for its page.
+#[cfg(test)]
+pub(crate) fn example() -> String {
+    use crate::placement::decide::Current;
+    use crate::placement::fleet::{Cluster, Fleet};
+    use crate::placement::room::Node;
+    use serde_json::json;
+    let node = |cpu: i64| {
+        let amounts = [("cpu", cpu * 1000), ("memory", (64 << 30) * 1000), ("pods", 110_000)];
+        let of: std::collections::BTreeMap<String, i64> =
+            amounts.map(|(name, amount)| (name.to_owned(), amount)).into();
+        Node { name: format!("n{cpu}"), capacity: of.clone(), available: of, labels: None, taints: Vec::new() }
+    };
+    let mut fleet = Fleet::default();
+    for (name, cpus) in [("east", &[4][..]), ("north", &[3, 5]), ("west", &[16])] {
+        let nodes = cpus.iter().map(|cpu| node(*cpu)).collect();
+        let room = fleet.room(nodes, Vec::new());
+        fleet.set(Cluster::new(name, room));
+    }
+    if let Some(west) = fleet.get_mut("west") {
+        west.taints = serde_json::from_value(json!([{ "key": "gpu", "effect": "NoSchedule" }])).expect("a taint");
+    }
+    let spec = json!({ "namespaceSelector": {}, "resourceSelectors": { "labelSelectors": [{}] } });
+    let policy = Policy::new("shop".to_owned(), None, serde_json::from_value(spec).expect("a spec")).expect("valid");
+    let facts = Facts::read(&json!({ "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": "web", "namespace": "shop" },
+        "spec": { "replicas": 2, "template": { "spec": { "containers": [
+            { "name": "c", "resources": { "requests": { "cpu": "4" } } }] } } } }))
+    .expect("a Deployment");
+    let members = [facts];
+    let group = Group::new("shop-1a2b3c4d", &policy, &members);
+    let decision = decide::decide(&policy, &group, &fleet, &Current::default());
+    let mut report = Report::of(&members[0]);
+    report.policy = Some(explain::matched(&policy, &[]));
+    report.group = Some(format!("shop-1a2b3c4d, {}", explain::asked(&group, &fleet)));
+    let rows = explain::rows(&policy, &fleet, &decision).into_iter();
+    let rows = rows.map(|row| Row { clusters: row.clusters, reason: row.reason, detail: row.detail });
+    report.now =
+        Some(Now { decision: explain::sentence(&policy, &group, &fleet, &decision), clusters: rows.collect() });
+    report.text()
 }
