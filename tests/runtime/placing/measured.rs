@@ -108,12 +108,12 @@ async fn placements_are_timed_from_the_object_to_its_copy() {
     namespaces.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
     let body = json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "SchedulePolicy",
         "metadata": {"name": policy}, "spec": {"namespaceSelector": {"matchLabels": {"team": place}},
-            "resourceSelectors": {"labelSelectors": [{}], "kinds": [{"group": "apps", "kind": "Deployment"}]}}});
+            "clusterSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.name}},
+            "resourceSelectors": {"labelSelectors": [{"matchLabels": {"placed": "yes"}}], "kinds": [{"group": "", "kind": "ConfigMap"}]}}});
     let policies: Api<SchedulePolicy> = Api::all(hub.clone());
-    let sources: Api<Deployment> = Api::namespaced(hub.clone(), &place);
+    let sources: Api<ConfigMap> = Api::namespaced(hub.clone(), &place);
     let create = async |name: String| {
-        let body = json!({"metadata": {"name": name}, "spec": {"replicas": 0, "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+        let body = json!({"metadata": {"name": name, "labels": {"placed": "yes"}}, "data": {"of": name}});
         let began = Instant::now();
         sources.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
         (name, began)
@@ -123,9 +123,9 @@ async fn placements_are_timed_from_the_object_to_its_copy() {
     let any = watcher::Config::default().any_semantic();
     let schedules: Api<Schedule> = Api::namespaced(hub.clone(), &cluster_namespace(&scene.name));
     let scheduled = record(&mut watches, schedules, any.clone(), |one| {
-        (one.spec.source_ref.kind == "Deployment").then(|| one.spec.source_ref.name.clone())
+        (one.spec.source_ref.kind == "ConfigMap").then(|| one.spec.source_ref.name.clone())
     });
-    let there: Api<Deployment> = Api::namespaced(member, &place);
+    let there: Api<ConfigMap> = Api::namespaced(member, &place);
     let copied = record(&mut watches, there, any.clone().labels(LABEL_PLACED_BY), |one| one.metadata.name.clone());
     let labelled = record(&mut watches, sources.clone(), any.clone(), |one| {
         one.labels().contains_key(LABEL_TARGET_CLUSTER).then(|| one.name_any())
@@ -149,9 +149,7 @@ async fn placements_are_timed_from_the_object_to_its_copy() {
         clock.tick().await;
         let (sources, name) = (sources.clone(), format!("steady-{number}"));
         tasks.spawn(async move {
-            let body = json!({"metadata": {"name": name}, "spec": {"replicas": 0,
-                "selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}},
-                    "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+            let body = json!({"metadata": {"name": name, "labels": {"placed": "yes"}}, "data": {"of": name}});
             let began = Instant::now();
             sources.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
             (name, began)

@@ -38,6 +38,7 @@ impl Whole {
         let namespaces: Api<Namespace> = Api::all(hub.clone());
         namespaces.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
         let spec = json!({"namespaceSelector": {"matchLabels": {"team": place}},
+            "clusterSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.name}},
             "resourceSelectors": {"labelSelectors": [{"matchLabels": {"placed": "yes"}}],
                 "kinds": [{"group": "", "kind": "ConfigMap"}]}});
         let body = json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "SchedulePolicy",
@@ -78,8 +79,23 @@ impl Whole {
     async fn add(&self, names: impl IntoIterator<Item = String>) {
         for name in names {
             let body = json!({"metadata": {"name": name, "labels": {"placed": "yes"}}, "data": {"of": name}});
-            self.sources().create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
+            let body = serde_json::from_value(body).unwrap();
+            // Whoever applies it does so until it is there.
+            loop {
+                match self.sources().create(&PostParams::default(), &body).await {
+                    Ok(_) => break,
+                    Err(kube::Error::Api(status)) if status.code == 409 => break,
+                    Err(kube::Error::Api(status)) if status.code < 500 => panic!("{name}: {status}"),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                }
+            }
         }
+    }
+
+    /// Adds many side by side.
+    async fn add_at_once(&self, names: impl IntoIterator<Item = String>) {
+        let adding = futures::stream::iter(names).map(|name| self.add([name]));
+        adding.buffer_unordered(32).collect::<()>().await;
     }
 
     /// UIDs and versions of the copies in the workload cluster.
@@ -192,11 +208,20 @@ async fn placed_while_the_api_server_dies(count: usize, times: usize) {
     let whole = Whole::begin().await;
     let mut before = BTreeMap::new();
     for time in 0..times {
-        whole.add(names(&format!("at-{time}"), count)).await;
-        tokio::time::sleep(Duration::from_millis(rand::random_range(0..600))).await;
-        whole.scene.stage.to_the_hub(|bed, hub| bed.kill(hub, "kube-apiserver")).await;
-        before.extend(whole.copies().await);
-        whole.scene.stage.to_the_hub(|bed, hub| bed.restart(hub, "kube-apiserver")).await;
+        // They come faster than they are placed, so that it dies in the middle of many writes, each time elsewhere.
+        let prefix = format!("at-{time}");
+        let fault = async {
+            let done = count * (2 * time + 1) / (2 * times);
+            while whole.schedules().await.keys().filter(|name| name.starts_with(&prefix)).count() < done {
+                tokio::task::yield_now().await;
+            }
+            whole.scene.stage.to_the_hub(|bed, hub| bed.kill(hub, "kube-apiserver")).await;
+            let there = whole.copies().await;
+            whole.scene.stage.to_the_hub(|bed, hub| bed.restart(hub, "kube-apiserver")).await;
+            there
+        };
+        let ((), there) = tokio::join!(whole.add_at_once(names(&prefix, count)), fault);
+        before.extend(there);
         whole.until_placed().await;
     }
     whole.check(&before).await;
@@ -277,7 +302,7 @@ async fn placed_after_a_restore(count: usize) {
 
 #[tokio::test]
 async fn an_api_server_that_dies_while_objects_are_placed_loses_none() {
-    placed_while_the_api_server_dies(30, 1).await;
+    placed_while_the_api_server_dies(150, 1).await;
 }
 
 #[tokio::test]
@@ -295,7 +320,7 @@ mod exhaustive {
 
     #[tokio::test]
     async fn an_api_server_that_dies_at_ten_points_loses_nothing() {
-        placed_while_the_api_server_dies(20, 10).await;
+        placed_while_the_api_server_dies(150, 10).await;
     }
 
     #[tokio::test]
