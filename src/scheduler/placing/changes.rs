@@ -131,6 +131,9 @@ impl State {
         let old = self.sources.insert(key.clone(), source).map(|old| old.facts);
         if !same {
             let new = self.sources[&key].facts.clone();
+            if new.shape.is_some() {
+                self.touch(&key);
+            }
             self.index_references(&key, old.as_deref(), Some(&new));
         }
         if observed && self.copies.contains_key(&key) {
@@ -153,6 +156,9 @@ impl State {
 
     fn drop_source(&mut self, key: &ObjectKey, now: Instant) {
         if let Some(source) = self.sources.remove(key) {
+            if source.facts.shape.is_some() {
+                self.touch(key);
+            }
             self.index_references(key, Some(&source.facts), None);
             self.gone.insert(source.address.uid, now);
         }
@@ -281,9 +287,19 @@ impl State {
             return;
         }
         let key = source_key(&schedule.spec.source_ref);
-        self.touched.insert(cluster_of(&at).to_owned());
+        let promised = self.promise(&schedule);
         let old = self.schedules.insert(at.clone(), schedule);
         let new = &self.schedules[&at];
+        match &old {
+            Some(old) if self.promise(old) != promised => {
+                self.touched.insert(cluster_of(&at).to_owned());
+            }
+            None if promised.is_some() => {
+                let group = new.spec.group.clone().unwrap_or_default();
+                self.added.push((cluster_of(&at).to_owned(), group));
+            }
+            _ => {}
+        }
         let status = old.as_ref().is_none_or(|old| old.status != new.status);
         let spec = old.as_ref().is_none_or(|old| {
             old.spec != new.spec || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
@@ -311,7 +327,9 @@ impl State {
     fn drop_schedule(&mut self, at: &Place, now: Instant) {
         let Some(schedule) = self.schedules.remove(at) else { return };
         self.gone.extend(schedule.uid().map(|uid| (uid, now)));
-        self.touched.insert(cluster_of(at).to_owned());
+        if self.promise(&schedule).is_some() {
+            self.touched.insert(cluster_of(at).to_owned());
+        }
         let key = source_key(&schedule.spec.source_ref);
         self.forget_copy(&key, at);
         self.mark_users(&key, now);

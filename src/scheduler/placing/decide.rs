@@ -53,6 +53,8 @@ pub(super) struct Clusters {
     known: BTreeMap<String, Arc<Cluster>>,
     /// Groups that are decided and whose Schedules may not all be written yet.
     pending: BTreeMap<String, Decision>,
+    /// Clusters that promise what a decision no longer asks for.
+    stale: BTreeSet<String>,
     /// Groups without a place, or with too little.
     waiting: BTreeSet<String>,
     /// A cluster may have more room than when what waits was last decided.
@@ -67,6 +69,7 @@ impl Clusters {
             fleet: Fleet::default(),
             known: BTreeMap::new(),
             pending: BTreeMap::new(),
+            stale: BTreeSet::new(),
             waiting: BTreeSet::new(),
             grown: false,
             waited: now,
@@ -81,6 +84,14 @@ impl Clusters {
             let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
             state.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
         }
+        for (cluster, group) in std::mem::take(&mut state.added) {
+            // A decision that is being written has promised it: the sum stays.
+            let is_target = |decision: &Decision| decision.targets.iter().any(|target| target.cluster == cluster);
+            if !self.pending.get(&group).is_some_and(is_target) {
+                state.touched.insert(cluster);
+            }
+        }
+        state.touched.append(&mut self.stale);
         self.grown |= !changed.is_empty() || !state.touched.is_empty();
         self.renew_promises(state);
         if !changed.is_empty() {
@@ -184,7 +195,8 @@ impl Clusters {
 
     /// Forgets a group.
     pub(super) fn forget(&mut self, group: &str) {
-        self.pending.remove(group);
+        let before = self.pending.remove(group);
+        self.stale.extend(before.into_iter().flat_map(|before| before.targets).map(|target| target.cluster));
         self.waiting.remove(group);
     }
 
@@ -201,7 +213,10 @@ impl Clusters {
         let decision = decide::decide(policy, &group, &self.fleet, &current);
         if !decision.suspended {
             self.fleet.promise(&group, &decision, &current);
-            self.pending.insert(name.to_owned(), decision.clone());
+            let before = self.pending.insert(name.to_owned(), decision.clone());
+            let is_target = |one: &Target| decision.targets.iter().any(|target| target.cluster == one.cluster);
+            let left = before.into_iter().flat_map(|before| before.targets).filter(|target| !is_target(target));
+            self.stale.extend(left.map(|target| target.cluster));
         }
         if decision.scheduled && decision.withheld == 0 && decision.outcome == Outcome::Placed {
             self.waiting.remove(name);

@@ -18,8 +18,10 @@ use crate::api::labels::cluster_of_namespace;
 use crate::api::placeable::{self, Placeable};
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::live;
 use crate::placement::matching::{Match, Policies, Policy};
 use crate::placement::names::GroupKey;
+use crate::placement::room::Promise;
 
 /// Time without a new member after which a group by label is decided, and the longest time that this takes.
 const QUIET: Duration = Duration::from_millis(100);
@@ -70,8 +72,10 @@ pub(super) struct State {
     pub(super) reported: BTreeSet<String>,
     /// Clusters that are being drained.
     pub(super) drained: BTreeSet<String>,
-    /// Clusters whose Schedules changed.
+    /// Clusters that promise something else than they did.
     pub(super) touched: BTreeSet<String>,
+    /// Clusters with a new Schedule of something that runs pods, with its group: what was decided may have promised it already.
+    pub(super) added: Vec<(String, String)>,
     /// Groups that have to be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
     pub(super) listed: BTreeSet<&'static str>,
@@ -100,6 +104,7 @@ impl State {
             reported: BTreeSet::new(),
             drained: BTreeSet::new(),
             touched: BTreeSet::new(),
+            added: Vec::new(),
             undecided: BTreeSet::new(),
             listed: BTreeSet::new(),
             gone: BTreeMap::new(),
@@ -384,6 +389,17 @@ impl State {
         for named in new {
             self.users.entry(named).or_default().insert(key.clone());
         }
+    }
+
+    /// What a cluster promises to a copy; nothing where its source is not known.
+    pub(super) fn promise(&self, schedule: &Schedule) -> Option<Promise> {
+        live::promise(schedule, self.facts(&live::source_key(&schedule.spec.source_ref))?)
+    }
+
+    /// Has the promises of all clusters with a copy of an object made anew.
+    pub(super) fn touch(&mut self, key: &ObjectKey) {
+        let clusters = self.copies.get(key).into_iter().flatten().map(|at| cluster_of(at).to_owned());
+        self.touched.extend(clusters);
     }
 
     /// Marks what says of an object's users that it is missing.
