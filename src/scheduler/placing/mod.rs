@@ -40,7 +40,7 @@ use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};
 use queue::Unit;
 use state::State;
-use writer::{Address, Write, Writer, Written};
+use writer::{Address, Events, Write, Writer, Written};
 
 /// Changes that wait for the task that owns the state.
 const CHANGES: usize = 1024;
@@ -55,6 +55,7 @@ pub struct Placing {
     index: Arc<Index>,
     metrics: Metrics,
     writer: Writer,
+    events: Option<Events>,
     state: State,
     clusters: Clusters,
     decided: BTreeMap<String, Decided>,
@@ -75,8 +76,10 @@ struct Done {
 impl Placing {
     /// Creates the placement of a term, which has seen nothing. With `denies_direct`, annotations of objects do not place them.
     pub fn new(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, denies_direct: bool) -> Self {
+        let (writer, events) = Writer::new(client.clone(), recorder, metrics.clone());
         Self {
-            writer: Writer::new(client.clone(), recorder, metrics.clone()),
+            writer,
+            events: Some(events),
             client,
             index,
             metrics,
@@ -93,6 +96,9 @@ impl Placing {
         let (sender, mut changes) = mpsc::channel(CHANGES);
         let mut tasks = JoinSet::new();
         tasks.spawn(sources::watch(self.client.clone(), sender));
+        if let Some(events) = self.events.take() {
+            tasks.spawn(events.write());
+        }
         let mut writes: JoinSet<Done> = JoinSet::new();
         let mut batch = Vec::new();
         loop {
