@@ -24,6 +24,7 @@ use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::jittered;
 use crate::k8s::connect_error::{Hop, hop};
 use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::resource_version::is_before;
 
 /// Part of the Lease's duration that may have passed unobserved: by what clocks claim, or while requests failed. The rest,
 /// longer than the time between two renewals, has to be observed.
@@ -91,6 +92,8 @@ pub struct LeaseRenewer {
     unanswered: Vec<Timestamp>,
     /// The last call succeeded, so that the observation has no gap.
     observing: bool,
+    /// The Lease is older than it was.
+    restored: bool,
     status: watch::Sender<LeaseStatus>,
     metrics: Metrics,
     logged: OnChange,
@@ -107,14 +110,21 @@ impl LeaseRenewer {
     ) -> Self {
         let api = Api::namespaced(client, &cluster_namespace(name));
         let (observed, unanswered, logged) = (None, Vec::new(), OnChange::default());
-        Self { api, identity, observed, held: false, unanswered, observing: false, status, metrics, logged }
+        let (held, observing, restored) = (false, false, false);
+        Self { api, identity, observed, held, unanswered, observing, restored, status, metrics, logged }
     }
 
-    /// Renews until dropped.
+    /// Renews until dropped, or until the Lease is older than it was: then the control plane's store was restored from a backup,
+    /// and whoever watches it has to read everything anew, because a watch that goes on from a later version stays silent.
     pub async fn run(&mut self) {
         loop {
             let started = Instant::now();
-            let status = match self.renew().await {
+            let renewed = self.renew().await;
+            if std::mem::take(&mut self.restored) {
+                tracing::warn!("the control plane's store is older than it was; everything is read anew");
+                return;
+            }
+            let status = match renewed {
                 Ok(status) => status,
                 Err(error) => {
                     let hop = hop(&error);
@@ -235,6 +245,7 @@ impl LeaseRenewer {
                 Observed { since, ..observed }
             }
             before => {
+                self.restored |= before.as_ref().is_some_and(|before| is_before(&lease, &before.lease));
                 let owned = holder(&lease) == self.identity && self.is_own_renewal(&lease, before.as_ref());
                 // Writes that replace an older version are refused from now on.
                 self.unanswered.clear();

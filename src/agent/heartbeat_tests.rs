@@ -143,6 +143,20 @@ async fn own_renewals_are_recognised() {
 }
 
 #[tokio::test]
+async fn an_older_lease_ends_the_session() {
+    let server: Arc<Mutex<ControlPlane>> = Arc::default();
+    let mut renewer = renewer(control_plane(&server));
+    for _ in 0..3 {
+        assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Held);
+    }
+    assert!(!renewer.restored);
+    server.lock().unwrap().version -= 2;
+    tokio::time::timeout(Duration::from_secs(20), renewer.run()).await.expect("it ends");
+    assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Held, "the next session begins");
+    assert!(!renewer.restored);
+}
+
+#[tokio::test]
 async fn unanswered_renewals_are_bounded() {
     let mut renewer = renewer(control_plane(&Arc::default()));
     for microsecond in 0..250 {

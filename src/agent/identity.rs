@@ -96,6 +96,8 @@ pub struct Identity {
     pub issuer: String,
     /// An uninstall requested deregistration.
     pub leave: bool,
+    /// An uninstall wants the cluster drained.
+    pub drain: bool,
 }
 
 impl std::fmt::Debug for Identity {
@@ -189,12 +191,6 @@ impl IdentityStore {
         found.is_ok_and(|secret| secret.is_some_and(|secret| !is_asked(secret.annotations(), ANNOTATION_LEAVE)))
     }
 
-    /// Returns whether an uninstall wants the cluster drained; `None` where that cannot be read.
-    pub async fn is_drain_requested(&self) -> Option<bool> {
-        let found = call(self.api.get_metadata_opt(&self.name)).await.ok()?;
-        Some(found.is_some_and(|secret| is_asked(secret.annotations(), ANNOTATION_DRAIN)))
-    }
-
     /// Records the label of the copies of the control plane, for an uninstall.
     ///
     /// # Errors
@@ -258,6 +254,7 @@ fn read(secret: &Secret) -> Option<Identity> {
         certificate: text(CERTIFICATE).and_then(|pem| Certificate::parse(&pem)).filter(|found| found.is_of(&pair)),
         issuer: text(ISSUER).unwrap_or_default(),
         leave: is_asked(secret.annotations(), ANNOTATION_LEAVE),
+        drain: is_asked(secret.annotations(), ANNOTATION_DRAIN),
     })
 }
 

@@ -438,6 +438,7 @@ mod tests {
                 certificate: Some(certificate.clone()),
                 issuer: String::new(),
                 leave: false,
+                drain: false,
             };
             let answer = agent.obtain_certificate(&init, &identity, "0a1b2c3d-1111-2222-3333-444455556666").await;
             assert_eq!(answer.as_ref().is_ok_and(|c| *c == certificate), accepted, "{code}");

@@ -95,8 +95,8 @@ impl Session {
         tasks.spawn(reporter.clone().inventory(self.observed.clone()));
         tasks.spawn(reporter.clone().health());
         tasks.spawn(reporter.clone().withdraw_deregistration());
-        let drained = self.store.clone();
-        tasks.spawn(reporter.clone().drain(async move || drained.is_drain_requested().await));
+        let (drain, drain_wanted) = watch::channel(None);
+        tasks.spawn(reporter.clone().drain(drain_wanted));
         let work = Work {
             control_plane: control_plane.clone(),
             local: self.local.clone(),
@@ -118,7 +118,7 @@ impl Session {
                 () = self.init_changed() => SessionEnd::Restart,
                 () = self.keep_renewed(&control_plane) => SessionEnd::Restart,
                 () = self.stop.wait() => SessionEnd::Stopped,
-                () = self.leave_requested() => SessionEnd::Left,
+                () = self.leave_requested(&drain) => SessionEnd::Left,
             }
         };
         tasks.shutdown().await;
@@ -208,11 +208,14 @@ impl Session {
         }
     }
 
-    /// Returns when an uninstall requests deregistration.
-    async fn leave_requested(&self) {
+    /// Returns when an uninstall requests deregistration; tells until then whether it wants a drain.
+    async fn leave_requested(&self, drain: &watch::Sender<Option<bool>>) {
         loop {
-            if self.store.load().await.is_ok_and(|identity| identity.leave) {
-                return;
+            if let Ok(identity) = self.store.load().await {
+                if identity.leave {
+                    return;
+                }
+                drain.send_if_modified(|wanted| wanted.replace(identity.drain) != Some(identity.drain));
             }
             tokio::time::sleep(POLL).await;
         }

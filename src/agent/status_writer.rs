@@ -43,7 +43,7 @@ const FACTS_INTERVAL: Duration = Duration::from_secs(300);
 const LEAVE_MANAGER: &str = "fleet-agent-leave";
 /// Field manager of the request to drain the cluster.
 const DRAIN_MANAGER: &str = "fleet-agent-drain";
-/// Time between two looks at whether an uninstall wants the cluster drained.
+/// Time to the next attempt after one that failed.
 const DRAIN_POLL: Duration = Duration::from_secs(5);
 /// Time between two attempts to deregister, and between two to withdraw that.
 const LEAVE_POLL: Duration = Duration::from_secs(1);
@@ -221,18 +221,22 @@ impl Reporter {
         Ok(())
     }
 
-    /// Asks the control plane to drain this cluster for as long as `wanted` says so.
-    pub async fn drain(self, wanted: impl AsyncFn() -> Option<bool>) {
+    /// Asks the control plane to drain this cluster for as long as `wanted` says so; nothing before it says anything.
+    pub async fn drain(self, mut wanted: watch::Receiver<Option<bool>>) {
         let mut asked = None;
         loop {
+            let now = *wanted.borrow_and_update();
             let held = *self.lease.borrow() == LeaseStatus::Held;
-            if let Some(wanted) = wanted().await.filter(|wanted| held && asked != Some(*wanted)) {
-                match self.request_drain(wanted).await {
-                    Ok(()) => asked = Some(wanted),
+            if let Some(now) = now.filter(|now| held && asked != Some(*now)) {
+                match self.request_drain(now).await {
+                    Ok(()) => asked = Some(now),
                     Err(error) => tracing::debug!(%error, "asking for a drain failed; will retry"),
                 }
             }
-            tokio::time::sleep(DRAIN_POLL).await;
+            tokio::select! {
+                changed = wanted.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(DRAIN_POLL) => {}
+            }
         }
     }
 

@@ -65,6 +65,13 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|c| c.type_ == type_)
 }
 
+/// Returns whether two lists say the same, whenever they were written.
+pub fn same(old: &[Condition], new: &[Condition]) -> bool {
+    let without_times =
+        |one: &Condition| Condition { last_heartbeat_time: None, last_transition_time: None, ..one.clone() };
+    old.len() == new.len() && old.iter().zip(new).all(|(old, new)| without_times(old) == without_times(new))
+}
+
 /// Puts `new` in place of the condition of its type, keeping the time of the last transition while the status stays.
 ///
 /// Returns whether anything but a time changed.

@@ -26,6 +26,9 @@ pub const LABEL_PART_OF: &str = "app.kubernetes.io/part-of";
 pub const LABEL_CLUSTER: &str = "fleet-scheduler.io/cluster";
 /// Label on placed source objects and on groups: where they went.
 pub const LABEL_TARGET_CLUSTER: &str = "fleet-scheduler.io/target-cluster";
+/// Annotation on placed source objects and on groups: where they went, where that is several clusters, separated by commas; the
+/// label then says how many.
+pub const ANNOTATION_TARGET_CLUSTERS: &str = "fleet-scheduler.io/target-clusters";
 /// Annotation on source objects: place onto this cluster, without a policy.
 pub const ANNOTATION_CLUSTER: &str = "fleet-scheduler.io/cluster";
 /// Label on placed source objects: the policy that decided.
@@ -89,6 +92,11 @@ pub const BOOTSTRAP_STATUS: &str = "fleet-bootstrap-status";
 pub const CLUSTER_NAMESPACE_PREFIX: &str = "fleet-c-";
 /// Name of an agent's Lease in its namespace of the hub.
 pub const AGENT_LEASE: &str = "fleet-agent";
+
+/// Returns the cluster that a namespace of the hub belongs to.
+pub fn cluster_of_namespace(namespace: &str) -> Option<&str> {
+    namespace.strip_prefix(CLUSTER_NAMESPACE_PREFIX)
+}
 
 /// The namespace in the hub that belongs to the cluster `name`.
 pub fn cluster_namespace(name: &str) -> String {

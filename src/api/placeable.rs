@@ -1,8 +1,11 @@
 //! The kinds that can be placed onto workload clusters: what the scheduler watches, and what an agent may write.
 
 use kube::api::ApiResource;
+use kube::core::DynamicResourceScope;
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::kinds::split_api_version;
 use super::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 
 /// A kind that can be placed.
@@ -78,6 +81,32 @@ impl Placeable {
             api_version: self.api_version(),
             kind: self.kind.to_owned(),
             plural: self.plural.to_owned(),
+        }
+    }
+
+    /// Returns the API of the objects of this kind: in one namespace where the kind has them and one is given, else of all.
+    pub fn api<K>(&self, client: &Client, namespace: Option<&str>) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        self.api_in_version(client, namespace, &self.api_version())
+    }
+
+    /// The same in another version of the kind's group, such as `apps/v1`.
+    pub fn api_in_version<K>(&self, client: &Client, namespace: Option<&str>, api_version: &str) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        let (group, version) = split_api_version(api_version);
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: api_version.to_owned(),
+            ..self.resource()
+        };
+        match namespace.filter(|_| self.namespaced) {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
         }
     }
 

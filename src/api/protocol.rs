@@ -62,6 +62,13 @@ fn start(text: &str, digits: usize) -> &str {
     text.get(..digits).unwrap_or(text)
 }
 
+/// Key of the ConfigMap `fleet-bootstrap-status`: whether annotations of objects may place them, [`ALLOW`] or [`DENY`].
+pub const DIRECT_PLACEMENT: &str = "directPlacement";
+/// Annotations place.
+pub const ALLOW: &str = "Allow";
+/// They do not.
+pub const DENY: &str = "Deny";
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,19 +19,34 @@ enum Kind {
 /// Upper bounds of a histogram's buckets, in seconds; the last one is infinite.
 pub const BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, f64::INFINITY];
 
-/// Durations of one kind of work, counted by [`BUCKETS`].
-#[derive(Debug, Clone, Default)]
+/// The same for what takes microseconds as a rule.
+pub const SHORT_BUCKETS: [f64; BUCKETS.len()] =
+    [0.000_05, 0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.1, 0.5, 2.5, f64::INFINITY];
+
+/// Durations of one kind of work, counted by the bounds of buckets.
+#[derive(Debug, Clone)]
 pub struct Durations {
+    bounds: &'static [f64; BUCKETS.len()],
     counts: [u64; BUCKETS.len()],
     sum: f64,
 }
 
+impl Default for Durations {
+    fn default() -> Self {
+        Self::by(&BUCKETS)
+    }
+}
+
 impl Durations {
+    fn by(bounds: &'static [f64; BUCKETS.len()]) -> Self {
+        Self { bounds, counts: [0; BUCKETS.len()], sum: 0.0 }
+    }
+
     /// Returns what was recorded after `earlier`, an older state of the same.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = std::array::from_fn(|bucket| self.counts[bucket].saturating_sub(earlier.counts[bucket]));
-        Self { counts, sum: self.sum - earlier.sum }
+        Self { counts, sum: self.sum - earlier.sum, ..*self }
     }
 
     /// Returns the time within which `share` of the durations lie, in seconds, estimated within its bucket as Prometheus does;
@@ -39,7 +54,7 @@ impl Durations {
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let all: u64 = self.counts.iter().sum();
         let (mut below, mut floor) = (0, 0.0);
-        for (count, bound) in self.counts.into_iter().zip(BUCKETS) {
+        for (count, bound) in self.counts.into_iter().zip(*self.bounds) {
             #[allow(clippy::cast_precision_loss)] // Counts far below 2^52.
             let (rank, under, inside) = (all as f64 * share, below as f64, count as f64);
             if count > 0 && under + inside >= rank {
@@ -109,15 +124,30 @@ impl Metrics {
 
     /// Records a duration in a histogram without labels; its name ends in `_seconds`.
     pub fn observe(&self, name: &'static str, help: &'static str, duration: Duration) {
+        self.observe_by(&BUCKETS, name, help, duration);
+    }
+
+    /// The same with [`SHORT_BUCKETS`].
+    pub fn observe_short(&self, name: &'static str, help: &'static str, duration: Duration) {
+        self.observe_by(&SHORT_BUCKETS, name, help, duration);
+    }
+
+    fn observe_by(
+        &self,
+        bounds: &'static [f64; BUCKETS.len()],
+        name: &'static str,
+        help: &'static str,
+        duration: Duration,
+    ) {
         let seconds = duration.as_secs_f64();
         let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
         let family = families.entry(name).or_insert_with(|| Family {
             help,
             kind: Kind::Histogram,
             values: BTreeMap::new(),
-            durations: Durations::default(),
+            durations: Durations::by(bounds),
         });
-        let bucket = BUCKETS.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKETS.len() - 1);
+        let bucket = family.durations.bounds.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKETS.len() - 1);
         family.durations.counts[bucket] += 1;
         family.durations.sum += seconds;
     }
@@ -151,7 +181,7 @@ impl Metrics {
             }
             if family.kind == Kind::Histogram {
                 let mut below = 0;
-                for (count, bound) in family.durations.counts.iter().zip(BUCKETS) {
+                for (count, bound) in family.durations.counts.iter().zip(family.durations.bounds) {
                     below += count;
                     let bound = if bound.is_infinite() { "+Inf".to_owned() } else { bound.to_string() };
                     let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {below}");
@@ -186,6 +216,10 @@ mod tests {
         let quantile = |share| all.quantile(share).map(|seconds| (seconds * 1000.0).round());
         assert_eq!((quantile(0.5), quantile(0.75), quantile(0.99)), (Some(18.0), Some(25.0), Some(10_000.0)));
         assert_eq!(metrics.durations("nothing").quantile(0.5), None);
+        metrics.observe_short("short_seconds", "Work.", Duration::from_micros(80));
+        assert!(
+            metrics.print().contains("short_seconds_bucket{le=\"0.00005\"} 0\nshort_seconds_bucket{le=\"0.0001\"} 1")
+        );
         metrics.observe("work_seconds", "Work.", Duration::from_millis(1));
         let later = metrics.durations("work_seconds").since(&all);
         assert_eq!(later.quantile(1.0), Some(0.005), "what was before does not count");

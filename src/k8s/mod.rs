@@ -20,6 +20,7 @@ pub mod pages;
 mod request;
 pub(crate) mod request_error;
 mod request_log;
+pub mod resource_version;
 mod response_limit;
 mod retry;
 pub(crate) mod server_clock;

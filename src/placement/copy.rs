@@ -37,6 +37,11 @@ impl CopyError {
             Self::TooLarge { .. } => "TooLarge",
         }
     }
+
+    /// Returns whether the policy has to be changed, and not the object.
+    pub fn is_override(&self) -> bool {
+        matches!(self, Self::Override(_))
+    }
 }
 
 /// The part of an object's pods that one copy runs.

@@ -123,6 +123,12 @@ fn is_finished(resource: &Value) -> bool {
         || resource["phase"] == "Failed"
 }
 
+/// Whether the copy of a Job or of a bare Pod has started and is not over.
+pub fn has_begun(schedule: &Schedule, facts: &Facts) -> bool {
+    let resource = resource(schedule);
+    facts.workload.runs_once() && !resource["startTime"].is_null() && !is_finished(&resource)
+}
+
 /// Returns the share that a Schedule was written with.
 pub fn share(facts: &Facts, share: &ScheduleShare) -> Option<Share> {
     let replicas = share.replicas?;
@@ -156,6 +162,16 @@ pub fn promise(schedule: &Schedule, facts: &Facts) -> Option<Promise> {
     Some(Promise { group: group.into(), object: facts.key.clone(), shape, pods, daemon })
 }
 
+/// Returns what one cluster has promised to copies, the oldest Schedule first, ties by name.
+pub fn promises<'a>(copies: impl Iterator<Item = (&'a Schedule, &'a Facts)>) -> Vec<Promise> {
+    let mut copies: Vec<_> = copies.collect();
+    copies.sort_by_cached_key(|(schedule, _)| {
+        let metadata = &schedule.metadata;
+        (metadata.creation_timestamp.as_ref().map(|time| time.0), metadata.name.clone())
+    });
+    copies.iter().filter_map(|(schedule, facts)| promise(schedule, facts)).collect()
+}
+
 /// Where a group is, by the Schedules of its members and by what it last recorded.
 ///
 /// A group is where most of its demand has Schedules, so that objects which change their group bring their clusters
@@ -180,9 +196,7 @@ pub fn current<'a>(
             }
         }
         current.counted.entry(cluster.to_owned()).or_default().insert(facts.key.clone(), counted(schedule));
-        let resource = resource(schedule);
-        let begun = !resource["startTime"].is_null();
-        if facts.workload.runs_once() && begun && !is_finished(&resource) {
+        if has_begun(schedule, facts) {
             current.started.insert(facts.key.clone());
         }
     }

@@ -163,7 +163,10 @@ impl Policy {
 
 /// All policies, in the order in which they decide: higher priority, then older, then by name.
 #[derive(Debug, Clone, Default)]
-pub struct Policies(Vec<Policy>);
+pub struct Policies {
+    all: Vec<Policy>,
+    denies_direct: bool,
+}
 
 impl Policies {
     /// Sorts policies.
@@ -171,17 +174,29 @@ impl Policies {
         // Without a time, a policy is younger than all others.
         let key = |p: &Policy| (Reverse(p.spec.priority), p.created.is_none(), p.created);
         policies.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name)));
-        Self(policies)
+        Self { all: policies, denies_direct: false }
+    }
+
+    /// Has annotations of objects count for nothing, except that an empty `cluster` keeps an object in the control plane.
+    #[must_use]
+    pub fn with_direct_placement_denied(self, denied: bool) -> Self {
+        Self { denies_direct: denied, ..self }
+    }
+
+    /// Returns whether an object names clusters in an annotation that does not count.
+    pub fn denies(&self, facts: &Facts) -> bool {
+        let names = facts.asks.cluster.as_ref().map_or(facts.asks.spread_onto.is_some(), |cluster| !cluster.is_empty());
+        self.denies_direct && names && facts.never.is_none()
     }
 
     /// Returns the policies in the order in which they decide.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
-        self.0.iter()
+        self.all.iter()
     }
 
     /// Returns a policy by name.
     pub fn get(&self, name: &str) -> Option<&Policy> {
-        self.0.iter().find(|policy| policy.name == name)
+        self.all.iter().find(|policy| policy.name == name)
     }
 
     /// Finds who decides about an object, by the labels of its namespace; nothing is remembered from one call to the next.
@@ -190,13 +205,14 @@ impl Policies {
             return Match::Never(never);
         }
         let (mut matching, mut failing) = (Vec::new(), Vec::new());
-        for policy in &self.0 {
+        for policy in &self.all {
             match policy.failing(facts, namespace) {
                 None => matching.push(policy),
                 Some(clause) => failing.push((policy, clause)),
             }
         }
-        match (&facts.asks.cluster, &facts.asks.spread_onto) {
+        let asks = if self.denies(facts) { (&None, &None) } else { (&facts.asks.cluster, &facts.asks.spread_onto) };
+        match asks {
             (Some(cluster), _) if cluster.is_empty() => Match::Nowhere { losers: matching },
             (Some(cluster), spread) => Match::Annotation {
                 direct: Direct::Cluster(cluster.clone()),
@@ -244,6 +260,29 @@ mod tests {
         assert_ne!(hash(|spec| spec["clusterSelector"] = json!({ "matchLabels": { "a": "b" } })), plain);
         assert_ne!(hash(|spec| spec["clusterTolerations"] = json!([{ "operator": "Exists" }])), plain);
         assert_ne!(hash(|spec| spec["spreadConstraints"]["spreadMode"] = json!("Duplicate")), plain);
+    }
+
+    #[test]
+    fn an_annotation_that_is_denied_counts_for_nothing() {
+        let spec = json!({ "namespaceSelector": {}, "resourceSelectors": { "labelSelectors": [{}] } });
+        let policy = Policy::new("p".to_owned(), None, serde_json::from_value(spec).unwrap()).unwrap();
+        let allowed = Policies::new(vec![policy]);
+        let denied = allowed.clone().with_direct_placement_denied(true);
+        let facts = |annotations: Value| {
+            Facts::read(&json!({ "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": { "name": "a", "namespace": "n", "annotations": annotations } }))
+            .unwrap()
+        };
+        let none = BTreeMap::new();
+        for annotations in
+            [json!({ "fleet-scheduler.io/cluster": "east" }), json!({ "fleet-scheduler.io/spread-onto": "east,west" })]
+        {
+            let facts = facts(annotations);
+            assert!(matches!(allowed.evaluate(&facts, &none), Match::Annotation { .. }) && !allowed.denies(&facts));
+            assert!(matches!(denied.evaluate(&facts, &none), Match::Policy { .. }) && denied.denies(&facts));
+        }
+        let kept = facts(json!({ "fleet-scheduler.io/cluster": "" }));
+        assert!(matches!(denied.evaluate(&kept, &none), Match::Nowhere { .. }) && !denied.denies(&kept));
     }
 
     #[test]

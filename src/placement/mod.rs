@@ -5,13 +5,15 @@
 //!
 //! [`facts`] reduces a manifest to what is asked, [`matching`] finds the policy that decides, [`names`] makes the names
 //! of groups and copies. [`fleet`] holds the clusters, each with its [`room`]; [`decide`] finds the targets of a group,
-//! [`divide`] its shares. [`copy`] writes the manifest of one copy, [`aggregate`] the status of a source, and [`explain`]
-//! says a decision in words.
+//! [`divide`] its shares. [`copy`] writes the manifest of one copy, [`copy_state`] reads how far it is, [`dependencies`]
+//! finds what it lacks, [`aggregate`] makes the status of a source, and [`explain`] says a decision in words.
 
 pub mod aggregate;
 pub mod canonical;
 pub mod copy;
+pub mod copy_state;
 pub mod decide;
+pub mod dependencies;
 pub mod divide;
 pub mod explain;
 pub mod facts;

@@ -20,6 +20,7 @@ use crate::daemon::log::OnChange;
 use crate::daemon::stop::Stop;
 use crate::k8s::backoff::jittered;
 use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::resource_version::is_before;
 
 /// A Lease is free when it has not changed for this long.
 const DURATION: Duration = Duration::from_secs(15);
@@ -70,6 +71,9 @@ enum Step {
     Take,
     /// Another process leads.
     Wait,
+    /// The Lease is older than it was, or gone: the store was restored from a backup, and watches that go on from a later
+    /// version would stay silent. Nothing is written, so that a term that is under way ends.
+    Restored,
 }
 
 fn step(observed: Option<&Observed>, identity: &str, duration: Duration, now: Instant) -> Step {
@@ -89,6 +93,7 @@ pub async fn run(client: Client, identity: String, role: watch::Sender<Role>, st
         api: Api::namespaced(client, NAMESPACE),
         identity,
         observed: None,
+        last: None,
         renewed: None,
         logged: OnChange::default(),
     };
@@ -114,6 +119,8 @@ struct Election {
     api: Api<Lease>,
     identity: String,
     observed: Option<Observed>,
+    /// The Lease itself.
+    last: Option<Lease>,
     /// Time of our last renewal, while we lead.
     renewed: Option<Instant>,
     logged: OnChange,
@@ -125,6 +132,11 @@ impl Election {
         let started = Instant::now();
         let left = self.renewed.map_or(RENEW_WITHIN, |at| RENEW_WITHIN.saturating_sub(started.duration_since(at)));
         let next = match tokio::time::timeout(left.max(Duration::from_millis(1)), self.attempt()).await {
+            Ok(Ok(Step::Restored)) => {
+                self.renewed = None;
+                tracing::warn!("the control plane's store is older than it was; everything is read anew");
+                Role::Starting
+            }
             Ok(Ok(Step::Wait)) => {
                 self.renewed = None;
                 match &self.observed {
@@ -183,10 +195,14 @@ impl Election {
     async fn attempt(&mut self) -> Result<Step, CallError> {
         let lease = call(self.api.get_opt(NAME)).await?;
         let duration = lease.as_ref().map_or(DURATION, duration_of);
+        let is_restored = is_restored(self.last.as_ref(), lease.as_ref());
         self.observe(lease.as_ref());
+        if is_restored {
+            return Ok(Step::Restored);
+        }
         let step = step(self.observed.as_ref(), &self.identity, duration, Instant::now());
         let written = match (&step, lease) {
-            (Step::Wait, _) => return Ok(step),
+            (Step::Wait | Step::Restored, _) => return Ok(step),
             (_, None) => call(self.api.create(&PostParams::default(), &lease_held_by(None, &self.identity))).await?,
             (_, Some(old)) => {
                 let new = lease_held_by(Some(&old), &self.identity);
@@ -199,6 +215,7 @@ impl Election {
 
     /// Records the Lease, and the time of its last change.
     fn observe(&mut self, lease: Option<&Lease>) {
+        self.last = lease.cloned();
         let Some(lease) = lease else {
             self.observed = None;
             return;
@@ -223,6 +240,11 @@ impl Election {
             Err(e) => tracing::warn!(error = %e, "releasing the lease failed"),
         }
     }
+}
+
+/// Returns true where a Lease was there and is now gone, or in a state from before.
+fn is_restored(before: Option<&Lease>, now: Option<&Lease>) -> bool {
+    before.is_some_and(|before| now.is_none_or(|now| is_before(now, before)))
 }
 
 /// Returns the Lease with `holder` in it; the resource version of `old` makes the write fail if anybody wrote since.
@@ -275,6 +297,20 @@ mod tests {
             Step::Wait
         );
         assert_eq!(step(Some(&held("you", now)), "me", DURATION, later), Step::Take);
+    }
+
+    #[test]
+    fn an_older_lease_is_of_a_store_that_was_restored() {
+        let of = |version: &str| {
+            let mut lease = Lease::default();
+            lease.metadata.resource_version = Some(version.to_owned());
+            lease
+        };
+        let (old, new) = (of("9"), of("10"));
+        assert!(is_restored(Some(&new), Some(&old)) && is_restored(Some(&new), None));
+        assert!(
+            !is_restored(Some(&old), Some(&new)) && !is_restored(Some(&old), Some(&old)) && !is_restored(None, None)
+        );
     }
 
     #[test]

@@ -17,9 +17,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::agent_clock::Clock;
-use crate::api::labels::{AGENT_LEASE, CLUSTER_NAMESPACE_PREFIX};
+use crate::api::labels::{AGENT_LEASE, cluster_of_namespace};
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, Schedule};
+use crate::k8s::resource_version::is_before;
 
 /// Timeout of a watch of Leases, in seconds; the next one resumes where it ended. A server that disappeared is noticed when
 /// the end of the watch does not come, and that must be well before the Leases count as expired.
@@ -194,7 +195,7 @@ impl Index {
     pub fn put(&self, cluster: Cluster) {
         self.with(|inner| {
             let name = cluster.name_any();
-            if inner.clusters.get(&name).is_none_or(|known| !is_older(&cluster, known)) {
+            if inner.clusters.get(&name).is_none_or(|known| !is_before(&cluster, &**known)) {
                 inner.take(cluster);
             }
         });
@@ -365,12 +366,6 @@ fn runs_pods(schedule: &Schedule) -> bool {
     kinds.contains(&source.kind.as_str()) && pods.is_none_or(|pods| pods.desired > 0)
 }
 
-/// Returns true where one state was written before another one. Versions that are no numbers cannot be compared.
-fn is_older(one: &Cluster, other: &Cluster) -> bool {
-    let version = |cluster: &Cluster| cluster.metadata.resource_version.as_ref()?.parse::<u64>().ok();
-    version(one).zip(version(other)).is_some_and(|(one, other)| one < other)
-}
-
 /// Removes the inventory, which only readers of the API need: of a thousand clusters it would be most of our memory.
 fn strip(mut cluster: Cluster) -> Cluster {
     if let Some(status) = &mut cluster.status {
@@ -440,11 +435,6 @@ fn map<K, L>(event: Event<K>, change: impl FnOnce(K) -> L) -> Event<L> {
 /// Returns the cluster of a Lease. Its agent may write labels on it, but cannot move it to another namespace.
 fn cluster_of_lease(lease: &Lease) -> Option<String> {
     cluster_of_namespace(lease.metadata.namespace.as_deref()?).map(ToOwned::to_owned)
-}
-
-/// Returns the cluster that a namespace belongs to.
-pub fn cluster_of_namespace(namespace: &str) -> Option<&str> {
-    namespace.strip_prefix(CLUSTER_NAMESPACE_PREFIX)
 }
 
 #[cfg(test)]

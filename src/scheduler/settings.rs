@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Deserializer};
 
-use crate::api::lifetime;
+use crate::api::{lifetime, protocol};
 use crate::daemon::log::LogFormat;
 
 /// Runs the inside of a control plane: its definitions, the registration of workload clusters, their health.
@@ -35,9 +35,33 @@ pub struct Args {
     #[arg(long, env = "FLEET_LOG_FORMAT", value_enum, default_value = "json")]
     pub log_format: LogFormat,
 
+    /// Whether the annotations `cluster` and `spread-onto` of an object place it, around all policies
+    #[arg(long, value_enum, default_value = "Allow", value_name = "ALLOW|DENY", ignore_case = true)]
+    pub direct_placement: DirectPlacement,
+
     /// Name under which this process leads; unique among the replicas
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
+}
+
+/// Whether annotations of objects place them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum DirectPlacement {
+    /// They do.
+    Allow,
+    /// They count for nothing, except that an empty `cluster` keeps an object in the control plane.
+    Deny,
+}
+
+impl DirectPlacement {
+    /// Returns the value as the status of the control plane holds it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => protocol::ALLOW,
+            Self::Deny => protocol::DENY,
+        }
+    }
 }
 
 /// The configuration file. It is read again when it changes.
@@ -158,6 +182,9 @@ mod tests {
         let args = Args::try_parse_from(given).unwrap();
         assert_eq!(args.admin_address, "127.0.0.1:9090".parse().unwrap());
         assert_eq!(args.config, Path::new("a"));
+        assert_eq!(args.direct_placement, DirectPlacement::Allow);
+        let denied = Args::try_parse_from(["fleet-scheduler", "--direct-placement=Deny"]).unwrap();
+        assert_eq!(denied.direct_placement, DirectPlacement::Deny);
     }
 
     #[test]

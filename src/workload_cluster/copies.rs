@@ -76,7 +76,7 @@ impl Copies {
     pub async fn list(&self) -> Result<Vec<PlacedObject>, kube::Error> {
         let mut found = Vec::new();
         for kind in PLACEABLE {
-            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.resource());
+            let api: Api<DynamicObject> = kind.api(&self.client, None);
             let label = format!("{LABEL_PLACED_BY}={}", self.placed_by);
             let listed = all_pages(ListParams::default().labels(&label), |page| {
                 let api = api.clone();
@@ -107,7 +107,7 @@ impl Copies {
         for object in objects {
             let Some(kind) = placeable::find(object.group, object.kind) else { continue };
             let patch = placeable::unmarked(json!({ "uid": object.uid }));
-            let api = self.api(kind, object.namespace.as_deref());
+            let api: Api<DynamicObject> = kind.api(&self.client, object.namespace.as_deref());
             match api.patch_metadata(&object.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if ApiError::of_status(&status).is_gone() => {}
@@ -115,13 +115,6 @@ impl Copies {
             }
         }
         Ok(())
-    }
-
-    fn api(&self, kind: &Placeable, namespace: Option<&str>) -> Api<DynamicObject> {
-        match namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind.resource()),
-            None => Api::all_with(self.client.clone(), &kind.resource()),
-        }
     }
 }
 

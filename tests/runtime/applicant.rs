@@ -25,8 +25,13 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     /// Starts it with `config` beside the address.
     pub(crate) async fn start(stage: &Stage, config: &str) -> Self {
+        Self::start_with(stage, config, &[]).await
+    }
+
+    /// The same with further arguments.
+    pub(crate) async fn start_with(stage: &Stage, config: &str, more: &[&str]) -> Self {
         let config = format!("agentEndpoint: {}\n{config}", stage.hub.url);
-        let mut scheduler = Program::scheduler(&stage.hub.kubeconfig, &config, "one");
+        let mut scheduler = Program::scheduler_with(&stage.hub.kubeconfig, &config, "one", more);
         scheduler.ready(Duration::from_secs(90)).await;
         let secrets: Api<Secret> = Api::namespaced(stage.hub.client.clone(), "fleet");
         let secret = secrets.get("fleet-cluster-init-kubeconfig").await.expect("the scheduler is ready");
@@ -41,10 +46,26 @@ impl ControlPlane {
 impl ControlPlane {
     /// Kills the scheduler, as a lost machine does; another one leads once its Lease has expired.
     pub(crate) async fn kill_scheduler(&mut self, stage: &Stage) {
-        let config = format!("agentEndpoint: {}\n", stage.hub.url);
-        let next = Program::scheduler(&stage.hub.kubeconfig, &config, &fresh("next"));
+        let next = Self::scheduler(stage, &fresh("next"));
         std::mem::replace(&mut self.scheduler, next).kill();
         self.scheduler.ready(Duration::from_secs(90)).await;
+    }
+
+    /// Ends the scheduler, which gives up its Lease; the next test starts one of its own.
+    pub(crate) async fn stop(&mut self) {
+        let ended = std::process::Command::new("kill").arg(self.scheduler.pid().to_string()).status();
+        assert!(ended.expect("kill runs").success());
+        crate::support::wait("the scheduler has ended", async || self.scheduler.has_ended()).await;
+    }
+
+    /// Halts the scheduler where it stands; it is killed before another one starts.
+    pub(crate) fn halt_scheduler(&self) {
+        let status = std::process::Command::new("kill").args(["-STOP", &self.scheduler.pid().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    fn scheduler(stage: &Stage, identity: &str) -> Program {
+        Program::scheduler(&stage.hub.kubeconfig, &format!("agentEndpoint: {}\n", stage.hub.url), identity)
     }
 }
 

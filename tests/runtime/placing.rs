@@ -1,8 +1,17 @@
 //! The scheduler places objects: Schedules, groups, labels, events and the status that comes back, on a real hub.
 
+mod conditions;
+mod copy_reasons;
+mod denied;
+mod documented;
+mod late;
+mod measured;
 mod reasons;
+mod whole;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use fleetctl::api::condition::find;
@@ -31,8 +40,13 @@ struct Fleet {
 
 impl Fleet {
     async fn new() -> Self {
+        Self::new_with(&[]).await
+    }
+
+    /// With further arguments of the scheduler.
+    async fn new_with(more: &[&str]) -> Self {
         let stage = Stage::hub().await;
-        let control_plane = ControlPlane::start(&stage, "").await;
+        let control_plane = ControlPlane::start_with(&stage, "", more).await;
         let namespace = fresh("shop");
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"team": namespace}}});
         let namespaces: Api<Namespace> = Api::all(stage.hub.client.clone());
@@ -136,6 +150,17 @@ impl Fleet {
         all.into_iter().filter(|group| group.spec.policy.name == policy).collect()
     }
 
+    /// Deployments with a Schedule in these clusters, each with where it is.
+    async fn placed(&self, clusters: &[String]) -> BTreeMap<String, Vec<String>> {
+        let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in clusters {
+            for what in self.copies(name).await.into_keys().filter(|what| what.starts_with("Deployment ")) {
+                found.entry(what).or_default().push(name.clone());
+            }
+        }
+        found
+    }
+
     async fn events(&self) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client(), &self.namespace);
         let all = events.list(&ListParams::default()).await.unwrap().items;
@@ -151,6 +176,16 @@ impl Fleet {
         let namespaces: Api<Namespace> = Api::all(self.client());
         namespaces.delete(&self.namespace, &DeleteParams::default()).await.unwrap();
     }
+}
+
+/// What `fleetctl why` says of an object, when it ends with this code.
+fn why(kubeconfig: &Path, object: &str, namespace: &str, code: i32) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fleetctl"));
+    command.args(["why", object, "-n", namespace, "-o", "json"]).env("KUBECONFIG", kubeconfig);
+    let answer = command.output().unwrap();
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    assert_eq!(answer.status.code(), Some(code), "{text}{}", String::from_utf8_lossy(&answer.stderr));
+    serde_json::from_str(&text).unwrap()
 }
 
 #[tokio::test]
@@ -402,36 +437,39 @@ async fn a_drained_cluster_is_left_and_its_namespaces_go_last() {
 /// Places while its scheduler is killed again and again; everything is placed, once, and nothing is lost.
 async fn placed_while_killed(count: usize, kills: usize) {
     let mut fleet = Fleet::new().await;
-    let members = [fleet.join(20).await, fleet.join(20).await];
+    let members = [fleet.join(20).await, fleet.join(20).await, fleet.join(20).await];
     let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
+    let clusters: Api<fleetctl::api::Cluster> = Api::all(fleet.client());
+    // The last is kept free at first, so that it is the best for whoever forgets where things are.
+    let full = json!({"spec": {"taints": [{"key": "example.com/full", "effect": "NoSchedule"}]}});
+    clusters.patch(&names[2], &PatchParams::default(), &Patch::Merge(&full)).await.unwrap();
     let in_these = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": names});
     let policy = fleet.policy(json!({"clusterSelector": {"matchExpressions": [in_these]}})).await;
+    let mut created = 0;
     for kill in 0..=kills {
+        let before = created;
         for at in (kill..count).step_by(kills + 1) {
             fleet.deployment(&format!("web-{at}"), 1, json!({})).await;
+            created += 1;
         }
         if kill < kills {
             // Somewhere in the middle of its writes, each time elsewhere.
-            tokio::time::sleep(Duration::from_millis(rand::random_range(0..400))).await;
+            let done = before + rand::random_range(1..=created - before);
+            wait("some are placed", async || fleet.placed(&names).await.len() >= done).await;
+            if kill == 0 {
+                let free = json!({"spec": {"taints": []}});
+                clusters.patch(&names[2], &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
+            }
             fleet.control_plane.kill_scheduler(&fleet.stage).await;
         }
     }
-    let placed = async || {
-        let mut clusters: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for name in &names {
-            for what in fleet.copies(name).await.into_keys().filter(|what| what.starts_with("Deployment ")) {
-                clusters.entry(what).or_default().push(name.clone());
-            }
-        }
-        clusters
-    };
-    wait("each Deployment has a Schedule", async || placed().await.len() == count).await;
+    wait("each Deployment has a Schedule", async || fleet.placed(&names).await.len() == count).await;
     wait("each Deployment has its label", async || {
         let all = fleet.deployments().list(&ListParams::default()).await.unwrap().items;
         all.iter().all(|one| one.labels().contains_key(LABEL_TARGET_CLUSTER))
     })
     .await;
-    for (what, clusters) in placed().await {
+    for (what, clusters) in fleet.placed(&names).await {
         let [cluster] = &clusters[..] else { panic!("{what} is placed twice: {clusters:?}") };
         let source = fleet.deployments().get(what.trim_start_matches("Deployment ")).await.unwrap();
         assert_eq!(source.labels().get(LABEL_TARGET_CLUSTER), Some(cluster), "{what}");

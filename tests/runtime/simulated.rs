@@ -62,7 +62,12 @@ impl Simulated {
             metrics: metrics.clone(),
         };
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { renewer.run().await });
+        // It ends where an agent would begin a new session.
+        tasks.spawn(async move {
+            loop {
+                renewer.run().await;
+            }
+        });
         tasks.spawn(reporter.clone().inventory(observed.clone()));
         tasks.spawn(reporter.health());
         Self { name: applicant.name.clone(), observed, tasks }

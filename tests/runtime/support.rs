@@ -148,6 +148,11 @@ impl Drop for Program {
 impl Program {
     /// Starts `fleet-scheduler` against the API that `kubeconfig` leads to.
     pub(crate) fn scheduler(kubeconfig: &Path, config: &str, identity: &str) -> Self {
+        Self::scheduler_with(kubeconfig, config, identity, &[])
+    }
+
+    /// The same with further arguments.
+    pub(crate) fn scheduler_with(kubeconfig: &Path, config: &str, identity: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         fs_err::create_dir(dir.path().join("bootstrap")).expect("a folder");
         render_bootstrap(&dir.path().join("bootstrap"), "fleet");
@@ -155,7 +160,7 @@ impl Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fleet-scheduler"));
         command.arg("--kubeconfig").arg(kubeconfig).args(["--identity", identity]);
         command.arg("--bootstrap-dir").arg(dir.path().join("bootstrap"));
-        command.arg("--config").arg(dir.path().join("config.yaml"));
+        command.arg("--config").arg(dir.path().join("config.yaml")).args(more);
         Self::start(command, dir)
     }
 
@@ -178,6 +183,11 @@ impl Program {
         let log = fs_err::File::create(dir.path().join("log")).expect("a log");
         command.args(["--admin-address", "127.0.0.1:0"]).stdout(Stdio::null()).stderr(log.into_parts().0);
         Self { child: command.spawn().expect("the program starts"), dir, admin: None }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
     /// Its process ID.

@@ -5,7 +5,6 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::core::ApiResource;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -15,7 +14,6 @@ use super::index::owned_fields;
 use super::problem::Problem;
 use super::task::{CopyKey, Target, Task};
 use crate::api::Schedule;
-use crate::api::kinds::split_api_version;
 use crate::api::labels::{
     AGENT_MANAGER, ANNOTATION_ADOPT, ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY,
 };
@@ -52,16 +50,12 @@ pub struct Context {
 impl Context {
     /// Returns the API of a copy's kind and namespace.
     pub fn copies(&self, target: &Target) -> Api<DynamicObject> {
-        let resource = resource_of(target.kind, &target.api_version);
-        match &target.key.namespace {
-            Some(namespace) => Api::namespaced_with(self.local.clone(), namespace, &resource),
-            None => Api::all_with(self.local.clone(), &resource),
-        }
+        target.kind.api_in_version(&self.local, target.key.namespace.as_deref(), &target.api_version)
     }
 
     /// Returns the API of a kind in all namespaces.
     pub fn all(&self, kind: &'static Placeable) -> Api<DynamicObject> {
-        Api::all_with(self.local.clone(), &resource_of(kind, &kind.api_version()))
+        kind.api(&self.local, None)
     }
 
     /// Returns the API of the cluster's Schedules.
@@ -72,18 +66,6 @@ impl Context {
     /// Returns true for an object that carries our label.
     pub fn is_own(&self, object: &Value) -> bool {
         label(object, LABEL_PLACED_BY) == Some(self.placed_by.as_str())
-    }
-}
-
-/// Returns the resource of a kind in some version.
-pub fn resource_of(kind: &Placeable, api_version: &str) -> ApiResource {
-    let (group, version) = split_api_version(api_version);
-    ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: api_version.to_owned(),
-        kind: kind.kind.to_owned(),
-        plural: kind.plural.to_owned(),
     }
 }
 

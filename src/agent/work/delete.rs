@@ -1,11 +1,11 @@
 //! Removing a copy whose Schedule is being deleted: deleted by its UID, or released where it is to be kept.
 
+use kube::Api;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy};
-use kube::{Api, core::ApiResource};
 use serde_json::{Value, json};
 
-use super::apply::{Context, resource_of, value};
+use super::apply::{Context, value};
 use super::problem::Problem;
 use super::task::{CopyKey, Target, Task};
 use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
@@ -154,8 +154,7 @@ impl Contents {
     async fn of(context: &Context, namespace: &str) -> Result<Self, CallError> {
         let mut contents = Self::default();
         for kind in PLACEABLE.iter().filter(|kind| kind.namespaced && is_listed(kind)) {
-            let resource: ApiResource = resource_of(kind, &kind.api_version());
-            let api: Api<DynamicObject> = Api::namespaced_with(context.local.clone(), namespace, &resource);
+            let api: Api<DynamicObject> = kind.api(&context.local, Some(namespace));
             let listed = all_pages(ListParams::default(), |page| {
                 let api = api.clone();
                 async move { call(api.list_metadata(&page)).await }
@@ -226,7 +225,7 @@ mod tests {
                     "reason": if code == 409 { "Conflict" } else { "" } })
             });
             let kind = placeable::find("", "Namespace").unwrap();
-            let api = Api::all_with(local, &resource_of(kind, "v1"));
+            let api = kind.api(&local, None);
             assert_eq!(delete(&api, "n", "a").await.is_ok_and(|left| left.is_none()), gone, "{code} {message}");
         }
     }

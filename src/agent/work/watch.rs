@@ -7,7 +7,7 @@ use kube::runtime::watcher::{self, Config, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::mpsc::Sender;
 
-use super::apply::{Context, complete, resource_of};
+use super::apply::{Context, complete};
 use super::index::Seen;
 use super::task::{CopyKey, Task};
 use crate::api::Schedule;
@@ -126,8 +126,7 @@ pub async fn owners(context: Context, kind: &'static Placeable, inputs: Sender<I
         let controller = controller.map(|owner| owner.uid.clone());
         Some((object.uid()?, controller))
     };
-    let api: Api<PartialObjectMeta<DynamicObject>> =
-        Api::all_with(context.local.clone(), &resource_of(kind, &kind.api_version()));
+    let api: Api<PartialObjectMeta<DynamicObject>> = kind.api(&context.local, None);
     let stream = watcher(api, Config::default().any_semantic());
     follow(stream, kind.plural, read, inputs, |change| Input::Owners(kind.plural, change)).await;
 }

@@ -99,7 +99,9 @@ const EXITS: [(Exit, &str, &str); 9] = [
 /// The list of all pages of `explain`.
 fn index() -> String {
     let mut text = format!("# Checks, causes and errors\n\n{MADE}`fleetctl explain ID` prints these pages.\n");
-    for (kind, title) in [("check", "Checks"), ("cause", "Causes of a failed wait"), ("error", "Errors")] {
+    let kinds =
+        [("check", "Checks"), ("cause", "Causes of a failed wait"), ("placement", "Placement"), ("error", "Errors")];
+    for (kind, title) in kinds {
         let _ = writeln!(text, "\n## {title}\n");
         for page in pages::all().filter(|page| page.kinds().contains(&kind)) {
             let _ = writeln!(text, "- [{0}](explain/{0}.md): {1}", page.id, page.summary());

@@ -19,6 +19,16 @@ pub enum Blocked {
     Fenced(Reason),
 }
 
+impl Blocked {
+    /// Returns the reason as events name it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::ClusterUnknown => "ClusterUnknown",
+            Self::Fenced(reason) => reason.code(),
+        }
+    }
+}
+
 impl std::fmt::Display for Blocked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -7,12 +7,15 @@ mod next;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::jiff::Timestamp;
+
 use amount::{amount, amount_of};
 pub use clusters::{Row, rows};
 
 use super::copy::Share;
 use super::decide::{Decision, Group, How, Outcome, Target};
-use super::facts::{Facts, Ignored, ObjectKey, Reference};
+use super::dependencies::Missing;
+use super::facts::{Facts, Ignored, ObjectKey};
 use super::fleet::Fleet;
 use super::matching::{Clause, Policy};
 use super::reason::Reason;
@@ -69,16 +72,26 @@ pub fn unmatched(failing: &[(&Policy, Clause)]) -> Vec<String> {
     failing.iter().map(|(policy, clause)| format!("{}: {} does not match", policy.name, clause.name())).collect()
 }
 
-/// Returns the text of the event ReschedulingTriggered.
-pub fn unschedulable(object: &ObjectKey, cluster: &str, pods: i64, seconds: i64) -> String {
+/// Returns what a copy lacks whose pods find no node.
+pub fn unschedulable(object: &ObjectKey, cluster: &str, pods: i64, since: Timestamp) -> String {
     let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-    format!("{} lacks minimum replicas on {cluster:?}: {pods} unschedulable for {seconds} s", object.title())
+    format!("{} lacks minimum replicas on {cluster:?}: {pods} unschedulable since {since}", object.title())
 }
 
-/// Returns what is missing on a cluster: an object that pods name and that is not placed there.
-pub fn missing(object: &ObjectKey, reference: &Reference, cluster: &str) -> String {
-    let needed = ObjectKey::new("", &reference.kind, object.namespace(), &reference.name);
-    format!("{} is used by {} and is not placed on {cluster}", needed.title(), object.title())
+/// Returns the message of the condition DependenciesPlaced: what is used and not placed, and on which cluster; of many the
+/// first three.
+pub fn missing(missing: &[Missing]) -> String {
+    const MOST: usize = 3;
+    let one = |missing: &Missing| {
+        let Missing { user, reference, cluster } = missing;
+        let needed = reference.key(user.namespace());
+        format!("{} is used by {} and is not placed on {cluster}", needed.title(), user.title())
+    };
+    let mut texts: Vec<String> = missing.iter().take(MOST).map(one).collect();
+    if missing.len() > MOST {
+        texts.push(format!("and {} more", missing.len() - MOST));
+    }
+    shorten(texts.join("; "))
 }
 
 /// Returns what a group asks for: `3 objects: 12 CPU, 24Gi, 14 pods`.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::api::policy::SchedulePolicySpec;
 use crate::placement::decide::{Current, decide};
+use crate::placement::facts::Reference;
 use crate::placement::fleet::Cluster;
 use crate::placement::room::{Node, Promise};
 use serde_json::{Value, json};
@@ -161,13 +162,20 @@ fn texts_fit_into_events() {
     decision.rejected = (0..200).map(|n| (format!("c{n}").into(), Reason::Excluded(format!("é{n}").into()))).collect();
     let text = sentence(&policy(json!({})), &Group::new("g", &policy(json!({})), &[]), &fleet, &decision);
     assert!(text.len() <= LONGEST && text.ends_with('…'), "{}", text.len());
-    let secret = Reference { kind: "Secret".to_owned(), name: "db".to_owned() };
-    assert_eq!(
-        missing(&ObjectKey::new("apps", "Deployment", "shop", "web"), &secret, "a"),
-        "Secret shop/db is used by Deployment shop/web and is not placed on a"
+    let user = ObjectKey::new("apps", "Deployment", "shop", "web");
+    let secret = |name: &str| Missing {
+        user: user.clone(),
+        reference: Reference { kind: "Secret".to_owned(), name: name.to_owned() },
+        cluster: "a".to_owned(),
+    };
+    assert_eq!(missing(&[secret("db")]), "Secret shop/db is used by Deployment shop/web and is not placed on a");
+    let several: Vec<Missing> = ["a", "b", "c", "d", "e"].into_iter().map(secret).collect();
+    assert!(
+        missing(&several).ends_with("Secret shop/c is used by Deployment shop/web and is not placed on a; and 2 more")
     );
+    let since = "2026-01-01T00:00:00Z".parse().unwrap();
     assert_eq!(
-        unschedulable(&ObjectKey::new("apps", "Deployment", "shop", "web"), "a", 3, 120),
-        r#"Deployment shop/web lacks minimum replicas on "a": 3 pods unschedulable for 120 s"#
+        unschedulable(&user, "a", 3, since),
+        r#"Deployment shop/web lacks minimum replicas on "a": 3 pods unschedulable since 2026-01-01T00:00:00Z"#
     );
 }

@@ -22,7 +22,7 @@ pub use shape::{Ignored, Shape};
 
 use crate::api::labels::{
     ANNOTATION_ADOPT, ANNOTATION_ALLOW_VOLUME_MOVE, ANNOTATION_CLUSTER, ANNOTATION_LEAVE_FIELDS, ANNOTATION_ON_DELETE,
-    ANNOTATION_SPREAD_ONTO, OWN_KEY_PREFIX,
+    ANNOTATION_SPREAD_ONTO, ANNOTATION_TARGET_CLUSTERS, OWN_KEY_PREFIX,
 };
 use crate::api::{digest, kinds};
 use crate::placement::canonical::canonical;
@@ -329,8 +329,8 @@ fn scales(key: &ObjectKey, manifest: &Value) -> Option<Scales> {
 pub(super) const LOCAL_ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"];
 
-/// The digest of everything but the status, what the API server keeps, the labels that the scheduler writes itself, and
-/// [`LOCAL_ANNOTATIONS`].
+/// The digest of everything but the status, what the API server keeps, the labels and the annotation that the scheduler writes
+/// itself, and [`LOCAL_ANNOTATIONS`].
 fn hash(manifest: &Value) -> String {
     let mut object = manifest.clone();
     let mut kept = serde_json::Map::new();
@@ -342,7 +342,8 @@ fn hash(manifest: &Value) -> String {
             match (value.as_object_mut(), name) {
                 (Some(labels), "labels") => labels.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX)),
                 (Some(annotations), "annotations") => {
-                    annotations.retain(|key, _| !LOCAL_ANNOTATIONS.contains(&key.as_str()));
+                    let is_local = |key: &str| LOCAL_ANNOTATIONS.contains(&key) || key == ANNOTATION_TARGET_CLUSTERS;
+                    annotations.retain(|key, _| !is_local(key));
                     // An object whose only annotations these are is like one without any.
                     if annotations.is_empty() {
                         value = Value::Null;

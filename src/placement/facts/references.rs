@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::{PodSpec, Volume};
 use serde::{Deserialize, Serialize};
 
+use super::ObjectKey;
+
 /// An object of the core group in the namespace of the pods.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Reference {
@@ -10,6 +12,13 @@ pub struct Reference {
     pub kind: String,
     /// Name.
     pub name: String,
+}
+
+impl Reference {
+    /// Returns the key of the object in the namespace of the pods.
+    pub fn key(&self, namespace: &str) -> ObjectKey {
+        ObjectKey::new("", &self.kind, namespace, &self.name)
+    }
 }
 
 fn reference(kind: &str, name: &str) -> Reference {

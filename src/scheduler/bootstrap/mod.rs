@@ -21,7 +21,7 @@ use super::monitor::Monitor;
 use super::placing::Placing;
 use super::readyz::{Progress, State};
 use super::registration::Registrar;
-use super::settings::{Args, Settings};
+use super::settings::{Args, DirectPlacement, Settings};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
@@ -107,7 +107,8 @@ fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, ta
     tasks.spawn(index::watch(client.clone(), leader.heartbeats.clone(), index.clone()));
     let registrar = Registrar::new(client.clone(), index.clone(), settings.clone(), metrics.clone(), recorder.clone());
     tasks.spawn(registrar.run());
-    let placing = Placing::new(client.clone(), index.clone(), metrics.clone(), recorder.clone());
+    let denied = leader.args.direct_placement == DirectPlacement::Deny;
+    let placing = Placing::new(client.clone(), index.clone(), metrics.clone(), recorder.clone(), denied);
     tasks.spawn(placing.run());
     tasks.spawn(Monitor { client, index, metrics, recorder }.run());
 }
@@ -193,7 +194,8 @@ async fn report(leader: &Leader, inputs: &Inputs, logged: &OnChange, bootstrappe
     let Ok(settings) = &inputs.settings else { return };
     let digest = inputs.objects.as_ref().map_or("", |o| o.digest.as_str());
     let parts = [(BOOTSTRAPPED, bootstrapped), (INIT_SECRET_READY, secret)];
-    let written = status::write(&leader.client, &settings.namespace, digest, parts, Timestamp::now()).await;
+    let direct = leader.args.direct_placement;
+    let written = status::write(&leader.client, &settings.namespace, digest, parts, direct, Timestamp::now()).await;
     let outcome = written.map_or_else(|e| e.to_string(), |()| "ok".to_owned());
     if logged.changed("report", &outcome) && outcome != "ok" {
         tracing::warn!(error = outcome, "writing the status failed");

@@ -3,7 +3,8 @@
 //! `fleet-bootstrap-status` in the service's namespace of the control plane, with the keys
 //! - `conditions`: JSON, a list of Kubernetes conditions of the types `Bootstrapped` and `InitSecretReady`;
 //! - `objects`: digest of the objects that the conditions are about;
-//! - `version`: version of the scheduler that wrote it.
+//! - `version`: version of the scheduler that wrote it;
+//! - `directPlacement`: whether annotations of objects place them.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
@@ -12,9 +13,11 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use crate::api::labels::{BOOTSTRAP_STATUS, SCHEDULER_MANAGER};
+use crate::api::protocol::DIRECT_PLACEMENT;
 use crate::api::{Condition, condition};
 use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::readyz::Progress;
+use crate::scheduler::settings::DirectPlacement;
 
 /// Type of the condition about the objects of the chart.
 pub const BOOTSTRAPPED: &str = "Bootstrapped";
@@ -41,6 +44,7 @@ pub async fn write(
     namespace: &str,
     objects: &str,
     parts: [(&str, &Progress); 2],
+    direct: DirectPlacement,
     now: Timestamp,
 ) -> Result<(), CallError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
@@ -53,7 +57,8 @@ pub async fn write(
     let version = env!("CARGO_PKG_VERSION");
     let data = found.as_ref().and_then(|m| m.data.as_ref());
     let says = |key: &str| data.and_then(|d| d.get(key)).map(String::as_str);
-    if !changed && says("objects") == Some(objects) && says("version") == Some(version) {
+    let same = says("objects") == Some(objects) && says("version") == Some(version);
+    if !changed && same && says(DIRECT_PLACEMENT) == Some(direct.as_str()) {
         return Ok(());
     }
     let map = json!({
@@ -68,6 +73,7 @@ pub async fn write(
             "conditions": serde_json::to_string(&all).unwrap_or_default(),
             "objects": objects,
             "version": version,
+            DIRECT_PLACEMENT: direct.as_str(),
         },
     });
     call(api.patch(BOOTSTRAP_STATUS, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map))).await?;

@@ -198,9 +198,12 @@ where
 {
     match call(api.delete(name, params)).await {
         Ok(_) => Ok(()),
-        Err(e) if e.is_not_found() => Ok(()),
-        // The answer of a namespace that is terminating already, and of an object with another uid.
-        Err(e) if e.is_conflict() => Ok(()),
+        Err(e) if e.is_gone() => Ok(()),
+        // A namespace that is terminating already answers so, and an object that somebody else writes in this moment.
+        Err(e) if e.is_conflict() => {
+            let found = call(api.get_metadata_opt(name)).await?;
+            if found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()) { Ok(()) } else { Err(e) }
+        }
         Err(e) => Err(e),
     }
 }

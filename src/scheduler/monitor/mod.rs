@@ -20,10 +20,10 @@ use tokio::time::Instant;
 
 use super::cluster_rbac;
 use super::events::{NewEvent, publish};
-use super::index::{Index, cluster_of_namespace};
+use super::index::Index;
 use crate::api::cluster::conditions;
 use crate::api::condition::find;
-use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER};
+use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER, cluster_of_namespace};
 use crate::api::lenient::Lenient;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, Condition};

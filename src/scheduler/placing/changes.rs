@@ -1,8 +1,11 @@
 //! What changes the state: what watches and the answers to reads and writes say.
 
+use std::collections::BTreeMap;
+
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
+use super::events;
 use super::queue::Unit;
 use super::source::Source;
 use super::sources::{Change, Place, Seen, place};
@@ -11,6 +14,7 @@ use super::writer::Written;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
+use crate::k8s::resource_version::is_before;
 use crate::placement::facts::ObjectKey;
 use crate::placement::live::source_key;
 use crate::placement::matching::{Policies, Policy};
@@ -119,12 +123,19 @@ impl State {
             return;
         }
         let same = old.is_some_and(|old| old.facts.hash == source.facts.hash && old.address.uid == source.address.uid);
-        let relabelled_by_others = old.is_some_and(|old| old.target_label != source.target_label);
+        let relabelled_by_others = old.is_some_and(|old| old.target != source.target);
         let observed =
             old.is_none_or(|old| old.status != source.status || old.facts.generation != source.facts.generation);
         let is_namespace = key.is("", "Namespace");
         let relabelled = is_namespace && old.is_none_or(|old| old.facts.labels != source.facts.labels);
-        self.sources.insert(key.clone(), source);
+        let old = self.sources.insert(key.clone(), source).map(|old| old.facts);
+        if !same {
+            let new = self.sources[&key].facts.clone();
+            if new.shape.is_some() {
+                self.touch(&key);
+            }
+            self.index_references(&key, old.as_deref(), Some(&new));
+        }
         if observed && self.copies.contains_key(&key) {
             self.mark_status(&key, now);
         }
@@ -145,8 +156,13 @@ impl State {
 
     fn drop_source(&mut self, key: &ObjectKey, now: Instant) {
         if let Some(source) = self.sources.remove(key) {
+            if source.facts.shape.is_some() {
+                self.touch(key);
+            }
+            self.index_references(key, Some(&source.facts), None);
             self.gone.insert(source.address.uid, now);
         }
+        self.tell(key, BTreeMap::new());
         if let Some(Assignment::Group(group) | Assignment::Left(Some(group))) = self.assignments.remove(key) {
             self.leave(&group, key);
             self.undecided.insert(group.clone());
@@ -179,7 +195,8 @@ impl State {
                 }
             }
         }
-        self.order = Policies::new(self.policies.values().filter_map(|known| Policy::read(known).ok()).collect());
+        let policies = self.policies.values().filter_map(|known| Policy::read(known).ok()).collect();
+        self.order = Policies::new(policies).with_direct_placement_denied(self.denies_direct);
         if self.is_complete() {
             self.mark_all(now);
         }
@@ -214,14 +231,20 @@ impl State {
     fn put_group(&mut self, group: ScheduleGroup, now: Instant) {
         let name = group.name_any();
         let known = self.groups.get(&name);
-        if known.is_some_and(|known| is_newer(known, &group)) {
+        if known.is_some_and(|known| is_before(&group, known)) {
             return;
         }
         let same = known.is_some_and(|known| {
-            known.spec == group.spec && known.status == group.status && known.metadata.labels == group.metadata.labels
+            known.spec == group.spec
+                && known.status == group.status
+                && known.metadata.labels == group.metadata.labels
+                && known.metadata.annotations == group.metadata.annotations
         });
         let policy = group.spec.policy.name.clone();
-        self.groups.insert(name.clone(), group);
+        self.tally.count(&group, 1);
+        if let Some(old) = self.groups.insert(name.clone(), group) {
+            self.tally.count(&old, -1);
+        }
         if !same {
             self.mark_policy(policy, now);
             self.mark(Unit::Group(name), now);
@@ -230,6 +253,7 @@ impl State {
 
     fn drop_group(&mut self, name: &str, now: Instant) {
         let Some(group) = self.groups.remove(name) else { return };
+        self.tally.count(&group, -1);
         self.gone.extend(group.uid().map(|uid| (uid, now)));
         self.mark_policy(group.spec.policy.name, now);
         self.mark(Unit::Group(name.to_owned()), now);
@@ -259,22 +283,39 @@ impl State {
     fn put_schedule(&mut self, schedule: Schedule, now: Instant) {
         let at = place(&schedule);
         // A watch may be behind the answer to a write.
-        if self.schedules.get(&at).is_some_and(|known| is_newer(known, &schedule)) {
+        if self.schedules.get(&at).is_some_and(|known| is_before(&schedule, known)) {
             return;
         }
         let key = source_key(&schedule.spec.source_ref);
-        self.touched.insert(cluster_of(&at).to_owned());
+        let promised = self.promise(&schedule);
         let old = self.schedules.insert(at.clone(), schedule);
         let new = &self.schedules[&at];
+        match &old {
+            Some(old) if self.promise(old) != promised => {
+                self.touched.insert(cluster_of(&at).to_owned());
+            }
+            None if promised.is_some() => {
+                let group = new.spec.group.clone().unwrap_or_default();
+                self.added.push((cluster_of(&at).to_owned(), group));
+            }
+            _ => {}
+        }
         let status = old.as_ref().is_none_or(|old| old.status != new.status);
         let spec = old.as_ref().is_none_or(|old| {
             old.spec != new.spec || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
         });
         let deleting = new.metadata.deletion_timestamp.is_some();
+        let (is_new, news) = (old.is_none(), old.as_ref().map(|old| events::of_copy(old, new)).unwrap_or_default());
         if let Some(before) = old.map(|old| source_key(&old.spec.source_ref)).filter(|before| *before != key) {
             self.forget_copy(&before, &at);
         }
         self.copies.entry(key.clone()).or_default().insert(at);
+        for event in news {
+            self.announce(&key, event, now);
+        }
+        if is_new {
+            self.mark_users(&key, now);
+        }
         if status && self.sources.contains_key(&key) {
             self.mark_status(&key, now);
         }
@@ -286,9 +327,12 @@ impl State {
     fn drop_schedule(&mut self, at: &Place, now: Instant) {
         let Some(schedule) = self.schedules.remove(at) else { return };
         self.gone.extend(schedule.uid().map(|uid| (uid, now)));
-        self.touched.insert(cluster_of(at).to_owned());
+        if self.promise(&schedule).is_some() {
+            self.touched.insert(cluster_of(at).to_owned());
+        }
         let key = source_key(&schedule.spec.source_ref);
         self.forget_copy(&key, at);
+        self.mark_users(&key, now);
         if let Some(group) = &schedule.spec.group {
             self.mark(Unit::Group(group.clone()), now);
         }
@@ -308,11 +352,6 @@ impl State {
             }
         }
     }
-}
-
-fn is_newer<K: kube::Resource>(one: &K, other: &K) -> bool {
-    let version = |object: &K| object.meta().resource_version.as_ref()?.parse::<u64>().ok();
-    version(one).zip(version(other)).is_some_and(|(one, other)| one > other)
 }
 
 #[cfg(test)]
@@ -341,7 +380,7 @@ mod tests {
     #[test]
     fn an_answer_does_not_bring_back_what_is_gone() {
         let kind = placeable::find("", "ConfigMap").unwrap();
-        let (mut state, now) = (State::new(), Instant::now());
+        let (mut state, now) = (State::new(false), Instant::now());
         state.apply(Change::Source(kind, Seen::There(config_map("5"))), now);
         state.apply(Change::Schedule(Seen::There(schedule("6", "a"))), now);
         // A read and a write are under way while the watches say that both are gone.
@@ -358,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_watch_that_is_behind_an_answer_changes_nothing() {
-        let (mut state, now) = (State::new(), Instant::now());
+        let (mut state, now) = (State::new(false), Instant::now());
         state.on_written(Written::Schedule(schedule("9", "new")), now);
         state.apply(Change::Schedule(Seen::There(schedule("7", "old"))), now);
         assert_eq!(state.schedules.values().next().unwrap().spec.hash, "new");

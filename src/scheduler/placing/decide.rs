@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::queue::Unit;
 use super::state::{Assignment, State, cluster_of};
-use crate::api::Cluster;
 use crate::api::group::{ClusterRow, DecisionRecord};
 use crate::api::labels::cluster_namespace;
+use crate::api::{Cluster, Schedule};
 use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Outcome, Target};
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
@@ -41,6 +41,8 @@ pub(super) struct Decided {
     pub(super) reason: String,
     pub(super) message: String,
     pub(super) targets: Vec<Target>,
+    /// Replicas that no target gets.
+    pub(super) withheld: i64,
     pub(super) rows: Vec<ClusterRow>,
     pub(super) record: DecisionRecord,
 }
@@ -51,6 +53,8 @@ pub(super) struct Clusters {
     known: BTreeMap<String, Arc<Cluster>>,
     /// Groups that are decided and whose Schedules may not all be written yet.
     pending: BTreeMap<String, Decision>,
+    /// Clusters that promise what a decision no longer asks for.
+    stale: BTreeSet<String>,
     /// Groups without a place, or with too little.
     waiting: BTreeSet<String>,
     /// A cluster may have more room than when what waits was last decided.
@@ -65,6 +69,7 @@ impl Clusters {
             fleet: Fleet::default(),
             known: BTreeMap::new(),
             pending: BTreeMap::new(),
+            stale: BTreeSet::new(),
             waiting: BTreeSet::new(),
             grown: false,
             waited: now,
@@ -79,6 +84,14 @@ impl Clusters {
             let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
             state.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
         }
+        for (cluster, group) in std::mem::take(&mut state.added) {
+            // A decision that is being written has promised it: the sum stays.
+            let is_target = |decision: &Decision| decision.targets.iter().any(|target| target.cluster == cluster);
+            if !self.pending.get(&group).is_some_and(is_target) {
+                state.touched.insert(cluster);
+            }
+        }
+        state.touched.append(&mut self.stale);
         self.grown |= !changed.is_empty() || !state.touched.is_empty();
         self.renew_promises(state);
         if !changed.is_empty() {
@@ -157,15 +170,10 @@ impl Clusters {
     /// not written yet.
     fn renew_promises(&mut self, state: &mut State) {
         for cluster in std::mem::take(&mut state.touched) {
-            let mut schedules: Vec<_> = state.schedules_of(&cluster_namespace(&cluster)).collect();
-            schedules.sort_by_key(|schedule| (schedule.creation_timestamp().map(|time| time.0), schedule.name_any()));
-            let mut promises: Vec<_> = schedules
-                .iter()
-                .filter_map(|schedule| {
-                    let facts = state.facts(&live::source_key(&schedule.spec.source_ref))?;
-                    live::promise(schedule, facts)
-                })
-                .collect();
+            let schedules: Vec<_> = state.schedules_of(&cluster_namespace(&cluster)).collect();
+            let of = |schedule: &Schedule| state.facts(&live::source_key(&schedule.spec.source_ref));
+            let known = schedules.iter().filter_map(|schedule| Some((*schedule, of(schedule)?)));
+            let mut promises = live::promises(known);
             let written: BTreeSet<ObjectKey> =
                 schedules.iter().map(|schedule| live::source_key(&schedule.spec.source_ref)).collect();
             for (name, decision) in &self.pending {
@@ -187,7 +195,8 @@ impl Clusters {
 
     /// Forgets a group.
     pub(super) fn forget(&mut self, group: &str) {
-        self.pending.remove(group);
+        let before = self.pending.remove(group);
+        self.stale.extend(before.into_iter().flat_map(|before| before.targets).map(|target| target.cluster));
         self.waiting.remove(group);
     }
 
@@ -204,7 +213,10 @@ impl Clusters {
         let decision = decide::decide(policy, &group, &self.fleet, &current);
         if !decision.suspended {
             self.fleet.promise(&group, &decision, &current);
-            self.pending.insert(name.to_owned(), decision.clone());
+            let before = self.pending.insert(name.to_owned(), decision.clone());
+            let is_target = |one: &Target| decision.targets.iter().any(|target| target.cluster == one.cluster);
+            let left = before.into_iter().flat_map(|before| before.targets).filter(|target| !is_target(target));
+            self.stale.extend(left.map(|target| target.cluster));
         }
         if decision.scheduled && decision.withheld == 0 && decision.outcome == Outcome::Placed {
             self.waiting.remove(name);
@@ -234,6 +246,7 @@ impl Clusters {
             reason: reason.to_owned(),
             message: explain::sentence(policy, group, &self.fleet, &decision),
             rows: self.rows(policy, &decision),
+            withheld: decision.withheld,
             targets: decision.targets,
             record,
         }

@@ -6,14 +6,19 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use tokio::time::Instant;
 
+use super::conditions::MOVING;
 use super::decide::Decided;
-use super::state::State;
+use super::source::Source;
+use super::state::{State, cluster_of};
 use super::status::SCHEDULED;
 use super::writer::Write;
 use crate::api::group::ObjectRef;
-use crate::api::{ScheduleGroup, ScheduleGroupStatus, condition};
+use crate::api::labels::cluster_of_namespace;
+use crate::api::{Schedule, ScheduleGroup, ScheduleGroupStatus, condition};
+use crate::placement::copy_state;
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
+use crate::placement::live;
 use crate::placement::matching::Match;
 
 /// Events in a burst, and after it in a second.
@@ -56,6 +61,50 @@ fn reference(group: &str) -> ObjectReference {
     }
 }
 
+/// The events about a copy, of what is new in its Schedule's status.
+pub(super) fn of_copy(old: &Schedule, new: &Schedule) -> Vec<Write> {
+    let source = &new.spec.source_ref;
+    let version =
+        if source.group.is_empty() { source.version.clone() } else { format!("{}/{}", source.group, source.version) };
+    let about = ObjectReference {
+        api_version: Some(version),
+        kind: Some(source.kind.clone()),
+        namespace: source.namespace.clone(),
+        name: Some(source.name.clone()),
+        uid: Some(source.uid.clone()),
+        ..ObjectReference::default()
+    };
+    let namespace = new.metadata.namespace.as_deref().unwrap_or_default();
+    let cluster = cluster_of_namespace(namespace).unwrap_or_default();
+    let news = copy_state::news(old, new).into_iter();
+    news.map(|news| event(about.clone(), news.warning, news.reason, &format!("On {cluster:?}: {}", news.message)))
+        .collect()
+}
+
+/// The events about members that do not do in several clusters what they do in one.
+fn of_spread(source: &Source, decided: &Decided) -> Option<(&'static str, String)> {
+    let facts = &source.facts;
+    let clusters = decided.targets.len();
+    let divided = decided.targets.iter().filter(|target| target.replicas.contains_key(&facts.key)).count();
+    let title = facts.key.title();
+    if clusters < 2 {
+        return None;
+    }
+    if let Some(whole) = decided.targets.iter().find(|target| target.whole.contains(&facts.key)) {
+        return Some(("Undividable", format!("{title} cannot be divided: all of it goes to {:?}", whole.cluster)));
+    }
+    if facts.scales.is_some() {
+        let text =
+            format!("minReplicas and maxReplicas of {title} hold in each of {clusters} clusters, not in all together");
+        return Some(("HPALimitsPerCluster", text));
+    }
+    let ordinals = facts.key.is("apps", "StatefulSet") && divided > 1;
+    ordinals.then(|| {
+        let name = facts.key.name();
+        ("OrdinalsPerCluster", format!("the pods of {title} begin with {name}-0 in each of {divided} clusters"))
+    })
+}
+
 /// The events of a decision: for members that are new in the group, and for a place that was found or is missing.
 pub(super) fn of_group(
     state: &State,
@@ -76,17 +125,53 @@ pub(super) fn of_group(
         events.push(event(about(), false, "SchedulePolicyMatched", &explain::matched(policy, &losers)));
         events.push(event(about(), false, "AddedToScheduleGroup", &explain::added(name, policy, &source.facts)));
     }
+    let is_moved = old.is_none_or(|old| !old.scheduled || old.target_clusters != new.target_clusters);
     let Some(decided) = decided.filter(|decided| !decided.suspended) else { return events };
     let before = old.and_then(|old| condition::find(&old.conditions, SCHEDULED));
     if decided.scheduled {
-        let moved = old.is_none_or(|old| !old.scheduled || old.target_clusters != new.target_clusters);
-        if moved {
+        if is_moved {
             events.push(event(reference(name), false, "ScheduleGroupSyncedToWorkloadCluster", &decided.message));
+        }
+        for key in members.iter().filter(|key| is_moved || !is_known(key)) {
+            let Some(source) = state.sources.get(*key) else { continue };
+            if let Some((reason, text)) = of_spread(source, decided) {
+                events.push(event(source.address.reference(), false, reason, &text));
+            }
+        }
+        let moving = |status: &ScheduleGroupStatus| condition::find(&status.conditions, MOVING).cloned();
+        if let Some(moving) =
+            moving(new).filter(|new| old.and_then(moving).map(|old| old.message).as_ref() != Some(&new.message))
+        {
+            events.push(event(reference(name), false, MOVING, &format!("Moves {}", moving.message)));
+            events.extend(restarted(state, members, decided));
+        }
+        if let Some(was) = old.and_then(moving).filter(|_| moving(new).is_none()) {
+            let way = was.message.split(':').next().unwrap_or_default();
+            events.push(event(reference(name), false, "Moved", &format!("Moved {way}: the old copies are gone")));
+        }
+        let outgrown = |status: &ScheduleGroupStatus| status.decision.as_ref().is_some_and(|one| one.how == "Outgrown");
+        if outgrown(new) && !old.is_some_and(outgrown) {
+            events.push(event(reference(name), true, "Outgrown", &decided.message));
         }
     } else if before.is_none_or(|before| before.reason != decided.reason || before.message != decided.message) {
         events.push(event(reference(name), true, "NotPlaced", &decided.message));
         for source in members.iter().filter_map(|key| state.sources.get(*key)) {
             events.push(event(source.address.reference(), true, "NotPlaced", &decided.message));
+        }
+    }
+    events
+}
+
+/// The events about Jobs and bare Pods that have begun in a cluster that their group leaves.
+fn restarted(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Write> {
+    let mut events = Vec::new();
+    for source in members.iter().filter_map(|key| state.sources.get(*key)) {
+        let is_target = |cluster: &str| decided.targets.iter().any(|target| target.cluster == cluster);
+        let mut begun =
+            state.copies_of(&source.facts.key).filter(|(_, schedule)| live::has_begun(schedule, &source.facts));
+        if let Some((at, _)) = begun.find(|(at, _)| !is_target(cluster_of(at))) {
+            let text = format!("begins anew elsewhere: what it has done on {:?} does not move along", cluster_of(at));
+            events.push(event(source.address.reference(), true, "Restarted", &text));
         }
     }
     events

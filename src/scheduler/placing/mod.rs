@@ -6,6 +6,7 @@
 //! truth about which copies there are: after a restart everything is read from them.
 
 mod changes;
+mod conditions;
 mod decide;
 mod events;
 mod plan;
@@ -15,6 +16,7 @@ mod source;
 mod sources;
 mod state;
 mod status;
+mod tally;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -34,10 +36,11 @@ use crate::api::placeable::Placeable;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
 use crate::k8s::daemon_client::{CallError, call};
+use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};
 use queue::Unit;
 use state::State;
-use writer::{Address, Writer, Written};
+use writer::{Address, Events, Write, Writer, Written};
 
 /// Changes that wait for the task that owns the state.
 const CHANGES: usize = 1024;
@@ -52,6 +55,7 @@ pub struct Placing {
     index: Arc<Index>,
     metrics: Metrics,
     writer: Writer,
+    events: Option<Events>,
     state: State,
     clusters: Clusters,
     decided: BTreeMap<String, Decided>,
@@ -70,14 +74,16 @@ struct Done {
 }
 
 impl Placing {
-    /// Creates the placement of a term, which has seen nothing.
-    pub fn new(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder) -> Self {
+    /// Creates the placement of a term, which has seen nothing. With `denies_direct`, annotations of objects do not place them.
+    pub fn new(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, denies_direct: bool) -> Self {
+        let (writer, events) = Writer::new(client.clone(), recorder, metrics.clone());
         Self {
-            writer: Writer::new(client.clone(), recorder, metrics.clone()),
+            writer,
+            events: Some(events),
             client,
             index,
             metrics,
-            state: State::new(),
+            state: State::new(denies_direct),
             clusters: Clusters::new(Instant::now()),
             decided: BTreeMap::new(),
             busy: BTreeMap::new(),
@@ -90,6 +96,9 @@ impl Placing {
         let (sender, mut changes) = mpsc::channel(CHANGES);
         let mut tasks = JoinSet::new();
         tasks.spawn(sources::watch(self.client.clone(), sender));
+        if let Some(events) = self.events.take() {
+            tasks.spawn(events.write());
+        }
         let mut writes: JoinSet<Done> = JoinSet::new();
         let mut batch = Vec::new();
         loop {
@@ -129,10 +138,13 @@ impl Placing {
                 &[],
                 self.state.queue.len() as f64,
             );
+            self.state.tally.publish(&self.metrics);
             let free = UNITS.saturating_sub(writes.len());
             if free > 0 {
                 let due = self.state.take_due(now, free, |unit| !self.busy.contains_key(unit));
-                for unit in due {
+                for (unit, waited) in due {
+                    let help = "Time from the first change until a group, object or status is planned.";
+                    self.metrics.observe_short("fleet_placement_queue_seconds", help, waited);
                     self.begin(unit, &mut writes);
                 }
             }
@@ -149,11 +161,14 @@ impl Placing {
                     match self.clusters.group(&self.state, name, wall) {
                         Some(decided) => {
                             self.count(&decided, began.elapsed());
-                            self.decided.insert(name.clone(), decided);
+                            let now = decided.withheld;
+                            let before = self.decided.insert(name.clone(), decided);
+                            self.state.tally.withhold(before.map_or(0, |before| before.withheld), now);
                         }
                         None => {
                             self.clusters.forget(name);
-                            self.decided.remove(name);
+                            let before = self.decided.remove(name);
+                            self.state.tally.withhold(before.map_or(0, |before| before.withheld), 0);
                         }
                     }
                 }
@@ -163,9 +178,16 @@ impl Placing {
                 let direct = self.clusters.direct(&self.state, key);
                 plan::object(&self.state, key, direct.as_ref())
             }
-            Unit::Status(key) => status::source(&self.state, key),
+            Unit::Status(key) => {
+                let mut plan = status::source(&self.state, key);
+                let news = self.state.take_news(key);
+                plan.stages.extend((!news.is_empty()).then_some(news));
+                plan
+            }
             Unit::Policy(name) => policies::plan(&self.state, name, wall),
         };
+        let mut plan = plan;
+        plan.stages.extend(self.faults(std::mem::take(&mut plan.faults)));
         if plan.fetch.is_empty() && plan.stages.is_empty() {
             self.backoffs.remove(&unit);
             if let Unit::Group(name) = &unit {
@@ -191,10 +213,23 @@ impl Placing {
         });
     }
 
+    /// Returns the events about objects that cannot be placed as they ask, which were not said before.
+    fn faults(&mut self, faults: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>) -> Option<Vec<Write>> {
+        let mut events = Vec::new();
+        for (key, faults) in faults {
+            for (reason, message) in self.state.tell(&key, faults) {
+                if let Some(source) = self.state.sources.get(&key) {
+                    events.push(events::event(source.address.reference(), true, reason, &message));
+                }
+            }
+        }
+        (!events.is_empty()).then_some(events)
+    }
+
     fn count(&self, decided: &Decided, took: Duration) {
         let result = [("result", decided.reason.as_str())];
         self.metrics.count("fleet_placement_decisions_total", "Decisions about groups, by their reason.", &result);
-        self.metrics.observe("fleet_placement_decision_seconds", "Time that a decision takes.", took);
+        self.metrics.observe_short("fleet_placement_decision_seconds", "Time that a decision takes.", took);
     }
 
     fn finish(&mut self, done: Done) {
@@ -228,10 +263,6 @@ impl Placing {
 
 /// Reads a source whose copy has to be made.
 async fn fetch(client: &Client, address: &Address) -> Result<Option<Raw>, CallError> {
-    let resource = address.kind.resource();
-    let api: Api<Raw> = match address.namespace.as_deref().filter(|_| address.kind.namespaced) {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
+    let api: Api<Raw> = address.kind.api(client, address.namespace.as_deref());
     call(api.get_opt(&address.name)).await
 }

@@ -7,17 +7,19 @@ use kube::ResourceExt;
 
 use super::decide::Decided;
 use super::events;
-use super::source::Source;
+use super::source::{Source, TargetMark};
 use super::state::{Assignment, State, cluster_of, kind_of};
 use super::status;
 use super::writer::{Address, Stages, Write};
 use crate::api::digest;
 use crate::api::group::PolicyRef;
-use crate::api::labels::{FINALIZER_AGENT_CLEANUP, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER, cluster_namespace};
-use crate::api::schedule::{ApplyPolicy, OnDelete, ScheduleShare, SourceRef, conditions};
+use crate::api::labels::{
+    ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER, cluster_namespace,
+};
+use crate::api::schedule::{self, ApplyPolicy, OnDelete, ScheduleShare, SourceRef};
 use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleSpec, condition};
 use crate::placement::copy::{self, CopyError, Share};
-use crate::placement::decide::{DirectDecision, Target};
+use crate::placement::decide::{Blocked, DirectDecision, Target};
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::live::{self, source_key};
 use crate::placement::matching::Policy;
@@ -34,6 +36,8 @@ pub(super) struct Plan {
     pub(super) fetch: Vec<Address>,
     /// Sources whose copies will be as they have to be.
     pub(super) written: Vec<ObjectKey>,
+    /// Objects that cannot be placed as they ask, with the reasons of the events that say so.
+    pub(super) faults: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>,
 }
 
 /// What one object has to have in one cluster.
@@ -66,7 +70,9 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
         return if kind_of(key).is_some() { draft.remove_all(state, key, true) } else { draft.finish() };
     };
     match state.assignments.get(key) {
-        Some(Assignment::Withdrawn) => return draft.remove_all(state, key, false).with_label(source, None),
+        Some(Assignment::Withdrawn) => {
+            return draft.remove_all(state, key, false).with_label(source, TargetMark::default());
+        }
         Some(Assignment::Direct) => {
             for target in direct.iter().flat_map(|direct| &direct.targets) {
                 let share = target.share.map(|share| written(&target.cluster, Some(share)));
@@ -97,9 +103,31 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
     if is_direct {
         draft.remove_others(state, key, status::is_available_in(state, key, &targets));
     }
-    let label = is_direct.then(|| target_label(targets.iter().copied())).flatten();
-    let plan = draft.finish();
-    if is_direct { plan.with_label(source, label) } else { plan }
+    let target = TargetMark::of(targets.iter().copied().filter(|_| is_direct));
+    let mut plan = draft.finish();
+    let faults = direct.map(blocked).unwrap_or_default().into_iter().chain(denied(state, key));
+    plan.faults.insert(key.clone(), faults.collect());
+    if is_direct { plan.with_label(source, target) } else { plan }
+}
+
+/// That an annotation does not count here.
+fn denied(state: &State, key: &ObjectKey) -> Option<(&'static str, String)> {
+    let text = "its annotation names clusters, and this control plane lets policies alone place objects";
+    state.is_denied(key).then(|| ("DirectPlacementDenied", text.to_owned()))
+}
+
+/// Why clusters that an annotation names get nothing.
+fn blocked(direct: &DirectDecision) -> BTreeMap<&'static str, String> {
+    let mut faults: BTreeMap<&'static str, String> = BTreeMap::new();
+    for (name, why) in &direct.blocked {
+        let text = match why {
+            Blocked::ClusterUnknown => format!("the annotation names {name:?}, and there is no such cluster"),
+            Blocked::Fenced(reason) => format!("the annotation names {name:?}, which takes nothing: {reason}"),
+        };
+        let of_reason = faults.entry(why.code()).or_default();
+        *of_reason = if of_reason.is_empty() { text } else { format!("{of_reason}; {text}") };
+    }
+    faults
 }
 
 /// Plans a group as it was decided: its Schedules, its object, its members' labels.
@@ -159,6 +187,11 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
     if !plan.fetch.is_empty() {
         return plan;
     }
+    for key in &members {
+        let event = |fault: &CopyError| if fault.is_override() { "OverrideFailed" } else { fault.code() };
+        let of_member = faults.get(*key).map(|fault| (event(fault), fault.to_string()));
+        plan.faults.insert((*key).clone(), of_member.into_iter().chain(denied(state, key)).collect());
+    }
     let spec = group_spec(state, members[0], policy, known);
     let Some(spec) = spec else { return plan };
     let status = status::group(state, name, &members, decided, policy.is_some(), &faults, known, now);
@@ -169,13 +202,16 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
             .map(|s| s.target_clusters.iter().map(String::as_str).collect())
             .unwrap_or_default(),
     };
-    let label =
-        if decided.is_some_and(|decided| decided.suspended) { None } else { target_label(targets.iter().copied()) };
+    let is_suspended = decided.is_some_and(|decided| decided.suspended);
+    let target = TargetMark::of(targets.iter().copied().filter(|_| !is_suspended));
     let mut metadata = known.map(|group| group.metadata.clone()).unwrap_or_default();
     let mut labels = metadata.labels.take().unwrap_or_default();
     labels.remove(LABEL_TARGET_CLUSTER);
     labels.insert(LABEL_MATCHING_POLICY.to_owned(), policy_label(&spec.policy.name));
-    labels.extend(label.clone().map(|label| (LABEL_TARGET_CLUSTER.to_owned(), label)));
+    labels.extend(target.label.clone().map(|label| (LABEL_TARGET_CLUSTER.to_owned(), label)));
+    let mut annotations = metadata.annotations.take().unwrap_or_default();
+    annotations.remove(ANNOTATION_TARGET_CLUSTERS);
+    annotations.extend(target.clusters.clone().map(|names| (ANNOTATION_TARGET_CLUSTERS.to_owned(), names)));
     if let Some(by) = policy.and_then(|policy| policy.spec.group_by.as_ref())
         && let Some(value) = state.sources.get(members[0]).and_then(|source| source.facts.labels.get(&by.label_key))
     {
@@ -184,6 +220,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
     let same = known.is_some_and(|group| {
         group.spec == spec
             && group.metadata.labels.as_ref() == Some(&labels)
+            && group.annotations() == &annotations
             && status::same(group.status.as_ref(), &status)
     });
     let events =
@@ -191,14 +228,15 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
     if !same {
         metadata.name = Some(name.to_owned());
         metadata.labels = Some(labels);
+        metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
         metadata.managed_fields = None;
         plan.stages.push(vec![Write::Group(Box::new(ScheduleGroup { metadata, spec, status: Some(status) }))]);
     }
     let labelled: Vec<Write> = members
         .iter()
         .filter_map(|key| state.sources.get(*key))
-        .filter(|source| source.target_label != label)
-        .map(|source| Write::Label(source.address.clone(), label.clone()))
+        .filter(|source| source.target != target)
+        .map(|source| Write::Label(source.address.clone(), target.clone()))
         .collect();
     plan.stages.extend([labelled, events].into_iter().filter(|stage| !stage.is_empty()));
     plan
@@ -215,16 +253,6 @@ fn group_spec(
     };
     let key = GroupKey::new(&source.facts, policy).printed();
     Some(ScheduleGroupSpec { policy: PolicyRef { name: policy.name.clone(), namespace: None }, key })
-}
-
-/// The label of what went to these clusters.
-pub(super) fn target_label<'a>(targets: impl Iterator<Item = &'a str>) -> Option<String> {
-    let targets: Vec<&str> = targets.collect();
-    match &targets[..] {
-        [] => None,
-        [one] => Some((*one).to_owned()),
-        several => Some(format!("{}_clusters", several.len())),
-    }
 }
 
 /// The share of an object in a target, as its Schedule holds it.
@@ -342,7 +370,8 @@ impl Draft {
     /// Lets Schedules go whose copies are gone.
     fn releases(&mut self, state: &State, key: &ObjectKey) {
         let released = state.copies_of(key).filter(|(_, schedule)| {
-            let deleted = schedule.status.as_ref().and_then(|s| condition::find(&s.conditions, conditions::DELETED));
+            let deleted =
+                schedule.status.as_ref().and_then(|s| condition::find(&s.conditions, schedule::conditions::DELETED));
             schedule.metadata.deletion_timestamp.is_some() && deleted.is_some_and(condition::Condition::is_true)
         });
         let writes: Vec<Write> = released
@@ -398,9 +427,9 @@ impl Draft {
 }
 
 impl Plan {
-    fn with_label(mut self, source: &Source, label: Option<String>) -> Self {
-        if self.fetch.is_empty() && source.target_label != label {
-            self.stages.push(vec![Write::Label(source.address.clone(), label)]);
+    fn with_label(mut self, source: &Source, target: TargetMark) -> Self {
+        if self.fetch.is_empty() && source.target != target {
+            self.stages.push(vec![Write::Label(source.address.clone(), target)]);
         }
         self
     }

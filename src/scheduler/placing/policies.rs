@@ -95,10 +95,6 @@ pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
 
 /// Whether two states say the same, whenever they were written.
 fn same(old: &SchedulePolicyStatus, new: &SchedulePolicyStatus) -> bool {
-    let without_times = |status: &SchedulePolicyStatus| {
-        let mut status = status.clone();
-        status.conditions.iter_mut().for_each(|condition| condition.last_transition_time = None);
-        status
-    };
-    without_times(old) == without_times(new)
+    let rest = |status: &SchedulePolicyStatus| SchedulePolicyStatus { conditions: Vec::new(), ..status.clone() };
+    condition::same(&old.conditions, &new.conditions) && rest(old) == rest(new)
 }

@@ -74,11 +74,9 @@ impl Queue {
         self.0.iter().filter(|(unit, _)| is_free(unit)).map(|(_, due)| due.at).min()
     }
 
-    /// Removes units.
-    pub(super) fn remove(&mut self, units: &[Unit]) {
-        for unit in units {
-            self.0.remove(unit);
-        }
+    /// Removes a unit; returns the time since it was first marked.
+    pub(super) fn remove(&mut self, unit: &Unit, now: Instant) -> Duration {
+        self.0.remove(unit).map_or(Duration::ZERO, |due| now.saturating_duration_since(due.first))
     }
 }
 
@@ -102,7 +100,7 @@ mod tests {
         assert_eq!(queue.next(|_| true), Some(at(250)), "what cannot wait does not");
         queue.retry(unit(), at(250), Duration::from_secs(9));
         assert_eq!(queue.next(|_| true), Some(at(250)));
-        queue.remove(&[unit()]);
+        assert_eq!(queue.remove(&unit(), at(400)), Duration::from_millis(400));
         assert_eq!(queue.next(|_| true), None);
     }
 }

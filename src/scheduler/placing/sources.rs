@@ -57,7 +57,7 @@ pub(super) const WATCHES: usize = PLACEABLE.len() + 4;
 /// Watches until dropped, or until nobody receives.
 pub(super) async fn watch(client: Client, changes: Sender<Change>) {
     let sources = join_all(PLACEABLE.iter().map(|kind| {
-        let api: Api<Raw> = Api::all_with(client.clone(), &kind.resource());
+        let api: Api<Raw> = kind.api(&client, None);
         let send = |seen| changes.send(Change::Source(kind, seen));
         follow(api, kind.plural, send)
     }));

@@ -11,13 +11,17 @@ use tokio::time::Instant;
 use super::queue::{Queue, Unit};
 use super::source::Source;
 use super::sources::{Place, WATCHES};
+use super::tally::Tally;
+use super::writer::Write;
 use crate::api::labels::cluster_namespace;
+use crate::api::labels::cluster_of_namespace;
 use crate::api::placeable::{self, Placeable};
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::live;
 use crate::placement::matching::{Match, Policies, Policy};
 use crate::placement::names::GroupKey;
-use crate::scheduler::index::cluster_of_namespace;
+use crate::placement::room::Promise;
 
 /// Time without a new member after which a group by label is decided, and the longest time that this takes.
 const QUIET: Duration = Duration::from_millis(100);
@@ -45,22 +49,33 @@ pub(super) enum Assignment {
 pub(super) struct State {
     pub(super) sources: BTreeMap<ObjectKey, Source>,
     pub(super) policies: BTreeMap<String, SchedulePolicy>,
+    /// Annotations of objects do not place them.
+    pub(super) denies_direct: bool,
     pub(super) order: Policies,
     pub(super) groups: BTreeMap<String, ScheduleGroup>,
     pub(super) schedules: BTreeMap<Place, Schedule>,
     pub(super) assignments: BTreeMap<ObjectKey, Assignment>,
     /// Objects by group.
     pub(super) members: BTreeMap<String, BTreeSet<ObjectKey>>,
+    pub(super) tally: Tally,
     /// Schedules by the object that they are copies of.
     pub(super) copies: BTreeMap<ObjectKey, BTreeSet<Place>>,
+    /// Sources by the objects that their pods name.
+    users: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Events about sources that are to be written with their statuses.
+    news: BTreeMap<ObjectKey, Vec<Write>>,
+    /// What was last said of objects that cannot be placed as they ask, by reason.
+    told: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>,
     pub(super) queue: Queue,
     /// Parts of inventories, and the clusters of which one changed.
     pub(super) reports: BTreeMap<Place, ClusterReport>,
     pub(super) reported: BTreeSet<String>,
     /// Clusters that are being drained.
     pub(super) drained: BTreeSet<String>,
-    /// Clusters whose Schedules changed.
+    /// Clusters that promise something else than they did.
     pub(super) touched: BTreeSet<String>,
+    /// Clusters with a new Schedule of something that runs pods, with its group: what was decided may have promised it already.
+    pub(super) added: Vec<(String, String)>,
     /// Groups that have to be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
     pub(super) listed: BTreeSet<&'static str>,
@@ -69,21 +84,27 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(denies_direct: bool) -> Self {
         Self {
+            denies_direct,
             sources: BTreeMap::new(),
             policies: BTreeMap::new(),
-            order: Policies::default(),
+            order: Policies::default().with_direct_placement_denied(denies_direct),
             groups: BTreeMap::new(),
             schedules: BTreeMap::new(),
             assignments: BTreeMap::new(),
             members: BTreeMap::new(),
+            tally: Tally::default(),
             copies: BTreeMap::new(),
+            users: BTreeMap::new(),
+            news: BTreeMap::new(),
+            told: BTreeMap::new(),
             queue: Queue::default(),
             reports: BTreeMap::new(),
             reported: BTreeSet::new(),
             drained: BTreeSet::new(),
             touched: BTreeSet::new(),
+            added: Vec::new(),
             undecided: BTreeSet::new(),
             listed: BTreeSet::new(),
             gone: BTreeMap::new(),
@@ -120,7 +141,8 @@ impl State {
                 self.undecided.insert(group.clone());
                 self.mark_group(group, grown, now);
             }
-            Assignment::Unplaced if old == Assignment::Unplaced && !self.copies.contains_key(key) => {}
+            Assignment::Unplaced
+                if old == Assignment::Unplaced && !self.copies.contains_key(key) && !self.is_denied(key) => {}
             _ => self.mark(Unit::Object(key.clone()), now),
         }
     }
@@ -152,6 +174,11 @@ impl State {
     pub(super) fn evaluate(&self, key: &ObjectKey) -> Option<Match<'_>> {
         let source = self.sources.get(key)?;
         Some(self.order.evaluate(&source.facts, self.namespace_labels(key.namespace())))
+    }
+
+    /// Whether an object names clusters in an annotation that does not count.
+    pub(super) fn is_denied(&self, key: &ObjectKey) -> bool {
+        self.facts(key).is_some_and(|facts| self.order.denies(facts))
     }
 
     /// Returns the facts of a source.
@@ -295,13 +322,18 @@ impl State {
         }
     }
 
-    /// Takes units that are due, at most so many, the groups in the order in which their oldest members were created.
-    pub(super) fn take_due(&mut self, now: Instant, most: usize, is_free: impl Fn(&Unit) -> bool) -> Vec<Unit> {
+    /// Takes units that are due, at most so many, the groups in the order in which their oldest members were created; each with
+    /// the time since it was first marked.
+    pub(super) fn take_due(
+        &mut self,
+        now: Instant,
+        most: usize,
+        is_free: impl Fn(&Unit) -> bool,
+    ) -> Vec<(Unit, Duration)> {
         let mut due = self.queue.due(now, is_free);
         due.sort_by_cached_key(|unit| (self.age(unit), unit.clone()));
         due.truncate(most);
-        self.queue.remove(&due);
-        due
+        due.into_iter().map(|unit| (self.queue.remove(&unit, now), unit)).map(|(waited, unit)| (unit, waited)).collect()
     }
 
     fn age(&self, unit: &Unit) -> Option<i64> {
@@ -313,6 +345,70 @@ impl State {
     /// Schedules of an object, with their places.
     pub(super) fn copies_of(&self, key: &ObjectKey) -> impl Iterator<Item = (&Place, &Schedule)> {
         self.copies.get(key).into_iter().flatten().filter_map(|at| self.schedules.get_key_value(at))
+    }
+
+    /// Keeps an event about a source until its status is written.
+    pub(super) fn announce(&mut self, key: &ObjectKey, event: Write, now: Instant) {
+        self.news.entry(key.clone()).or_default().push(event);
+        self.queue.postpone(Unit::Status(key.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
+    }
+
+    /// Takes the events about a source.
+    pub(super) fn take_news(&mut self, key: &ObjectKey) -> Vec<Write> {
+        self.news.remove(key).unwrap_or_default()
+    }
+
+    /// Records what is said of an object that cannot be placed as it asks; returns what was not said before.
+    pub(super) fn tell(
+        &mut self,
+        key: &ObjectKey,
+        faults: BTreeMap<&'static str, String>,
+    ) -> Vec<(&'static str, String)> {
+        if faults.is_empty() {
+            self.told.remove(key);
+            return Vec::new();
+        }
+        let before = self.told.insert(key.clone(), faults.clone()).unwrap_or_default();
+        faults.into_iter().filter(|(reason, message)| before.get(reason) != Some(message)).collect()
+    }
+
+    /// Brings the index of what pods name up to date for a source, with its facts before and now.
+    pub(super) fn index_references(&mut self, key: &ObjectKey, old: Option<&Facts>, new: Option<&Facts>) {
+        let named = |facts: Option<&Facts>| -> BTreeSet<ObjectKey> {
+            facts.into_iter().flat_map(|facts| &facts.references).map(|one| one.key(key.namespace())).collect()
+        };
+        let (old, new) = (named(old), named(new));
+        for gone in old.difference(&new) {
+            if let Some(users) = self.users.get_mut(gone) {
+                users.remove(key);
+                if users.is_empty() {
+                    self.users.remove(gone);
+                }
+            }
+        }
+        for named in new {
+            self.users.entry(named).or_default().insert(key.clone());
+        }
+    }
+
+    /// What a cluster promises to a copy; nothing where its source is not known.
+    pub(super) fn promise(&self, schedule: &Schedule) -> Option<Promise> {
+        live::promise(schedule, self.facts(&live::source_key(&schedule.spec.source_ref))?)
+    }
+
+    /// Has the promises of all clusters with a copy of an object made anew.
+    pub(super) fn touch(&mut self, key: &ObjectKey) {
+        let clusters = self.copies.get(key).into_iter().flatten().map(|at| cluster_of(at).to_owned());
+        self.touched.extend(clusters);
+    }
+
+    /// Marks what says of an object's users that it is missing.
+    pub(super) fn mark_users(&mut self, key: &ObjectKey, now: Instant) {
+        for user in self.users.get(key).cloned().unwrap_or_default() {
+            if let Some(Assignment::Group(group)) = self.assignments.get(&user) {
+                self.queue.postpone(Unit::Group(group.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
+            }
+        }
     }
 
     /// Drops the whole object of a source: its copies are written.

@@ -6,15 +6,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::conditions;
 use super::decide::{Decided, ROWS};
 use super::plan::Plan;
 use super::state::{State, cluster_of};
 use super::writer::Write;
 use crate::api::group::{DecisionRecord, ObjectRef};
-use crate::api::schedule::conditions;
 use crate::api::{Condition, Schedule, ScheduleGroup, ScheduleGroupStatus, condition};
 use crate::placement::aggregate::{self, CopyStatus};
 use crate::placement::copy::CopyError;
+use crate::placement::copy_state;
 use crate::placement::explain;
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::live;
@@ -38,52 +39,29 @@ struct Progress {
     message: String,
 }
 
-/// Whether a Schedule's copy is as the Schedule says now.
-pub(super) fn is_applied(schedule: &Schedule) -> bool {
-    let Some(status) = &schedule.status else { return false };
-    status.observed_hash.as_deref() == Some(&schedule.spec.hash)
-        && condition::find(&status.conditions, conditions::APPLIED).is_some_and(Condition::is_true)
-}
-
-/// Whether a Schedule's copy is applied and available.
-fn is_available(schedule: &Schedule) -> bool {
-    let status = schedule.status.as_ref();
-    is_applied(schedule)
-        && status
-            .and_then(|status| condition::find(&status.conditions, conditions::AVAILABLE))
-            .is_some_and(Condition::is_true)
-}
-
 fn progress(state: &State, members: &[&ObjectKey], cluster: &str, faults: &BTreeMap<ObjectKey, CopyError>) -> Progress {
     let mut progress = Progress::default();
     for key in members {
         progress.objects += 1;
-        let Some((_, schedule)) = state.copies_of(key).find(|(at, _)| cluster_of(at) == cluster) else {
-            if let Some(fault) = faults.get(*key) {
-                progress.note(key, fault.code(), &fault.to_string());
-            }
-            continue;
-        };
-        let conditions = schedule.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        if is_applied(schedule) {
-            progress.applied += 1;
-            if is_available(schedule) {
-                progress.available += 1;
-            } else if let Some(found) = condition::find(conditions, conditions::AVAILABLE) {
-                progress.note(key, &found.reason, &found.message);
-            }
-        } else if let Some(found) = condition::find(conditions, conditions::APPLIED).filter(|c| !c.is_true()) {
-            progress.note(key, &found.reason, &found.message);
+        if let Some(fault) = faults.get(*key) {
+            progress.note(key, &format!("{}: {fault}", fault.code()));
         }
+        let Some((_, schedule)) = state.copies_of(key).find(|(at, _)| cluster_of(at) == cluster) else { continue };
+        let copy = copy_state::read(schedule, cluster);
+        progress.applied += i32::from(copy.applied);
+        progress.available += i32::from(copy.available);
+        progress.note(key, &copy.problem);
     }
     progress
 }
 
 impl Progress {
-    fn note(&mut self, key: &ObjectKey, reason: &str, message: &str) {
-        if self.message.is_empty() {
-            let text = if message.is_empty() { reason.to_owned() } else { format!("{reason}: {message}") };
-            self.message = explain::shorten(format!("{}: {text}", key.title()));
+    fn note(&mut self, key: &ObjectKey, problem: &str) {
+        if self.message.is_empty() && !problem.is_empty() {
+            // The texts of some problems begin with the object.
+            let title = key.title();
+            let text = if problem.starts_with(&title) { problem.to_owned() } else { format!("{title}: {problem}") };
+            self.message = explain::shorten(text);
         }
     }
 }
@@ -102,7 +80,8 @@ pub(super) fn all_available(state: &State, members: &[&ObjectKey], decided: Opti
 /// Whether an object is available in each of these clusters, and in at least one.
 pub(super) fn is_available_in(state: &State, key: &ObjectKey, clusters: &[&str]) -> bool {
     let is_there = |cluster: &&str| {
-        state.copies_of(key).any(|(at, schedule)| cluster_of(at) == *cluster && is_available(schedule))
+        let mut there = state.copies_of(key).filter(|(at, _)| cluster_of(at) == *cluster);
+        there.any(|(_, schedule)| copy_state::read(schedule, cluster).available)
     };
     !clusters.is_empty() && clusters.iter().all(is_there)
 }
@@ -143,7 +122,12 @@ pub(super) fn group(
                     ..record
                 });
             }
-            let scheduled = Condition::new(SCHEDULED, decided.scheduled, &decided.reason, message, now);
+            let mut reason = decided.reason.as_str();
+            // The copies stay in their last good state.
+            if let Some((key, fault)) = faults.iter().find(|(_, fault)| fault.is_override()) {
+                (reason, message) = ("OverrideInvalid", explain::shorten(format!("{}: {fault}", key.title())));
+            }
+            let scheduled = Condition::new(SCHEDULED, decided.scheduled, reason, message, now);
             condition::set(&mut status.conditions, scheduled);
         }
         None => {
@@ -190,8 +174,9 @@ pub(super) fn group(
             condition::set(&mut status.conditions, Condition::new(type_, holds, reason, message, now));
         }
     } else {
-        status.conditions.retain(|condition| condition.type_ == SCHEDULED);
+        status.conditions.retain(|condition| ![APPLIED, AVAILABLE].contains(&condition.type_.as_str()));
     }
+    conditions::set(state, members, decided, &mut status, now);
     if !same(Some(&old), &status) {
         status.last_status_update = Some(Time(now));
     }
@@ -221,14 +206,13 @@ fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {
 /// Whether two states of a status say the same, whenever they were written.
 pub(super) fn same(old: Option<&ScheduleGroupStatus>, new: &ScheduleGroupStatus) -> bool {
     let Some(old) = old else { return false };
-    let (mut old, mut new) = (old.clone(), new.clone());
-    for status in [&mut old, &mut new] {
-        status.last_status_update = None;
-        for condition in &mut status.conditions {
-            condition.last_transition_time = None;
-        }
-    }
-    old == new
+    let conditions = condition::same(&old.conditions, &new.conditions);
+    let rest = |status: &ScheduleGroupStatus| ScheduleGroupStatus {
+        last_status_update: None,
+        conditions: Vec::new(),
+        ..status.clone()
+    };
+    conditions && rest(old) == rest(new)
 }
 
 /// Plans the status of a source, as its copies have it.
@@ -268,7 +252,8 @@ fn copy_status(cluster: &str, schedule: &Schedule, facts: &Facts) -> CopyStatus 
     let resource = status.and_then(|status| status.resource.as_deref());
     CopyStatus {
         cluster: cluster.to_owned(),
-        applied: is_applied(schedule) && status.and_then(|status| status.applied_generation) == Some(facts.generation),
+        applied: copy_state::read(schedule, cluster).applied
+            && status.and_then(|status| status.applied_generation) == Some(facts.generation),
         generation: status.and_then(|status| status.copy_generation).unwrap_or_default(),
         status: resource.and_then(|text| serde_json::from_str(text).ok()),
     }

@@ -14,11 +14,14 @@ use kube::runtime::events::{EventType, Recorder};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::Instant;
 
 use super::events::Limit;
-
-use crate::api::labels::{FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER, cluster_namespace};
+use super::source::TargetMark;
+use crate::api::labels::{
+    ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
+};
 use crate::api::lenient::Lenient;
 use crate::api::placeable::Placeable;
 use crate::api::policy::SchedulePolicyStatus;
@@ -29,6 +32,8 @@ use crate::scheduler::events::{NewEvent, publish};
 
 /// Requests under way at a time, of all plans together.
 const IN_FLIGHT: usize = 32;
+/// Events that wait to be written; what is above it is lost.
+const EVENTS: usize = 256;
 
 /// A source object, as a request addresses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,10 +47,7 @@ pub(super) struct Address {
 
 impl Address {
     fn api(&self, client: &Client) -> Api<DynamicObject> {
-        match self.namespace.as_deref().filter(|_| self.kind.namespaced) {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.kind.resource()),
-            None => Api::all_with(client.clone(), &self.kind.resource()),
-        }
+        self.kind.api(client, self.namespace.as_deref())
     }
 
     /// A reference for events.
@@ -75,8 +77,8 @@ pub(super) enum Write {
     Group(Box<ScheduleGroup>),
     /// Deletes a group.
     RemoveGroup { name: String, uid: String },
-    /// The label of a source, or no label.
-    Label(Address, Option<String>),
+    /// The marks of a source that say where it went.
+    Label(Address, TargetMark),
     /// The status of a source.
     Status(Address, Value),
     /// The status of a policy.
@@ -116,15 +118,36 @@ pub(super) type Stages = Vec<Vec<Write>>;
 #[derive(Clone)]
 pub(super) struct Writer {
     client: Client,
-    recorder: Recorder,
     permits: Arc<Semaphore>,
-    events: Arc<Limit>,
+    limit: Arc<Limit>,
+    events: Sender<Write>,
     metrics: Metrics,
 }
 
+/// Events that are to be written: one after the other, beside everything else, which waits for none of them.
+pub(super) struct Events {
+    recorder: Recorder,
+    waiting: Receiver<Write>,
+}
+
+impl Events {
+    /// Writes them until dropped.
+    pub(super) async fn write(mut self) {
+        while let Some(write) = self.waiting.recv().await {
+            if let Write::Event { about, warning, reason, message } = write {
+                let type_ = if warning { EventType::Warning } else { EventType::Normal };
+                publish(&self.recorder, &about, NewEvent { type_, action: "Scheduling", reason, message: &message })
+                    .await;
+            }
+        }
+    }
+}
+
 impl Writer {
-    pub(super) fn new(client: Client, recorder: Recorder, metrics: Metrics) -> Self {
-        Self { client, recorder, permits: Arc::new(Semaphore::new(IN_FLIGHT)), events: Arc::default(), metrics }
+    pub(super) fn new(client: Client, recorder: Recorder, metrics: Metrics) -> (Self, Events) {
+        let (events, waiting) = channel(EVENTS);
+        let permits = Arc::new(Semaphore::new(IN_FLIGHT));
+        (Self { client, permits, limit: Arc::default(), events, metrics }, Events { recorder, waiting })
     }
 
     /// Executes a plan up to the first stage in which a write failed. Returns what was written and the first failure.
@@ -150,8 +173,14 @@ impl Writer {
     }
 
     async fn write(&self, write: Write) -> Result<Option<Written>, CallError> {
-        let _permit = self.permits.acquire().await;
         let kind = write.kind();
+        if matches!(write, Write::Event { .. }) {
+            let is_kept = self.limit.take(Instant::now()) && self.events.try_send(write).is_ok();
+            let labels = [("kind", kind), ("code", if is_kept { "ok" } else { "lost" })];
+            self.metrics.count("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
+            return Ok(None);
+        }
+        let _permit = self.permits.acquire().await;
         let answer = self.request(write).await;
         let code = match &answer {
             Ok(_) => "ok".to_owned(),
@@ -183,17 +212,11 @@ impl Writer {
                 let groups: Api<Lenient<ScheduleGroup>> = Api::all(self.client.clone());
                 delete(&groups, &name, &uid).await.map(|()| None)
             }
-            Write::Label(source, value) => self.label(&source, value.as_deref()).await.map(|()| None),
+            Write::Label(source, value) => self.label(&source, &value).await.map(|()| None),
             Write::Status(source, status) => self.status(&source, &status).await.map(|()| None),
             Write::PolicyStatus { name, uid, status } => self.policy_status(&name, &uid, &status).await.map(|()| None),
-            Write::Event { about, warning, reason, message } => {
-                let type_ = if warning { EventType::Warning } else { EventType::Normal };
-                if self.events.take(Instant::now()) {
-                    let event = NewEvent { type_, action: "Scheduling", reason, message: &message };
-                    publish(&self.recorder, &about, event).await;
-                }
-                Ok(None)
-            }
+            // They are written beside all this.
+            Write::Event { .. } => Ok(None),
         }
     }
 
@@ -273,8 +296,9 @@ impl Writer {
     }
 
     /// A merge patch, since a server-side apply would create what has been deleted meanwhile.
-    async fn label(&self, source: &Address, value: Option<&str>) -> Result<(), CallError> {
-        let metadata = json!({ "uid": source.uid, "labels": { LABEL_TARGET_CLUSTER: value } });
+    async fn label(&self, source: &Address, target: &TargetMark) -> Result<(), CallError> {
+        let metadata = json!({ "uid": source.uid, "labels": { LABEL_TARGET_CLUSTER: target.label },
+            "annotations": { ANNOTATION_TARGET_CLUSTERS: target.clusters } });
         let change = json!({ "metadata": metadata });
         let api = source.api(&self.client);
         ignore_gone(call(api.patch(&source.name, &params(), &Patch::Merge(&change))).await.map(drop))

@@ -121,9 +121,18 @@ impl Registrar {
             };
             if read.is_ok_and(former) {
                 match self.deny(&open, None, &denial).await {
-                    Err(error) if !error.is_not_found() && !error.is_conflict() => return Err(error),
-                    _ => self.queue.remove(&open.name_any()),
+                    Ok(_) => {}
+                    Err(error) if error.is_gone() => {}
+                    // Somebody else wrote it, which need not have been an answer.
+                    Err(error) if error.is_conflict() => {
+                        let found = call(self.requests.get_opt(&open.name_any())).await?;
+                        if found.is_some_and(|found| !is_answered(&found.0)) {
+                            return Err(error);
+                        }
+                    }
+                    Err(error) => return Err(error),
                 }
+                self.queue.remove(&open.name_any());
             }
         }
         Ok(())

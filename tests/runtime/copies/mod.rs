@@ -4,7 +4,7 @@ mod answers;
 mod drift;
 mod faults;
 mod pods;
-mod rights;
+pub(crate) mod rights;
 
 use std::collections::BTreeMap;
 use std::path::Path;

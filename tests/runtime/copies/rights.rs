@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 
 use super::Site;
 use crate::applicant::fresh;
+use crate::membership::Scene;
 
 /// The roles of the chart, with other names; the template has no more than labels and the namespace to fill in.
-fn roles(name: &str) -> Vec<Value> {
+pub(crate) fn roles(name: &str) -> Vec<Value> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/agent/v0.6/templates/roles.yaml");
     let text = fs_err::read_to_string(file).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with("{%") && !line.contains("labels(release)"));
@@ -27,8 +28,8 @@ fn roles(name: &str) -> Vec<Value> {
 }
 
 /// A kubeconfig of a service account of the member that has the chart's roles.
-async fn kubeconfig(site: &Site, name: &str, folder: &Path) -> PathBuf {
-    let client = site.member();
+pub(crate) async fn kubeconfig(scene: &Scene, name: &str, folder: &Path) -> PathBuf {
+    let client = scene.member.client.clone();
     let account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "fleet");
     accounts.create(&PostParams::default(), &account).await.unwrap();
@@ -53,12 +54,32 @@ async fn kubeconfig(site: &Site, name: &str, folder: &Path) -> PathBuf {
     }
     let request = TokenRequest { spec: TokenRequestSpec::default(), ..TokenRequest::default() };
     let token = accounts.create_token_request(name, &PostParams::default(), &request).await.unwrap();
-    let mut config: Value =
-        serde_saphyr::from_str(&fs_err::read_to_string(&site.scene.member.kubeconfig).unwrap()).unwrap();
+    let mut config: Value = serde_saphyr::from_str(&fs_err::read_to_string(&scene.member.kubeconfig).unwrap()).unwrap();
     config["users"][0]["user"] = json!({ "token": token.status.unwrap().token });
     let file = folder.join("kubeconfig");
     fs_err::write(&file, config.to_string()).unwrap();
     file
+}
+
+/// Gives the chart's roles of a service account other rules, those without some API group.
+pub(crate) async fn withhold(scene: &Scene, name: &str, group: Option<&str>) {
+    let all = roles(name)[0]["rules"].as_array().unwrap().clone();
+    let rules: Vec<Value> =
+        all.into_iter().filter(|rule| group.is_none_or(|group| rule["apiGroups"] != json!([group]))).collect();
+    let roles: Api<ClusterRole> = Api::all(scene.member.client.clone());
+    roles.patch(name, &PatchParams::default(), &Patch::Merge(&json!({ "rules": rules }))).await.unwrap();
+}
+
+/// Removes what [`kubeconfig`] made.
+pub(crate) async fn remove(scene: &Scene, name: &str) {
+    let (client, params) = (scene.member.client.clone(), DeleteParams::default());
+    let _ = Api::<ClusterRoleBinding>::all(client.clone()).delete(name, &params).await;
+    let _ = Api::<ClusterRole>::all(client.clone()).delete(name, &params).await;
+    for namespace in ["fleet", "kube-system"] {
+        let _ = Api::<RoleBinding>::namespaced(client.clone(), namespace).delete(name, &params).await;
+        let _ = Api::<Role>::namespaced(client.clone(), namespace).delete(name, &params).await;
+    }
+    let _ = Api::<ServiceAccount>::namespaced(client, "fleet").delete(name, &params).await;
 }
 
 /// A manifest of each kind.
@@ -108,7 +129,7 @@ async fn the_rights_of_the_chart_are_enough_for_every_kind_and_a_missing_one_is_
     let mut site = Site::set().await;
     drop(site.agent.take());
     let (name, folder) = (fresh("rights"), tempfile::tempdir().unwrap());
-    let member = kubeconfig(&site, &name, folder.path()).await;
+    let member = kubeconfig(&site.scene, &name, folder.path()).await;
     let accounts: Api<ServiceAccount> = site.in_place();
     let payload = json!({ "metadata": { "name": "secret" }, "stringData": { "a": "b" } });
     let payloads: Api<k8s_openapi::api::core::v1::Secret> =
@@ -133,33 +154,17 @@ async fn the_rights_of_the_chart_are_enough_for_every_kind_and_a_missing_one_is_
     }
 
     // A role that is older than a kind.
-    let roles: Api<ClusterRole> = Api::all(site.member());
-    let less: Vec<Value> = self::roles(&name)[0]["rules"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|rule| rule["apiGroups"] != json!(["policy"]))
-        .cloned()
-        .collect();
-    roles.patch(&name, &PatchParams::default(), &Patch::Merge(&json!({ "rules": less }))).await.unwrap();
+    withhold(&site.scene, &name, Some("policy")).await;
     site.place = fresh("copies");
     site.make_place().await;
     let budget = manifests(&site.place).into_iter().find(|manifest| manifest["kind"] == "PodDisruptionBudget").unwrap();
     site.schedule("budget", &budget, json!({})).await;
     let message = site.until("budget", "Forbidden").await;
     assert!(message.contains("poddisruptionbudgets") && message.contains("patch"), "{message}");
-    let again = json!({ "rules": self::roles(&name)[0]["rules"] });
-    roles.patch(&name, &PatchParams::default(), &Patch::Merge(&again)).await.unwrap();
+    withhold(&site.scene, &name, None).await;
     site.until("budget", "Applied").await;
     site.delete("budget").await;
 
-    let params = DeleteParams::default();
-    let _ = Api::<ClusterRoleBinding>::all(site.member()).delete(&name, &params).await;
-    let _ = roles.delete(&name, &params).await;
-    for namespace in ["fleet", "kube-system"] {
-        let _ = Api::<RoleBinding>::namespaced(site.member(), namespace).delete(&name, &params).await;
-        let _ = Api::<Role>::namespaced(site.member(), namespace).delete(&name, &params).await;
-    }
-    let _ = Api::<ServiceAccount>::namespaced(site.member(), "fleet").delete(&name, &params).await;
+    remove(&site.scene, &name).await;
     site.leave().await;
 }

@@ -1,6 +1,5 @@
 //! Every reason against a cluster, provoked once: the group's status, its event and `fleetctl why` name it alike.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use fleetctl::agent::inventory::nodes::NodeFacts;
@@ -143,18 +142,11 @@ async fn every_reason_is_in_status_event_and_why() {
     })
     .await;
 
-    let why = Command::new(env!("CARGO_BIN_EXE_fleetctl"))
-        .args(["why", "deployment/web", "-n", &fleet.namespace, "-o", "json"])
-        .env("KUBECONFIG", &fleet.stage.hub.kubeconfig)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&why.stdout).into_owned();
-    assert_eq!(why.status.code(), Some(7), "{text}{}", String::from_utf8_lossy(&why.stderr));
-    let report: Value = serde_json::from_str(&text).unwrap();
+    let report = why(&fleet.stage.hub.kubeconfig, "deployment/web", &fleet.namespace, 7);
     let rows = report["now"]["clusters"].as_array().unwrap();
     for (code, name) in &crowd.names {
         let of = |row: &&Value| row["clusters"].as_array().is_some_and(|all| all.contains(&json!(name)));
-        let row = rows.iter().find(of).unwrap_or_else(|| panic!("{name} is not in {text}"));
+        let row = rows.iter().find(of).unwrap_or_else(|| panic!("{name} is not in {report}"));
         assert!(row["reason"].as_str().unwrap().contains(code), "{name}: {row}");
     }
 

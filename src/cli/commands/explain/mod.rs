@@ -11,9 +11,11 @@ use crate::cli::output::style::{END, HEADING};
 use crate::cli::output::terminal::Ui;
 use pages::Page;
 
-/// Explain a check, the cause of a failed wait, or the reason of an error
+/// Explain a check, the cause of a failed wait, or the reason of an error or of a placement
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  fleetctl explain\n  fleetctl explain storage\n  fleetctl explain Locked -o json")]
+#[command(
+    after_help = "Examples:\n  fleetctl explain\n  fleetctl explain storage\n  fleetctl explain Locked -o json\n  fleetctl explain NoFit"
+)]
 pub(crate) struct ExplainArgs {
     /// The id, as reports and errors print it; without one all are listed
     #[arg(value_name = "ID")]
@@ -69,6 +71,14 @@ fn entry(page: Page, whole: bool) -> Entry {
     Entry { id: page.id, kinds: page.kinds(), summary: page.summary(), text: whole.then_some(page.text) }
 }
 
+/// What the pages are about, with the title of each list.
+const KINDS: [(&str, &str); 4] = [
+    ("check", "CHECKS"),
+    ("cause", "CAUSES OF A FAILED WAIT"),
+    ("placement", "PLACEMENT, WITH ALL REASONS OF GROUPS, CLUSTERS AND COPIES"),
+    ("error", "ERRORS"),
+];
+
 fn listed(format: Option<Format>) -> String {
     let entries = || pages::all().map(|page| entry(page, false)).collect::<Vec<_>>();
     match format {
@@ -78,7 +88,7 @@ fn listed(format: Option<Format>) -> String {
         None => {
             let width = pages::all().map(|page| page.id.len()).max().unwrap_or_default();
             let mut text = String::new();
-            for (kind, title) in [("check", "CHECKS"), ("cause", "CAUSES OF A FAILED WAIT"), ("error", "ERRORS")] {
+            for (kind, title) in KINDS {
                 let _ = writeln!(text, "{}{title}", if text.is_empty() { "" } else { "\n" });
                 for page in pages::all().filter(|page| page.kinds().contains(&kind)) {
                     let _ = writeln!(text, "  {:width$}  {}", page.id, page.summary());

@@ -3,22 +3,28 @@
 use clap::Args;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
-use kube::api::Api;
+use kube::api::{Api, ListParams};
+use serde_json::Value;
 
-use super::{Format, formatted, selection};
-use crate::api::labels::LABEL_TARGET_CLUSTER;
+use super::{WideFormat, formatted, selection};
+use crate::api::Schedule;
+use crate::api::labels::{LABEL_TARGET_CLUSTER, cluster_of_namespace};
+use crate::api::lenient::Lenient;
 use crate::cli::args::global::Global;
 use crate::cli::connect::{hub, list_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::table::{Columns, row};
 use crate::cli::output::terminal::Ui;
+use crate::k8s::pages::all_pages;
+use crate::placement::copy_state;
 
 pub(super) const EXAMPLES: &str = "\
 Without --all-namespaces it lists the namespace of the context, or the one of --namespace if that is given.
 
 Examples:
   fleetctl get deployments --context demo
-  fleetctl get deployments --context demo --all-namespaces";
+  fleetctl get deployments --context demo --all-namespaces
+  fleetctl get deployments --context demo -o wide";
 
 /// List the deployments of the control plane's API with the cluster that runs each
 #[derive(Debug, Args)]
@@ -33,22 +39,32 @@ pub(crate) struct GetDeploymentsArgs {
 
     /// Output format [default: a table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<WideFormat>,
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &GetDeploymentsArgs) -> Result<Exit, CliError> {
     let there = hub(global).await?;
     // The default is where the service's own components are, which is not where workloads are.
     let namespace = if global.namespace_given { global.namespace.to_string() } else { there.namespace.clone() };
+    let client = there.client.clone();
     let deployments: Api<Deployment> =
         if args.all_namespaces { Api::all(there.client) } else { Api::namespaced(there.client, &namespace) };
     let found = deployments.list(&selection(args.selector.as_deref())).await;
     let found = found.map_err(|error| list_failed("deployments", &error))?.items;
-    let text = match args.output {
-        Some(format) => formatted(format, &found, "deployment.apps"),
-        None if found.is_empty() && args.all_namespaces => "There are no deployments.\n".to_owned(),
-        None if found.is_empty() => format!("There are no deployments in namespace {namespace}.\n"),
-        None => table(&found, args.all_namespaces),
+    let text = match (args.output, args.output.and_then(WideFormat::for_programs)) {
+        (_, Some(format)) => formatted(format, &found, "deployment.apps"),
+        _ if found.is_empty() && args.all_namespaces => "There are no deployments.\n".to_owned(),
+        _ if found.is_empty() => format!("There are no deployments in namespace {namespace}.\n"),
+        (Some(_), None) => {
+            let api: Api<Lenient<Schedule>> = Api::all(client);
+            let listed = all_pages(ListParams::default(), |page| {
+                let api = api.clone();
+                async move { api.list(&page).await }
+            });
+            let schedules = listed.await.map_err(|error| list_failed("schedules", &error))?;
+            wide(&found, &schedules.into_iter().map(|read| read.0).collect::<Vec<_>>(), args.all_namespaces)
+        }
+        (None, None) => table(&found, args.all_namespaces),
     };
     ui.out(&text)?;
     Ok(Exit::Ok)
@@ -61,6 +77,53 @@ fn table(deployments: &[Deployment], namespaces: bool) -> String {
         .map(|cells| if namespaces { cells } else { cells[1..].to_vec() })
         .collect();
     Columns::of(&rows).lines(&rows)
+}
+
+/// The same, and below each deployment a row for each cluster that has a copy.
+fn wide(deployments: &[Deployment], schedules: &[Schedule], namespaces: bool) -> String {
+    let titles = row(["NAMESPACE", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "CLUSTER", "STATE", "REASON"]);
+    let mut rows = vec![titles];
+    for deployment in deployments {
+        rows.push(cells(deployment));
+        let is_copy = |schedule: &&Schedule| {
+            let source = &schedule.spec.source_ref;
+            source.group == "apps"
+                && source.kind == "Deployment"
+                && Some(&source.uid) == deployment.metadata.uid.as_ref()
+        };
+        rows.extend(schedules.iter().filter(is_copy).map(copy_cells));
+    }
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|cells| if namespaces { cells } else { cells[1..].to_vec() }).collect();
+    Columns::of(&rows).lines(&rows)
+}
+
+fn copy_cells(schedule: &Schedule) -> Vec<String> {
+    let cluster = schedule.metadata.namespace.as_deref().and_then(cluster_of_namespace).unwrap_or_default();
+    let status = schedule.status.clone().unwrap_or_default();
+    let resource: Value =
+        status.resource.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let number = |field: &str| resource[field].as_i64().unwrap_or_default();
+    let wanted = schedule.spec.share.as_ref().and_then(|share| share.replicas);
+    let wanted = wanted.or(status.pods.as_ref().map(|pods| pods.desired));
+    let wanted = wanted.map_or_else(|| "?".to_owned(), |wanted| wanted.to_string());
+    let state = copy_state::read(schedule, cluster);
+    let word = match (schedule.metadata.deletion_timestamp.is_some(), state.applied, state.available) {
+        (true, ..) => "leaving",
+        (_, true, true) => "available",
+        (_, true, false) => "applied",
+        (_, false, _) => "not applied",
+    };
+    row([
+        "",
+        "",
+        &format!("{}/{wanted}", number("readyReplicas")),
+        &number("updatedReplicas").to_string(),
+        &number("availableReplicas").to_string(),
+        cluster,
+        word,
+        &state.problem,
+    ])
 }
 
 fn cells(deployment: &Deployment) -> Vec<String> {
@@ -92,5 +155,35 @@ mod tests {
         let shown = table(std::slice::from_ref(&deployment), false);
         insta::assert_snapshot!(shown);
         assert!(table(&[deployment], true).contains("shop"));
+    }
+
+    #[test]
+    fn the_wide_table_has_a_row_for_each_copy() {
+        let deployment: Deployment = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "labels": {LABEL_TARGET_CLUSTER: "2_clusters"}},
+            "spec": {"replicas": 5, "selector": {}, "template": {}},
+            "status": {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 2},
+        }))
+        .unwrap();
+        let schedule = |cluster: &str, uid: &str, replicas: i64, status: Value| -> Schedule {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
+                "metadata": {"name": "x", "namespace": format!("fleet-c-{cluster}")}, "status": status,
+                "spec": {"manifest": "{}", "hash": "h", "share": {"domain": cluster, "replicas": replicas},
+                    "sourceRef": {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "shop",
+                        "name": "web", "uid": uid, "generation": 1}},
+            }))
+            .unwrap()
+        };
+        let condition = |type_: &str, status: &str, reason: &str| serde_json::json!({"type": type_, "status": status, "reason": reason});
+        let east = serde_json::json!({"observedHash": "h", "resource": r#"{"readyReplicas":2,"updatedReplicas":2,"availableReplicas":2}"#,
+            "conditions": [condition("Applied", "True", "Applied"), condition("Available", "True", "Available")]});
+        let west = serde_json::json!({"conditions": [condition("Applied", "False", "Forbidden")]});
+        let all = [
+            schedule("east", "u", 2, east),
+            schedule("west", "u", 3, west),
+            schedule("north", "other", 1, Value::Null),
+        ];
+        insta::assert_snapshot!(wide(&[deployment], &all, false));
     }
 }

@@ -4,18 +4,19 @@ use clap::Args;
 use kube::ResourceExt;
 use kube::api::Api;
 
-use super::{Format, formatted, selection};
-use crate::api::ScheduleGroup;
+use super::{WideFormat, formatted, selection};
 use crate::api::labels::LABEL_TARGET_CLUSTER;
 use crate::api::text::visible_cell;
+use crate::api::{ScheduleGroup, condition};
 use crate::cli::args::global::Global;
 use crate::cli::connect::{hub_client, list_failed};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::table::{length, padded};
+use crate::cli::output::table::{Columns, length, padded, row};
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = "Examples:
   fleetctl get schedulegroups --context demo
+  fleetctl get schedulegroups --context demo -o wide
   fleetctl get schedulegroups --context demo -o json";
 
 const TITLES: [&str; 3] = ["NAME", "FLEET WORKLOAD CLUSTER", "FLEET POLICY NAME"];
@@ -30,17 +31,18 @@ pub(crate) struct GetGroupsArgs {
 
     /// Output format [default: a table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<WideFormat>,
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &GetGroupsArgs) -> Result<Exit, CliError> {
     let groups: Api<ScheduleGroup> = Api::all(hub_client(global).await?);
     let found = groups.list(&selection(args.selector.as_deref())).await;
     let found = found.map_err(|error| list_failed("schedulegroups", &error))?.items;
-    let text = match args.output {
-        Some(format) => formatted(format, &found, "schedulegroup.policy.fleet-scheduler.io"),
-        None if found.is_empty() => "There are no schedule groups.\n".to_owned(),
-        None => table(&found),
+    let text = match (args.output, args.output.and_then(WideFormat::for_programs)) {
+        (_, Some(format)) => formatted(format, &found, "schedulegroup.policy.fleet-scheduler.io"),
+        _ if found.is_empty() => "There are no schedule groups.\n".to_owned(),
+        (Some(_), None) => wide(&found),
+        (None, None) => table(&found),
     };
     ui.out(&text)?;
     Ok(Exit::Ok)
@@ -50,6 +52,26 @@ fn cells(group: &ScheduleGroup) -> [String; 3] {
     let cluster = group.labels().get(LABEL_TARGET_CLUSTER);
     let cluster = cluster.cloned().unwrap_or_else(|| "Not assigned yet.".to_owned());
     [&group.name_any(), &cluster, &group.spec.policy.name].map(|cell| visible_cell(cell).into_owned())
+}
+
+/// A row for each group, and below it one for each cluster that it looked at.
+fn wide(groups: &[ScheduleGroup]) -> String {
+    let mut rows = vec![row(["NAME", "CLUSTER", "POLICY", "STATE", "OBJECTS", "APPLIED", "AVAILABLE", "REASON"])];
+    for group in groups {
+        let status = group.status.clone().unwrap_or_default();
+        let scheduled = condition::find(&status.conditions, "Scheduled").map(|one| one.reason.clone());
+        let [name, cluster, policy] = cells(group);
+        rows.push(row([&name, &cluster, &policy, "", "", "", "", &scheduled.unwrap_or_default()]));
+        for one in &status.clusters {
+            let number = |count: Option<i32>| count.map(|count| count.to_string()).unwrap_or_default();
+            let why = [&one.reason, &one.detail, &one.message].map(String::as_str);
+            let why = why.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ");
+            let stale = if one.stale { format!("{} (stale)", one.state) } else { one.state.clone() };
+            let counts = [one.objects, one.applied, one.available].map(number);
+            rows.push(row(["", &one.name, "", &stale, &counts[0], &counts[1], &counts[2], &why]));
+        }
+    }
+    Columns::of(&rows).lines(&rows)
 }
 
 /// A rule below the titles and at the end, a blank line between two groups.
@@ -88,6 +110,24 @@ mod tests {
             group("a-policy-with-a-long-name-0011aabb", serde_json::json!({})),
         ]);
         insta::assert_snapshot!(shown);
+    }
+
+    #[test]
+    fn the_wide_table_has_a_row_for_each_cluster() {
+        let group: ScheduleGroup = serde_json::from_value(serde_json::json!({
+            "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
+            "metadata": {"name": "shop-0011aabb", "labels": {LABEL_TARGET_CLUSTER: "2_clusters"}},
+            "spec": {"policy": {"name": "shop"}},
+            "status": {"scheduled": true,
+                "conditions": [{"type": "Scheduled", "status": "True", "reason": "Placed"}],
+                "clusters": [
+                    {"name": "east", "state": "Target", "objects": 3, "applied": 3, "available": 3},
+                    {"name": "west", "state": "Target", "objects": 3, "applied": 2, "available": 1, "stale": true,
+                        "message": "Deployment shop/web: Refused: no"},
+                    {"name": "small", "state": "Rejected", "reason": "Insufficient cpu", "detail": "6 asked, 4 free"}]},
+        }))
+        .unwrap();
+        insta::assert_snapshot!(wide(&[group]));
     }
 
     #[test]

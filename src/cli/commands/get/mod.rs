@@ -43,6 +43,27 @@ enum Format {
     Name,
 }
 
+/// The same, and a table with a row for each cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WideFormat {
+    Wide,
+    Json,
+    Yaml,
+    Name,
+}
+
+impl WideFormat {
+    /// The format for programs, unless it is the wide table.
+    const fn for_programs(self) -> Option<Format> {
+        match self {
+            Self::Wide => None,
+            Self::Json => Some(Format::Json),
+            Self::Yaml => Some(Format::Yaml),
+            Self::Name => Some(Format::Name),
+        }
+    }
+}
+
 pub(crate) async fn run(ui: &Ui, global: &Global, command: GetCommand) -> Result<Exit, CliError> {
     match command {
         GetCommand::Clusters(args) => clusters::run(ui, global, &args).await,

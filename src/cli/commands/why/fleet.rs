@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use futures::stream::{self, StreamExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::labels::cluster_namespace;
+use crate::api::labels::{BOOTSTRAP_STATUS, cluster_namespace, cluster_of_namespace};
 use crate::api::lenient::Lenient;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, PLACEABLE, Placeable};
+use crate::api::protocol::{DENY, DIRECT_PLACEMENT};
 use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::cli::connect::{list_failed, request_failed};
 use crate::cli::output::error::CliError;
@@ -38,17 +40,18 @@ pub(super) struct Known {
 impl Known {
     /// Reads what every decision depends on.
     pub(super) async fn read(client: &Client) -> Result<Self, CliError> {
-        let (policies, clusters, groups, schedules, reports, namespaces) = tokio::try_join!(
+        let (policies, clusters, groups, schedules, reports, namespaces, denied) = tokio::try_join!(
             all::<SchedulePolicy>(client, "schedulepolicies"),
             all::<Cluster>(client, "clusters"),
             all::<ScheduleGroup>(client, "schedulegroups"),
             all::<Schedule>(client, "schedules"),
             all::<ClusterReport>(client, "clusterreports"),
             sources(client, namespace_kind(), None),
+            is_direct_placement_denied(client),
         )?;
         let policies = policies.iter().filter_map(|policy| Policy::read(policy).ok()).collect();
         Ok(Self {
-            policies: Policies::new(policies),
+            policies: Policies::new(policies).with_direct_placement_denied(denied),
             namespaces: namespaces.into_iter().map(|one| (one.key.name().to_owned(), one.labels)).collect(),
             clusters: clusters.into_iter().map(|one| (one.name_any(), one)).collect(),
             groups: groups.into_iter().map(|one| (one.name_any(), one)).collect(),
@@ -94,18 +97,25 @@ impl Known {
                 promised.entry(cluster_of(schedule)).or_default().push((schedule, facts));
             }
         }
-        for (cluster, mut all) in promised {
-            all.sort_by_key(|(schedule, _)| (schedule.creation_timestamp().map(|time| time.0), schedule.name_any()));
-            let promises = all.iter().filter_map(|(schedule, facts)| live::promise(schedule, facts));
-            fleet.set_promises(cluster, promises.collect());
+        for (cluster, all) in promised {
+            let all = all.iter().map(|(schedule, facts)| (*schedule, facts));
+            fleet.set_promises(cluster, live::promises(all));
         }
         Ok(fleet)
     }
 }
 
+/// Whether the scheduler said of itself that annotations do not place. Its namespace is not known here.
+async fn is_direct_placement_denied(client: &Client) -> Result<bool, CliError> {
+    let maps: Api<ConfigMap> = Api::all(client.clone());
+    let params = ListParams::default().fields(&format!("metadata.name={BOOTSTRAP_STATUS}"));
+    let found = pages(&maps, params).await.map_err(|error| list_failed("configmaps", &error))?;
+    let value = |map: &ConfigMap| map.data.as_ref()?.get(DIRECT_PLACEMENT).cloned();
+    Ok(found.iter().filter_map(value).any(|value| value == DENY))
+}
+
 fn cluster_of(schedule: &Schedule) -> &str {
-    let namespace = schedule.metadata.namespace.as_deref().unwrap_or_default();
-    namespace.strip_prefix(crate::api::labels::CLUSTER_NAMESPACE_PREFIX).unwrap_or_default()
+    schedule.metadata.namespace.as_deref().and_then(cluster_of_namespace).unwrap_or_default()
 }
 
 fn namespace_kind() -> &'static Placeable {
@@ -128,7 +138,7 @@ async fn pages<K: Clone + DeserializeOwned + Debug>(api: &Api<K>, params: ListPa
 
 /// The objects of a kind, with a label where one is given.
 async fn sources(client: &Client, kind: &'static Placeable, label: Option<&str>) -> Result<Vec<Facts>, CliError> {
-    let api: Api<Raw> = Api::all_with(client.clone(), &kind.resource());
+    let api: Api<Raw> = kind.api(client, None);
     let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
     let found = pages(&api, params).await.map_err(|error| list_failed(kind.plural, &error))?;
     Ok(found.into_iter().filter_map(|raw| facts(kind, raw)).collect())
@@ -148,11 +158,7 @@ pub(super) async fn with_label(client: &Client, label: &str) -> Result<Vec<Facts
 /// An object by its key; none where it is not there, or cannot be placed at all.
 pub(super) async fn find(client: &Client, key: &ObjectKey) -> Result<Option<Facts>, CliError> {
     let Some(kind) = placeable::find(key.group(), key.kind()) else { return Ok(None) };
-    let api: Api<Raw> = if kind.namespaced {
-        Api::namespaced_with(client.clone(), key.namespace(), &kind.resource())
-    } else {
-        Api::all_with(client.clone(), &kind.resource())
-    };
+    let api: Api<Raw> = kind.api(client, Some(key.namespace()));
     let found = api.get_opt(key.name()).await;
     let found = found.map_err(|error| request_failed(&format!("cannot read {}", key.title()), &error))?;
     Ok(found.and_then(|raw| facts(kind, raw)))

@@ -15,7 +15,9 @@ use crate::cli::args::global::Global;
 use crate::cli::connect::hub;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
+use crate::placement::copy_state;
 use crate::placement::decide::{self, Group};
+use crate::placement::dependencies::{self, Missing};
 use crate::placement::explain;
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::live;
@@ -76,6 +78,20 @@ async fn explained(client: &Client, known: &Known, facts: &Facts) -> Result<Repo
     let labels = known.labels(&facts.key);
     let mut report = Report::of(facts);
     report.copies = copies(known, &facts.key);
+    let is_placed = |key: &ObjectKey, cluster: &str| known.copies(key).any(|(at, _)| at == cluster);
+    let missing: Vec<Missing> = report
+        .copies
+        .iter()
+        .flat_map(|copy| dependencies::missing([facts], &copy.cluster, |key| is_placed(key, &copy.cluster)))
+        .collect();
+    if !missing.is_empty() {
+        report.notes.push(explain::missing(&missing));
+    }
+    if known.policies.denies(facts) {
+        report
+            .notes
+            .push("its annotation names clusters, and this control plane lets policies alone place objects".to_owned());
+    }
     report.applied = !report.copies.is_empty() && report.copies.iter().all(|copy| copy.applied);
     match known.policies.evaluate(facts, &labels) {
         Match::Never(never) => report.why.push(format!("it is never placed, because {}", never.because())),
@@ -169,6 +185,11 @@ async fn by_policy(
     report.notes.extend(explain::ignored(&group));
     report.placed = decision.scheduled && decision.withheld == 0 && !decision.suspended;
     report.recorded = recorded.and_then(said);
+    // What cannot be copied has no Schedule that could say so.
+    let rows = recorded.iter().flat_map(|status| &status.clusters);
+    let silent = rows.filter(|row| row.state == "Target" && !row.message.is_empty());
+    let silent = silent.filter(|row| report.copies.iter().all(|copy| copy.cluster != row.name));
+    report.notes.extend(silent.map(|row| format!("on {}, {}", row.name, row.message)));
     let rows = explain::rows(policy, &fleet, &decision);
     report.now = Some(Now {
         decision: explain::sentence(policy, &group, &fleet, &decision),
@@ -195,22 +216,60 @@ fn said(status: &ScheduleGroupStatus) -> Option<report::Recorded> {
 /// The copies of an object, with what each says.
 fn copies(known: &Known, key: &ObjectKey) -> Vec<Copy> {
     let copies = known.copies(key).map(|(cluster, schedule)| {
-        let status = schedule.status.clone().unwrap_or_default();
-        let find = |type_: &str| condition::find(&status.conditions, type_);
-        let current = status.observed_hash.as_deref() == Some(&schedule.spec.hash);
-        let applied = current && find("Applied").is_some_and(condition::Condition::is_true);
-        let bad = ["Applied", "Available"].iter().filter_map(|type_| find(type_)).find(|one| !one.is_true());
-        let message = bad.map(|one| {
-            if one.message.is_empty() { one.reason.clone() } else { format!("{}: {}", one.reason, one.message) }
-        });
+        let state = copy_state::read(schedule, cluster);
         let is_ready = known.clusters.get(cluster).is_some_and(live::is_ready);
+        let parts = [state.problem, state.note];
+        let message = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+        let is_silent = message.is_empty() && !state.applied;
         Copy {
             cluster: cluster.to_owned(),
-            applied,
-            available: applied && find("Available").is_some_and(condition::Condition::is_true),
+            applied: state.applied,
+            available: state.available,
             stale: !is_ready,
-            message: message.unwrap_or_else(|| if applied { String::new() } else { "not applied yet".to_owned() }),
+            message: if is_silent { "not applied yet".to_owned() } else { message },
         }
     });
     copies.collect()
+}
+
+/// What is said of a Deployment that no cluster takes, for its page.
+#[cfg(test)]
+pub(crate) fn example() -> String {
+    use crate::placement::decide::Current;
+    use crate::placement::fleet::{Cluster, Fleet};
+    use crate::placement::room::Node;
+    use serde_json::json;
+    let node = |cpu: i64| {
+        let amounts = [("cpu", cpu * 1000), ("memory", (64 << 30) * 1000), ("pods", 110_000)];
+        let of: std::collections::BTreeMap<String, i64> =
+            amounts.map(|(name, amount)| (name.to_owned(), amount)).into();
+        Node { name: format!("n{cpu}"), capacity: of.clone(), available: of, labels: None, taints: Vec::new() }
+    };
+    let mut fleet = Fleet::default();
+    for (name, cpus) in [("east", &[4][..]), ("north", &[3, 5]), ("west", &[16])] {
+        let nodes = cpus.iter().map(|cpu| node(*cpu)).collect();
+        let room = fleet.room(nodes, Vec::new());
+        fleet.set(Cluster::new(name, room));
+    }
+    if let Some(west) = fleet.get_mut("west") {
+        west.taints = serde_json::from_value(json!([{ "key": "gpu", "effect": "NoSchedule" }])).expect("a taint");
+    }
+    let spec = json!({ "namespaceSelector": {}, "resourceSelectors": { "labelSelectors": [{}] } });
+    let policy = Policy::new("shop".to_owned(), None, serde_json::from_value(spec).expect("a spec")).expect("valid");
+    let facts = Facts::read(&json!({ "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": "web", "namespace": "shop" },
+        "spec": { "replicas": 2, "template": { "spec": { "containers": [
+            { "name": "c", "resources": { "requests": { "cpu": "4" } } }] } } } }))
+    .expect("a Deployment");
+    let members = [facts];
+    let group = Group::new("shop-1a2b3c4d", &policy, &members);
+    let decision = decide::decide(&policy, &group, &fleet, &Current::default());
+    let mut report = Report::of(&members[0]);
+    report.policy = Some(explain::matched(&policy, &[]));
+    report.group = Some(format!("shop-1a2b3c4d, {}", explain::asked(&group, &fleet)));
+    let rows = explain::rows(&policy, &fleet, &decision).into_iter();
+    let rows = rows.map(|row| Row { clusters: row.clusters, reason: row.reason, detail: row.detail });
+    report.now =
+        Some(Now { decision: explain::sentence(&policy, &group, &fleet, &decision), clusters: rows.collect() });
+    report.text()
 }

@@ -3,6 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod decide;
 pub(crate) mod fit;
+pub(crate) mod place;
 pub(crate) mod render;
 pub(crate) mod scale;
 pub(crate) mod status;

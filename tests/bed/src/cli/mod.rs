@@ -137,7 +137,7 @@ enum Task {
     /// Measure against peers, in one run
     Bench {
         /// `install` beside kubectl; `apply`, the engine alone, beside kubectl and Helm; `render` beside Helm; `crowd`,
-        /// many agents on one control plane; `decide`, where groups go; `fit`, whether a real kube-scheduler binds what has room; `status`, what is waited for at a prompt
+        /// many agents on one control plane; `decide`, where groups go; `fit`, whether a real kube-scheduler binds what has room; `place`, from an object to its copy; `status`, what is waited for at a prompt
         #[arg(value_enum, default_value = "install")]
         what: Benchmark,
         /// For `apply`: these numbers of objects instead of the usual ones
@@ -146,7 +146,7 @@ enum Task {
         /// For `apply`: these round-trip times instead of the usual ones, in milliseconds
         #[arg(long, value_name = "MS", value_delimiter = ',')]
         round_trips: Vec<u64>,
-        /// For `render`, `decide`, `fit` and `status`: a profile of Cargo.toml. release is what users get, e2e is quick to build
+        /// For `render`, `decide`, `fit`, `place` and `status`: a profile of Cargo.toml. release is what users get, e2e is quick to build
         #[arg(long, default_value = "release")]
         profile: String,
         /// For `crowd`: how many agents, one run each
@@ -190,6 +190,7 @@ enum Benchmark {
     Crowd,
     Decide,
     Fit,
+    Place,
     Status,
 }
 
@@ -236,6 +237,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench { what: Benchmark::Crowd, agents, minutes, .. } => bench::scale::run(&bed, &agents, minutes)?,
         Task::Bench { what: Benchmark::Decide, profile, .. } => bench::decide::run(&bed, &profile)?,
         Task::Bench { what: Benchmark::Fit, groups, profile, .. } => bench::fit::run(&bed, groups, &profile)?,
+        Task::Bench { what: Benchmark::Place, profile, .. } => bench::place::run(&bed, &profile)?,
         Task::Bench { what: Benchmark::Status, profile, .. } => bench::status::run(&bed, &profile)?,
         Task::Measure { runs, command } => bench::measure(runs, &command)?,
         Task::Fault { fault } => fault::run(&bed, fault)?,

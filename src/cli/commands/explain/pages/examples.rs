@@ -26,7 +26,7 @@ use crate::cli::args::chart_choice;
 use crate::cli::args::installation::ambiguous;
 use crate::cli::args::package::too_large;
 use crate::cli::commands::get::values::unknown;
-use crate::cli::commands::{kubectl_install, rollback, uninstall};
+use crate::cli::commands::{kubectl_install, rollback, uninstall, why};
 use crate::cli::output::error::CliError;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped};
 use crate::cli::output::terminal::{Ui, nobody_asked};
@@ -300,6 +300,7 @@ fn printed() -> BTreeMap<String, String> {
     let engine = of_engine_errors().into_iter().map(|(id, text)| (id.to_owned(), text));
     let installs =
         of_installs().into_iter().map(|error| (error.reason.to_owned(), with_page(error).render(&Ui::plain())));
+    found.insert(super::PLACEMENT.to_owned(), why::example());
     for (id, text) in of_causes().into_iter().chain(of_checks()).chain(engine).chain(installs) {
         found.entry(id).or_insert(text);
     }

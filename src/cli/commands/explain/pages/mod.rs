@@ -22,11 +22,13 @@ impl Page {
         self.text.lines().skip(1).find(|line| !line.is_empty()).unwrap_or_default()
     }
 
-    /// What the id is: `check`, `cause` or `error`; an id can be a check and a cause.
+    /// What the id is: `check`, `cause`, `placement` or `error`; an id can be a check and a cause.
     pub(crate) fn kinds(&self) -> Vec<&'static str> {
         let check = check_ids().any(|id| id == self.id);
         let cause = CauseId::ALL.iter().any(|cause| cause.id() == self.id);
-        let kinds = [("check", check), ("cause", cause), ("error", !check && !cause)];
+        let placement = self.id == PLACEMENT;
+        let error = !check && !cause && !placement;
+        let kinds = [("check", check), ("cause", cause), ("placement", placement), ("error", error)];
         kinds.into_iter().filter_map(|(kind, is)| is.then_some(kind)).collect()
     }
 }
@@ -47,18 +49,24 @@ pub(crate) fn all() -> impl Iterator<Item = Page> {
     pages.into_iter()
 }
 
-/// The page of an id, however its letters are written; that of wrong values for a code that stands in its table, such as
-/// `unknown-key`.
+/// The page of an id, however its letters are written; of a code that stands in a table of wrong values, such as `unknown-key`,
+/// or of placement, such as `NoFit`, the page with that table.
 pub(crate) fn find(id: &str) -> Option<Page> {
-    let row = format!("\n| `{}` |", id.to_ascii_lowercase());
+    let is_code = |line: &str| {
+        let code = line.strip_prefix("| `").and_then(|rest| rest.split_once("` |"));
+        code.is_some_and(|(code, _)| code.eq_ignore_ascii_case(id))
+    };
+    let has_tables = |page: &Page| [VALUES, PLACEMENT].contains(&page.id);
     all()
         .find(|page| page.id == id)
         .or_else(|| all().find(|page| page.id.eq_ignore_ascii_case(id)))
-        .or_else(|| all().find(|page| page.id == VALUES && page.text.contains(&row)))
+        .or_else(|| all().find(|page| has_tables(page) && page.text.lines().any(is_code)))
 }
 
 /// The page about wrong values, with a row for each code.
 const VALUES: &str = "InvalidValues";
+/// The page about placement, with a row for each reason.
+pub(crate) const PLACEMENT: &str = "NotPlaced";
 
 #[cfg(test)]
 mod block;
@@ -132,6 +140,7 @@ mod tests {
         for (file, text) in files {
             ids.extend(reasons(&text).into_iter().map(|reason| (reason, file.clone())));
         }
+        ids.insert(PLACEMENT.to_owned(), "an event".to_owned());
         ids.insert(crate::cli::BROKEN_PIPE.to_owned(), "a constant".to_owned());
         ids
     }
@@ -154,6 +163,29 @@ mod tests {
         assert_eq!(missing, BTreeSet::new());
         assert_eq!(find("Unknown-Key").map(|page| page.id), Some("InvalidValues"));
         assert!(find("set-syntax").is_some() && find("wrong-type").is_some() && find("wrong").is_none());
+    }
+
+    #[test]
+    fn every_reason_of_placement_stands_on_its_page() {
+        let page = all().find(|page| page.id == PLACEMENT).unwrap();
+        let read = |file: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        let words = |text: &str, marker: &str| -> Vec<String> {
+            text.split(marker).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
+        };
+        let of_clusters = words(&read("src/placement/reason.rs"), "=> \"");
+        let decide = read("src/placement/decide/mod.rs");
+        let of_groups = words(decide.split("impl Outcome").nth(1).unwrap().split("impl How").next().unwrap(), "=> \"");
+        let schedule = read("src/api/schedule.rs");
+        let of_copies =
+            words(schedule.split("pub mod applied").nth(1).unwrap().split("\n}").next().unwrap(), "&str = \"");
+        assert!(of_clusters.len() > 12 && of_groups.len() > 4 && of_copies.len() > 9);
+        let known =
+            ["PolicyGone", "Suspended", "OverrideInvalid", "FieldsDropped", "DriftCorrected"].map(str::to_owned);
+        let all = of_clusters.into_iter().chain(of_groups).chain(of_copies).chain(known);
+        // Some have a page of their own as well.
+        let is_missing = |code: &String| !page.text.contains(&format!("\n| `{code}` |")) || find(code).is_none();
+        let missing: Vec<String> = all.filter(is_missing).collect();
+        assert_eq!(missing, Vec::<String>::new());
     }
 
     #[test]

@@ -1,0 +1,189 @@
+//! How far one copy is, as its Schedule says.
+
+use super::explain;
+use super::live;
+use crate::api::Schedule;
+use crate::api::condition::{Condition, find};
+use crate::api::schedule::{applied, conditions, deleted};
+
+/// State of a copy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopyState {
+    /// It is as the Schedule says now.
+    pub applied: bool,
+    /// And it is available, by the rules of its kind.
+    pub available: bool,
+    /// What keeps it from being both, in words; empty where nothing was reported.
+    pub problem: String,
+    /// What is worth knowing of a copy that is applied: fields that were dropped, changes that were undone.
+    pub note: String,
+}
+
+/// Returns the reason and, where there is one, the message of a condition.
+fn said(condition: &Condition) -> String {
+    let Condition { reason, message, .. } = condition;
+    if message.is_empty() { reason.clone() } else { format!("{reason}: {message}") }
+}
+
+/// Reads the state of the copy that a Schedule is about, in the cluster of this name.
+pub fn read(schedule: &Schedule, cluster: &str) -> CopyState {
+    let Some(status) = &schedule.status else { return CopyState::default() };
+    let is_current = status.observed_hash.as_deref() == Some(&schedule.spec.hash);
+    let [apply, available] = [conditions::APPLIED, conditions::AVAILABLE].map(|type_| find(&status.conditions, type_));
+    let mut state = CopyState { applied: is_current && apply.is_some_and(Condition::is_true), ..CopyState::default() };
+    if !state.applied {
+        state.problem = apply.filter(|one| !one.is_true()).map(said).unwrap_or_default();
+        return state;
+    }
+    let notes = apply.map(|one| one.message.clone()).into_iter().chain(status.message.clone());
+    state.note = notes.filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ");
+    state.available = available.is_some_and(Condition::is_true);
+    if !state.available {
+        let waiting = status.pods.as_ref().and_then(|pods| {
+            let since = pods.unschedulable_since.as_ref()?;
+            let key = live::source_key(&schedule.spec.source_ref);
+            Some(explain::unschedulable(&key, cluster, pods.desired.saturating_sub(pods.bound).max(1), since.0))
+        });
+        state.problem = waiting.or_else(|| available.map(said)).unwrap_or_default();
+    }
+    state
+}
+
+/// What became of a copy that its owner may have to act upon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    /// Whether something has to be done.
+    pub warning: bool,
+    /// Reason of the event.
+    pub reason: &'static str,
+    /// Text of the event, without the cluster.
+    pub message: String,
+}
+
+/// Reasons of `Applied` that stay until somebody does something.
+const LASTING: [&str; 7] = [
+    applied::KIND_NOT_SERVED,
+    applied::ALREADY_EXISTS,
+    applied::REFUSED,
+    applied::CONTESTED,
+    applied::FORBIDDEN,
+    applied::INVALID,
+    applied::TOO_LARGE,
+];
+
+/// Prefixes of the notes that are events of their own.
+const NOTES: [(&str, bool); 2] = [("FieldsDropped", true), ("DriftCorrected", false)];
+
+/// Returns what is new in a Schedule's status.
+pub fn news(old: &Schedule, new: &Schedule) -> Vec<News> {
+    let conditions = |schedule: &Schedule, type_: &str| {
+        schedule.status.as_ref().and_then(|status| find(&status.conditions, type_)).cloned()
+    };
+    let changed = |type_: &str| {
+        let (old, new) = (conditions(old, type_), conditions(new, type_)?);
+        let same = old.is_some_and(|old| old.reason == new.reason && old.message == new.message);
+        (!same).then_some(new)
+    };
+    let mut found = Vec::new();
+    let note = |text: &str| {
+        let (reason, warning) = NOTES.into_iter().find(|(prefix, _)| text.starts_with(prefix))?;
+        let message = text.trim_start_matches(reason).trim_start_matches(": ").to_owned();
+        Some(News { warning, reason, message })
+    };
+    if let Some(apply) = changed(conditions::APPLIED) {
+        let lasting = LASTING.into_iter().find(|reason| *reason == apply.reason).filter(|_| !apply.is_true());
+        let before = conditions(old, conditions::APPLIED).map(|old| old.reason);
+        match lasting {
+            // A message that changes while the reason stays is no news.
+            Some(reason) if before.as_deref() != Some(reason) => {
+                found.push(News { warning: true, reason, message: apply.message.clone() });
+            }
+            Some(_) => {}
+            None => found.extend(note(&apply.message)),
+        }
+    }
+    if let Some(gone) = changed(conditions::DELETED).filter(|gone| gone.reason == deleted::NAMESPACE_KEPT) {
+        found.push(News { warning: false, reason: deleted::NAMESPACE_KEPT, message: gone.message });
+    }
+    let message = |schedule: &Schedule| schedule.status.as_ref().and_then(|status| status.message.clone());
+    found.extend(message(new).filter(|text| message(old).as_ref() != Some(text)).and_then(|text| note(&text)));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn schedule(status: Value) -> Schedule {
+        serde_json::from_value(json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
+            "metadata": {"name": "a"}, "status": status,
+            "spec": {"manifest": "{}", "hash": "h", "sourceRef": {"group": "apps", "version": "v1", "kind": "Deployment",
+                "namespace": "shop", "name": "web", "uid": "u", "generation": 1}}}))
+        .unwrap()
+    }
+
+    fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+        json!({"type": type_, "status": status, "reason": reason, "message": message})
+    }
+
+    #[test]
+    fn a_copy_says_what_keeps_it_from_being_available() {
+        let applied = |message: &str| condition("Applied", "True", "Applied", message);
+        let waiting = json!({"desired": 5, "bound": 2, "counted": 2, "unschedulableSince": "2026-01-01T00:00:00Z"});
+        let progress = condition("Available", "False", "InProgress", "1 of 3");
+        for (status, applied, available, problem, note) in [
+            (json!({}), false, false, "", ""),
+            (json!({"observedHash": "old", "conditions": [applied("")]}), false, false, "", ""),
+            (
+                json!({"observedHash": "h", "conditions": [condition("Applied", "False", "Refused", "no")]}),
+                false,
+                false,
+                "Refused: no",
+                "",
+            ),
+            (
+                json!({"observedHash": "h", "conditions": [applied(""), progress]}),
+                true,
+                false,
+                "InProgress: 1 of 3",
+                "",
+            ),
+            (
+                json!({"observedHash": "h", "pods": waiting, "conditions": [applied(""), progress]}),
+                true,
+                false,
+                r#"Deployment shop/web lacks minimum replicas on "west": 3 pods unschedulable since 2026-01-01T00:00:00Z"#,
+                "",
+            ),
+            (
+                json!({"observedHash": "h", "message": "DriftCorrected: x", "conditions": [applied("FieldsDropped: y"),
+                    condition("Available", "True", "Available", "")]}),
+                true,
+                true,
+                "",
+                "FieldsDropped: y; DriftCorrected: x",
+            ),
+        ] {
+            let expected = CopyState { applied, available, problem: problem.to_owned(), note: note.to_owned() };
+            assert_eq!(read(&schedule(status), "west"), expected);
+        }
+    }
+
+    #[test]
+    fn only_what_lasts_and_is_new_is_an_event() {
+        let reasons = |old: Value, new: Value| {
+            news(&schedule(old), &schedule(new)).into_iter().map(|news| news.reason).collect::<Vec<_>>()
+        };
+        let apply = |status: &str, reason: &str, message: &str| json!({"conditions": [condition("Applied", status, reason, message)]});
+        assert_eq!(reasons(json!({}), apply("False", "Refused", "a")), ["Refused"]);
+        assert_eq!(reasons(apply("False", "Refused", "a"), apply("False", "Refused", "b")), [""; 0]);
+        assert_eq!(reasons(json!({}), apply("False", "NamespaceMissing", "")), [""; 0]);
+        assert_eq!(reasons(json!({}), apply("True", "Applied", "FieldsDropped: x")), ["FieldsDropped"]);
+        assert_eq!(reasons(json!({}), json!({"message": "DriftCorrected: x"})), ["DriftCorrected"]);
+        let kept = || json!({"conditions": [condition("Deleted", "True", "NamespaceKept", "x")]});
+        assert_eq!(reasons(json!({}), kept()), ["NamespaceKept"]);
+        assert_eq!(reasons(kept(), kept()), [""; 0]);
+    }
+}

@@ -1,0 +1,33 @@
+//! Objects that pods name and that are not placed where the pods are.
+
+use super::facts::{Facts, ObjectKey, Reference};
+
+/// An object that is missing in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// The object whose pods name it.
+    pub user: ObjectKey,
+    /// What they name.
+    pub reference: Reference,
+    /// The cluster.
+    pub cluster: String,
+}
+
+/// Returns what the pods of these objects name and `is_placed` does not find in the cluster. It is a report: who may have made
+/// such an object there by hand is not asked.
+pub fn missing<'a>(
+    objects: impl IntoIterator<Item = &'a Facts>,
+    cluster: &str,
+    is_placed: impl Fn(&ObjectKey) -> bool,
+) -> Vec<Missing> {
+    let of = |facts: &'a Facts| facts.references.iter().map(move |reference| (facts, reference));
+    let missing = objects.into_iter().flat_map(of);
+    let missing = missing.filter(|(facts, reference)| !is_placed(&reference.key(facts.key.namespace())));
+    missing
+        .map(|(facts, reference)| Missing {
+            user: facts.key.clone(),
+            reference: reference.clone(),
+            cluster: cluster.to_owned(),
+        })
+        .collect()
+}

@@ -1,0 +1,88 @@
+//! Conditions of a group beside Scheduled: whether it moves, what keeps it from moving, and what its pods lack.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::decide::Decided;
+use super::state::{State, cluster_of};
+use crate::api::{Condition, ScheduleGroupStatus, condition};
+use crate::placement::dependencies::{self, Missing};
+use crate::placement::explain;
+use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::live;
+
+/// Type of the condition while old copies are still there.
+pub(super) const MOVING: &str = "Moving";
+const MOVE_BLOCKED: &str = "MoveBlocked";
+const DEPENDENCIES_PLACED: &str = "DependenciesPlaced";
+
+/// Clusters with copies of a group that is placed elsewhere by now.
+fn left(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> BTreeSet<String> {
+    let Some(decided) = decided.filter(|decided| decided.scheduled && !decided.suspended) else {
+        return BTreeSet::new();
+    };
+    let copies = members.iter().flat_map(|key| state.copies_of(key));
+    let clusters = copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
+    let clusters = clusters.map(|(at, _)| cluster_of(at));
+    clusters
+        .filter(|cluster| decided.targets.iter().all(|target| target.cluster != *cluster))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+/// What the pods of a group name and no Schedule brings to its clusters.
+fn missing(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Missing> {
+    let mut missing = Vec::new();
+    for target in &decided.targets {
+        let there = members.iter().filter_map(|key| state.facts(key)).filter(|facts| live::takes(target, facts));
+        let there: Vec<&Facts> = there.collect();
+        let is_placed = |key: &ObjectKey| {
+            // Those of the group may not be written yet.
+            there.iter().any(|facts| facts.key == *key)
+                || state.copies_of(key).any(|(at, _)| cluster_of(at) == target.cluster)
+        };
+        missing.extend(dependencies::missing(there.iter().copied(), &target.cluster, is_placed));
+    }
+    missing
+}
+
+/// Sets them; those that do not apply are absent.
+pub(super) fn set(
+    state: &State,
+    members: &[&ObjectKey],
+    decided: Option<&Decided>,
+    status: &mut ScheduleGroupStatus,
+    now: Timestamp,
+) {
+    let mut found: Vec<(&str, bool, &str, String)> = Vec::new();
+    let left = left(state, members, decided);
+    if !left.is_empty() {
+        let names = |names: Vec<&str>| names.join(", ");
+        let message = format!(
+            "from {} to {}: the old copies go when the new ones are available",
+            names(left.iter().map(String::as_str).collect()),
+            names(status.target_clusters.iter().map(String::as_str).collect())
+        );
+        found.push((MOVING, true, "Moving", message));
+    }
+    if let Some(decided) = decided {
+        match decided.record.how.as_str() {
+            "Volumes" => found.push((MOVE_BLOCKED, true, "HasVolumes", decided.message.clone())),
+            "Started" => found.push((MOVE_BLOCKED, true, "Started", decided.message.clone())),
+            _ => {}
+        }
+        let names = |key: &&ObjectKey| state.facts(key).is_some_and(|facts| !facts.references.is_empty());
+        if !decided.targets.is_empty() && members.iter().any(names) {
+            let missing = missing(state, members, decided);
+            let (holds, reason) = if missing.is_empty() { (true, "AllPlaced") } else { (false, "Missing") };
+            found.push((DEPENDENCIES_PLACED, holds, reason, explain::missing(&missing)));
+        }
+    }
+    let is_found = |type_: &str| found.iter().any(|(one, ..)| *one == type_);
+    let ours = [MOVING, MOVE_BLOCKED, DEPENDENCIES_PLACED];
+    status.conditions.retain(|one| !ours.contains(&one.type_.as_str()) || is_found(&one.type_));
+    for (type_, holds, reason, message) in found {
+        condition::set(&mut status.conditions, Condition::new(type_, holds, reason, explain::shorten(message), now));
+    }
+}

@@ -1,0 +1,87 @@
+//! Numbers of groups for the metrics, kept up with each change: nobody counts thousands of groups again and again.
+
+use std::collections::BTreeMap;
+
+use super::conditions::MOVING;
+use super::status::SCHEDULED;
+use crate::api::{Condition, ScheduleGroup, condition};
+use crate::daemon::metrics::Metrics;
+
+/// Groups by the reason of their condition Scheduled, how many of them move, and replicas without a place.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    reasons: BTreeMap<String, i64>,
+    moving: i64,
+    withheld: i64,
+    is_changed: bool,
+}
+
+impl Tally {
+    /// Counts a group, or no longer counts it.
+    pub(super) fn count(&mut self, group: &ScheduleGroup, by: i64) {
+        let conditions = group.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let reason = condition::find(conditions, SCHEDULED).map_or("Undecided", |found| found.reason.as_str());
+        *self.reasons.entry(reason.to_owned()).or_default() += by;
+        self.moving += by * i64::from(condition::find(conditions, MOVING).is_some_and(Condition::is_true));
+        self.is_changed = true;
+    }
+
+    /// Counts replicas that a decision withholds in place of those that the one before withheld.
+    pub(super) fn withhold(&mut self, before: i64, now: i64) {
+        self.withheld += now - before;
+        self.is_changed |= before != now;
+    }
+
+    /// Sets the gauges, if anything changed. A reason that no group has any more stays, with 0.
+    pub(super) fn publish(&mut self, metrics: &Metrics) {
+        if !std::mem::take(&mut self.is_changed) {
+            return;
+        }
+        #[allow(clippy::cast_precision_loss)] // Far below 2^52.
+        let number = |count: i64| count as f64;
+        for (reason, count) in &self.reasons {
+            let help = "Groups, by the reason of their condition Scheduled.";
+            metrics.gauge("fleet_placement_groups", help, &[("reason", reason)], number(*count));
+        }
+        let help = "Groups whose old copies are still there.";
+        metrics.gauge("fleet_placement_moves", help, &[("state", "moving")], number(self.moving));
+        let help = "Replicas of divided workloads that no cluster gets.";
+        metrics.gauge("fleet_placement_withheld_replicas", help, &[], number(self.withheld));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_reason_that_no_group_has_any_more_is_told_as_none() {
+        let group = |conditions: serde_json::Value| -> ScheduleGroup {
+            serde_json::from_value(json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
+                "metadata": {"name": "g"}, "spec": {"policy": {"name": "p"}}, "status": {"conditions": conditions}}))
+            .unwrap()
+        };
+        let condition = |type_: &str, reason: &str| json!({"type": type_, "status": "True", "reason": reason});
+        let waiting = group(json!([condition("Scheduled", "NoFit")]));
+        let moving = group(json!([condition("Scheduled", "Placed"), condition("Moving", "Moving")]));
+        let (mut tally, metrics) = (Tally::default(), Metrics::default());
+        tally.count(&waiting, 1);
+        tally.withhold(0, 3);
+        tally.publish(&metrics);
+        tally.count(&waiting, -1);
+        tally.count(&moving, 1);
+        tally.withhold(3, 1);
+        tally.publish(&metrics);
+        let text = metrics.print();
+        for line in [
+            "fleet_placement_groups{reason=\"NoFit\"} 0",
+            "fleet_placement_groups{reason=\"Placed\"} 1",
+            "fleet_placement_moves{state=\"moving\"} 1",
+            "fleet_placement_withheld_replicas 1",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+}
