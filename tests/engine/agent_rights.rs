@@ -8,6 +8,7 @@ use fleetctl::api::labels::{INIT_SECRET, INIT_SECRET_KEY};
 use fleetctl::api::rbac::{Right, Scope, rules};
 use fleetctl::api::registration::{ANNOTATION_STATE, IDENTITY_SECRET, Registration, state};
 use fleetctl::apply::{Engine, Options, Removal};
+use fleetctl::chart::patch::Patches;
 use fleetctl::chart::versions::select::{Request, select};
 use fleetctl::chart::{Kind, versions};
 use fleetctl::check::workload::{InitFacts, WorkloadFacts};
@@ -62,7 +63,7 @@ impl Case {
     fn engine(&self, client: &Client) -> Engine {
         let options = Options {
             deadline: Some(Instant::now() + Duration::from_secs(120)),
-            charts: charts(&self.plan.name, &self.plan.package.namespace, client),
+            charts: charts(&self.plan.name, &self.plan.package.namespace, client, &Patches::default()),
             ..Options::default()
         };
         Engine::new(client.clone(), self.plan.package.owner(), options, Events::none())
