@@ -95,8 +95,9 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     let options = Options { deadline: Some(Instant::now() + Duration::from_secs(120)), ..Options::default() };
     let engine = Engine::new(client.clone(), plan.package.owner(), options, Events::none());
     let rendered = plan.render(&endpoint(), &pki::placeholders()).unwrap();
-    let examined =
-        preflight::examine(plan, client, &engine, &rendered.objects, false, &mut |_| ()).await.map_err(|e| chain(&e))?;
+    let examined = preflight::examine(plan, client, &engine, &rendered.objects, false, &mut |_| ())
+        .await
+        .map_err(|e| chain(&e))?;
     if !examined.0.forbidden.is_empty() {
         return Err(format!("you may not {}", examined.0.forbidden.join(", ")));
     }

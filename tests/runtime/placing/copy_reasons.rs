@@ -15,6 +15,11 @@ struct Site {
     policy: String,
 }
 
+fn map(namespace: &str, name: &str, value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace},
+        "data": {"a": value}})
+}
+
 impl Site {
     fn hub(&self) -> Client {
         self.scene.stage.hub.client.clone()
@@ -50,11 +55,6 @@ impl Site {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": self.place},
             "spec": {"replicas": 0, "selector": {"matchLabels": {"app": app}}, "template": {
                 "metadata": {"labels": {"app": app}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
-    }
-
-    fn map(&self, namespace: &str, name: &str, value: &str) -> Value {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace},
-            "data": {"a": value}})
     }
 
     /// The Schedule of a source.
@@ -160,7 +160,7 @@ async fn every_reason_of_a_copy_is_in_status_event_and_why() {
     policies.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
 
     let (place, ending) = (site.place.clone(), site.ending.clone());
-    site.create(site.map(&place, "taken", "x")).await;
+    site.create(map(&place, "taken", "x")).await;
     site.until("ConfigMap", &place, "taken", "AlreadyExists").await;
     site.create(site.deployment("invalid", "a")).await;
     site.until("Deployment", &place, "invalid", "Invalid").await;
@@ -171,13 +171,13 @@ async fn every_reason_of_a_copy_is_in_status_event_and_why() {
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}}))
         .await;
     site.until("PodDisruptionBudget", &place, "budget", "Forbidden").await;
-    site.create(site.map(&ending, "late", "x")).await;
+    site.create(map(&ending, "late", "x")).await;
     site.until("ConfigMap", &ending, "late", "NamespaceMissing").await;
 
     // What cannot be copied at all has no Schedule: its group says so.
     site.create(site.deployment("edited", "a")).await;
     site.explained("Deployment", &place, "edited", "OverrideFailed").await;
-    site.create(site.map(&place, "large", &"x".repeat((1 << 20) - 10))).await;
+    site.create(map(&place, "large", &"x".repeat((1 << 20) - 10))).await;
     site.explained("ConfigMap", &place, "large", "TooLarge").await;
 
     // An edit of the policy that changes the selector of what is there.
@@ -194,7 +194,7 @@ async fn every_reason_of_a_copy_is_in_status_event_and_why() {
     site.until("Deployment", &place, "moved", "Refused").await;
 
     // Somebody who insists.
-    site.create(site.map(&place, "fought", "ours")).await;
+    site.create(map(&place, "fought", "ours")).await;
     wait("it is applied", async || site.reason("ConfigMap", "fought").await == "Applied").await;
     let params = PatchParams { field_manager: Some("insister".to_owned()), ..PatchParams::default() };
     for time in 0..3 {
