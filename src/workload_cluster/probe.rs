@@ -38,9 +38,13 @@ fn pod(deployment: &Value) -> Value {
     spec["automountServiceAccountToken"] = json!(false);
     spec["terminationGracePeriodSeconds"] = json!(0);
     if let Some(container) = spec["containers"].get_mut(0).and_then(Value::as_object_mut) {
-        // Its environment stays: the way to the control plane may be a proxy's.
         for key in ["startupProbe", "livenessProbe", "readinessProbe", "ports"] {
             container.remove(key);
+        }
+        // The way to the control plane may be a proxy's. What stands for flags of the agent is none of the probe's.
+        if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
+            let name = |variable: &Value| variable["name"].as_str().unwrap_or_default().to_owned();
+            env.retain(|variable| !["POD_", "FLEET_"].iter().any(|own| name(variable).starts_with(own)));
         }
         let file = "/dev/termination-log";
         let way = "--control-plane-kubeconfig=/etc/fleet/kubeconfig";
@@ -143,7 +147,8 @@ mod tests {
                 "metadata": {"labels": {INSTALL_LABEL: "m", OWNER_KIND_LABEL: "agent", "app.kubernetes.io/name": "fleet-agent"}},
                 "spec": {"serviceAccountName": "fleet-agent", "containers": [{
                     "image": "i", "args": ["--cluster-name=m"], "readinessProbe": {},
-                    "env": [{"name": "HTTPS_PROXY", "value": "http://p:1"}],
+                    "env": [{"name": "POD_UID"}, {"name": "FLEET_SERVICE_VERSION", "value": "v0.6.1"},
+                        {"name": "HTTPS_PROXY", "value": "http://p:1"}],
                     "volumeMounts": [{"name": "init"}],
                 }]},
             }},
@@ -154,7 +159,7 @@ mod tests {
         let container = &pod["spec"]["containers"][0];
         assert_eq!((&container["image"], &container["args"][0]), (&json!("i"), &json!("probe")));
         assert!(container.get("readinessProbe").is_none() && container.get("volumeMounts").is_some());
-        assert_eq!(container["env"][0]["name"], "HTTPS_PROXY", "it goes the agent's way");
+        assert_eq!(container["env"], json!([{"name": "HTTPS_PROXY", "value": "http://p:1"}]), "it goes the agent's way");
         assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
     }
 

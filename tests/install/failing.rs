@@ -52,7 +52,7 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
         let older = site.install(&["--version", "v1.0"]);
         older.fails(
             6,
-            &["older than the installed v1.1.0", "--version v1.1.0`, with the values", "nothing was written"],
+            &["older than the installed v1.1.0", "--version v1.1.0 --reuse-values`", "nothing was written"],
         );
         site.assert_same_as(&kept);
     }

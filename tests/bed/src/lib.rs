@@ -93,7 +93,7 @@ impl Bed {
         }
         let _lock = self.lock()?;
         let specs = names.iter().map(|name| self.spec.get(name)).collect::<Result<Vec<_>>>()?;
-        packages::ensure(specs.iter().any(|(_, spec)| spec.node))?;
+        self.packages(specs.iter().any(|(_, spec)| spec.node))?;
         self.make_state_folder()?;
         if self.are_up(names)? {
             return Ok(());
@@ -135,7 +135,7 @@ impl Bed {
     /// to the bed's registry, which is started if need be. Returns their names.
     pub fn images(&self, profile: &str, tags: &[String]) -> Result<Vec<String>> {
         require_root()?;
-        packages::ensure(true)?;
+        self.packages(true)?;
         // This takes minutes at first, and nobody else need wait for it.
         let programs = product::compile(&self.place, profile)?;
         let (_lock, endpoint) = self.open_registry()?;
@@ -145,7 +145,7 @@ impl Bed {
     /// Puts the images of a docker-archive into the bed's registry, which is started if need be; returns their names.
     pub fn load(&self, archive: &Path) -> Result<Vec<String>> {
         require_root()?;
-        packages::ensure(true)?;
+        self.packages(true)?;
         let (_lock, endpoint) = self.open_registry()?;
         load::archive(archive, &endpoint)
     }
@@ -161,7 +161,7 @@ impl Bed {
     /// Fills the cache: all programs, all schemas, all images.
     pub fn build(&self) -> Result<()> {
         require_root()?;
-        packages::ensure(true)?;
+        self.packages(true)?;
         go::build(&self.place, &self.cache, &parts::all())?;
         images::build(&self.cache, &parts::all())?;
         schemas::fetch(&self.cache)?;
@@ -196,7 +196,14 @@ impl Bed {
 
     /// Sees to it that zsh and fish are there, and `script`, which gives them a terminal.
     pub fn shells(&self) -> Result<()> {
+        let _alone = self.cache.lock("packages")?;
         packages::shells()
+    }
+
+    /// Sees to it that the programs of the system are there, one run at a time: apt refuses a second one.
+    fn packages(&self, nodes: bool) -> Result<()> {
+        let _alone = self.cache.lock("packages")?;
+        packages::ensure(nodes)
     }
 
     /// Helm, for comparisons. It is built if the cache lacks it.
