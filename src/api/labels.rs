@@ -7,6 +7,8 @@ pub const API_VERSION: &str = "v1alpha1";
 
 /// Label that repeats an object's own name, so that label selectors can pick by name.
 pub const LABEL_NAME: &str = "kubernetes.io/metadata.name";
+/// Label on objects that only a deletion of data removes, so that a lost record loses no keys.
+pub const LABEL_KEEP: &str = "fleet-scheduler.io/keep";
 /// Cluster label: provider.
 pub const LABEL_PROVIDER: &str = "fleet-scheduler.io/cluster.provider";
 /// Cluster label: region.

@@ -2,11 +2,34 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{Parser, Subcommand};
 use fleetctl::scheduler;
+use fleetctl::scheduler::keys::{self, KeysArgs};
+
+/// Runs the inside of a control plane: its definitions, the registration of workload clusters, their health.
+#[derive(Debug, Parser)]
+#[command(name = "fleet-scheduler", version, args_conflicts_with_subcommands = true)]
+struct Program {
+    #[command(flatten)]
+    args: scheduler::settings::Args,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make the Secrets with keys of a control plane that its namespace lacks, and renew certificates that are due
+    Keys(KeysArgs),
+}
 
 fn main() -> ExitCode {
-    match scheduler::run(scheduler::settings::Args::parse()) {
+    let Program { args, command } = Program::parse();
+    let ended = match command {
+        None => scheduler::run(args),
+        Some(Command::Keys(given)) => keys::main(args.log_format, &given),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");

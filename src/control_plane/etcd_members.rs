@@ -3,13 +3,14 @@
 use serde_json::Value;
 
 use super::error::InstallError;
-use super::plan::{ETCD_CLAIM, MEMBERS, Plan};
+use super::plan::{MEMBERS, Plan};
 use crate::api::kinds::Kind;
 use crate::apply;
 use crate::apply::{Action, Engine, Step};
 use crate::check::hosting::HostingFacts;
 use crate::inventory::State;
 use crate::k8s::ObjectRef;
+use crate::pki::secrets::ETCD_CLAIM;
 
 /// The set of the store.
 const ETCD: &str = "etcd";

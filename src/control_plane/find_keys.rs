@@ -12,11 +12,11 @@ use super::exposure::Endpoint;
 use super::local_files;
 use super::local_files::Written;
 use super::plan::Plan;
-use super::secrets::{ADMIN_SECRET, SECRET_ENTRIES};
 use crate::api::labels::LABEL_INSTANCE;
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine};
 use crate::install::fleet_home::Home;
+use crate::pki::secrets::{ADMIN_SECRET, SECRET_ENTRIES};
 use crate::pki::{
     self, AuthorityKind, Completed, Files, FolderError, KeptError, Kubeconfig, Lifetimes, PkiError, San, Subject,
 };

@@ -19,7 +19,6 @@ pub mod rbac;
 mod recorded_endpoint;
 pub mod rollback;
 mod running_images;
-pub mod secrets;
 pub mod uninstall;
 pub mod upgrade;
 mod validate;

@@ -22,6 +22,7 @@ use crate::install::release_spec::{Package, writes};
 use crate::install::validate_registry;
 use crate::inventory::{Release, State};
 use crate::pki;
+use crate::pki::secrets::ETCD_CLAIM;
 
 /// The stages that come before everything else: they decide where the API will be reached.
 pub const FIRST_STAGES: [&str; 2] = ["namespace", "exposure"];
@@ -37,9 +38,6 @@ pub(super) const MEMBERS: &str = "etcdMembers";
 
 /// The values that decide which ports are open to a proxy.
 const PROXY_DECIDED_BY: &[DecidedBy] = &[("proxyPorts", &["proxy.http", "proxy.https"])];
-
-/// What the names of etcd's claims begin with; the number of the member follows.
-pub(super) const ETCD_CLAIM: &str = "etcd-data-etcd-";
 
 /// Everything that decides what is installed but the cluster.
 #[derive(Debug)]

@@ -10,7 +10,6 @@ use super::error::InstallError;
 use super::exposure::{self, Decision, Known, unknown};
 use super::plan::Plan;
 use super::preflight::{self, Compared};
-use super::secrets::KEPT_SECRET;
 use super::values::ExposureType;
 use super::{etcd_members, kubernetes_downgrade, upgrade};
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
@@ -22,6 +21,7 @@ use crate::install::progress::{Progress, preview_adoption, record_lost};
 use crate::install::recorded_values::Recorded;
 use crate::install::session::InstallOptions;
 use crate::inventory::State;
+use crate::pki::secrets::KEPT_SECRET;
 use crate::{check, pki};
 
 /// What was seen.

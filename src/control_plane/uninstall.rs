@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::local_files::{self, Folder};
 use super::plan::OWNER_KIND;
-use super::secrets::ADMIN_SECRET;
 use super::{find_keys, health, kubernetes_downgrade};
 use crate::api::names::ControlPlaneName;
 use crate::api::partial_list::Age;
@@ -17,6 +16,7 @@ use crate::install;
 use crate::install::progress::Progress;
 use crate::inventory::{Journal, Phase, Record, State};
 use crate::k8s::ObjectRef;
+use crate::pki::secrets::ADMIN_SECRET;
 
 /// Time that the control plane may take to say which workload clusters are registered.
 const ASKING: Duration = Duration::from_secs(5);

@@ -23,7 +23,7 @@ pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// The annotation on a namespace that we created: the install uid of its creator.
 pub const NAMESPACE_CREATED_ANNOTATION: &str = "fleet-scheduler.io/namespace-created-by";
 /// The annotation on objects that only a deletion of data removes, so that a lost record loses no keys.
-pub const KEEP_ANNOTATION: &str = "fleet-scheduler.io/keep";
+pub use crate::api::labels::LABEL_KEEP as KEEP_ANNOTATION;
 /// The label on members of an ApplySet: its id.
 pub const PART_OF_LABEL: &str = "applyset.kubernetes.io/part-of";
 /// The label on the parent of an ApplySet: its id.

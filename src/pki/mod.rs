@@ -18,6 +18,7 @@ mod kubeconfig_edit;
 mod leaf;
 mod placeholder;
 mod san;
+pub mod secrets;
 #[cfg(test)]
 mod tests;
 

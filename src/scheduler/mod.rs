@@ -12,6 +12,7 @@ pub mod cluster_rbac;
 pub mod election;
 mod events;
 pub mod index;
+pub mod keys;
 pub mod monitor;
 pub mod placing;
 pub mod readyz;

@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::control_plane::secrets::KEPT_SECRET;
 use crate::control_plane::values::SecretValue;
+use crate::pki::secrets::KEPT_SECRET;
 
 #[test]
 fn every_pod_keeps_to_the_restricted_level() {

@@ -8,7 +8,7 @@ use super::*;
 use crate::api::pod_values::current;
 use crate::chart::testing::usage::usage;
 use crate::chart::values::written_schema;
-use crate::control_plane::secrets::{KEPT_SECRET, SECRET_ENTRIES};
+use crate::pki::secrets::{KEPT_SECRET, SECRET_ENTRIES};
 
 #[test]
 fn the_key_set_can_be_read_back_from_the_secrets() {

@@ -10,13 +10,13 @@ use kube::Client;
 use super::find_keys::{self, ADMIN_KUBECONFIG};
 use super::local_files::Written;
 use super::plan::OWNER_KIND;
-use super::secrets::ADMIN_SECRET;
 use crate::api::file::failed;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::{self, Engine};
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;
 use crate::inventory::{self, Owner};
+use crate::pki::secrets::ADMIN_SECRET;
 use crate::pki::{self, FolderError, Kubeconfig, PkiError, SecretText, Subject};
 
 /// Where a kubeconfig came from.

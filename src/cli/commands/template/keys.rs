@@ -14,8 +14,8 @@ use crate::control_plane::exposure::Endpoint;
 use crate::control_plane::find_keys;
 use crate::control_plane::kubeconfig::TEMPLATE_MARK;
 use crate::control_plane::plan::Plan;
-use crate::control_plane::secrets::SECRET_ENTRIES;
 use crate::install::fleet_home::Home;
+use crate::pki::secrets::SECRET_ENTRIES;
 use crate::pki::{self, Files, FolderError, KeptError, Leaf, LeafStore, SecretText};
 
 /// Flags that say where keys come from.

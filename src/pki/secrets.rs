@@ -18,6 +18,9 @@ const fn entry(secret: &'static str, key: &'static str, file: &'static str) -> S
 /// The Secret that stays when a control plane is uninstalled.
 pub const KEPT_SECRET: &str = "fleet-pki";
 
+/// What the names of etcd's claims begin with; the number of the member follows.
+pub const ETCD_CLAIM: &str = "etcd-data-etcd-";
+
 /// The Secret with the operator's kubeconfig, under the key `kubeconfig`.
 pub const ADMIN_SECRET: &str = "fleet-kubeconfig";
 
