@@ -322,13 +322,15 @@ mod tests {
 
     use super::*;
 
+    type Meanwhile = Box<dyn FnOnce(&mut BTreeMap<String, Value>) + Send>;
+
     /// A namespace, by the paths of its objects; what is written gets a version, and has to name it.
     #[derive(Default)]
     struct Namespace {
         objects: BTreeMap<String, Value>,
         version: u64,
         /// Runs once before the next creation, as somebody else.
-        meanwhile: Option<Box<dyn FnOnce(&mut BTreeMap<String, Value>) + Send>>,
+        meanwhile: Option<Meanwhile>,
         patched: Vec<String>,
     }
 

@@ -159,7 +159,11 @@ mod tests {
         let container = &pod["spec"]["containers"][0];
         assert_eq!((&container["image"], &container["args"][0]), (&json!("i"), &json!("probe")));
         assert!(container.get("readinessProbe").is_none() && container.get("volumeMounts").is_some());
-        assert_eq!(container["env"], json!([{"name": "HTTPS_PROXY", "value": "http://p:1"}]), "it goes the agent's way");
+        assert_eq!(
+            container["env"],
+            json!([{"name": "HTTPS_PROXY", "value": "http://p:1"}]),
+            "it goes the agent's way"
+        );
         assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
     }
 

@@ -50,10 +50,7 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
         let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
         grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
         let older = site.install(&["--version", "v1.0"]);
-        older.fails(
-            6,
-            &["older than the installed v1.1.0", "--version v1.1.0 --reuse-values`", "nothing was written"],
-        );
+        older.fails(6, &["older than the installed v1.1.0", "--version v1.1.0 --reuse-values`", "nothing was written"]);
         site.assert_same_as(&kept);
     }
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
