@@ -102,7 +102,7 @@ fn what_is_issued_again_is_named_with_what_lets_it_be_applied() {
     assert!(again.stderr.contains("keys found in ") && !again.stderr.contains("immutable"), "{again:?}");
     let moved = template(&sandbox, &["--set", "exposure.extraSANs={fleet.example.com}"]);
     moved.succeeds();
-    assert!(moved.stderr.contains("`kubectl delete secret apiserver-certs` before"), "{moved:?}");
+    assert!(moved.stderr.contains("`kubectl -n fleet delete secret apiserver-certs` before"), "{moved:?}");
 }
 
 #[test]

@@ -151,8 +151,7 @@ macro_rules! with_precedence {
   6  flags of their own, such as --image-tag             whatever their place
 
 `install` refuses to reset values of the last install that it is not given, unless --reset-values says so;
-`diff` and `check --pre` refuse the same. `fleetctl get values NAME` prints them; a rollback takes them back.",
-            "end"
+`diff` and `check --pre` refuse the same. `fleetctl get values NAME` prints them; a rollback takes them back."
         )
     };
     ($examples:literal, recorded, environment) => {
@@ -166,14 +165,10 @@ macro_rules! with_precedence {
   7  flags of their own, such as --image-tag             whatever their place
 
 `install` refuses to reset values of the last install that it is not given, unless --reset-values says so;
-`diff` and `check --pre` refuse the same. `fleetctl get values NAME` prints them; a rollback takes them back.",
-            "end"
+`diff` and `check --pre` refuse the same. `fleetctl get values NAME` prints them; a rollback takes them back."
         )
     };
     ($examples:literal, $rest:literal) => {
-        with_precedence!($examples, $rest, "end")
-    };
-    ($examples:literal, $rest:literal, "end") => {
         concat!(
             $examples,
             "
