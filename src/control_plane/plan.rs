@@ -15,9 +15,8 @@ use crate::chart::inspect::explain::{DecidedBy, ExplainError, Explanation};
 use crate::chart::patch::Patches;
 use crate::chart::values::proxy_ports;
 use crate::chart::versions::select::Selection;
-use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder, output};
+use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::hosting::{Wanted, needs};
-use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec::{Package, writes};
 use crate::install::validate_registry;
 use crate::inventory::{Release, State};
@@ -48,8 +47,6 @@ pub struct Plan {
     pub package: Package,
     /// The checked values.
     pub values: ControlPlaneValues,
-    /// What is laid over the rendered objects.
-    patches: Patches,
 }
 
 impl Plan {
@@ -70,18 +67,13 @@ impl Plan {
         tree.warn(validate_registry::check(values.registry_credentials.as_ref(), &tree));
         let values = values.completed();
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
-        Ok(Self { name, package, values, patches: Patches::default() })
-    }
-
-    /// Returns whether the rendered objects are patched.
-    pub fn is_patched(&self) -> bool {
-        !self.patches.is_empty()
+        Ok(Self { name, package, values })
     }
 
     /// The same with patches of the rendered objects.
     #[must_use]
     pub fn with_patches(self, patches: Patches) -> Self {
-        Self { patches, ..self }
+        Self { package: self.package.with_patches(patches), ..self }
     }
 
     /// Where a field of an object comes from: `deployment/fleet-scheduler#spec.replicas`.
@@ -95,12 +87,7 @@ impl Plan {
         field: &str,
     ) -> Result<Vec<Explanation>, ExplainError> {
         let decided_by = [exposure::DECIDED_BY, PROXY_DECIDED_BY].concat();
-        let explained = self.package.explain(&self.values, self.facts(endpoint), keys, &decided_by, field);
-        if self.patches.is_empty() {
-            return explained;
-        }
-        let rendered = self.package.render(&self.values, self.facts(endpoint), keys)?;
-        self.patches.explain(explained, &rendered.objects, field)
+        self.package.explain(&self.values, self.facts(endpoint), keys, &decided_by, field)
     }
 
     /// Renders the chart and applies the patches. The same inputs give the same objects.
@@ -108,9 +95,7 @@ impl Plan {
     /// # Errors
     /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
     pub fn render(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        let mut rendered = self.package.render(&self.values, self.facts(endpoint), keys)?;
-        self.patches.apply(&mut rendered.objects)?;
-        Ok(rendered)
+        self.package.render(&self.values, self.facts(endpoint), keys)
     }
 
     /// The same objects, without those of the inside, as YAML documents; `adjust` may change each before it is written.
@@ -123,12 +108,7 @@ impl Plan {
         keys: &pki::Files,
         adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
-        if self.patches.is_empty() {
-            return self.package.manifests(&self.values, self.facts(endpoint), keys, adjust);
-        }
-        let mut objects = self.render(endpoint, keys)?.objects;
-        objects.iter_mut().for_each(adjust);
-        Ok(objects.iter().map(|object| output::yaml_stream([&object.json])).collect())
+        self.package.manifests(&self.values, self.facts(endpoint), keys, adjust)
     }
 
     /// What templates see as `facts`.
@@ -138,16 +118,14 @@ impl Plan {
 
     /// The charts as an engine sees them.
     pub(super) fn charts(&self, client: &Client) -> Arc<dyn Charts> {
-        super::charts::charts(&self.name, &self.package.namespace, client, &self.patches)
+        super::charts::charts(&self.name, &self.package.namespace, client, self.package.patches())
     }
 
     /// What the record says about this install.
     pub fn release(&self, endpoint: &Endpoint) -> Release {
         let mut facts = recorded_endpoint::facts(endpoint);
         facts.insert(MEMBERS.to_owned(), self.values.etcd.replicas.to_string());
-        facts.extend(self.patches.summary().map(|summary| (PATCHES.to_owned(), summary)));
-        let release = self.package.release(facts);
-        Release { values_digest: self.patches.digest_with(&release.values_digest), ..release }
+        self.package.release(facts)
     }
 
     /// The server that agents start from, as the chart's configuration of `fleet-scheduler` has it.

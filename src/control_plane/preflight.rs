@@ -55,7 +55,7 @@ pub async fn examine(
             let forgotten = if resets {
                 None
             } else {
-                ValuesForgotten::by(&plan.package, plan.is_patched(), &compared.state, client, &SECRET_VALUES).await?
+                ValuesForgotten::by(&plan.package, &compared.state, client, &SECRET_VALUES).await?
             };
             facts.forgotten = forgotten.as_ref().map(ValuesForgotten::clauses).unwrap_or_default();
             let found = compared.found_by_labels();

@@ -176,14 +176,12 @@ impl ValuesForgotten {
             .text(" always keeps them")
     }
 
-    /// What an install of `package` would reset of what is installed; none where nothing is. `is_patched` says that it has
-    /// patches.
+    /// What an install of `package` would reset of what is installed; none where nothing is.
     ///
     /// # Errors
     /// An API that does not answer or refuses, where a secret value has to be read.
     pub async fn by(
         package: &Package,
-        is_patched: bool,
         state: &State,
         client: &Client,
         secrets: &[SecretEntry],
@@ -197,19 +195,14 @@ impl ValuesForgotten {
         };
         let secrets: Vec<SecretEntry> = secrets.iter().filter(ungiven).copied().collect();
         let recorded = RecordedRelease::of(record, client, &secrets).await?;
-        Ok(Self::compare(package, is_patched, &record.release, &recorded))
+        Ok(Self::compare(package, &record.release, &recorded))
     }
 
-    pub(crate) fn compare(
-        package: &Package,
-        is_patched: bool,
-        release: &Release,
-        recorded: &RecordedRelease,
-    ) -> Option<Self> {
+    pub(crate) fn compare(package: &Package, release: &Release, recorded: &RecordedRelease) -> Option<Self> {
         let tree = package.tree();
         if recorded.values.is_none() {
             let found = release.facts.iter().map(|(fact, value)| format!("{fact} is {value}")).collect();
-            return (release.values_digest != tree.digest()).then_some(Self { values: Vec::new(), found });
+            return (release.values_digest != package.values_digest()).then_some(Self { values: Vec::new(), found });
         }
         let now = tree.to_json();
         let mut values = Vec::new();
@@ -226,7 +219,7 @@ impl ValuesForgotten {
                 now: shown(becomes),
             });
         }
-        if let Some(patches) = release.facts.get(PATCHES).filter(|_| !is_patched) {
+        if let Some(patches) = release.facts.get(PATCHES).filter(|_| package.patches().is_empty()) {
             values.push(Forgotten { path: PATCHES.to_owned(), recorded: Some(patches.clone()), now: None });
         }
         (!values.is_empty()).then_some(Self { values, found: Vec::new() })

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::recorded_values::PATCHES;
 use crate::api::kinds::Kind;
 use crate::api::names::NamespaceName;
 use crate::api::text::visible;
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 use crate::apply::Planned;
 use crate::chart::inspect::explain::{DecidedBy, ExplainError, Explanation, explain};
+use crate::chart::patch::Patches;
 use crate::chart::versions::select::{Request, Selection, select};
 use crate::chart::{
     self, Chart, ChartError, Diagnostic, Diagnostics, Object, RenderInput, Rendered, ValuesBuilder, ValuesTree,
@@ -83,6 +85,7 @@ pub struct Package {
     kubernetes: Vec<KubeMinor>,
     chart: Chart,
     tree: ValuesTree,
+    patches: Patches,
 }
 
 impl Package {
@@ -101,7 +104,19 @@ impl Package {
             kubernetes: selection.row.kubernetes.clone(),
             chart,
             tree,
+            patches: Patches::default(),
         }
+    }
+
+    /// The same with patches of the rendered objects.
+    #[must_use]
+    pub fn with_patches(self, patches: Patches) -> Self {
+        Self { patches, ..self }
+    }
+
+    /// The patches of the rendered objects.
+    pub const fn patches(&self) -> &Patches {
+        &self.patches
     }
 
     /// What is worth a word about the values, though they are right.
@@ -152,14 +167,24 @@ impl Package {
         decided_by: &[DecidedBy],
         field: &str,
     ) -> Result<Vec<Explanation>, ExplainError> {
-        explain(&self.chart, &self.input(values, facts, keys), &self.tree, decided_by, field)
+        let explained = explain(&self.chart, &self.input(values, facts.clone(), keys), &self.tree, decided_by, field);
+        if self.patches.is_empty() {
+            return explained;
+        }
+        self.patches.explain(explained, &self.unpatched(values, facts, keys)?.objects, field)
     }
 
-    /// Renders the chart. The same inputs give the same objects.
+    /// Renders the chart and applies the patches. The same inputs give the same objects.
     ///
     /// # Errors
-    /// Values that the templates cannot be rendered with, each at its place.
+    /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
     pub fn render(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
+        let mut rendered = self.unpatched(values, facts, keys)?;
+        self.patches.apply(&mut rendered.objects)?;
+        Ok(rendered)
+    }
+
+    fn unpatched(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
         let mut rendered = self.chart.render(&self.input(values, facts, keys))?;
         let owner = self.owner();
         for object in &mut rendered.objects {
@@ -180,6 +205,11 @@ impl Package {
         keys: &pki::Files,
         adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
+        if !self.patches.is_empty() {
+            let mut objects = self.render(values, facts, keys)?.objects;
+            objects.iter_mut().for_each(adjust);
+            return Ok(objects.iter().map(|object| chart::output::yaml_stream([&object.json])).collect());
+        }
         let owner = self.owner();
         self.chart.render_each(&self.input(values, facts, keys), |mut object| {
             owner.stamp(&mut object.json);
@@ -189,14 +219,20 @@ impl Package {
     }
 
     /// What the record says about this install.
-    pub fn release(&self, facts: BTreeMap<String, String>) -> Release {
+    pub fn release(&self, mut facts: BTreeMap<String, String>) -> Release {
+        facts.extend(self.patches.summary().map(|summary| (PATCHES.to_owned(), summary)));
         Release {
             chart: format!("{}/{}", self.chart.kind(), self.chart.line()),
             version: self.version.to_string(),
-            values_digest: self.tree.digest(),
+            values_digest: self.values_digest(),
             values: Some(self.given()).filter(|given| given.to_string().len() <= LARGEST_VALUES),
             facts,
         }
+    }
+
+    /// The digest of the merged values and of the patches.
+    pub fn values_digest(&self) -> String {
+        self.patches.digest_with(&self.tree.digest())
     }
 
     /// The user's values as the record keeps them: an RFC 7396 patch of the chart's, without secrets, name and version.

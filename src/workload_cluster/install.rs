@@ -234,13 +234,7 @@ impl Installer<'_> {
         let whole =
             self.session.engine.plan(&self.plan.release(&server), &objects).await.map_err(self.session.stopped())?;
         if self.options.recorded != Recorded::Reset {
-            let forgotten = ValuesForgotten::by(
-                &self.plan.package,
-                self.plan.is_patched(),
-                &whole.state,
-                self.client,
-                &SECRET_VALUES,
-            );
+            let forgotten = ValuesForgotten::by(&self.plan.package, &whole.state, self.client, &SECRET_VALUES);
             let forgotten = self.session.in_time::<_, InstallError>(async { Ok(forgotten.await?) }).await?;
             forgotten.map_or(Ok(()), Err)?;
         }

@@ -13,9 +13,8 @@ use crate::chart::inspect::explain::{ExplainError, Explanation};
 use crate::chart::patch::Patches;
 use crate::chart::values::{PodFields, check_annotations, check_pods, check_proxy};
 use crate::chart::versions::select::{Selection, check_skew};
-use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder, output};
+use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::workload::Wanted;
-use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec::{Package, planned, writes};
 use crate::install::{validate_registry, validate_resources};
 use crate::inventory::Release;
@@ -39,8 +38,6 @@ pub struct Plan {
     pub package: Package,
     /// The checked values.
     pub values: AgentValues,
-    /// What is laid over the rendered objects.
-    patches: Patches,
 }
 
 impl Plan {
@@ -67,18 +64,13 @@ impl Plan {
         }
         tree.warn(validate_registry::check(values.registry_credentials.as_ref(), &tree));
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
-        Ok(Self { name, package, values, patches: Patches::default() })
-    }
-
-    /// Returns whether the rendered objects are patched.
-    pub fn is_patched(&self) -> bool {
-        !self.patches.is_empty()
+        Ok(Self { name, package, values })
     }
 
     /// The same with patches of the rendered objects.
     #[must_use]
     pub fn with_patches(self, patches: Patches) -> Self {
-        Self { patches, ..self }
+        Self { package: self.package.with_patches(patches), ..self }
     }
 
     /// Renders the chart and applies the patches. The same inputs give the same objects.
@@ -86,9 +78,7 @@ impl Plan {
     /// # Errors
     /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
     pub fn render(&self) -> Result<Rendered, Diagnostics> {
-        let mut rendered = self.package.render(&self.values, json!({}), &pki::Files::new())?;
-        self.patches.apply(&mut rendered.objects)?;
-        Ok(rendered)
+        self.package.render(&self.values, json!({}), &pki::Files::new())
     }
 
     /// The same objects as YAML documents.
@@ -96,11 +86,7 @@ impl Plan {
     /// # Errors
     /// The same.
     pub fn manifests(&self) -> Result<Vec<String>, Diagnostics> {
-        if self.patches.is_empty() {
-            return self.package.manifests(&self.values, json!({}), &pki::Files::new(), |_| ());
-        }
-        let objects = self.render()?.objects;
-        Ok(objects.iter().map(|object| output::yaml_stream([&object.json])).collect())
+        self.package.manifests(&self.values, json!({}), &pki::Files::new(), |_| ())
     }
 
     /// Where a field of an object comes from: `deployment/fleet-agent#spec.replicas`.
@@ -108,17 +94,12 @@ impl Plan {
     /// # Errors
     /// A field that is not there, or values that the templates cannot be rendered with.
     pub fn explain(&self, field: &str) -> Result<Vec<Explanation>, ExplainError> {
-        let explained = self.package.explain(&self.values, json!({}), &pki::Files::new(), &[], field);
-        if self.patches.is_empty() {
-            return explained;
-        }
-        let rendered = self.package.render(&self.values, json!({}), &pki::Files::new())?;
-        self.patches.explain(explained, &rendered.objects, field)
+        self.package.explain(&self.values, json!({}), &pki::Files::new(), &[], field)
     }
 
     /// The charts as an engine sees them.
     pub(super) fn charts(&self, client: &Client) -> Arc<dyn Charts> {
-        super::charts::charts(&self.name, &self.package.namespace, client, &self.patches)
+        super::charts::charts(&self.name, &self.package.namespace, client, self.package.patches())
     }
 
     /// The objects as the engine takes them: `first` before those of the chart.
@@ -130,10 +111,7 @@ impl Plan {
 
     /// What the record says about this install.
     pub fn release(&self, server: &str) -> Release {
-        let mut facts = BTreeMap::from([("server".to_owned(), server.to_owned())]);
-        facts.extend(self.patches.summary().map(|summary| (PATCHES.to_owned(), summary)));
-        let release = self.package.release(facts);
-        Release { values_digest: self.patches.digest_with(&release.values_digest), ..release }
+        self.package.release(BTreeMap::from([("server".to_owned(), server.to_owned())]))
     }
 
     /// What the plan asks of the workload cluster; `objects` are the rendered chart.

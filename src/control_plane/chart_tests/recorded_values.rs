@@ -8,6 +8,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use crate::chart::patch::Patches;
 use crate::chart::versions::select::{Request, select};
 use crate::chart::{Chart, Kind, SetKind, ValuesBuilder, versions};
 use crate::control_plane::charts::SECRET_VALUES;
@@ -37,7 +38,7 @@ fn recorded(package: &Package, secrets: Value) -> RecordedRelease {
 /// What an install of `now` would reset of what `before` was installed with.
 fn forgotten(before: &Package, secrets: Value, now: &Package) -> Vec<String> {
     let release = before.release(BTreeMap::new());
-    let found = ValuesForgotten::compare(now, false, &release, &recorded(before, secrets));
+    let found = ValuesForgotten::compare(now, &release, &recorded(before, secrets));
     found.map(|found| found.clauses()).unwrap_or_default()
 }
 
@@ -135,8 +136,8 @@ fn a_record_without_values_is_compared_by_their_digest() {
         ..before.release(BTreeMap::new())
     };
     let kept = RecordedRelease { values: None, ..recorded(&before, json!({})) };
-    assert_eq!(ValuesForgotten::compare(&before, false, &release, &kept), None);
-    let refused = ValuesForgotten::compare(&given("v0.6.1", &[]), false, &release, &kept).unwrap();
+    assert_eq!(ValuesForgotten::compare(&before, &release, &kept), None);
+    let refused = ValuesForgotten::compare(&given("v0.6.1", &[]), &release, &kept).unwrap();
     assert_eq!(refused.clauses(), ["etcdMembers is 1"]);
 }
 
@@ -145,9 +146,11 @@ fn patches_that_are_not_given_again_are_forgotten() {
     let before = given("v0.6.1", &[]);
     let facts = BTreeMap::from([("patches".to_owned(), "web.yaml sha256:0".to_owned())]);
     let release = before.release(facts);
-    let compare = |is_patched| ValuesForgotten::compare(&before, is_patched, &release, &recorded(&before, json!({})));
-    assert_eq!(compare(false).unwrap().clauses(), ["patches: web.yaml sha256:0, would become unset"]);
-    assert_eq!(compare(true), None);
+    let compare = |now: &Package| ValuesForgotten::compare(now, &release, &recorded(&before, json!({})));
+    assert_eq!(compare(&before).unwrap().clauses(), ["patches: web.yaml sha256:0, would become unset"]);
+    let patch = "kind: Deployment\nmetadata: {name: apiserver}\nspec: {minReadySeconds: 5}\n";
+    let patches = Patches::read([("web.yaml".to_owned(), Ok(patch.as_bytes().to_vec()))]).unwrap();
+    assert_eq!(compare(&given("v0.6.1", &[]).with_patches(patches)), None);
 }
 
 #[test]
