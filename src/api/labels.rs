@@ -7,6 +7,10 @@ pub const API_VERSION: &str = "v1alpha1";
 
 /// Label that repeats an object's own name, so that label selectors can pick by name.
 pub const LABEL_NAME: &str = "kubernetes.io/metadata.name";
+/// Label with the name of an installation on each of its objects, on their pods and on their volume claims.
+pub const LABEL_INSTALL: &str = "fleet-scheduler.io/install";
+/// Label with the kind of an installation, so that an agent and a control plane of one name are told apart.
+pub const LABEL_INSTALL_KIND: &str = "fleet-scheduler.io/install-kind";
 /// Label on objects that only a deletion of data removes, so that a lost record loses no keys.
 pub const LABEL_KEEP: &str = "fleet-scheduler.io/keep";
 /// Cluster label: provider.
@@ -78,6 +82,8 @@ pub const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] =
 
 /// Field manager of everything the scheduler applies.
 pub const SCHEDULER_MANAGER: &str = "fleet-scheduler";
+/// Field manager of the Secrets that `fleet-scheduler keys` makes in a hosting cluster: they are a part of the installation.
+pub const KEYS_MANAGER: &str = "fleet-scheduler-keys";
 /// Field manager of everything an agent applies.
 pub const AGENT_MANAGER: &str = "fleet-agent";
 /// Group of every registered agent.

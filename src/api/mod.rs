@@ -7,6 +7,7 @@
 // Each printer column of a kind is one more attribute with the same keys.
 #![allow(clippy::duplicated_attributes)]
 
+pub mod applyset;
 pub mod cluster;
 pub mod condition;
 mod crd_schema;

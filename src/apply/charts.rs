@@ -45,14 +45,25 @@ pub struct Renderable(BTreeSet<ObjectRef>);
 
 impl FromIterator<ObjectRef> for Renderable {
     fn from_iter<I: IntoIterator<Item = ObjectRef>>(objects: I) -> Self {
-        Self(objects.into_iter().collect())
+        Self(objects.into_iter().map(|object| without_digest(&object)).collect())
+    }
+}
+
+/// The object as a chart names it: the name of a Job ends with a digest of its template, which follows from values.
+fn without_digest(object: &ObjectRef) -> ObjectRef {
+    let is_digest = |text: &str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match object.name.rsplit_once('-') {
+        Some((name, digest)) if object.is("batch", "Job") && is_digest(digest) => {
+            ObjectRef { name: name.to_owned(), ..object.clone() }
+        }
+        _ => object.clone(),
     }
 }
 
 impl Renderable {
     /// Returns whether a chart of some line renders an object of this kind, namespace and name.
     pub fn contains(&self, object: &ObjectRef) -> bool {
-        self.0.contains(object)
+        self.0.contains(&without_digest(object))
     }
 
     /// The objects, sorted.
@@ -123,6 +134,7 @@ mod tests {
             object("", "ConfigMap", "fleet", "config"),
             object(rbac, "Role", "kube-system", "fleet-agent"),
             object(rbac, "ClusterRole", "", "fleet-agent"),
+            object("batch", "Job", "fleet", "fleet-keys-0123456789abcdef"),
         ]
         .into_iter()
         .collect();
@@ -130,6 +142,10 @@ mod tests {
             (object("", "ConfigMap", "fleet", "config"), None),
             (object(rbac, "Role", "kube-system", "fleet-agent"), None),
             (object(rbac, "ClusterRole", "", "fleet-agent"), None),
+            (object("batch", "Job", "fleet", "fleet-keys-fedcba9876543210"), None),
+            (object("batch", "Job", "fleet", "other-fedcba9876543210"), Some("with that name")),
+            (object("batch", "Job", "fleet", "fleet-keys-x"), Some("with that name")),
+            (object("", "ConfigMap", "fleet", "config-0123456789abcdef"), Some("with that name")),
             (object("", "ConfigMap", "kube-system", "config"), Some("in that namespace")),
             (object("", "ConfigMap", "fleet", "other"), Some("with that name")),
             (object(rbac, "ClusterRoleBinding", "", "fleet-agent"), Some("this kind")),

@@ -13,6 +13,7 @@ use super::engine::Engine;
 use super::error::Error;
 use super::plan::{Action, Step};
 use crate::api::kinds::Kind;
+use crate::api::labels::KEYS_MANAGER;
 use crate::inventory::journal::{Theirs, Undo};
 use crate::inventory::record::Origin;
 use crate::k8s::client::{ApplyOptions, MANAGER, Server};
@@ -113,8 +114,11 @@ impl Engine {
         let by_hand = managed_fields::by_hand(&conflict.manager);
         // What an object had before anyone applied it server-side, and what Helm wrote: adopting was asked for.
         let former = by_hand || matches!(conflict.manager.as_str(), "before-first-apply" | "helm");
+        // Keys that are ours to render again hold what was made of them in the cluster.
+        let by_us = step.action == Action::Change && conflict.manager == KEYS_MANAGER;
         let left_over = step.scaler == Some(Scaler::Gone) && conflict.manager == managed_fields::AUTOSCALERS;
         conflict::allowed(&conflict.object, &conflict.field, &self.options.take_fields)
+            || by_us
             || (left_over && conflict.field == managed_fields::REPLICAS)
             || (step.action == Action::Change && by_hand && conflict.field != managed_fields::REPLICAS)
             || (step.action == Action::Adopt && former)

@@ -428,14 +428,15 @@ impl Engine {
         (name != self.owner.name || self.owner.is_of_another_set(live)).then(|| name.to_owned())
     }
 
-    /// Returns whether a live object (or its metadata) is ours: by labels together with our apply entry, or by record
-    /// and uid.
+    /// Returns whether a live object (or its metadata) is ours: by labels together with our apply entry or that of who makes
+    /// keys for us inside the cluster, or by record and uid.
     ///
     /// The record lies in the owner's namespace, and so may be written by whoever may write there. What it says of objects
     /// elsewhere only counts where they have our apply entry and belong to no other installation: that nobody can forge who
     /// may not write them.
     pub(crate) fn is_ours(&self, live: &Value, target: &ObjectRef, state: &State) -> bool {
-        let (labelled, applied) = (self.owner.labelled(live), managed_fields::ours(live).is_some());
+        let applied = managed_fields::ours(live).is_some() || managed_fields::is_of_keys(live);
+        let labelled = self.owner.labelled(live);
         let recorded = || state.record.as_ref().is_some_and(|record| record.has(target, uid(live)));
         let here = target.namespace.as_ref() == Some(&self.owner.namespace);
         labelled && applied || (here || applied && self.other_install(live).is_none()) && recorded()

@@ -38,12 +38,37 @@ pub struct InstalledFacts {
     pub cut_off: Option<(String, String)>,
     /// All certificates that could be read.
     pub certificates: Vec<Expiry>,
+    /// Who issues them anew.
+    pub renewed_by: RenewedBy,
+}
+
+/// Who issues the certificates of a control plane anew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RenewedBy {
+    /// An install or an upgrade.
+    #[default]
+    Install,
+    /// The CronJob in the hosting cluster.
+    CronJob,
+    /// Whoever keeps the Secret with them.
+    Others,
 }
 
 impl InstalledFacts {
     /// A command about this installation.
     fn command(&self, action: impl FnOnce(Subject) -> Action) -> Command {
         Command::here(action(Subject::ControlPlane(self.name.clone())))
+    }
+
+    /// How certificates come to be issued anew; `verb` says what an upgrade does with them.
+    fn renewed(&self, verb: &str) -> Remedy {
+        match self.renewed_by {
+            RenewedBy::Install => Remedy::default().command(self.as_it_is(Action::Upgrade)).text(format!(" {verb}")),
+            RenewedBy::CronJob => {
+                "CronJob `fleet-keys` renews them every week: the log of its last Job says why it has not".into()
+            }
+            RenewedBy::Others => "they are in a Secret that others keep: put renewed ones there".into(),
+        }
     }
 
     /// The same for one that makes what is there again, and not another version.
@@ -156,10 +181,9 @@ fn first_to_end(facts: &InstalledFacts) -> Option<&Expiry> {
 fn expired(facts: &InstalledFacts) -> CheckResult {
     match first_to_end(facts) {
         None => CheckResult::warned("none could be read", "allow `list` on the Secrets of the namespace"),
-        Some(first) if first.days < 0 => CheckResult::failed(
-            format!("{} expired on {}", first.file, first.date),
-            Remedy::default().command(facts.as_it_is(Action::Upgrade)).text(" issues it anew"),
-        ),
+        Some(first) if first.days < 0 => {
+            CheckResult::failed(format!("{} expired on {}", first.file, first.date), facts.renewed("issues it anew"))
+        }
         Some(_) => CheckResult::Passed(format!("{} valid", facts.certificates.len())),
     }
 }
@@ -177,7 +201,7 @@ fn renewal(facts: &InstalledFacts) -> CheckResult {
                 first.file,
                 first.date
             ),
-            Remedy::default().command(facts.as_it_is(Action::Upgrade)).text(" renews what is due"),
+            facts.renewed("renews what is due"),
         ),
     }
 }
@@ -201,6 +225,7 @@ mod tests {
             images: Vec::new(),
             at_work: None,
             cut_off: None,
+            renewed_by: RenewedBy::Install,
         }
     }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::exposure::{Endpoint, unknown};
 use super::find_keys;
 use super::plan::Plan;
-use super::values::ExposureType;
+use super::values::{ExposureType, PkiSource};
 use crate::api::labels::LABEL_INSTANCE;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::pod_values::SecretValue;
@@ -99,7 +99,14 @@ fn endpoint(release: &Release) -> Endpoint {
         Some("ClusterIp") => ExposureType::ClusterIp,
         _ => ExposureType::NodePort,
     };
-    unknown(kind)
+    let shape = unknown(kind);
+    let recorded = release.facts.get("server").and_then(|server| server.strip_prefix("https://"));
+    let port = recorded.and_then(|address| address.rsplit_once(':')?.1.parse().ok());
+    match (release.facts.get("host"), port) {
+        // The Job that makes keys inside the cluster names both.
+        (Some(host), Some(port)) => Endpoint { host: host.clone(), port, ..shape },
+        _ => shape,
+    }
 }
 
 /// Every object that the chart of some line renders for a control plane, with all that values can switch on.
@@ -120,7 +127,12 @@ pub fn renderable(name: &ControlPlaneName, namespace: &NamespaceName) -> Rendera
             let secret = || Some(SecretValue(json!({}).to_string()));
             values.cloud.access_key = secret();
             values.registry_credentials = secret();
-            Ok(plan.render(&unknown(ExposureType::LoadBalancer), &pki::placeholders())?.objects)
+            let mut objects = Vec::new();
+            for source in [PkiSource::Installer, PkiSource::InCluster] {
+                plan.values.pki.source = source;
+                objects.extend(plan.render(&unknown(ExposureType::LoadBalancer), &pki::placeholders())?.objects);
+            }
+            Ok(objects)
         })
     };
     chart::versions().rows().iter().flat_map(of_row).collect()

@@ -12,6 +12,7 @@ use super::error::InstallError;
 use super::exposure::{self, Endpoint, unknown};
 use super::plan::Plan;
 use super::precheck::{Precheck, precheck};
+use super::values::PkiSource;
 use super::{etcd_members, find_keys};
 use crate::api::remedy::Remedy;
 use crate::install::diff::Comparison;
@@ -47,7 +48,7 @@ pub async fn compare(
     let found = session.in_time(find_keys::find(client, plan, home, &engine, |e| stopped(e).into())).await?;
     let keys = known_keys(plan, found, &endpoint, &mut notes)?;
     let rendered = plan.render(&endpoint, &keys)?;
-    let whole = engine.plan(&plan.release(&endpoint), &release_spec::planned(&rendered.objects)).await;
+    let whole = plan.compared(&engine, &plan.release(&endpoint), &release_spec::planned(&rendered.objects)).await;
     let whole = whole.map_err(session.stopped())?;
     if let Some(refused) = etcd_members::changed(&engine, &whole).await.map_err(session.stopped())? {
         return Err(refused);
@@ -91,6 +92,9 @@ fn with_node_port(service: Option<Service>, node_port: Option<u16>) -> Option<Se
 
 /// The keys that an install would find, completed as it would complete them; placeholders where it would make all.
 fn known_keys(plan: &Plan, found: Files, endpoint: &Endpoint, notes: &mut Vec<Remedy>) -> Result<Files, InstallError> {
+    if plan.values.pki.source != PkiSource::Installer {
+        return Ok(found);
+    }
     if !pki::Authorities::any_in(&found) {
         notes.push("keys and certificates are made at install; they are shown as placeholders".into());
         return Ok(pki::placeholders());

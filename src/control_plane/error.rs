@@ -55,6 +55,16 @@ pub enum InstallError {
         #[source]
         source: PkiError,
     },
+    /// The Secret with keys of one's own cannot be used; nothing was written.
+    #[error("Secret {namespace}/{secret} {}", if problems.is_empty() { "with the keys is not there" } else { "does not hold the keys of this control plane" })]
+    ExistingKeys {
+        /// Its name.
+        secret: String,
+        /// The namespace of the control plane.
+        namespace: String,
+        /// What is wrong with what is in it, a clause each; none where there is no such Secret.
+        problems: Vec<String>,
+    },
     /// etcd cannot grow or shrink in place.
     #[error("etcd has {now} {}, and would have {wanted}", if *now == 1 { "member" } else { "members" })]
     Members {

@@ -70,7 +70,7 @@ pub const DECIDED_BY: &[DecidedBy] = &[
     ("exposure.port", &["exposure.port", "exposure.nodePort", "exposure.type"]),
     ("exposure.nodePort", &["exposure.nodePort", "exposure.port", "exposure.type"]),
     ("exposure.sans", &["exposure.host", "exposure.extraSANs", "exposure.agentEndpoint", "exposure.type"]),
-    ("server", &["exposure.host", "exposure.port", "exposure.nodePort", "exposure.type"]),
+    ("server", &["exposure.host", "exposure.port", "exposure.nodePort", "exposure.type", "pki.source"]),
 ];
 
 /// What is still missing before the endpoint is known.

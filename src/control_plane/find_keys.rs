@@ -8,10 +8,12 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
 use super::error::InstallError;
+use super::existing_keys;
 use super::exposure::Endpoint;
 use super::local_files;
 use super::local_files::Written;
 use super::plan::Plan;
+use super::values::PkiSource;
 use crate::api::labels::LABEL_INSTANCE;
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine};
@@ -26,7 +28,8 @@ pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 
 /// Reads the key set of an installed (or kept) control plane from the Secrets of its namespace.
 ///
-/// Only Secrets that carry the control plane's name are read; entries that are not there are left out.
+/// Only Secrets that carry the control plane's name are read, or the one that its own pods read; entries that are not there
+/// are left out.
 pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let ours =
@@ -40,7 +43,7 @@ pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Resul
             files.insert(entry.file, text);
         }
     }
-    Ok(files)
+    if files.names().next().is_none() { existing_keys::in_use(client, namespace, name).await } else { Ok(files) }
 }
 
 /// Why the operator's kubeconfig cannot be had from the cluster.
@@ -75,8 +78,14 @@ pub async fn admin_kubeconfig(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let secret = secrets.get_opt(ADMIN_SECRET).await?;
     let secret = secret.filter(|secret| secret.labels().get(LABEL_INSTANCE).is_some_and(|whose| whose == name));
-    let bytes = secret.and_then(|secret| secret.data.and_then(|mut data| data.remove("kubeconfig")));
-    let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()) else { return Ok(None) };
+    let text = match secret {
+        Some(secret) => {
+            let bytes = secret.data.and_then(|mut data| data.remove("kubeconfig"));
+            bytes.and_then(|bytes| String::from_utf8(bytes.0).ok())
+        }
+        None => existing_keys::in_use(client, namespace, name).await?.get(ADMIN_KUBECONFIG).map(str::to_owned),
+    };
+    let Some(text) = text else { return Ok(None) };
     let refused =
         |source| AdminKubeconfigError::Refused { namespace: namespace.to_owned(), name: name.to_owned(), source };
     Kubeconfig::parse("kubeconfig", &text).map(|read| Some(read.of_control_plane(name))).map_err(refused)
@@ -106,7 +115,8 @@ pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, Folde
 ///
 /// # Errors
 /// [`InstallError::KeysLost`] where there is none, and volumes hold what only the lost ones can read;
-/// [`InstallError::Keys`] or [`InstallError::LocalKeys`] where it is damaged, before anything is made that would need it.
+/// [`InstallError::Keys`] or [`InstallError::LocalKeys`] where it is damaged, before anything is made that would need it;
+/// [`InstallError::ExistingKeys`] where others make them, and something about them is wrong.
 pub async fn find(
     client: &Client,
     plan: &Plan,
@@ -114,7 +124,14 @@ pub async fn find(
     engine: &Engine,
     stopped: impl FnOnce(apply::Error) -> InstallError,
 ) -> Result<Files, InstallError> {
+    if plan.values.pki.source == PkiSource::Existing {
+        return existing_keys::read(client, plan, Timestamp::now()).await;
+    }
     let found = from_cluster(client, plan.package.namespace.as_str(), plan.name.as_str()).await?;
+    if plan.values.pki.source == PkiSource::InCluster {
+        // Whoever makes them there judges what is there.
+        return Ok(found);
+    }
     if pki::Authorities::any_in(&found) {
         pki::Authorities::from_map(&found, Timestamp::now())?;
         return Ok(found);

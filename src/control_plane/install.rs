@@ -14,7 +14,7 @@ use super::find_keys::{self, ADMIN_KUBECONFIG};
 use super::health::{self, Health};
 use super::plan::{FIRST_STAGES, Plan};
 use super::precheck::{Precheck, precheck};
-use super::values::ExposureType;
+use super::values::{ExposureType, PkiSource};
 use super::{etcd_members, kubeconfig, kubernetes_downgrade};
 use crate::api::text::visible_cell;
 use crate::check::hosting::HostingFacts;
@@ -108,7 +108,8 @@ impl InstallSteps for Installer<'_> {
         let rendered = self.plan.render(&endpoint, &keys)?;
         let objects = planned(&rendered.objects);
         let release = self.plan.release(&endpoint);
-        let whole = self.session.engine.plan(&release, &objects).await.map_err(self.session.stopped())?;
+        let whole =
+            self.plan.compared(self.session.engine, &release, &objects).await.map_err(self.session.stopped())?;
         if let Some(refused) =
             etcd_members::changed(self.session.engine, &whole).await.map_err(self.session.stopped())?
         {
@@ -119,11 +120,15 @@ impl InstallSteps for Installer<'_> {
             // Keys that another run has made since they were looked for are not to be replaced by those made here.
             self.session.begin(whole.since(&state)).await?;
         }
-        let of_step = |workload: &str| format!("Installing {}", title(workload));
+        let of_step = |workload: &str| match title(workload) {
+            KEYS => "Making keys and certificates".to_owned(),
+            title => format!("Installing {title}"),
+        };
         // Without its store there is no API server: one step for both.
         let recorded = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
         let stood = recorded || found_by_labels > 0;
         self.session.stages(&objects, of_step, |workload| workload == "etcd", stood).await?;
+        let keys = self.keys_of_cluster(keys).await?;
         let health = self.health(&endpoint, &keys).await;
         if health.is_err() && self.options.rollback {
             return Err(health.err().unwrap_or(InstallError::Interrupted));
@@ -227,6 +232,9 @@ impl Installer<'_> {
 
     /// Completes the keys that were found.
     fn keys(&mut self, found: &Files, endpoint: &Endpoint) -> Result<Files, InstallError> {
+        if self.plan.values.pki.source != PkiSource::Installer {
+            return Ok(found.clone());
+        }
         let completed = find_keys::complete(found, self.plan, endpoint, Timestamp::now())?;
         if !completed.issued.is_empty() {
             self.session.step(if completed.new_authorities {
@@ -237,6 +245,15 @@ impl Installer<'_> {
             self.session.progress.done(&format!("{} issued", completed.issued.len()));
         }
         Ok(completed.files)
+    }
+
+    /// The keys that the hosting cluster has made by now, where it makes them.
+    async fn keys_of_cluster(&self, keys: Files) -> Result<Files, InstallError> {
+        if self.plan.values.pki.source != PkiSource::InCluster {
+            return Ok(keys);
+        }
+        let (namespace, name) = (self.plan.package.namespace.as_str(), self.plan.name.as_str());
+        Ok(find_keys::from_cluster(self.client, namespace, name).await?)
     }
 
     fn write_kubeconfig(&mut self, keys: &Files) -> Result<PathBuf, InstallError> {
@@ -288,12 +305,17 @@ fn name(decision: &Decision) -> &'static str {
     }
 }
 
+/// What the name of the Job that makes keys begins with.
+const KEYS: &str = "fleet-keys";
+
 /// What the step that installs a workload is called in front of people.
 fn title(workload: &str) -> &str {
     match workload {
         "etcd" | "apiserver" => "the API server",
         "kube-controller-manager" => "the controller manager",
         "fleet-scheduler" => "the scheduler",
+        // A digest follows.
+        job if job.starts_with(KEYS) => KEYS,
         other => other,
     }
 }

@@ -11,15 +11,16 @@ use super::find_keys;
 use super::health::chain;
 use super::plan::OWNER_KIND;
 use super::running_images;
+use super::values::PkiSource;
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::version::ServiceVersion;
 use crate::apply::{Engine, WaitTarget};
 use crate::check::inside::{Component, HOSTING, HealthFacts};
-use crate::check::installed::{CHECKS, Expiry, InstalledFacts, WARN_DAYS};
+use crate::check::installed::{CHECKS, Expiry, InstalledFacts, RenewedBy, WARN_DAYS};
 use crate::check::{self, Report};
 use crate::diagnose::Diagnosis;
-use crate::inventory::{self, Owner, Phase};
+use crate::inventory::{self, Owner, Phase, Release};
 use crate::pki;
 
 // Who does what the warning says has to see it go.
@@ -118,6 +119,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
         drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
         cut_off: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
         at_work,
+        renewed_by: record.map(|record| renewed_by(&record.release)).unwrap_or_default(),
         certificates: files.map(|files| expiries(&files, Timestamp::now())).unwrap_or_default(),
     };
     Installation { version, report: check::run(&CHECKS, &facts, &[]) }
@@ -146,6 +148,16 @@ pub async fn causes(
         .filter_map(|(kind, name)| WaitTarget::new("apps", kind, Some(namespace.as_str()), name))
         .collect();
     engine(client, name, namespace).diagnose(&targets).await
+}
+
+/// Who issues certificates anew, by the recorded values.
+fn renewed_by(release: &Release) -> RenewedBy {
+    let source = release.values.as_ref().and_then(|values| values.pointer("/pki/source"));
+    match source.and_then(|source| serde_json::from_value(source.clone()).ok()) {
+        Some(PkiSource::InCluster) => RenewedBy::CronJob,
+        Some(PkiSource::Existing) => RenewedBy::Others,
+        Some(PkiSource::Installer) | None => RenewedBy::Install,
+    }
 }
 
 fn expiries(files: &pki::Files, now: Timestamp) -> Vec<Expiry> {

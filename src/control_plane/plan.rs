@@ -1,16 +1,18 @@
 //! The plan of an install: name, namespace, version, chart and checked values; from there to objects, without a cluster.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube::Client;
 use serde_json::{Value, json};
 
 use super::exposure::{self, Endpoint};
-use super::values::{ControlPlaneValues, ExposureType};
+use super::values::{ControlPlaneValues, ExposureType, PkiSource};
 use super::{recorded_endpoint, validate};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::remedy::Remedy;
-use crate::apply::Charts;
+use crate::apply::{self, Charts, Engine, Planned};
 use crate::chart::inspect::explain::{DecidedBy, ExplainError, Explanation};
 use crate::chart::patch::Patches;
 use crate::chart::values::proxy_ports;
@@ -20,8 +22,9 @@ use crate::check::hosting::{Wanted, needs};
 use crate::install::release_spec::{Package, writes};
 use crate::install::validate_registry;
 use crate::inventory::{Release, State};
+use crate::k8s::ObjectRef;
 use crate::pki;
-use crate::pki::secrets::ETCD_CLAIM;
+use crate::pki::secrets::{ETCD_CLAIM, SECRET_ENTRIES};
 
 /// The stages that come before everything else: they decide where the API will be reached.
 pub const FIRST_STAGES: [&str; 2] = ["namespace", "exposure"];
@@ -35,8 +38,9 @@ pub const OWNER_KIND: &str = "control-plane";
 /// The fact of a record that says how many members etcd has.
 pub(super) const MEMBERS: &str = "etcdMembers";
 
-/// The values that decide which ports are open to a proxy.
-const PROXY_DECIDED_BY: &[DecidedBy] = &[("proxyPorts", &["proxy.http", "proxy.https"])];
+/// The values that decide which ports are open to a proxy, and what certificates answer for by values alone.
+const OTHERS_DECIDED_BY: &[DecidedBy] =
+    &[("proxyPorts", &["proxy.http", "proxy.https"]), ("sans", &["exposure.extraSANs", "exposure.agentEndpoint"])];
 
 /// Everything that decides what is installed but the cluster.
 #[derive(Debug)]
@@ -86,8 +90,9 @@ impl Plan {
         keys: &pki::Files,
         field: &str,
     ) -> Result<Vec<Explanation>, ExplainError> {
-        let decided_by = [exposure::DECIDED_BY, PROXY_DECIDED_BY].concat();
-        self.package.explain(&self.values, self.facts(endpoint), keys, &decided_by, field)
+        let decided_by = [exposure::DECIDED_BY, OTHERS_DECIDED_BY].concat();
+        let keys = self.rendered_keys(keys);
+        self.package.explain(&self.values, self.facts(endpoint), &keys, &decided_by, field)
     }
 
     /// Renders the chart and applies the patches. The same inputs give the same objects.
@@ -95,7 +100,7 @@ impl Plan {
     /// # Errors
     /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
     pub fn render(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        self.package.render(&self.values, self.facts(endpoint), keys)
+        self.package.render(&self.values, self.facts(endpoint), &self.rendered_keys(keys))
     }
 
     /// The same objects, without those of the inside, as YAML documents; `adjust` may change each before it is written.
@@ -108,17 +113,57 @@ impl Plan {
         keys: &pki::Files,
         adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
-        self.package.manifests(&self.values, self.facts(endpoint), keys, adjust)
+        self.package.manifests(&self.values, self.facts(endpoint), &self.rendered_keys(keys), adjust)
     }
 
-    /// What templates see as `facts`.
+    /// What templates see as `facts`. Without a server, who makes the keys waits for its address.
     fn facts(&self, endpoint: &Endpoint) -> Value {
-        json!({"exposure": endpoint, "server": endpoint.url(), "proxyPorts": proxy_ports(&self.values.proxy)})
+        let exposure = &self.values.exposure;
+        let agents = exposure.agent_endpoint.as_deref().map(exposure::host_of);
+        let sans: BTreeSet<String> = exposure.extra_sans.iter().cloned().chain(agents).collect();
+        json!({
+            "exposure": endpoint,
+            "server": (!self.address_is_awaited(endpoint.kind)).then(|| endpoint.url()),
+            "proxyPorts": proxy_ports(&self.values.proxy),
+            "sans": sans,
+        })
+    }
+
+    /// Returns whether the objects hold no address of the API server, because those who make the keys inside the cluster
+    /// read it from the Service.
+    pub fn address_is_awaited(&self, kind: ExposureType) -> bool {
+        self.values.pki.source == PkiSource::InCluster
+            && kind == ExposureType::LoadBalancer
+            && self.values.exposure.host.is_none()
+    }
+
+    /// The keys that are rendered: others than this program's own are in the cluster, and objects do not depend on them.
+    fn rendered_keys<'k>(&self, keys: &'k pki::Files) -> Cow<'k, pki::Files> {
+        match self.values.pki.source {
+            PkiSource::Installer => Cow::Borrowed(keys),
+            PkiSource::Existing | PkiSource::InCluster => Cow::Owned(pki::placeholders()),
+        }
     }
 
     /// The charts as an engine sees them.
     pub(super) fn charts(&self, client: &Client) -> Arc<dyn Charts> {
         super::charts::charts(&self.name, &self.package.namespace, client, self.package.patches())
+    }
+
+    /// What is applied to the cluster. Secrets with keys are never pruned: where they are rendered no more, others keep what is
+    /// in them.
+    pub(super) async fn compared(
+        &self,
+        engine: &Engine,
+        release: &Release,
+        objects: &[Planned],
+    ) -> Result<apply::Plan, apply::Error> {
+        let mut whole = engine.plan(release, objects).await?;
+        let is_key = |object: &ObjectRef| {
+            object.is("", "Secret") && SECRET_ENTRIES.iter().any(|entry| entry.secret == object.name)
+        };
+        whole.prune.retain(|item| !is_key(&item.object));
+        Ok(whole)
     }
 
     /// What the record says about this install.

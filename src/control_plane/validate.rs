@@ -4,7 +4,10 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use super::values::{ControlPlaneValues, EtcdValues, ExposureType, ExposureValues, Lifetime, SMALLEST_QUOTA};
+use super::exposure::endpoint_from_values;
+use super::values::{
+    ControlPlaneValues, EtcdValues, ExposureType, ExposureValues, Lifetime, PkiSource, SMALLEST_QUOTA,
+};
 use crate::api::lifetime::{self, CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
 use crate::api::pod_values::Resources;
 use crate::chart::values::{PodFields, check_annotations, check_node_selector, check_pods, check_proxy};
@@ -26,6 +29,7 @@ pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<()
     let mut check = Check { tree, found: Vec::new() };
     check.exposure(&values.exposure);
     check.quota(&values.etcd);
+    check.keys(values);
     let scheduler = &values.scheduler;
     check.lifetime("initTokenTTL", &scheduler.init_token_ttl, TOKEN_AT_LEAST);
     check.lifetime("agentCertificateTTL", &scheduler.agent_certificate_ttl, CERTIFICATE_AT_LEAST);
@@ -96,6 +100,32 @@ impl Check<'_> {
             (&["etcd", "storage", "size"][..], Diagnostic::error("quota-beyond-volume", message).help(help))
         };
         self.wrong(path, diagnostic);
+    }
+
+    /// A Secret that is there beforehand is named, and its certificates name the address of the API server.
+    fn keys(&mut self, values: &ControlPlaneValues) {
+        let is_existing = values.pki.source == PkiSource::Existing;
+        if is_existing != values.pki.existing_secret.is_some() {
+            let (message, help) = if is_existing {
+                (
+                    "`pki.source` is Existing, and `pki.existingSecret` names no Secret",
+                    "give its name: `--set pki.existingSecret=NAME`",
+                )
+            } else {
+                (
+                    "`pki.existingSecret` names a Secret that is not used",
+                    "it is used with `--set pki.source=Existing`; or leave it out",
+                )
+            };
+            let path = if is_existing { ["pki", "source"] } else { ["pki", "existingSecret"] };
+            self.wrong(&path, Diagnostic::error("wrong-keys", message).help(help));
+        }
+        if let (true, Err(missing)) = (is_existing, endpoint_from_values(&values.exposure)) {
+            let message = format!("`pki.source` is Existing, and `{missing}` is not given");
+            let help = "the certificates in the Secret name the address of the API server, so the values have to say it: \
+                        `exposure.type` and `exposure.host`, and for a node port `exposure.port`";
+            self.wrong(&["pki", "source"], Diagnostic::error("wrong-keys", message).help(help));
+        }
     }
 
     fn exposure(&mut self, exposure: &ExposureValues) {

@@ -61,6 +61,8 @@ pub struct ControlPlaneValues {
     pub namespace: NamespaceValues,
     /// Who may talk to the control plane's pods.
     pub network_policy: NetworkPolicyValues,
+    /// Where its keys and certificates come from.
+    pub pki: PkiValues,
     /// How people and agents reach the API server.
     pub exposure: ExposureValues,
     /// The store of the control plane.
@@ -105,6 +107,30 @@ pub enum PodSecurity {
     Baseline,
     /// Everything is allowed.
     Privileged,
+}
+
+/// Where the keys and certificates come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PkiValues {
+    /// Who makes them.
+    pub source: PkiSource,
+    /// For source `Existing`: the Secret in the namespace of the control plane that holds all of them, each under the name of
+    /// its file, as `--pki` of `template` writes them into a folder.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"))]
+    pub existing_secret: Option<String>,
+}
+
+/// Who makes keys and certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PkiSource {
+    /// This program: it renders the Secrets with them.
+    Installer,
+    /// Others: one Secret is there beforehand, and renewing what is in it is theirs too.
+    Existing,
+    /// A Job in the hosting cluster makes what is missing, and a CronJob renews what is due: no private key leaves the cluster.
+    InCluster,
 }
 
 /// How the API server is reached.

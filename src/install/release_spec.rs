@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::recorded_values::PATCHES;
+use crate::api::digest::short;
 use crate::api::kinds::Kind;
 use crate::api::names::NamespaceName;
 use crate::api::text::visible;
@@ -181,6 +182,7 @@ impl Package {
     pub fn render(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
         let mut rendered = self.unpatched(values, facts, keys)?;
         self.patches.apply(&mut rendered.objects)?;
+        rendered.objects.iter_mut().for_each(name_by_digest);
         Ok(rendered)
     }
 
@@ -213,6 +215,7 @@ impl Package {
         let owner = self.owner();
         self.chart.render_each(&self.input(values, facts, keys), |mut object| {
             owner.stamp(&mut object.json);
+            name_by_digest(&mut object);
             adjust(&mut object);
             chart::output::yaml_stream([&object.json])
         })
@@ -312,6 +315,14 @@ fn unite_patches_over(under: &mut Value, over: Value) {
             }
         }
         (under, over) => *under = over,
+    }
+}
+
+/// Adds a digest of a Job's specification to its name: the template of a Job is immutable, so another one is another Job.
+fn name_by_digest(object: &mut Object) {
+    if object.group() == "batch" && object.kind() == "Job" {
+        let digest = short(object.json["spec"].to_string().as_bytes());
+        object.json["metadata"]["name"] = format!("{}-{digest}", object.name()).into();
     }
 }
 

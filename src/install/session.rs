@@ -177,7 +177,7 @@ impl<'a> Session<'a> {
                 let (engine, mut next) = (self.engine, together[1..].iter());
                 let ready = |workload: &ObjectRef| {
                     if !silent(&workload.name) {
-                        self.progress.done("Running");
+                        self.progress.done(if workload.kind == "Job" { "Complete" } else { "Running" });
                     }
                     if let Some(next) = next.next() {
                         self.step_of(next, &title);
@@ -260,5 +260,5 @@ impl<'a> Session<'a> {
 
 /// The kinds that an install waits for.
 pub fn is_awaited(kind: &str) -> bool {
-    matches!(kind, "StatefulSet" | "Deployment")
+    matches!(kind, "StatefulSet" | "Deployment" | "Job")
 }

@@ -1,31 +1,17 @@
-//! Whose objects these are: the owner's names, the labels that mark its objects, and the ApplySet identity.
-//!
-//! Label and annotation keys of ApplySets are those of kubectl's code (`applyset.kubernetes.io/*`), which differ from
-//! the enhancement proposal's text; ids are `applyset-` + unpadded base64url of the SHA-256 of
-//! `name.namespace.kind.group` of the parent + `-v1`.
+//! Whose objects these are: the owner's names, and the labels that mark its objects.
 
 use std::collections::BTreeSet;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
-use crate::k8s::client::MANAGER;
-
-/// The label with the owner's name on every object of an installation, on its pods and on its volume claims.
-pub const INSTALL_LABEL: &str = "fleet-scheduler.io/install";
-/// The label with the owner's kind, so that an agent and a control plane of one name are told apart.
-pub const OWNER_KIND_LABEL: &str = "fleet-scheduler.io/install-kind";
-/// The label that names the tool, as Kubernetes recommends it.
-pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+use crate::api::applyset;
+pub use crate::api::applyset::{MANAGED_BY_LABEL, PART_OF_LABEL};
+pub use crate::api::labels::{LABEL_INSTALL as INSTALL_LABEL, LABEL_INSTALL_KIND as OWNER_KIND_LABEL};
 /// The annotation on a namespace that we created: the install uid of its creator.
 pub const NAMESPACE_CREATED_ANNOTATION: &str = "fleet-scheduler.io/namespace-created-by";
 /// The annotation on objects that only a deletion of data removes, so that a lost record loses no keys.
 pub use crate::api::labels::LABEL_KEEP as KEEP_ANNOTATION;
-/// The label on members of an ApplySet: its id.
-pub const PART_OF_LABEL: &str = "applyset.kubernetes.io/part-of";
 /// The label on the parent of an ApplySet: its id.
 pub const APPLYSET_ID_LABEL: &str = "applyset.kubernetes.io/id";
 /// The annotation on the parent: which tool writes the set.
@@ -53,20 +39,13 @@ impl Owner {
     }
 
     /// The name of the record's Secret: `fleetctl.<name>` for a control plane, `fleetctl.<kind>.<name>` for others.
-    ///
-    /// Control planes have the short form because it is the documented one.
     pub fn record_name(&self) -> String {
-        if self.kind == "control-plane" {
-            format!("fleetctl.{}", self.name)
-        } else {
-            format!("fleetctl.{}.{}", self.kind, self.name)
-        }
+        applyset::record_name(&self.kind, &self.name)
     }
 
     /// The id of our ApplySet, whose parent is the record's Secret.
     pub fn applyset_id(&self) -> String {
-        let digest = Sha256::digest(format!("{}.{}.Secret.", self.record_name(), self.namespace));
-        format!("applyset-{}-v1", URL_SAFE_NO_PAD.encode(digest))
+        applyset::applyset_id(&self.kind, &self.name, &self.namespace)
     }
 
     /// The selector of everything that carries this owner's label, pods and volume claims included.
@@ -76,12 +55,7 @@ impl Owner {
 
     /// The labels that every applied object gets.
     pub fn labels(&self) -> [(&'static str, String); 4] {
-        [
-            (INSTALL_LABEL, self.name.clone()),
-            (OWNER_KIND_LABEL, self.kind.clone()),
-            (MANAGED_BY_LABEL, MANAGER.to_owned()),
-            (PART_OF_LABEL, self.applyset_id()),
-        ]
+        applyset::labels(&self.kind, &self.name, &self.namespace)
     }
 
     /// Returns whether an object (or its metadata alone) carries all labels of an applied object of this owner.

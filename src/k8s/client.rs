@@ -19,10 +19,11 @@ use super::call::Call;
 use super::event::Events;
 use super::object::{ObjectRef, text};
 use super::server_clock::Clock;
+use crate::api::applyset::TOOL;
 use crate::api::kinds::Kind;
 
 /// The field manager of every write, and the value of the label `app.kubernetes.io/managed-by`.
-pub const MANAGER: &str = "fleetctl";
+pub const MANAGER: &str = TOOL;
 
 /// Time that one request may take before it counts as lost.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::client::MANAGER;
 use super::object::{list, text};
+use crate::api::labels::KEYS_MANAGER;
 
 /// Our `Apply` entry in an object's `managedFields`, if there is one.
 ///
@@ -22,6 +23,11 @@ pub(crate) fn is_ours(entry: &Value) -> bool {
     text(entry, "/manager") == Some(MANAGER)
         && text(entry, "/operation") == Some("Apply")
         && text(entry, "/subresource").unwrap_or_default().is_empty()
+}
+
+/// Returns whether an object was made by the Job of a control plane that makes its keys inside the cluster.
+pub(crate) fn is_of_keys(object: &Value) -> bool {
+    list(object, "/metadata/managedFields").iter().any(|entry| text(entry, "/manager") == Some(KEYS_MANAGER))
 }
 
 /// The names of all managers, the latest first, without those of a subresource such as `status`.

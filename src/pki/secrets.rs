@@ -24,6 +24,13 @@ pub const ETCD_CLAIM: &str = "etcd-data-etcd-";
 /// The Secret with the operator's kubeconfig, under the key `kubeconfig`.
 pub const ADMIN_SECRET: &str = "fleet-kubeconfig";
 
+/// The Secret with the kubeconfig of `fleet-scheduler`, under the key `kubeconfig`.
+pub const SCHEDULER_SECRET: &str = "fleet-scheduler-kubeconfig";
+
+/// A further key of [`SCHEDULER_SECRET`] where keys are made inside the cluster: the URL at which agents reach the API
+/// server, where the configuration of `fleet-scheduler` names none.
+pub const SERVER_FILE: &str = "server";
+
 /// Every file of the key set, each in one Secret. The certificate of etcd's authority, which is not secret, is in
 /// `etcd-certs` too, so that etcd needs nothing of the kept Secret.
 pub const SECRET_ENTRIES: [SecretEntry; 24] = [
@@ -49,6 +56,6 @@ pub const SECRET_ENTRIES: [SecretEntry; 24] = [
     entry("apiserver-certs", "front-proxy-client.crt", "front-proxy-client.crt"),
     entry("apiserver-certs", "front-proxy-client.key", "front-proxy-client.key"),
     entry("controller-manager-kubeconfig", "kubeconfig", "controller-manager.kubeconfig"),
-    entry("fleet-scheduler-kubeconfig", "kubeconfig", "scheduler.kubeconfig"),
+    entry(SCHEDULER_SECRET, "kubeconfig", "scheduler.kubeconfig"),
     entry(ADMIN_SECRET, "kubeconfig", "admin.kubeconfig"),
 ];

@@ -1,7 +1,7 @@
 //! `fleet-scheduler keys`: makes the Secrets with keys of a control plane inside its hosting cluster, so that no private
 //! key ever leaves that.
 //!
-//! It is meant for a Job with the rights of its service account, beside manifests without keys (`template --without-keys`).
+//! It is meant for a Job with the rights of its service account (value `pki.source: InCluster`).
 //! It makes what is missing and never what exists; certificates that are due, or that lack an address, are issued anew from
 //! the authorities that are there. Pods wait for their Secrets by themselves.
 
@@ -9,25 +9,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
-use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_KEEP, LABEL_PART_OF};
+use crate::api::applyset;
+use crate::api::labels::{KEYS_MANAGER, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_KEEP, LABEL_PART_OF};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::daemon::log::{self, LogFormat};
-use crate::k8s::MANAGER;
-use crate::pki::secrets::{ETCD_CLAIM, KEPT_SECRET, SECRET_ENTRIES};
+use crate::pki::secrets::{ETCD_CLAIM, KEPT_SECRET, SCHEDULER_SECRET, SECRET_ENTRIES, SERVER_FILE};
 use crate::pki::{self, Endpoint, Files, Leaf, Lifetimes, PkiError, San, Subject};
 
 /// How often it begins again where somebody else wrote meanwhile.
 const ATTEMPTS: usize = 5;
 /// Time between two looks at the Service whose address is awaited.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The first member of etcd, to which [`ETCD_CLAIM`] with the number 0 belongs.
+const ETCD_POD: &str = "etcd-0";
+/// Time after a claim within which a StatefulSet makes the pod that the claim was made for. A later one may have taken the
+/// place of a pod that wrote to it.
+const FIRST_POD_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// Annotation on the pod templates of what reads its kubeconfig at start only.
 const KEYS_ANNOTATION: &str = "fleet-scheduler.io/keys";
 
@@ -164,25 +169,26 @@ async fn attempt(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -
     }
     let completed = pki::ensure(&files, &subject(args, host), now, &Lifetimes::default())?;
     let mut done = Done::default();
+    let post = PostParams { field_manager: Some(KEYS_MANAGER.to_owned()), ..PostParams::default() };
     // The authorities first: whoever makes them decides for everybody.
     for name in std::iter::once(KEPT_SECRET).chain(names.into_iter().filter(|name| *name != KEPT_SECRET)) {
-        let data = data_of(name, &completed.files);
+        let data = data_of(name, &completed.files, args, host);
         let known = found.get(name);
         if known.is_some_and(|known| holds(known, &data)) {
             continue;
         }
         let body = secret(args, name, data, known);
         let written = match known {
-            None => secrets.create(&PostParams::default(), &body).await,
+            None => secrets.create(&post, &body).await,
             // What `template` printed before is immutable, and can only be made again.
             Some(known) if known.immutable == Some(true) => {
                 let uid = Some(Preconditions { uid: known.uid(), resource_version: None });
                 match secrets.delete(name, &DeleteParams { preconditions: uid, ..DeleteParams::default() }).await {
-                    Ok(_) => secrets.create(&PostParams::default(), &body).await,
+                    Ok(_) => secrets.create(&post, &body).await,
                     Err(error) => Err(error),
                 }
             }
-            Some(_) => secrets.replace(name, &PostParams::default(), &body).await,
+            Some(_) => secrets.replace(name, &post, &body).await,
         };
         match written {
             Ok(_) if known.is_some() => done.renewed.push(name),
@@ -213,11 +219,34 @@ async fn refuse_lost(client: &Client, args: &KeysArgs, found: &BTreeMap<&str, Se
         return Err(KeysError::Lost(format!("Secret {name}")));
     }
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), args.namespace.as_str());
-    let claim = format!("{ETCD_CLAIM}0");
-    // One that is not bound holds nothing yet: it waits for its pod, as that waits for the keys.
-    let bound =
-        claims.get_opt(&claim).await?.and_then(|claim| claim.status?.phase).is_some_and(|phase| phase == "Bound");
-    if bound { Err(KeysError::Lost(format!("PersistentVolumeClaim {claim}"))) } else { Ok(()) }
+    let name = format!("{ETCD_CLAIM}0");
+    let Some(claim) = claims.get_opt(&name).await? else { return Ok(()) };
+    let is_bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
+    if !is_bound {
+        return Ok(());
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), args.namespace.as_str());
+    let pod = pods.get_opt(ETCD_POD).await?;
+    if pod.is_some_and(|pod| is_waiting_since(&pod, &claim)) {
+        return Ok(());
+    }
+    Err(KeysError::Lost(format!("PersistentVolumeClaim {name}")))
+}
+
+/// Returns whether a pod is the first one of a claim, and has not begun: then nothing was ever written there. A claim is bound
+/// when its pod is scheduled, which waits for no Secret.
+fn is_waiting_since(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let (Some(pod_made), Some(claim_made)) = (pod.creation_timestamp(), claim.creation_timestamp()) else {
+        return false;
+    };
+    let has_begun = |container: &ContainerStatus| {
+        let state = container.state.as_ref();
+        container.restart_count > 0
+            || container.last_state.as_ref().is_some_and(|last| *last != ContainerState::default())
+            || state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
+    pod_made.0.duration_since(claim_made.0) <= FIRST_POD_WITHIN && !containers.iter().any(has_begun)
 }
 
 fn subject(args: &KeysArgs, host: &San) -> Subject {
@@ -231,12 +260,17 @@ fn subject(args: &KeysArgs, host: &San) -> Subject {
 }
 
 /// What a Secret has to hold.
-fn data_of(name: &str, files: &Files) -> BTreeMap<String, ByteString> {
+fn data_of(name: &str, files: &Files, args: &KeysArgs, host: &San) -> BTreeMap<String, ByteString> {
     let text = |file: &str| ByteString(files.get(file).unwrap_or_default().as_bytes().to_vec());
     let own = SECRET_ENTRIES.iter().filter(|entry| entry.secret == name);
     let mut data: BTreeMap<String, ByteString> = own.map(|entry| (entry.key.to_owned(), text(entry.file))).collect();
     if name == "etcd-certs" {
         data.insert("etcd-ca.crt".to_owned(), text("etcd-ca.crt"));
+    }
+    if name == SCHEDULER_SECRET {
+        // Manifests that leave the address to the load balancer cannot say where agents reach it.
+        let server = subject(args, host).public.url();
+        data.insert(SERVER_FILE.to_owned(), ByteString(server.into_bytes()));
     }
     data
 }
@@ -253,7 +287,7 @@ fn secret(args: &KeysArgs, name: &str, data: BTreeMap<String, ByteString>, known
         "etcd-certs" => "etcd",
         "apiserver-certs" => "apiserver",
         "controller-manager-kubeconfig" => "kube-controller-manager",
-        "fleet-scheduler-kubeconfig" => "fleet-scheduler",
+        SCHEDULER_SECRET => "fleet-scheduler",
         _ => "admin",
     };
     let mut body = known.cloned().unwrap_or_default();
@@ -265,13 +299,17 @@ fn secret(args: &KeysArgs, name: &str, data: BTreeMap<String, ByteString>, known
             ("app.kubernetes.io/component", component),
             (LABEL_INSTANCE, args.name.as_str()),
             (LABEL_PART_OF, "fleet"),
-            ("app.kubernetes.io/managed-by", MANAGER),
             (LABEL_APP_VERSION, &args.service_version),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned())),
     );
+    // By these an install and a removal know it.
+    let installed = applyset::labels(applyset::CONTROL_PLANE, args.name.as_str(), args.namespace.as_str());
+    labels.extend(installed.map(|(key, value)| (key.to_owned(), value)));
     if name == KEPT_SECRET {
         labels.insert(LABEL_KEEP.to_owned(), "data".to_owned());
+        // As an annotation it counts where no record says that the Secret stays with the data.
+        body.metadata.annotations.get_or_insert_default().insert(LABEL_KEEP.to_owned(), "true".to_owned());
     }
     body.metadata.name = Some(name.to_owned());
     body.metadata.labels = Some(labels);
@@ -291,7 +329,7 @@ async fn roll(client: &Client, args: &KeysArgs, done: &Done, files: &Files) -> R
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), args.namespace.as_str());
     for (secret, leaf, deployment) in [
         ("controller-manager-kubeconfig", Leaf::ControllerManager, "kube-controller-manager"),
-        ("fleet-scheduler-kubeconfig", Leaf::Scheduler, "fleet-scheduler"),
+        (SCHEDULER_SECRET, Leaf::Scheduler, "fleet-scheduler"),
     ] {
         if !done.renewed.contains(&secret) {
             continue;

@@ -115,6 +115,12 @@ async fn what_is_missing_is_made_once_and_then_nothing_is_written() {
     let before = namespace.lock().unwrap().objects.clone();
     let kept = &before[&secret_path(KEPT_SECRET)]["metadata"]["labels"];
     assert_eq!((&kept[LABEL_KEEP], &kept[LABEL_INSTANCE]), (&json!("data"), &json!("demo")));
+    assert_eq!(before[&secret_path(KEPT_SECRET)]["metadata"]["annotations"][LABEL_KEEP], "true");
+    for (key, value) in applyset::labels("control-plane", "demo", "fleet") {
+        assert!(before.values().all(|secret| secret["metadata"]["labels"][key] == value), "{key}");
+    }
+    let server = namespace.lock().unwrap().data("fleet-scheduler-kubeconfig", "server");
+    assert_eq!(server, "https://192.0.2.10:32222");
     assert_eq!(run_on(&namespace, &[]).await.unwrap(), Done::default());
     assert_eq!(namespace.lock().unwrap().objects, before);
     let kubeconfig = namespace.lock().unwrap().data("fleet-kubeconfig", "kubeconfig");
@@ -160,13 +166,44 @@ async fn lost_authorities_are_never_made_anew() {
     let lost = run_on(&namespace, &[]).await.unwrap_err();
     assert!(lost.to_string().contains("apiserver-certs is still there"), "{lost}");
     assert_eq!(namespace.lock().unwrap().objects, before);
+}
 
-    let claim = "/api/v1/namespaces/fleet/persistentvolumeclaims/etcd-data-etcd-0";
-    for (phase, is_lost) in [("Pending", false), ("Bound", true)] {
+#[tokio::test]
+async fn data_is_a_reason_to_make_no_keys_unless_the_pod_that_would_write_it_has_never_begun() {
+    let claim = |phase: &str| {
+        let made = "2026-01-01T00:00:00Z";
+        json!({"metadata": {"name": "etcd-data-etcd-0", "creationTimestamp": made}, "status": {"phase": phase}})
+    };
+    let pod = |made: &str, container: Value| {
+        json!({"metadata": {"name": "etcd-0", "creationTimestamp": made},
+            "status": {"containerStatuses": [container]}})
+    };
+    let container = |state: Value, restarts: u8| json!({"name": "etcd", "image": "", "imageID": "", "ready": false, "restartCount": restarts, "state": state});
+    let waiting = || container(json!({"waiting": {"reason": "ContainerCreating"}}), 0);
+    let at_once = "2026-01-01T00:00:01Z";
+    let mut ended = waiting();
+    ended["lastState"] = json!({"terminated": {"exitCode": 1}});
+    for (name, phase, pod, is_lost) in [
+        ("a claim that waits", "Pending", None, false),
+        ("no pod", "Bound", None, true),
+        ("a pod that waits for the keys", "Bound", Some(pod(at_once, waiting())), false),
+        ("a pod of which nothing is known", "Bound", Some(json!({"metadata": {"name": "etcd-0"}})), true),
+        ("a later pod", "Bound", Some(pod("2026-01-01T00:01:01Z", waiting())), true),
+        ("a pod that runs", "Bound", Some(pod(at_once, container(json!({"running": {}}), 0))), true),
+        ("one that has ended", "Bound", Some(pod(at_once, container(json!({"terminated": {"exitCode": 1}}), 0))), true),
+        ("one that had ended", "Bound", Some(pod(at_once, ended)), true),
+        ("one that began again", "Bound", Some(pod(at_once, container(json!({"waiting": {}}), 1))), true),
+    ] {
         let namespace = Arc::new(Mutex::new(Namespace::default()));
-        let bound = json!({"metadata": {"name": "etcd-data-etcd-0"}, "status": {"phase": phase}});
-        namespace.lock().unwrap().objects.insert(claim.to_owned(), bound);
-        assert_eq!(run_on(&namespace, &[]).await.is_err(), is_lost, "{phase}");
+        {
+            let objects = &mut namespace.lock().unwrap().objects;
+            let path = |rest: &str| format!("/api/v1/namespaces/fleet/{rest}");
+            objects.insert(path("persistentvolumeclaims/etcd-data-etcd-0"), claim(phase));
+            objects.extend(pod.map(|pod| (path("pods/etcd-0"), pod)));
+        }
+        let outcome = run_on(&namespace, &[]).await;
+        assert_eq!(outcome.is_err(), is_lost, "{name}: {outcome:?}");
+        assert!(outcome.is_ok() || outcome.unwrap_err().to_string().contains("etcd-data-etcd-0"), "{name}");
     }
 }
 

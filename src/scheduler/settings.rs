@@ -77,7 +77,8 @@ pub struct Settings {
     /// Service version of the control plane.
     #[serde(default)]
     pub version: Option<String>,
-    /// URL at which agents reach the control plane's API. Without it no init Secret is made.
+    /// URL at which agents reach the control plane's API; by default the one in the file `server` beside the kubeconfig.
+    /// Without either no init Secret is made.
     #[serde(default)]
     pub agent_endpoint: Option<String>,
     /// The CA that agents trust; by default the one in the scheduler's kubeconfig.
@@ -163,13 +164,36 @@ impl Settings {
     fn parse(text: &str) -> Result<Self, String> {
         let settings: Self = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
         if let Some(url) = &settings.agent_endpoint {
-            let uri: http::Uri = url.parse().map_err(|_| format!("agentEndpoint: `{url}` is not a URL"))?;
-            if uri.scheme_str() != Some("https") || uri.host().is_none_or(str::is_empty) {
-                return Err(format!("agentEndpoint: `{url}` is not of the form https://HOST[:PORT]"));
-            }
+            check_url(url).map_err(|wrong| format!("agentEndpoint: {wrong}"))?;
         }
         Ok(settings)
     }
+
+    /// The same with the URL for agents out of `file`, where the configuration has none and the file is there.
+    ///
+    /// # Errors
+    /// The file cannot be read, or does not hold a URL of the form `https://HOST[:PORT]`.
+    pub fn completed(mut self, file: &Path) -> Result<Self, SettingsError> {
+        if self.agent_endpoint.is_none() {
+            let text = match fs_err::read_to_string(file) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(self),
+                read => read.map_err(SettingsError::Read)?,
+            };
+            let url = text.trim().to_owned();
+            check_url(&url).map_err(|message| SettingsError::Parse { path: file.display().to_string(), message })?;
+            self.agent_endpoint = Some(url);
+        }
+        Ok(self)
+    }
+}
+
+/// What is wrong with a URL for agents.
+fn check_url(url: &str) -> Result<(), String> {
+    let uri: http::Uri = url.parse().map_err(|_| format!("`{url}` is not a URL"))?;
+    if uri.scheme_str() != Some("https") || uri.host().is_none_or(str::is_empty) {
+        return Err(format!("`{url}` is not of the form https://HOST[:PORT]"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -194,6 +218,20 @@ mod tests {
         assert_eq!(settings.init_token_ttl, Duration::from_secs(2_592_000));
         assert_eq!(settings.registration, Registration::Auto);
         assert_eq!(settings.agent_endpoint, None);
+    }
+
+    #[test]
+    fn the_url_for_agents_is_that_of_the_configuration_else_that_beside_the_kubeconfig() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("server");
+        let completed = |text: &str| Settings::parse(text).unwrap().completed(&file);
+        assert_eq!(completed("{}").unwrap().agent_endpoint, None);
+        std::fs::write(&file, "https://192.0.2.7:443\n").unwrap();
+        assert_eq!(completed("{}").unwrap().agent_endpoint.as_deref(), Some("https://192.0.2.7:443"));
+        let own = completed("agentEndpoint: https://fleet.example.com").unwrap().agent_endpoint;
+        assert_eq!(own.as_deref(), Some("https://fleet.example.com"));
+        std::fs::write(&file, "http://192.0.2.7").unwrap();
+        assert!(completed("{}").unwrap_err().to_string().contains("server: `http://192.0.2.7`"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod documentation;
 mod exposure;
 mod failing;
 mod faults;
+mod keys;
 mod killed;
 mod lifecycle;
 mod limited;

@@ -109,6 +109,13 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
             .because(source)
             .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
         InstallError::LocalKeys { folder, source } => local_keys(folder, source),
+        InstallError::ExistingKeys { secret, namespace, problems } => {
+            CliError::new(Exit::Refused, "BadKeys", error.to_string()).details(problems.clone()).hint(format!(
+                "make a whole set in an empty folder: `fleetctl template control-plane {} --pki FOLDER` with the same values, and \
+                 the Secret of it: `kubectl -n {namespace} create secret generic {secret} --from-file=FOLDER`",
+                plan.name
+            ))
+        }
         InstallError::Members { now, .. } => CliError::new(Exit::Refused, "EtcdMembersFixed", error.to_string())
             .hint(format!("give the values of the install before, or `--set etcd.replicas={now}`"))
             .hint("another number of members needs a new control plane"),

@@ -8,6 +8,9 @@ use crate::k8s::ObjectRef;
 
 const FULL: &str = include_str!("../../../tests/packager/fixtures/control-plane-full.yaml");
 const CLOUD: &str = include_str!("../../../tests/packager/fixtures/control-plane-cloud.yaml");
+const KEYS: &str = include_str!("../../../tests/packager/fixtures/control-plane-keys.yaml");
+const KEYS_ADDRESSED: &str = include_str!("../../../tests/packager/fixtures/control-plane-keys-addressed.yaml");
+const EXISTING_KEYS: &str = include_str!("../../../tests/packager/fixtures/control-plane-existing-keys.yaml");
 const SPREAD: &str = include_str!("../../../tests/packager/fixtures/control-plane-spread.yaml");
 
 /// The presets and fixtures of a line, rendered with the exposure that they ask for.
@@ -17,7 +20,7 @@ fn inputs(chart: &Chart) -> Vec<RenderInput> {
         let preset = name.and_then(|name| presets().find(|preset| preset.name == name));
         preset.map_or("", |preset| preset.text)
     });
-    let fixtures = [FULL, CLOUD].into_iter().chain(has_replicas.then_some(SPREAD));
+    let fixtures = [FULL, CLOUD, KEYS, KEYS_ADDRESSED, EXISTING_KEYS].into_iter().chain(has_replicas.then_some(SPREAD));
     presets
         .chain(fixtures)
         .map(|text| {
@@ -97,8 +100,13 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
     };
     let elsewhere: Vec<&ObjectRef> = renderable.iter().filter(|object| !own(object)).collect();
     assert_eq!(elsewhere, Vec::<&ObjectRef>::new(), "a control plane has nothing outside of its namespace");
-    let rights: Vec<&ObjectRef> = renderable.iter().filter(|object| object.group.contains("rbac")).collect();
-    assert_eq!(rights, Vec::<&ObjectRef>::new(), "a control plane needs no rights in its hosting cluster");
+    let rights = renderable.iter().filter(|object| object.group.contains("rbac"));
+    let rights: Vec<String> = rights.map(|object| format!("{} {}", object.kind, object.name)).collect();
+    assert_eq!(
+        rights,
+        ["Role fleet-keys", "RoleBinding fleet-keys"],
+        "but for keys that are made in its hosting cluster"
+    );
 }
 
 #[test]

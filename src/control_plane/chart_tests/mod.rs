@@ -14,7 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::values::ControlPlaneValues;
+use super::values::{ControlPlaneValues, PkiSource};
 use crate::chart::values::proxy_ports;
 use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, presets, versions};
 use crate::pki::{Endpoint, Files, Lifetimes, Subject, ensure, placeholders};
@@ -48,15 +48,16 @@ pub(super) fn values(chart: &Chart, preset: Option<&str>, sets: &[&str]) -> Cont
 }
 
 pub(super) fn input(chart: &Chart, values: &ControlPlaneValues, pki: &Files) -> RenderInput {
+    let is_awaited = values.pki.source == PkiSource::InCluster && values.exposure.host.is_none();
     RenderInput {
         values: serde_json::to_value(values).unwrap(),
         release: json!({
             "name": "demo", "namespace": "fleet", "line": chart.line().to_string(), "managedBy": "fleetctl",
             "version": chart.row().unwrap().default.to_string(),
         }),
-        facts: json!({"server": "https://10.0.0.1:32222", "exposure": {
+        facts: json!({"server": (!is_awaited).then_some("https://10.0.0.1:32222"), "exposure": {
             "type": "NodePort", "host": "10.0.0.1", "port": 32222, "nodePort": values.exposure.node_port, "sans": [],
-        }, "proxyPorts": proxy_ports(&values.proxy)}),
+        }, "proxyPorts": proxy_ports(&values.proxy), "sans": values.exposure.extra_sans}),
         pki: pki.expose().map(|(name, text)| (name.to_owned(), text.to_owned())).collect(),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::control_plane::values::SecretValue;
-use crate::pki::secrets::KEPT_SECRET;
+use crate::pki::secrets::{KEPT_SECRET, SECRET_ENTRIES};
 
 #[test]
 fn every_pod_keeps_to_the_restricted_level() {
@@ -38,6 +38,76 @@ fn every_pod_keeps_to_the_restricted_level() {
             }
         }
     });
+}
+
+#[test]
+fn keys_of_others_and_keys_made_in_the_cluster_are_rendered_nowhere_and_reach_the_same_pods() {
+    let pki = real_pki();
+    let mounted = |rendered: &Rendered| -> BTreeMap<String, BTreeSet<String>> {
+        let files = |pod: &Value| -> BTreeSet<String> {
+            let mut files = BTreeSet::new();
+            for volume in pod["volumes"].as_array().into_iter().flatten() {
+                let projected = volume["projected"]["sources"].as_array().cloned().unwrap_or_default();
+                for source in projected.iter().map(|source| &source["secret"]).chain(volume.get("secret")) {
+                    let secret = source.get("name").or(source.get("secretName")).unwrap().as_str().unwrap();
+                    let of_secret = SECRET_ENTRIES.iter().filter(|entry| entry.secret == secret);
+                    match source["items"].as_array() {
+                        Some(items) => files.extend(items.iter().map(|item| item["key"].as_str().unwrap().to_owned())),
+                        None => files.extend(of_secret.map(|entry| entry.file.to_owned())),
+                    }
+                }
+            }
+            // Copied into the Secret of etcd, so that it mounts one.
+            files.remove("etcd-ca.crt");
+            files
+        };
+        pods(rendered).into_iter().map(|(object, pod)| (object.name().to_owned(), files(pod))).collect()
+    };
+    let existing = ["pki.source=Existing", "pki.existingSecret=mine", "exposure.host=10.0.0.1"];
+    for chart in charts() {
+        let installer = mounted(&render_with(chart, None, &[], &pki));
+        for sets in [&existing[..], &["pki.source=InCluster", "exposure.host=10.0.0.1"]] {
+            let rendered = render_with(chart, None, sets, &pki);
+            let is_key = |object: &&Object| object.kind() == "Secret";
+            assert_eq!(rendered.objects.iter().find(is_key), None, "{sets:?}");
+            let mut found = mounted(&rendered);
+            found.remove("fleet-keys");
+            assert_eq!(found, installer, "{sets:?}");
+        }
+    }
+}
+
+#[test]
+fn who_makes_keys_may_read_and_write_them_and_no_other_secret() {
+    for chart in charts() {
+        let rendered = render_with(chart, None, &["pki.source=InCluster"], &placeholders());
+        let role = rendered.objects.iter().find(|object| object.kind() == "Role").unwrap();
+        let secrets: BTreeSet<&str> = SECRET_ENTRIES.iter().map(|entry| entry.secret).collect();
+        for rule in role.json["rules"].as_array().unwrap() {
+            let names = rule["resourceNames"].as_array();
+            let names: Option<BTreeSet<&str>> = names.map(|names| names.iter().filter_map(Value::as_str).collect());
+            assert!(names.is_some() || rule["verbs"] == json!(["create"]), "{rule}");
+            if rule["resources"] == json!(["secrets"]) {
+                assert!(names.is_none_or(|names| names == secrets), "{rule}");
+            }
+        }
+        let with_token: Vec<&str> = rendered
+            .objects
+            .iter()
+            .filter_map(|object| {
+                let pod = ["/spec/template/spec", "/spec/jobTemplate/spec/template/spec"];
+                let pod = pod.iter().find_map(|pointer| object.json.pointer(pointer))?;
+                (pod["automountServiceAccountToken"] != false).then(|| object.kind())
+            })
+            .collect();
+        assert_eq!(with_token, ["Job", "CronJob"]);
+        let [job, cron] = ["Job", "CronJob"].map(|kind| {
+            let object = rendered.objects.iter().find(|object| object.kind() == kind).unwrap();
+            object.json.pointer("/spec/template").or(object.json.pointer("/spec/jobTemplate/spec/template")).unwrap()
+        });
+        assert_eq!(job, cron);
+        assert!(job["spec"]["containers"][0].get("env").is_none(), "variables are read as flags");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::manifests;
 use super::manifests::Objects;
 use crate::api::digest;
 use crate::k8s::daemon_client;
+use crate::pki::secrets::SERVER_FILE;
 use crate::scheduler::settings::{Args, Settings};
 
 /// The files as they are now; a part that cannot be read says why.
@@ -26,7 +27,9 @@ pub struct Inputs {
 impl Inputs {
     /// Reads the files.
     pub fn read(args: &Args) -> Self {
-        let settings = Settings::read(&args.config).map_err(|e| e.to_string());
+        let beside = args.kubeconfig.with_file_name(SERVER_FILE);
+        let settings = Settings::read(&args.config).and_then(|settings| settings.completed(&beside));
+        let settings = settings.map_err(|e| e.to_string());
         let objects = manifests::read(&args.bootstrap_dir).map_err(|e| e.to_string());
         let ca = ca(args, settings.as_ref().ok());
         let objects_digest = objects.as_ref().map(|o| o.digest.clone());

@@ -16,6 +16,7 @@ use crate::cli::output::terminal::Ui;
 use crate::cli::{connect, render_offline};
 use crate::control_plane::exposure;
 use crate::control_plane::plan::Plan;
+use crate::control_plane::values::PkiSource;
 use crate::install::fleet_home::Home;
 use crate::pki;
 
@@ -25,6 +26,8 @@ pub(super) const EXAMPLES: &str = with_precedence!(
     kubectl apply -f -
   fleetctl template cp demo --preset nodeport --set exposure.host=192.0.2.10 --pki keys > demo.yaml
   fleetctl template cp demo --preset nodeport --set exposure.host=192.0.2.10 --without-keys
+  fleetctl template cp demo --set pki.source=InCluster --set exposure.type=LoadBalancer |
+    kubectl apply -f -
   fleetctl template cp demo -o json \\
     --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com
   fleetctl template cp demo \\
@@ -58,19 +61,28 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
         let endpoint = render_offline::endpoint(&plan.values.exposure);
         return args.output.explained(ui, plan.explain(&endpoint, &pki::placeholders(), &explained_field(field)));
     }
-    let endpoint = exposure::endpoint_from_values(&plan.values.exposure).map_err(|missing| {
+    let undecided = |missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
             .cause("certificates and kubeconfigs carry the address of the API server, and only a cluster knows it by itself")
             .hint(
                 "for a node port: `--set exposure.type=NodePort --set exposure.host=NODE-ADDRESS --set exposure.port=32222`\n\
                  for a load balancer: `--set exposure.type=LoadBalancer --set exposure.host=NAME`",
             )
-    })?;
+    };
+    let kind = plan.values.exposure.kind;
+    let endpoint = match exposure::endpoint_from_values(&plan.values.exposure) {
+        Ok(endpoint) => endpoint,
+        Err(_) if plan.address_is_awaited(kind) => exposure::unknown(kind),
+        Err(missing) => return Err(undecided(missing)),
+    };
     let home = connect::home()?;
     let keys = &args.keys;
+    keys.check(&plan)?;
+    let is_made = keys.is_made_for_others(&plan);
     let is_printed = !keys.without_keys
+        && plan.values.pki.source == PkiSource::Installer
         && args.output.prints_any(|| plan.render(&endpoint, &pki::placeholders()), keys::holds_keys)?;
-    let found = if is_printed {
+    let found = if is_printed || is_made {
         keys.kept(&home, &plan, &endpoint, || other_keys(&home, &plan, global))?
     } else {
         keys.read(&home, &plan, &endpoint)?

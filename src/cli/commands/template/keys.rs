@@ -1,5 +1,6 @@
 //! The keys that manifests carry: from a folder of this machine, made there where there are none, or none at all.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -14,6 +15,7 @@ use crate::control_plane::exposure::Endpoint;
 use crate::control_plane::find_keys;
 use crate::control_plane::kubeconfig::TEMPLATE_MARK;
 use crate::control_plane::plan::Plan;
+use crate::control_plane::values::PkiSource;
 use crate::install::fleet_home::Home;
 use crate::pki::secrets::SECRET_ENTRIES;
 use crate::pki::{self, Files, FolderError, KeptError, Leaf, LeafStore, SecretText};
@@ -72,6 +74,20 @@ pub(super) fn without(mut rendered: Rendered) -> Rendered {
 }
 
 impl KeysArgs {
+    /// Refuses a folder of keys where the cluster makes them.
+    pub(super) fn check(&self, plan: &Plan) -> Result<(), CliError> {
+        if self.pki.is_some() && plan.values.pki.source == PkiSource::InCluster {
+            return Err(CliError::usage("Usage", "`--pki` names a folder for keys, and they are made in the cluster")
+                .hint("leave out `--pki`, or `pki.source: InCluster`"));
+        }
+        Ok(())
+    }
+
+    /// Returns whether keys are made in a folder that the output does not hold, for a Secret that is made of it.
+    pub(super) fn is_made_for_others(&self, plan: &Plan) -> bool {
+        self.pki.is_some() && plan.values.pki.source == PkiSource::Existing
+    }
+
     /// The keys that are printed, completed in their folder and made there if need be.
     pub(super) fn kept(
         &self,
@@ -102,11 +118,28 @@ impl KeysArgs {
             }
             note
         };
+        let note = if self.is_made_for_others(plan) { format!("{note}; {}", from_folder(plan, &folder)) } else { note };
         Ok(Keys { files: completed.files, note })
     }
 
     /// The keys for an output that does not hold them: those of the folder as far as it has any, and nothing is written.
     pub(super) fn read(&self, home: &Home, plan: &Plan, endpoint: &Endpoint) -> Result<Keys, CliError> {
+        let namespace = &plan.package.namespace;
+        let elsewhere = match plan.values.pki.source {
+            PkiSource::Installer => None,
+            PkiSource::Existing => Some(format!(
+                "the output holds no keys: Secret {} has to be there in namespace {namespace}, with all of them",
+                plan.values.pki.existing_secret.as_deref().unwrap_or_default()
+            )),
+            PkiSource::InCluster => Some(format!(
+                "the output holds no keys: a Job makes them in namespace {namespace}. `fleetctl kubeconfig {}` writes the \
+                 kubeconfig when they are there",
+                plan.name
+            )),
+        };
+        if let Some(note) = elsewhere {
+            return Ok(Keys { files: pki::placeholders(), note });
+        }
         if self.without_keys {
             let secrets: std::collections::BTreeSet<&str> = SECRET_ENTRIES.iter().map(|entry| entry.secret).collect();
             let secrets = secrets.into_iter().collect::<Vec<_>>().join(", ");
@@ -153,6 +186,15 @@ impl KeysArgs {
         });
         Ok(())
     }
+}
+
+/// How the Secret with the keys in a folder is made.
+fn from_folder(plan: &Plan, folder: &impl fmt::Display) -> String {
+    let secret = plan.values.pki.existing_secret.as_deref().unwrap_or_default();
+    format!(
+        "make the Secret of them: `kubectl -n {} create secret generic {secret} --from-file={folder}`",
+        plan.package.namespace
+    )
 }
 
 /// Writes the kubeconfig into the folder of the control plane, unless one is there that this command has not written.

@@ -1,0 +1,112 @@
+//! Keys of one's own (value `pki.source: Existing`): one Secret of the namespace that was there beforehand and holds the whole
+//! key set, each file under its own name. It is judged before anything is written, and never written to.
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+use kube::{Client, ResourceExt as _};
+
+use super::error::InstallError;
+use super::exposure::endpoint_from_values;
+use super::find_keys;
+use super::plan::Plan;
+use crate::api::labels::LABEL_INSTANCE;
+use crate::pki::secrets::SECRET_ENTRIES;
+use crate::pki::{Files, Kubeconfig, Leaf, LeafStore, Renewal};
+
+/// Reads the Secret that the values name, and judges it.
+///
+/// # Errors
+/// [`InstallError::ExistingKeys`] with all that is wrong with it; an API that does not answer or refuses.
+pub(super) async fn read(client: &Client, plan: &Plan, now: Timestamp) -> Result<Files, InstallError> {
+    let namespace = plan.package.namespace.as_str();
+    let name = plan.values.pki.existing_secret.as_deref().unwrap_or_default();
+    let refused =
+        |problems| InstallError::ExistingKeys { secret: name.to_owned(), namespace: namespace.to_owned(), problems };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let Some(secret) = secrets.get_opt(name).await? else { return Err(refused(Vec::new())) };
+    let files = files_of(&secret);
+    let problems = judge(&files, plan, now);
+    if problems.is_empty() { Ok(files) } else { Err(refused(problems)) }
+}
+
+/// The files of the key set that a Secret holds under their own names.
+fn files_of(secret: &Secret) -> Files {
+    let mut files = Files::new();
+    for entry in SECRET_ENTRIES {
+        let bytes = secret.data.as_ref().and_then(|data| data.get(entry.file));
+        if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()) {
+            files.insert(entry.file, text);
+        }
+    }
+    files
+}
+
+/// What keeps a key set from being that of the plan, a clause each: files that are missing, that do not belong together, that
+/// have ended, and addresses that they do not answer for.
+fn judge(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
+    let missing = SECRET_ENTRIES.iter().filter(|entry| files.get(entry.file).is_none());
+    let missing: Vec<String> = missing.map(|entry| format!("`{}` is missing", entry.file)).collect();
+    if !missing.is_empty() {
+        return missing;
+    }
+    // Values without an address are refused before this.
+    let Ok(endpoint) = endpoint_from_values(&plan.values.exposure) else { return Vec::new() };
+    let completed = match find_keys::complete(files, plan, &endpoint, now) {
+        Ok(completed) => completed,
+        Err(error) => return vec![error.to_string()],
+    };
+    let issued = completed.issued.iter().filter_map(|(leaf, reason)| match reason {
+        // Renewing it in time is the matter of whoever made it.
+        Renewal::Ends(end) if *end > now => None,
+        Renewal::Ends(end) => Some(format!("`{}`: it expired at {end}", file_of(*leaf))),
+        other => Some(format!("`{}`: {other}", file_of(*leaf))),
+    });
+    let rewritten = completed.rewritten.iter().filter_map(|leaf| {
+        let file = file_of(*leaf);
+        let read = |files: &Files| Kubeconfig::parse(file, files.get(file).unwrap_or_default());
+        match (read(files), read(&completed.files)) {
+            (Err(error), _) => Some(error.to_string()),
+            (Ok(found), Ok(wanted)) if found.server != wanted.server => {
+                Some(format!("`{file}`: it leads to {}, not to {}", found.server, wanted.server))
+            }
+            (Ok(found), Ok(wanted)) if found.authority.trim() != wanted.authority.trim() => {
+                Some(format!("`{file}`: it trusts another authority than `ca.crt`"))
+            }
+            // Names of contexts and users are a matter of taste.
+            _ => None,
+        }
+    });
+    issued.chain(rewritten).collect()
+}
+
+/// The file of a leaf that is named in front of people.
+fn file_of(leaf: Leaf) -> &'static str {
+    match leaf.store() {
+        LeafStore::Pair { certificate, .. } => certificate,
+        LeafStore::Kubeconfig(file) => file,
+    }
+}
+
+/// The key set of a control plane that runs with keys of others: the pods of etcd say in which Secret they are. Empty where
+/// there is no such control plane.
+///
+/// # Errors
+/// An API that does not answer or refuses.
+pub(super) async fn in_use(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
+    let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
+    let Some(set) = sets.get_opt("etcd").await? else { return Ok(Files::new()) };
+    if set.labels().get(LABEL_INSTANCE).map(String::as_str) != Some(name) {
+        return Ok(Files::new());
+    }
+    let volumes = set.spec.and_then(|spec| spec.template.spec?.volumes).unwrap_or_default();
+    let certs = volumes.into_iter().find(|volume| volume.name == "certs").and_then(|volume| volume.secret?.secret_name);
+    let Some(secret) = certs else { return Ok(Files::new()) };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    Ok(secrets.get_opt(&secret).await?.map(|secret| files_of(&secret)).unwrap_or_default())
+}
+
+#[cfg(test)]
+#[path = "existing_keys_tests.rs"]
+mod tests;

@@ -1,0 +1,176 @@
+//! Where the keys of a control plane come from: made inside the cluster, or there beforehand (value `pki.source`).
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::support::{Site, eventually};
+
+const SECRETS: [&str; 6] = [
+    "fleet-pki",
+    "etcd-certs",
+    "apiserver-certs",
+    "controller-manager-kubeconfig",
+    "fleet-scheduler-kubeconfig",
+    "fleet-kubeconfig",
+];
+
+type Keys = [BTreeMap<String, String>; 6];
+
+fn keys(site: &Site) -> Keys {
+    SECRETS.map(|name| site.secret(name))
+}
+
+fn pods(site: &Site) -> String {
+    let path = r"jsonpath={range .items[*]}{.metadata.name} {.metadata.uid}{'\n'}{end}";
+    site.kubectl(&["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name!=keys", "-o", path])
+}
+
+fn healthy(site: &Site) {
+    eventually("a healthy control plane", || site.fleetctl(&["status", "demo"]).code == Some(0));
+}
+
+/// Runs the CronJob now; gives whether it succeeded, and its log.
+fn run_now(site: &Site, name: &str) -> (bool, String) {
+    site.kubectl(&["-n", "fleet", "create", "job", name, "--from=cronjob/fleet-keys"]);
+    let field = |path: &str| site.kubectl(&["-n", "fleet", "get", "job", name, "-o", &format!("jsonpath={{{path}}}")]);
+    // A pod that has not begun has no log yet.
+    let of_job = format!("job-name={name}");
+    let logs = ["-n", "fleet", "logs", "-l", &of_job, "--tail=-1"];
+    let log = || site.bed.kubectl(site.cluster, &logs).unwrap_or_default();
+    let failed = || field(".status.succeeded") != "1" && log().contains("ERROR");
+    eventually("the end of the Job", || field(".status.succeeded") == "1" || failed());
+    let ended = (field(".status.succeeded") == "1", log());
+    site.kubectl(&["-n", "fleet", "delete", "job", name, "--wait=true"]);
+    ended
+}
+
+#[test]
+fn keys_that_the_cluster_makes_are_made_once_and_never_leave_it() {
+    let site = Site::on("host");
+    let before = site.dump();
+    let flags = ["--set", "pki.source=InCluster", "--set", "exposure.type=LoadBalancer"];
+    let printed = site.fleetctl(&[&["template", "cp", "demo"], &flags[..]].concat());
+    let manifests = printed.succeeds();
+    assert!(!manifests.contains("kind: Secret") && manifests.contains("kind: CronJob"), "{manifests}");
+    assert!(printed.stderr.contains("a Job makes them"), "{printed:?}");
+    assert!(!site.fleet_folder().exists(), "nothing is written on this machine");
+
+    site.apply(manifests);
+    healthy(&site);
+    let made = keys(&site);
+    site.fleetctl(&["kubeconfig", "demo"]).succeeds();
+    let of_service = "jsonpath={.status.loadBalancer.ingress[0].ip}";
+    let address = site.kubectl(&["-n", "fleet", "get", "service", "apiserver", "-o", of_service]);
+    let server = format!("https://{address}:443");
+    assert!(std::fs::read_to_string(site.hub_kubeconfig()).unwrap().contains(&server));
+    // What agents start from has the address that only the load balancer knew.
+    let init = ["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "json"];
+    let init: Value = serde_json::from_str(&site.hub(&init)).unwrap();
+    let init = STANDARD.decode(init["data"]["kubeconfig"].as_str().unwrap()).unwrap();
+    assert!(String::from_utf8(init).unwrap().contains(&server));
+    let listed = site.fleetctl(&["status", "demo"]);
+    assert!(listed.succeeds().contains("12 valid"), "{listed:?}");
+
+    // Whoever applies it again, from wherever, changes no key and no pod.
+    let running = pods(&site);
+    site.apply(manifests);
+    assert_eq!(site.apply_on_server(manifests), "");
+    assert!(keys(&site) == made, "keys were replaced");
+    // An install goes on with what manifests have made.
+    site.install(&[&flags[..], &["--adopt"]].concat()).succeeds();
+    let again = site.install(&flags);
+    assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
+    assert!(keys(&site) == made, "keys were replaced");
+    assert_eq!(pods(&site), running, "a pod was made anew");
+    site.assert_no_secret_was_shown();
+
+    // A lost certificate is made again, by the same authority; lost authorities are not.
+    site.kubectl(&["-n", "fleet", "delete", "secret", "etcd-certs"]);
+    let (succeeded, log) = run_now(&site, "once-more");
+    assert!(succeeded, "{log}");
+    assert_eq!(site.secret("etcd-certs")["etcd-ca.crt"], made[1]["etcd-ca.crt"]);
+    let mut kept: Value =
+        serde_json::from_str(&site.kubectl(&["-n", "fleet", "get", "secret", "fleet-pki", "-o", "json"])).unwrap();
+    site.kubectl(&["-n", "fleet", "delete", "secret", "fleet-pki"]);
+    let (succeeded, log) = run_now(&site, "without-authorities");
+    assert!(!succeeded && log.contains("Secret fleet-pki is gone"), "{log}");
+    for field in ["uid", "resourceVersion", "managedFields", "creationTimestamp"] {
+        kept["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    site.apply(&kept.to_string());
+    assert!(site.secret("fleet-pki") == made[0]);
+
+    // The keys stay when somebody else makes them from now on.
+    for source in ["Installer", "InCluster"] {
+        let set = format!("pki.source={source}");
+        site.install(&["--reuse-values", "--set", &set, "--adopt"]).succeeds();
+        assert_eq!(
+            site.kubectl(&["-n", "fleet", "get", "jobs,cronjobs", "-o", "name"]).is_empty(),
+            source == "Installer"
+        );
+        assert!(site.secret("fleet-pki") == made[0], "{source}: the authorities were replaced");
+    }
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+    // The namespace was there before the install.
+    let kinds =
+        "all,cronjobs,secrets,configmaps,persistentvolumeclaims,serviceaccounts,roles,rolebindings,networkpolicies";
+    let left = site.kubectl(&["-n", "fleet", "get", kinds, "-o", "name"]);
+    assert_eq!(left, "configmap/kube-root-ca.crt\nserviceaccount/default\n");
+    site.kubectl(&["delete", "namespace", "fleet", "--wait=true"]);
+    site.assert_same_as(&before);
+}
+
+#[test]
+fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay() {
+    let site = Site::on("host");
+    let host = site.bed.node_ip(site.cluster).unwrap();
+    let host = format!("exposure.host={host}");
+    let flags =
+        ["--preset", "nodeport", "--set", &host, "--set", "pki.source=Existing", "--set", "pki.existingSecret=my-keys"];
+    let folder = site.home().join("keys").display().to_string();
+    site.kubectl(&["create", "namespace", "fleet"]);
+    let before = site.dump();
+    site.install(&flags).fails(6, &["Secret fleet/my-keys with the keys is not there", "--pki FOLDER"]);
+
+    let printed = site.fleetctl(&[&["template", "cp", "demo", "--pki", &folder], &flags[..]].concat());
+    assert!(!printed.succeeds().contains("kind: Secret"), "{printed:?}");
+    let command = format!("kubectl -n fleet create secret generic my-keys --from-file={folder}");
+    assert!(printed.stderr.contains(&command), "{printed:?}");
+    // As the output says.
+    site.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
+    let wrong = site.install(&[&flags[..], &["--set", "exposure.host=192.0.2.1"]].concat());
+    wrong.fails(6, &["`apiserver.crt`: it does not answer for 192.0.2.1", "nothing was written"]);
+    let given = site.secret("my-keys");
+    site.kubectl(&["-n", "fleet", "delete", "secret", "my-keys"]);
+    site.assert_same_as(&before);
+    site.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
+
+    site.install(&flags).succeeds();
+    let secrets = site.kubectl(&["-n", "fleet", "get", "secrets", "-o", "name"]);
+    assert!(SECRETS.iter().all(|name| !secrets.contains(name)), "{secrets}");
+    assert!(site.fleetctl(&["status", "demo"]).succeeds().contains("12 valid"));
+    std::fs::remove_file(site.hub_kubeconfig()).unwrap();
+    site.fleetctl(&["kubeconfig", "demo"]).succeeds();
+    assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster.fleet-scheduler.io"));
+    let again = site.install(&["--reuse-values"]);
+    assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
+    // Manifests with the keys of another machine are the same manifests.
+    let elsewhere = site.home().join("elsewhere").display().to_string();
+    let others = site.fleetctl(&[&["template", "cp", "demo", "--pki", &elsewhere], &flags[..]].concat());
+    assert_eq!(others.succeeds(), printed.succeeds());
+    let running = pods(&site);
+    // The namespace stays that of who made it.
+    let documents = others.succeeds().split("---\n").filter(|document| !document.contains("kind: Namespace"));
+    assert_eq!(site.apply_on_server(&documents.collect::<Vec<_>>().join("---\n")), "");
+    assert_eq!(pods(&site), running, "a pod was made anew");
+
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes"]).succeeds();
+    site.install(&flags).succeeds();
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+    assert!(site.secret("my-keys") == given, "it is not ours to change");
+    site.kubectl(&["-n", "fleet", "delete", "secret", "my-keys"]);
+    site.assert_same_as(&before);
+}
