@@ -12,7 +12,7 @@ use crate::api::labels::LABEL_INSTANCE;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::ServiceVersion;
 use crate::apply::{self, Engine};
-use crate::chart::{self, Chart, Versions};
+use crate::chart::{self, Chart, Row, Versions};
 use crate::inventory::{Owner, Phase, Record, Release, State};
 use crate::k8s::merge;
 
@@ -100,6 +100,14 @@ impl RecordedRelease {
         forget_version(&mut values, chart, &self.version);
         merge(&mut values, &self.secrets);
         values
+    }
+
+    /// The same for a version of that chart, and the paths of the images that were locked to digests which are those of
+    /// another tag: they are left out, for they would bring the images of the recorded version with them.
+    pub fn values_for_version(&self, chart: &Chart, version: &ServiceVersion) -> (Value, Vec<String>) {
+        let mut values = self.values_for(chart);
+        let unlocked = forget_locks(&mut values, chart, &self.version, version);
+        (values, unlocked)
     }
 }
 
@@ -240,6 +248,26 @@ fn forget_version(values: &mut Value, chart: &Chart, recorded: &str) {
             remove_at(values, &path);
         }
     }
+}
+
+/// Removes the tags that a lock has put a digest behind, where the image has another tag in `next`. Returns the paths of the images.
+fn forget_locks(values: &mut Value, chart: &Chart, recorded: &str, next: &ServiceVersion) -> Vec<String> {
+    let Ok(recorded) = recorded.parse::<ServiceVersion>() else { return Vec::new() };
+    let former = chart::versions().rows().iter().find(|row| row.version == recorded.line());
+    let (Some(row), Some(former)) = (chart.row(), former) else { return Vec::new() };
+    let tag_in = |row: &Row, name: &str, version| row.image_tag(name, version).map(|(tag, _)| tag);
+    let mut unlocked = Vec::new();
+    for (name, image) in chart.image_paths() {
+        let (before, after) = (tag_in(former, &name, &recorded), tag_in(row, &name, next));
+        let path: Vec<String> = image.split('.').chain(["tag"]).map(str::to_owned).collect();
+        let tag = path.iter().try_fold(&*values, |values, key| values.get(key)).and_then(Value::as_str);
+        let locked = tag.and_then(|tag| tag.split_once('@')).map(|(tag, _)| tag.to_owned());
+        if before != after && locked.is_some() && locked == before {
+            remove_at(values, &path);
+            unlocked.push(image);
+        }
+    }
+    unlocked
 }
 
 /// The leaves of a tree of mappings with their paths; an empty mapping says nothing.

@@ -90,7 +90,7 @@ pub struct ValuesBuilder {
 }
 
 /// What errors and explanations call the source of recorded values.
-const RECORDED: &str = "the recorded values";
+pub(super) const RECORDED: &str = "the recorded values";
 
 fn whole(source: u32) -> Origin {
     Origin { source, start: 0, end: 0 }

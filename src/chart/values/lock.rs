@@ -13,7 +13,8 @@ use crate::chart::output;
 use crate::chart::yaml::node::{Data, Sources};
 use crate::chart::yaml::read;
 
-use super::ValuesBuilder;
+use super::builder::RECORDED;
+use super::{ValuesBuilder, ValuesTree};
 
 /// The flag that takes a lock.
 const FLAG: &str = "--image-lock";
@@ -157,7 +158,8 @@ impl ImageLock {
             let found = mirrored.iter().chain([&reference]).find_map(|reference| self.digests.get(reference));
             match (found, own) {
                 (None, _) => problems.push(self.missing(&reference).path(format!("{path}.tag"))),
-                (Some(digest), Some(own)) if digest != own => {
+                // One that is recorded is of an earlier look.
+                (Some(digest), Some(own)) if digest != own && !is_recorded(&tree, &path) => {
                     let message = format!("`{reference}` has another digest in {} than in the values", self.name);
                     let problem = Diagnostic::error("image-digest", message).help(format!("the lock has {digest}"));
                     let parts: Vec<&str> = path.split('.').chain(["tag"]).collect();
@@ -171,6 +173,37 @@ impl ImageLock {
         }
         if problems.is_empty() { Ok(builder) } else { Err(Diagnostics(problems)) }
     }
+}
+
+/// Refuses values in which an image has no digest that an earlier install had locked to one; `images` are the paths of those.
+///
+/// # Errors
+/// The images without a digest.
+pub fn still_locked(builder: &ValuesBuilder, images: &[String]) -> Result<(), Diagnostics> {
+    if images.is_empty() {
+        return Ok(());
+    }
+    let tree = builder.peek_tree()?;
+    let mut problems = Vec::new();
+    for path in images {
+        let text = |key: &str| tree.text(&path.split('.').chain([key]).map(str::to_owned).collect::<Vec<_>>());
+        let (repository, tag) = (text("repository")?.unwrap_or_default(), text("tag")?.unwrap_or_default());
+        if !tag.contains('@') && !is_digest(&tag) {
+            let message =
+                format!("`{repository}:{tag}` has no digest, and the image that was installed is locked to one");
+            let problem = Diagnostic::error("image-digest", message).path(format!("{path}.tag"));
+            problems.push(problem.help(format!(
+                "give a lock of this version: `{FLAG} FILE`, which `fleetctl show images control-plane --digests FILE` makes"
+            )));
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(Diagnostics(problems)) }
+}
+
+/// Returns whether the tag of an image is that of an earlier install.
+fn is_recorded(tree: &ValuesTree, image: &str) -> bool {
+    let path: Vec<String> = image.split('.').chain(["tag"]).map(str::to_owned).collect();
+    tree.origin(&path).is_some_and(|origin| origin.place.source == RECORDED)
 }
 
 fn is_digest(text: &str) -> bool {

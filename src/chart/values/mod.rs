@@ -22,7 +22,7 @@ mod written;
 
 pub use builder::{SetKind, ValuesBuilder, read_file};
 pub use images::is_tag;
-pub use lock::ImageLock;
+pub use lock::{ImageLock, still_locked};
 pub use pod_fields::{PodFields, check_annotations, check_node_selector, check_pods, check_proxy, proxy_ports};
 pub use schema::schema_of_line;
 pub use tree::{OriginOf, ValuesTree};

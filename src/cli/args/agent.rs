@@ -42,7 +42,7 @@ impl AgentPlanArgs {
         base: &Base,
     ) -> Result<Plan, CliError> {
         let (selection, chart) = self.package.chart(chart::Kind::Agent, server, base)?;
-        let values = self.package.values(base.values(chart.values_of(&selection.version), &chart), "image")?;
+        let values = self.package.values(base.values(&chart, &selection.version), "image")?;
         let Some(name) = package::name(self.name.as_deref(), &values)? else {
             return Err(CliError::usage("NoName", "the workload cluster has no name")
                 .hint("give it as argument (`install agent NAME`) or as `name:` in the values"));

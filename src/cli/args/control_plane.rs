@@ -78,7 +78,7 @@ impl PlanArgs {
         base: &Base,
     ) -> Result<Plan, CliError> {
         let (selection, chart) = self.package.chart(chart::Kind::ControlPlane, server, base)?;
-        let values = self.values(base.values(chart.values_of(&selection.version), &chart))?;
+        let values = self.values(base.values(&chart, &selection.version))?;
         let name = self.name(&values)?;
         let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);
         let plan = plan.map_err(|problems| wrong_values(&problems))?;
@@ -105,8 +105,8 @@ impl PlanArgs {
         Ok(plan)
     }
 
-    fn values(&self, builder: ValuesBuilder) -> Result<ValuesBuilder, CliError> {
-        let builder = self.package.values(super::environment::apply(builder), "scheduler.image")?;
+    fn values(&self, (builder, unlocked): (ValuesBuilder, Vec<String>)) -> Result<ValuesBuilder, CliError> {
+        let builder = self.package.values((super::environment::apply(builder), unlocked), "scheduler.image")?;
         let project = self.cloud_project_id.as_deref();
         let builder = flag(builder, "--cloud-project-id", "cloud.projectId", project)?;
         match &self.cloud_access_key {

@@ -8,7 +8,8 @@ use super::lock::LockArgs;
 use super::patches::PatchArgs;
 use super::values::ValuesArgs;
 use crate::api::names::NameError;
-use crate::api::version::KubeMinor;
+use crate::api::version::{KubeMinor, ServiceVersion};
+use crate::chart::values::still_locked;
 use crate::chart::versions::select::Selection;
 use crate::chart::{self, Chart, Diagnostics, ValuesBuilder, patch};
 use crate::cli::output::error::{CliError, Exit};
@@ -44,12 +45,13 @@ impl Base {
         }
     }
 
-    /// Lays the values of the last install over those of the chart.
-    pub(crate) fn values(&self, builder: ValuesBuilder, chart: &Chart) -> ValuesBuilder {
-        match self.recorded() {
-            Some(release) => builder.recorded(&release.values_for(chart)),
-            None => builder,
-        }
+    /// The values of a chart of that version with those of the last install over them, and the paths of images that these had
+    /// locked to digests of another version.
+    pub(crate) fn values(&self, chart: &Chart, version: &ServiceVersion) -> (ValuesBuilder, Vec<String>) {
+        let builder = chart.values_of(version);
+        let Some(release) = self.recorded() else { return (builder, Vec::new()) };
+        let (values, unlocked) = release.values_for_version(chart, version);
+        (builder.recorded(&values), unlocked)
     }
 }
 
@@ -116,13 +118,20 @@ impl PackageArgs {
         Ok((selection, chart))
     }
 
-    /// The values in their order, over those of a chart, and images locked; the image flags go to the image at the path
+    /// The values in their order, over those of a base, and images locked; the image flags go to the image at the path
     /// `image`, such as `scheduler.image`.
-    pub(crate) fn values(&self, mut builder: ValuesBuilder, image: &str) -> Result<ValuesBuilder, CliError> {
+    pub(crate) fn values(
+        &self,
+        (mut builder, unlocked): (ValuesBuilder, Vec<String>),
+        image: &str,
+    ) -> Result<ValuesBuilder, CliError> {
         builder = self.images.apply(self.values.apply(builder));
         builder =
             flag(builder, "--image-repository", &format!("{image}.repository"), self.image_repository.as_deref())?;
-        self.lock.apply(flag(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())?)
+        let builder = flag(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())?;
+        let builder = self.lock.apply(builder)?;
+        still_locked(&builder, &unlocked).map_err(|problems| wrong_values(&problems))?;
+        Ok(builder)
     }
 }
 

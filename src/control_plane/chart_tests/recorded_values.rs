@@ -8,7 +8,9 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use super::{charts, containers, pods, render_with};
 use crate::chart::patch::Patches;
+use crate::chart::values::{ImageLock, still_locked};
 use crate::chart::versions::select::{Request, select};
 use crate::chart::{Chart, Kind, SetKind, ValuesBuilder, versions};
 use crate::control_plane::charts::SECRET_VALUES;
@@ -17,6 +19,7 @@ use crate::install::recorded_values::{RecordedRelease, ValuesForgotten, next_ver
 use crate::install::release_spec::{Package, load_chart};
 use crate::inventory::{Item, Origin, Phase, Policy, Record, Release};
 use crate::k8s::ObjectRef;
+use crate::pki::placeholders;
 
 fn package(version: &str, lay: impl FnOnce(ValuesBuilder, &Chart) -> ValuesBuilder) -> Package {
     let selection = select(versions(), Request { version: Some(version), ..Request::default() }).unwrap();
@@ -108,6 +111,61 @@ fn the_tag_that_chose_a_version_does_not_choose_the_next_one() {
     // Another one is the user's own.
     let before = given("v0.6.1", &["scheduler.image.tag=v0.6.2"]);
     assert_eq!(forgotten(&before, json!({}), &given("v0.7.1", &[])).len(), 1);
+}
+
+#[test]
+fn images_that_were_locked_bring_no_older_line_with_them_and_stay_locked() {
+    let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+    let lock = |values: ValuesBuilder, version: &str, digit: &str| {
+        let images = render_with(
+            charts().iter().find(|chart| version.starts_with(&chart.line().to_string())).unwrap(),
+            None,
+            &[],
+            &placeholders(),
+        );
+        let images: BTreeMap<String, String> = pods(&images)
+            .iter()
+            .flat_map(|(_, pod)| containers(pod))
+            .map(|container| (container["image"].as_str().unwrap().to_owned(), digest(digit)))
+            .collect();
+        let lock = ImageLock::read("images.lock", json!({"images": images}).to_string().as_bytes()).unwrap();
+        lock.apply(values).unwrap_or_else(|problems| panic!("{problems}"))
+    };
+    let before = package("v0.8.0", |values, _| lock(values, "v0.8.0", "a"));
+    let tags = |package: &Package| {
+        let values = package.tree().to_json();
+        ["etcd", "apiserver", "controllerManager", "scheduler"]
+            .map(|name| values[name]["image"]["tag"].as_str().unwrap().to_owned())
+    };
+    assert!(tags(&before).iter().all(|tag| tag.ends_with(&digest("a"))));
+    let release = recorded(&before, json!({}));
+    let over = |next: &str, chart: &Chart| release.values_for_version(chart, &next.parse().unwrap());
+    // The same version keeps its lock, and a later one wins over it.
+    let again = package("v0.8.0", |values, chart| values.recorded(&over("v0.8.0", chart).0));
+    assert_eq!(tags(&again), tags(&before));
+    let later = package("v0.8.0", |values, chart| lock(values.recorded(&over("v0.8.0", chart).0), "v0.8.0", "b"));
+    assert!(tags(&later).iter().all(|tag| tag.ends_with(&digest("b"))));
+    // Of the next line's images those that are other ones have no digest before there is a lock of them.
+    let mut unlocked = Vec::new();
+    let next = package("v0.9.0", |values, chart| {
+        let (recorded, found) = over("v0.9.0", chart);
+        unlocked = found;
+        let values = values.recorded(&recorded);
+        let problems = still_locked(&values, &unlocked).unwrap_err();
+        assert_eq!(problems.0.len(), unlocked.len(), "{problems}");
+        values
+    });
+    assert_eq!(unlocked, ["apiserver.image", "controllerManager.image", "scheduler.image"]);
+    assert_eq!(tags(&next)[0], tags(&before)[0], "etcd is the same in both");
+    assert_eq!(tags(&next)[3], "v0.9.0");
+    let locked = package("v0.9.0", |values, chart| {
+        let values = lock(values.recorded(&over("v0.9.0", chart).0), "v0.9.0", "b");
+        still_locked(&values, &unlocked).unwrap_or_else(|problems| panic!("{problems}"));
+        values
+    });
+    assert!(tags(&locked).iter().all(|tag| tag.ends_with(&digest("b"))));
+    // Without the recorded values the digests are forgotten, and that is told.
+    assert_eq!(forgotten(&before, json!({}), &given("v0.9.0", &[])).len(), 4);
 }
 
 #[test]
