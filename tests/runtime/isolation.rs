@@ -132,8 +132,6 @@ fn members(name: &str) -> Vec<Grant> {
         Grant::new("namespaces", "", Some("kube-system"), &["get"]),
         Grant::new("secrets", &own, None, &["get"]),
         Grant::new("leases.coordination.k8s.io", &own, Some("fleet-agent"), &["get", "update", "patch"]),
-        Grant::new("events", &own, None, &["create"]),
-        Grant::new("events.events.k8s.io", &own, None, &["create"]),
     ]);
     grants
 }

@@ -5,6 +5,7 @@ mod bootstrap;
 mod copies;
 mod duplicates;
 mod faults;
+mod flood;
 mod hostile_agent;
 mod identity;
 mod isolation;

@@ -8,7 +8,7 @@ use fleetctl::api::registration::validity;
 use fleetctl::api::{Cluster, ClusterReport, ClusterReportSpec};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Namespace, ObjectReference};
+use k8s_openapi::api::core::v1::{Event, Namespace};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -119,13 +119,7 @@ async fn no_finalizer_that_a_member_wrote_keeps_its_namespace_and_its_name() {
     leases.patch("fleet-agent", &PatchParams::default(), &Patch::Merge(&hold)).await.unwrap();
     let mut report = ClusterReport::new("held", ClusterReportSpec::default());
     report.metadata.finalizers.clone_from(&finalizers);
-    Api::namespaced(member.clone(), &namespace).create(&PostParams::default(), &report).await.unwrap();
-    let event = Event {
-        metadata: ObjectMeta { name: Some("held".to_owned()), finalizers, ..ObjectMeta::default() },
-        involved_object: ObjectReference { namespace: Some(namespace.clone()), ..ObjectReference::default() },
-        ..Event::default()
-    };
-    Api::namespaced(member, &namespace).create(&PostParams::default(), &event).await.unwrap();
+    Api::namespaced(member, &namespace).create(&PostParams::default(), &report).await.unwrap();
     let clusters: Api<Cluster> = Api::all(stage.hub.client.clone());
     clusters.delete(&first.name, &DeleteParams::default()).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(stage.hub.client.clone());

@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use futures::TryStreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::api::core::v1::{Event, Namespace, ResourceQuota};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -24,7 +24,7 @@ use crate::api::labels::{AGENT_LEASE, ANNOTATION_KEY_FINGERPRINT, SCHEDULER_MANA
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, ClusterReport, Schedule, protocol};
 use crate::k8s::daemon_client::{CallError, call};
-use objects::{Objects, ROLE, cluster_role_name};
+use objects::{Objects, QUOTA, ROLE, cluster_role_name};
 
 /// Number of objects of a kind whose finalizers are removed at a time, and of requests for that under way.
 const PAGE: u32 = 500;
@@ -80,6 +80,7 @@ async fn grant(client: &Client, cluster: &Cluster, user: &str) -> Result<(), Gra
     apply(&Api::<Namespace>::all(client.clone()), &namespace, &objects.namespace).await?;
     apply(&Api::<ClusterRole>::all(client.clone()), &wide, &objects.cluster_role).await?;
     apply(&Api::<ClusterRoleBinding>::all(client.clone()), &wide, &objects.cluster_role_binding).await?;
+    apply(&Api::<ResourceQuota>::namespaced(client.clone(), &namespace), QUOTA, &objects.quota).await?;
     apply(&Api::<Role>::namespaced(client.clone(), &namespace), ROLE, &objects.role).await?;
     apply(&Api::<RoleBinding>::namespaced(client.clone(), &namespace), ROLE, &objects.role_binding).await?;
     apply(&Api::<Lenient<Lease>>::namespaced(client.clone(), &namespace), AGENT_LEASE, &objects.lease).await?;

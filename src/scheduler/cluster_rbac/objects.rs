@@ -1,8 +1,9 @@
 //! Objects that the control plane holds for a cluster: its namespace and Lease, and the RBAC of its agent.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, ResourceQuota, ResourceQuotaSpec};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 use kube::api::ObjectMeta;
@@ -14,6 +15,16 @@ use crate::api::labels::{
 
 /// Name of the Role and its binding in the cluster's namespace.
 pub(super) const ROLE: &str = "fleet-agent";
+
+/// Name of the ResourceQuota in the cluster's namespace.
+pub(super) const QUOTA: &str = "fleet-agent";
+
+/// The resource of a ResourceQuota that counts ClusterReports.
+const REPORTS_COUNT: &str = "count/clusterreports.cluster.fleet-scheduler.io";
+
+/// ClusterReports that an agent may have. Each holds up to 200 nodes, so this is beyond the 5,000 nodes that Kubernetes
+/// supports, and far below what would fill etcd.
+const MOST_REPORTS: u32 = 64;
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -29,6 +40,8 @@ pub(super) struct Objects {
     pub(super) cluster_role_binding: ClusterRoleBinding,
     pub(super) role: Role,
     pub(super) role_binding: RoleBinding,
+    /// How many objects the agent may make.
+    pub(super) quota: ResourceQuota,
     /// Without a spec, which the agent writes. The monitor finds it by name and namespace: its labels are the agent's to
     /// write as well.
     pub(super) lease: Lease,
@@ -64,6 +77,14 @@ impl Objects {
                 role_ref: role_ref("Role", ROLE),
                 subjects: Some(vec![subject(user)]),
             },
+            quota: ResourceQuota {
+                metadata: in_namespace(&namespace, QUOTA),
+                spec: Some(ResourceQuotaSpec {
+                    hard: Some([(REPORTS_COUNT.to_owned(), Quantity(MOST_REPORTS.to_string()))].into()),
+                    ..ResourceQuotaSpec::default()
+                }),
+                status: None,
+            },
             lease: Lease {
                 metadata: ObjectMeta {
                     labels: Some([(LABEL_CLUSTER.to_owned(), name)].into()),
@@ -96,7 +117,6 @@ fn namespace_rules() -> Vec<PolicyRule> {
         // The data of copied Secrets, by the names of their Schedules.
         rule(&[""], "secrets", &["get"]),
         named(rule(&["coordination.k8s.io"], "leases", &["get", "update", "patch"]), AGENT_LEASE),
-        rule(&["", "events.k8s.io"], "events", &["create"]),
     ]
 }
 
@@ -181,6 +201,7 @@ mod tests {
             json!(objects.cluster_role_binding),
             json!(objects.role),
             json!(objects.role_binding),
+            json!(objects.quota),
             json!(objects.lease),
         ];
         let expected = [
@@ -201,12 +222,14 @@ mod tests {
                 { "apiGroups": [group], "resources": ["clusterreports"], "verbs": ["get", "list", "create", "patch", "delete"] },
                 { "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] },
                 { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["fleet-agent"], "verbs": ["get", "update", "patch"] },
-                { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create"] },
             ] }),
             json!({ "apiVersion": rbac, "kind": "RoleBinding",
                 "metadata": { "name": "fleet-agent", "namespace": "fleet-c-west" },
                 "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "fleet-agent" },
                 "subjects": subjects }),
+            json!({ "apiVersion": "v1", "kind": "ResourceQuota",
+                "metadata": { "name": "fleet-agent", "namespace": "fleet-c-west" },
+                "spec": { "hard": { "count/clusterreports.cluster.fleet-scheduler.io": "64" } } }),
             json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {
                 "name": "fleet-agent", "namespace": "fleet-c-west", "labels": { "fleet-scheduler.io/cluster": "west" },
             } }),

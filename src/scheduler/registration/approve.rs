@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::events::EventType;
 use serde_json::json;
 
@@ -46,19 +46,26 @@ impl Registrar {
         Ok(Outcome::Answered)
     }
 
-    /// Denies every other request of an agent that deregisters, so that none of them creates the cluster again.
-    pub(super) async fn deny_others(&self, request: &Request, settings: &Settings) -> Result<(), CallError> {
-        let requests = call(self.requests.list(&ListParams::default())).await?.items;
-        for open in requests.iter().map(|read| &read.0).filter(|r| !is_answered(r)) {
-            let Some(requester) = csr::requester(open) else { continue };
-            let read = csr::read(open, requester, settings.agent_certificate_ttl);
+    /// Denies every other pending request of an agent that deregisters, so that none of them creates the cluster again. One
+    /// that comes in later, and was made before, is denied by [`Departures`](super::departures::Departures).
+    pub(super) async fn deny_others(
+        &mut self,
+        csr: &CertificateSigningRequest,
+        request: &Request,
+        settings: &Settings,
+    ) -> Result<(), CallError> {
+        self.departures.record(csr, request);
+        for open in self.queue.requests().cloned().collect::<Vec<_>>() {
+            let Some(requester) = csr::requester(&open) else { continue };
+            let read = csr::read(&open, requester, settings.agent_certificate_ttl);
             let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
             if read.is_ok_and(same) {
-                match self.write_condition(open, "Denied", CLUSTER_LEFT, &withdrawn_message(request), None).await {
+                match self.write_condition(&open, "Denied", CLUSTER_LEFT, &withdrawn_message(request), None).await {
                     // It was deleted.
                     Err(error) if error.is_not_found() => {}
                     other => other?,
                 }
+                self.queue.remove(&open.name_any());
             }
         }
         Ok(())
@@ -66,13 +73,13 @@ impl Registrar {
 
     /// Removes a cluster whose agent deregisters, and denies the agent's other requests.
     pub(super) async fn deregister(
-        &self,
+        &mut self,
         csr: &CertificateSigningRequest,
         request: &Request,
         cluster: Option<&Cluster>,
         settings: &Settings,
     ) -> Result<Outcome, CallError> {
-        self.deny_others(request, settings).await?;
+        self.deny_others(csr, request, settings).await?;
         let message = withdrawn_message(request);
         if let Some(cluster) = cluster {
             self.publish(cluster, EventType::Normal, CLUSTER_LEFT, &message).await;
@@ -139,7 +146,26 @@ impl Registrar {
     }
 }
 
-fn withdrawn_message(request: &Request) -> String {
+impl Registrar {
+    /// Deletes a request that is larger than any agent's. It is not denied: an object near the limit of etcd has no room for a
+    /// condition.
+    pub(super) async fn delete_oversized(&self, name: &str, uid: Option<String>) -> Result<(), CallError> {
+        let gone = |outcome: Result<(), CallError>| match outcome {
+            Err(error) if error.is_gone() => Ok(()),
+            other => other,
+        };
+        let freed = json!({ "metadata": { "uid": uid, "finalizers": null } });
+        let patched = call(self.requests.patch(name, &PatchParams::default(), &Patch::Merge(&freed))).await;
+        gone(patched.map(drop))?;
+        let this = Preconditions { uid, ..Preconditions::default() };
+        let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
+        gone(call(self.requests.delete(name, &params)).await.map(drop))?;
+        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", "Deleted")]);
+        Ok(())
+    }
+}
+
+pub(super) fn withdrawn_message(request: &Request) -> String {
     format!("the agent of cluster {} took its registration back", request.cluster)
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::approve::withdrawn_message;
 use super::csr::{Denial, Request, Requester};
 use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
 use crate::api::protocol::NEW_KEY_NEEDED;
-use crate::api::registration::gone::NOT_REGISTERED;
+use crate::api::registration::gone::{CLUSTER_LEFT, NOT_REGISTERED};
 
 /// A holder without a renewal for this long may be replaced by one that lost its key.
 pub const ABANDONED: Duration = Duration::from_secs(600);
@@ -42,6 +43,8 @@ pub struct Facts {
     pub rate_limit_reached: Option<usize>,
     /// A certificate of the requested name was approved just now.
     pub just_approved: bool,
+    /// The agent deregistered after it had made this request.
+    pub left: bool,
 }
 
 /// Answer to a request.
@@ -89,6 +92,9 @@ pub fn decide(request: &Request, facts: &Facts) -> Decision {
     let named = facts.named.as_ref();
     if request.leaves {
         return deregister(request, named);
+    }
+    if facts.left {
+        return Decision::Deny(Denial::new(CLUSTER_LEFT, withdrawn_message(request)));
     }
     if named.is_none() && facts.cluster_seen {
         let message = format!("cluster {} was deleted while it waited to be let in", request.cluster);

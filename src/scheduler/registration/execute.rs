@@ -34,7 +34,7 @@ impl Registrar {
         match (decision, cluster) {
             (Decision::Deny(denial), cluster) => {
                 if request.leaves {
-                    self.deny_others(request, settings).await?;
+                    self.deny_others(csr, request, settings).await?;
                 }
                 self.deny(csr, cluster.as_ref(), &denial).await
             }

@@ -6,10 +6,12 @@
 mod approve;
 pub mod csr;
 pub mod decision;
+mod departures;
 mod execute;
 mod pending;
 mod pkcs10;
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,14 +33,19 @@ use crate::api::lenient::Lenient;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::daemon_client::{CallError, call};
 use approve::is_answered;
-use csr::{Denial, Request};
+use csr::{Denial, Request, Requester};
 use decision::{Facts, Known, decide};
+use departures::Departures;
 use pending::{BlockedOn, Limits, Pending, Queue};
 
 /// Time between two decisions about a pending request.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of requests that may be pending; further ones are denied, and their agents ask again later.
+/// Number of requests that may be pending; further ones of token holders are denied, and their agents ask again later.
 const MAX_PENDING: usize = 5000;
+/// Number of requests that one registered agent may have pending.
+const MAX_PENDING_OF_AGENT: usize = 5;
+/// Size of the largest request that is looked at, in bytes of its JSON. An agent's takes some 2 KiB.
+const LARGEST: usize = 16 * 1024;
 
 /// The registrar of one leadership term.
 pub struct Registrar {
@@ -51,6 +58,9 @@ pub struct Registrar {
     clusters: Api<Lenient<Cluster>>,
     queue: Queue,
     limits: Limits,
+    departures: Departures,
+    /// Requests that are to be deleted because of their size, with their UIDs.
+    oversized: BTreeMap<String, Option<String>>,
 }
 
 /// State of a request after a decision was executed.
@@ -80,6 +90,8 @@ impl Registrar {
             recorder,
             queue: Queue::default(),
             limits: Limits::default(),
+            departures: Departures::default(),
+            oversized: BTreeMap::new(),
         }
     }
 
@@ -93,10 +105,14 @@ impl Registrar {
         loop {
             tokio::select! {
                 event = stream.try_next() => match event {
-                    Ok(Some(Event::Apply(csr) | Event::InitApply(csr))) => self.on_request(csr.0).await,
-                    Ok(Some(Event::Delete(csr))) => self.queue.remove(&csr.name_any()),
+                    Ok(Some(Event::Apply(csr))) => self.on_request(csr.0).await,
+                    Ok(Some(Event::InitApply(csr))) => self.on_listed(csr.0),
+                    Ok(Some(Event::Delete(csr))) => self.forget(&csr.name_any()),
                     Ok(Some(Event::Init)) => self.queue.begin_list(),
-                    Ok(Some(Event::InitDone)) => self.queue.end_list(),
+                    Ok(Some(Event::InitDone)) => {
+                        self.queue.end_list();
+                        self.retry_pending().await;
+                    }
                     Ok(None) => return,
                     Err(error) => tracing::debug!(%error, "watch of CertificateSigningRequests failed"),
                 },
@@ -107,23 +123,67 @@ impl Registrar {
 
     async fn on_request(&mut self, csr: CertificateSigningRequest) {
         let name = csr.name_any();
-        if is_answered(&csr) || csr::requester(&csr).is_none() {
-            self.queue.remove(&name);
-            return;
-        }
-        self.queue.insert(csr);
+        self.on_listed(csr);
+        self.delete_oversized_ones().await;
         // Without the first list of clusters, a name that is taken would look free.
-        if self.index.is_complete() {
+        if self.index.is_complete() && self.queue.get(&name).is_some() {
             self.process(&name).await;
             self.deny_beyond_limit(&name).await;
         }
     }
 
-    /// Denies a request that is pending while too many are.
+    /// Takes note of a request, and decides nothing: what a list has still to name may be about the same cluster.
+    fn on_listed(&mut self, mut csr: CertificateSigningRequest) {
+        let name = csr.name_any();
+        let Some(requester) = csr::requester(&csr) else { return self.forget(&name) };
+        if size(&csr) > LARGEST {
+            self.queue.remove(&name);
+            self.oversized.insert(name, csr.uid());
+        } else if is_answered(&csr) {
+            // Whoever led before has answered it, and what it remembered is gone.
+            if let Ok(request) = csr::read(&csr, requester, Duration::MAX)
+                && request.leaves
+            {
+                self.departures.record(&csr, &request);
+            }
+            self.forget(&name);
+        } else {
+            csr.metadata.managed_fields = None;
+            self.queue.insert(csr);
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.queue.remove(name);
+        self.oversized.remove(name);
+    }
+
+    /// Deletes the requests that are too large. One that cannot be deleted is tried again.
+    async fn delete_oversized_ones(&mut self) {
+        for (name, uid) in self.oversized.clone() {
+            match self.delete_oversized(&name, uid).await {
+                Ok(()) => {
+                    tracing::warn!(request = name, limit = LARGEST, "deleted: larger than any agent's request");
+                    self.oversized.remove(&name);
+                }
+                Err(error) => tracing::warn!(request = name, %error, "deletion of an oversized request failed"),
+            }
+        }
+    }
+
+    /// Denies a request that is pending while too many are. Those of registered agents do not wait behind those of token
+    /// holders: each agent has its own limit.
     async fn deny_beyond_limit(&mut self, name: &str) {
-        let Some(pending) = self.queue.get(name).filter(|_| self.queue.len() > MAX_PENDING) else { return };
-        let denial = Denial::new("TooManyRequests", format!("more than {MAX_PENDING} requests wait for an answer"));
-        match self.deny(&pending.csr, None, &denial).await {
+        let Some(pending) = self.queue.get(name) else { return };
+        let message = match csr::requester(&pending.csr) {
+            Some(Requester::Agent { user }) => (self.queue.count_of(&user) > MAX_PENDING_OF_AGENT)
+                .then(|| format!("more than {MAX_PENDING_OF_AGENT} requests of this agent wait for an answer")),
+            _ => {
+                (self.queue.len() > MAX_PENDING).then(|| format!("more than {MAX_PENDING} requests wait for an answer"))
+            }
+        };
+        let Some(message) = message else { return };
+        match self.deny(&pending.csr, None, &Denial::new("TooManyRequests", message)).await {
             Ok(_) => self.queue.remove(name),
             Err(error) => tracing::warn!(request = name, %error, "denial of an excess request failed"),
         }
@@ -131,6 +191,7 @@ impl Registrar {
 
     /// Decides again about pending requests, the oldest first.
     async fn retry_pending(&mut self) {
+        self.delete_oversized_ones().await;
         if !self.index.is_complete() {
             return;
         }
@@ -220,6 +281,7 @@ impl Registrar {
             cluster_seen: self.queue.get(&csr.name_any()).is_some_and(|pending| pending.cluster_seen),
             rate_limit_reached: (!self.limits.allow_new_cluster(per_minute)).then_some(per_minute),
             just_approved: self.limits.was_just_approved(name),
+            left: self.departures.is_after(csr, request),
         }
     }
 
@@ -235,6 +297,11 @@ impl Registrar {
             silent: self.index.silent(&cluster.name_any(), Instant::now()),
         }
     }
+}
+
+/// Bytes of the JSON of a request.
+fn size(csr: &CertificateSigningRequest) -> usize {
+    serde_json::to_vec(csr).map_or(usize::MAX, |json| json.len())
 }
 
 #[cfg(test)]

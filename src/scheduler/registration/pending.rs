@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use super::RETRY_INTERVAL;
+use super::csr::{Requester, requester};
 use crate::api::Cluster;
 
 /// Name of a CertificateSigningRequest.
@@ -102,11 +103,18 @@ impl Queue {
         self.pending.values().map(|pending| &pending.csr)
     }
 
-    /// Names of all requests, the oldest first.
+    /// Number of requests of a user.
+    pub(super) fn count_of(&self, user: &str) -> usize {
+        self.requests().filter(|csr| csr.spec.username.as_deref().unwrap_or_default() == user).count()
+    }
+
+    /// Names of all requests, those of registered agents first, and of these and those the oldest first.
     pub(super) fn oldest_first(&self) -> Vec<RequestName> {
-        let mut oldest: Vec<_> = self.requests().map(|csr| (csr.creation_timestamp(), csr.name_any())).collect();
+        let is_of_token = |csr: &CertificateSigningRequest| requester(csr) == Some(Requester::Token);
+        let all = self.requests().map(|csr| (is_of_token(csr), csr.creation_timestamp(), csr.name_any()));
+        let mut oldest: Vec<_> = all.collect();
         oldest.sort_unstable();
-        oldest.into_iter().map(|(_, name)| name).collect()
+        oldest.into_iter().map(|(.., name)| name).collect()
     }
 }
 

@@ -172,6 +172,100 @@ async fn excess_requests_are_denied() {
     assert!(answers[1].contains("UsagesNotAllowed"), "{answers:?}");
 }
 
+/// The same request of a registered agent.
+fn as_agent(mut csr: CertificateSigningRequest, user: &str) -> CertificateSigningRequest {
+    csr.spec.groups = Some(vec![AGENTS_GROUP.to_owned()]);
+    csr.spec.username = Some(user.to_owned());
+    csr
+}
+
+#[tokio::test]
+async fn agents_wait_behind_no_token_holder_and_have_a_limit_each() {
+    let (mut registrar, settings, asked) = registrar();
+    let one = asks_for("a", 1);
+    for number in 0..=MAX_PENDING {
+        let mut csr = one.clone();
+        csr.metadata.name = Some(format!("token-{number}"));
+        registrar.queue.insert(csr);
+    }
+    // Without settings nothing is decided, so that all of them stay pending.
+    settings.send_replace(None);
+    for number in 0..=MAX_PENDING_OF_AGENT {
+        for user in ["one", "two"].iter().take(1 + usize::from(number == 0)) {
+            let mut csr = as_agent(asks_for("b", 2), user);
+            csr.metadata.name = Some(format!("{user}-{number}"));
+            registrar.on_request(csr).await;
+        }
+    }
+    let order = registrar.queue.oldest_first();
+    assert_eq!(order.iter().take_while(|name| !name.starts_with("token")).count(), 1 + MAX_PENDING_OF_AGENT);
+    let asked = asked.lock().unwrap();
+    let answers = asked_with(&asked, "PATCH /apis/certificates.k8s.io/v1/certificatesigningrequests/");
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert!(answers[0].contains("/one-5/approval ") && answers[0].contains("TooManyRequests"), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_request_that_is_larger_than_any_agents_is_deleted_and_never_waits() {
+    let padded = |mut csr: CertificateSigningRequest| {
+        // Line breaks that every reader of PEM drops.
+        let text = String::from_utf8(csr.spec.request.0).unwrap();
+        csr.spec.request =
+            ByteString(text.replacen("-----\n", &format!("-----\n{}", "\n".repeat(20_000)), 1).into_bytes());
+        csr
+    };
+    let annotated = |mut csr: CertificateSigningRequest| {
+        csr.annotations_mut().insert("x".to_owned(), "y".repeat(LARGEST));
+        csr
+    };
+    for csr in [padded(asks_for("a", 1)), annotated(asks_for("a", 1)), as_agent(annotated(asks_for("a", 1)), "one")] {
+        let (mut registrar, settings, asked) = registrar();
+        settings.send_replace(Some(names_a_minute(10)));
+        registrar.on_request(csr).await;
+        assert_eq!((registrar.queue.len(), registrar.oversized.len()), (0, 0));
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked.len(), 2, "{asked:?}");
+        assert!(asked[0].contains(r#""finalizers":null"#), "{asked:?}");
+        assert!(asked[1].starts_with(&format!("DELETE {REQUESTS}/fleet-a")), "{asked:?}");
+    }
+    // Those of people are none of the registrar's business.
+    let (mut registrar, _settings, asked) = registrar();
+    let mut csr = annotated(asks_for("a", 1));
+    csr.spec.groups = None;
+    registrar.on_request(csr).await;
+    assert_eq!(asked.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn what_an_agent_asked_for_before_it_left_brings_no_cluster_back_whoever_leads() {
+    let key = KeyPair::generate().unwrap();
+    let mut leaves = asks_with(&key, "a", 2);
+    leaves.metadata.name = Some("leave".to_owned());
+    leaves.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
+    let answered = json!({ "conditions": [{ "type": "Denied", "status": "True", "reason": CLUSTER_LEFT }] });
+    for leader in ["the same", "the next"] {
+        let (mut registrar, settings, asked) = registrar();
+        settings.send_replace(Some(names_a_minute(10)));
+        if leader == "the same" {
+            registrar.on_request(leaves.clone()).await;
+        } else {
+            let mut leaves = leaves.clone();
+            leaves.status = serde_json::from_value(answered.clone()).unwrap();
+            registrar.on_listed(leaves);
+        }
+        asked.lock().unwrap().clear();
+        for (second, brings) in [(1, false), (2, false), (3, true)] {
+            registrar.on_request(asks_with(&key, "a", second)).await;
+            let asked = std::mem::take(&mut *asked.lock().unwrap());
+            let created = asked.iter().any(|line| line.starts_with("POST /apis/cluster.fleet-scheduler.io"));
+            let denied = asked.iter().any(|line| line.contains("/approval ") && line.contains(CLUSTER_LEFT));
+            // Its Cluster is made once the request is read again, which this server does not have.
+            let reads = asked.iter().any(|line| line.starts_with(&format!("GET {REQUESTS}/fleet-a")));
+            assert_eq!((denied, created || reads), (!brings, brings), "{leader}, {second}: {asked:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_denied_validity_is_annotated() {
     let (mut registrar, settings, asked) = registrar();
@@ -194,17 +288,18 @@ async fn a_deregistration_denies_pending() {
     // Of another agent that asks for the same name.
     let mut other = asks_for("a", 1);
     other.metadata.name = Some("other".to_owned());
-    let all = json!({ "kind": "CertificateSigningRequestList", "apiVersion": "certificates.k8s.io/v1",
-        "metadata": {}, "items": [joins, leaves, other] });
-    let (mut registrar, settings, asked) = registrar_of([(REQUESTS.to_owned(), all)].into());
+    let (mut registrar, settings, asked) = registrar();
     settings.send_replace(Some(names_a_minute(0)));
     registrar.on_request(joins).await;
+    registrar.on_request(other).await;
     registrar.on_request(leaves).await;
     let asked = asked.lock().unwrap();
     let answers = asked_with(&asked, &format!("PATCH {REQUESTS}/"));
     assert_eq!(answers.len(), 2, "{answers:?}");
     assert!(answers[0].contains("/fleet-a/approval ") && answers[0].contains(CLUSTER_LEFT), "{answers:?}");
     assert!(answers[1].contains("/leave/approval ") && answers[1].contains("NotRegistered"), "{answers:?}");
+    // However many there are, none is listed for it.
+    assert!(!asked.iter().any(|line| line.starts_with(&format!("GET {REQUESTS} "))), "{asked:?}");
 }
 
 #[tokio::test]

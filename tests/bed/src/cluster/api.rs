@@ -124,6 +124,8 @@ impl Cluster {
             ("cluster-signing-key-file", &self.pki("ca.key")),
             ("controllers", "*,bootstrapsigner,tokencleaner"),
             ("leader-elect", "false"),
+            // Quotas on kinds that are defined later take effect after this.
+            ("resource-quota-sync-period", "30s"),
             ("root-ca-file", &self.pki("ca.crt")),
             ("service-account-private-key-file", &self.pki("sa.key")),
             ("use-service-account-credentials", "true"),
